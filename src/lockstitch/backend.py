@@ -1,11 +1,11 @@
-"""The contract of a backend: what a store must promise, and the words it is asked in.
+"""`Backend`: the contract that every storage backend implements.
 
-A backend moves records atomically and translates its driver's errors. Ids, validation, folds, transitions and
-retries live once, above it. Every method is safe to call from many tasks at once; every promise holds between
-processes too.
+A backend writes records atomically and translates the errors of its database driver. Ids, validation, state transitions
+and retries are implemented once, in the layers above. Every method is safe to call from many tasks at once. Every
+guarantee also holds between processes.
 
-The one rule behind everything: **a commit is a compare-and-set.** It names the fence, the holder and the position
-it saw. If any of them is no longer so, nothing at all is written and `Conflict` is raised.
+**A commit is a compare-and-set.** It names the fence, the holder and the position that the writer saw. If one of them
+has changed, the backend writes nothing and raises `Conflict`.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -27,38 +27,49 @@ Fields = dict[str, Any]
 
 
 class ThreadChange(NamedTuple):
-    """The change of one thread in a commit, valid only if the thread is as its writer read it.
+    """Changes of one commit to one thread, on condition that the thread is as the writer saw it.
 
-    - The backend compares `fence`, `position` and `worker_id` (None: no worker holds the thread). It compares
-      `delivered` if it is not None. A change that makes a thread wait or end sets it, so that no delivery is missed.
-    - `stitches` start at `position + 1`. The backend sets the position and the tip_id of the head.
-    - `head` and `runs` are changed fields. The backend writes only these fields.
-    - The backend adds `new_children` to pending_children, which deliveries lower concurrently. While a cancel of the
-      thread is requested, it refuses a change with new children. So no child escapes a cancel.
-    - `consumed` are the deliveries of the inbox that become stitches of this change, with their positions.
-    - `blob_refs` are the hashes of the blobs that the thread refers to from now on.
-    - `replaced_stitches` are stitches of a mirror, up to `position`, that have more data now. Stitches of other threads
-      are never replaced. Such a change raises the fence, because the position does not show it to other writers.
+    The backend compares `fence`, `position` and `worker_id` (None: no worker holds the thread), and `delivered` if it
+    is set. A commit that ends the thread or lets it wait sets `delivered`, so that no concurrent delivery is missed.
     """
 
     thread_id: UUID
+    """Id of the thread."""
     fence: int
+    """Fence that the writer saw."""
     position: int
+    """Position of the last stitch that the writer saw."""
     worker_id: UUID | None = None
+    """Id of the holder that the writer saw. None: no worker holds the thread."""
     delivered: int | None = None
+    """Number of deliveries that the writer saw. None: not compared."""
     stitches: Sequence[Stitch] = ()
+    """New stitches from `position + 1` on. The backend sets the head's `position` and `tip_id`."""
     head: Fields = {}
+    """Changed fields of the head."""
     new_runs: Sequence[Run] = ()
+    """New runs."""
     runs: Sequence[tuple[UUID, Fields]] = ()
+    """Changed fields of existing runs, by run id."""
     consumed: Sequence[tuple[UUID, int]] = ()
+    """Deliveries of the inbox that became stitches of this change, with their positions."""
     new_children: int = 0
+    """Number to add to `pending_children`, which deliveries lower concurrently.
+
+    While a cancel is requested, a change with new children is rejected, so that no child escapes the cancel.
+    """
     blob_refs: Sequence[str] = ()
+    """Hashes of blobs that the thread refers to from now on."""
     replaced_stitches: Sequence[Stitch] = ()
+    """Stitches of an imported trace at existing positions, with new content. Native stitches are never replaced.
+
+    The writer raises the fence, because the position alone does not show the change to another writer.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadEdit:
-    """Fields that every process may write at any time, because no decision depends on them: see `EDITABLE`."""
+    """Fields that every caller may write at any time, because no decision depends on them. See `EDITABLE`."""
 
     thread_id: UUID
     fields: Fields
@@ -68,56 +79,63 @@ EDITABLE = frozenset({"title", "extras", "priority", "expires_at", "cancel_reque
 
 
 class Receipt(NamedTuple):
-    """The result of one step of a commit.
+    """Result of one step of a commit.
 
-    For a change: the position of the thread, and the values that show its holder new deliveries and a cancel request.
-
-    For a delivery: the position of its stitch (None: it is in the inbox), True if it is new, and the id of the stored
-    delivery. If the same was delivered before, that is the id of the first delivery. A delivery to a thread that has
-    ended is not stored: it is not new, and it has no id.
-
-    For an edit: nothing.
+    A delivery to a thread that has ended is not stored: `new` is False and `delivery_id` is None. The receipt of an
+    edit is empty.
     """
 
     position: int | None
+    """Of a change: last position of the thread. Of a delivery: position of its stitch; None if it is in the inbox."""
     delivered: int = 0
+    """Number of deliveries that the thread has received. Its holder compares it."""
     cancel_requested: bool = False
+    """True if a cancel is requested for the thread."""
     new: bool = True
+    """False if the same delivery was stored before, or not stored at all."""
     woken: bool = False
+    """True if the delivery ended the wait of the thread."""
     delivery_id: UUID | None = None
+    """Id of the stored delivery. For a duplicate, the id of the first one."""
 
 
 class Commit(NamedTuple):
-    """One transaction of a backend, made by `plan_commit`.
+    """One transaction.
 
-    The backend deletes `deleted_threads`, creates `threads`, executes the steps in their order, and then writes the
-    notices and the records of an application.
-
-    - All writers order steps in the same way: descendants before ancestors, then by thread id. So two commits cannot
-      wait for each other in a circle.
-    - Threads are deleted as by `delete`, with all of their records. Raises `ThreadBusy` if a worker holds one of them.
-    - Records are written as by `put`. Only the values of daily metrics are added to the stored values: they count the
-      deleted threads, and several commits may delete threads at the same time.
-    - `superseded` are mirrors. This commit writes their stitches to other threads. The backend compares each of them
-      like a change and deletes it before everything else. Then its id, its key and the ids of its stitches are free for
-      the rest of the commit. `records` may contain the side records of these threads.
+    The backend applies `superseded`, `deleted_threads` and `threads`, then `steps`, `notices` and `records`. All
+    writers use the same order of steps: descendants before ancestors, then by id. Thus two commits cannot deadlock. The
+    caller must sort the steps.
     """
 
     steps: Sequence[ThreadChange | Delivery | ThreadEdit] = ()
+    """Changes, deliveries and edits, in the order in which rows are locked."""
     threads: Sequence[Thread] = ()
+    """New threads."""
     notices: Sequence[WebhookEvent] = ()
+    """New webhook events."""
     records: Sequence[Record] = ()
+    """Records of an application, written as by `put`. Daily metrics are added to the stored ones instead, because other
+    commits may delete runs at the same time.
+
+    With `superseded`, also the side records of the written threads.
+    """
     deleted_threads: Sequence[UUID] = ()
+    """Threads to delete as by `delete`, with everything that belongs to them. Raises `ThreadBusy` if one is held."""
     superseded: Sequence[ThreadChange] = ()
+    """Imported threads with stitches that this commit writes again in other threads.
+
+    Each is compared like any change and then deleted before everything else. The rest of the commit can use its id, its
+    key and the ids of its stitches.
+    """
 
     @property
     def is_record_only(self) -> bool:
-        """True if the commit has no records of an application and deletes nothing."""
+        """True if the commit contains no records of an application and deletes nothing."""
         return not self.records and not self.deleted_threads and not self.superseded
 
 
 class Where(NamedTuple):
-    """One condition on a field; several are joined by and."""
+    """One condition on a field. Several conditions are joined by AND."""
 
     field: str
     operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null"]
@@ -126,10 +144,11 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Find(Generic[R]):
-    """Which records of a kind, in which order.
+    """Select and order records of one class.
 
-    A field in `order` that begins with "-" descends; all must go the same way. `after` holds the values of the
-    order's fields in the last record already seen: its page costs the same at any depth, which `offset` does not.
+    A field in `order` that starts with "-" is descending. All fields must have the same direction. `after` contains the
+    values of the ordered fields in the last record of the previous page. A page costs the same at any depth with
+    `after`, but not with `offset`.
     """
 
     kind: type[R]
@@ -141,66 +160,71 @@ class Find(Generic[R]):
 
 
 class ChangeHint(NamedTuple):
-    """A hint that a thread has moved; reading it tells how."""
+    """A hint that a thread has changed. The receiver reads the thread to see the change."""
 
     thread_id: UUID
     position: int
 
 
 WATCHING = ChangeHint(UUID(int=0), 0)
-"""What `watch` yields first: from here on nothing is missed."""
+"""The first hint of `watch`: from now on no change is missed."""
 
 WORK_READY = ChangeHint(UUID(int=0), 1)
-"""A hint that some thread has become ready to be claimed: made, woken or given back."""
+"""A hint that a thread has become ready to be claimed: created, woken or released."""
 
 
 class Backend(Protocol):
-    """Moves records atomically. All errors are LockstitchErrors."""
+    """Reads and writes records atomically. Raises only subclasses of `LockstitchError`."""
 
     async def migrate(self) -> int:
-        """Bring the schema to this code's version, in place, and return the version.
+        """Migrate the schema to the version of this code and return the version.
 
-        Two processes may call it at once. SchemaMismatch when the store is newer than the code.
+        Two processes may call it at once. Raises `SchemaMismatch` if the store is newer than the code.
         """
         ...
 
     async def append(self, commit: Commit) -> list[Receipt]:
-        """Commit all of `commit` or nothing, and return a receipt per step once it is durable.
+        """Commit all of `commit` or nothing. Return one receipt per step once the commit is durable.
 
-        `apply_delivery` decides what a delivery changes, while the row of its receiver is locked. A second delivery
-        with the same thread, sender and call changes nothing, and its receipt says so. The run of a stitch must exist.
+        `apply_delivery` decides the effects of a delivery while the receiver's row is locked. A delivery with the same
+        thread, sender and call as a stored one changes nothing, and its receipt says so. The run of a stitch must
+        exist.
 
-        Raises `Conflict` if a thread is not as its change expects, `NotFound` if the thread of a delivery or of an edit
-        does not exist, and `OutcomeUnknown` if the connection broke and the commit may have happened.
+        Raises `Conflict` if a thread is not as a change expects, `NotFound` if the thread of a delivery or an edit does
+        not exist, and `OutcomeUnknown` if the connection broke and the commit may or may not have happened.
         """
         ...
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
-        """The stitches of these ranges of positions (both ends included, None: to the end), in order, each once."""
+        """Return the stitches in these ranges of positions, in order, without duplicates.
+
+        Both ends of a range are included. None as the end means the end of the log.
+        """
         ...
 
     async def get(self, kind: type[R], key: Sequence[Any]) -> R | None:
-        """The record with this primary key."""
+        """Return the record with this primary key, or None."""
         ...
 
     async def find(self, find: Find[R]) -> list[R]:
-        """The records that `find` describes."""
+        """Return the records that `find` selects."""
         ...
 
     async def put(self, records: Sequence[Record], *, new: bool = False) -> None:
-        """Write records of one kind as they are, replacing those with the same key, all or none.
+        """Write records of one class, all or none. A record replaces the stored one with the same key.
 
-        What is `new` replaces nothing: Conflict when there is one with the same key, and then nothing is written.
-        This is how side records are kept and how stores are copied; native threads change by `append` alone.
+        With `new`, no record may exist: raises `Conflict` if one does, and nothing is written. The store writes side
+        records this way, and copies stores. Native threads change only through `append`.
         """
         ...
 
     async def delete(self, find: Find[Any], *, force: bool = False) -> int:
-        """Delete the records that `find` describes and return how many.
+        """Delete the records that `find` selects and return their number.
 
-        Threads take everything of theirs along: runs, stitches, letters, side records, blobs nobody else refers
-        to, descendants. Rows are locked descendants first. ThreadBusy when one of them is held, unless forced.
-        Stitches are deleted by thread and positions ("=", ">=", "<=") only, runs not at all.
+        Threads are deleted with everything that belongs to them: runs, stitches, deliveries, side records, descendants,
+        and blobs without other references. Rows are locked descendants first. Raises `ThreadBusy` if a worker holds one
+        of the threads, unless `force` is set. Stitches can be selected only by thread and position ("=", ">=", "<=").
+        Runs cannot be deleted alone.
         """
         ...
 
@@ -217,33 +241,36 @@ class Backend(Protocol):
         suspects: bool | None = None,
         alone: bool = False,
     ) -> list[Thread]:
-        """Take threads for a worker: status running, fence raised.
+        """Claim threads for a worker: set their status to running and raise their fence. Return them in claim order.
 
-        With `thread_id` that thread, whatever it waits for, if nobody holds it or its holder's lease has run out;
-        a thread that has ended is not claimed. Otherwise up to `limit` runnable ones (pending, or waiting with a
-        wake_at that has come), of these agents only if given. Projects take turns, beginning with the first by name
-        behind `after` and again from the front; of a project's threads the most urgent, and then the longest ready,
-        come first. Threads are returned in that order.
+        With `thread_id`, claim that thread in any state of waiting, if no worker holds it or its holder's lease has
+        expired. A thread that has ended is not claimed. Otherwise claim up to `limit` ready threads (pending, or
+        waiting with a `wake_at` in the past), of `agents` only if given. Projects take turns, starting with the first
+        name after `after`. Within a project, higher priority comes first, then the longest ready.
 
-        None is taken that would bring the threads held of a limit's agents above it; what is held is counted under
-        the limit's lock, so that two who claim at once cannot exceed it together. The limits are stored ones.
+        A claim never exceeds a limit. The backend counts held threads while it holds the lock of the limit, so two
+        concurrent claims cannot exceed it together. `limits` must be stored.
 
-        With `suspects` False no suspect is taken, see `Thread.suspect`. With True one suspect is taken: the one that
-        was lost most often, then the most urgent, then the longest ready; projects do not take turns. `alone` is stored
-        with it. A thread that is taken from a holder whose lease expired counts as lost, as with `release`.
+        With `suspects` False, no suspect is claimed, see `Thread.suspect`. With True, one suspect is claimed: the one
+        lost most often, then by priority, then the longest ready. Projects do not take turns then. `alone` is stored
+        with it. A thread claimed from a holder with an expired lease counts as lost, as in `release`.
 
-        Of many claiming at once exactly one gets a thread. A worker that is dead or unknown gets none.
+        Exactly one of many concurrent claims gets a thread. A dead or unknown worker gets none.
         """
         ...
 
     async def heartbeat(self, worker: Worker) -> bool:
-        """Register a worker or renew its lease, by the store's clock. False: it was declared dead and must stop."""
+        """Register a worker or renew its lease, by the store's clock.
+
+        Return False if the worker was declared dead. It must stop then.
+        """
         ...
 
     async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
-        """Declare a worker dead and release its threads: status pending, fence raised, place in the queue kept.
+        """Declare a worker dead and release its threads. Return the ids of the released threads.
 
-        With `expired_only` only if its lease has expired by the store's clock. Returns the released threads.
+        Released threads are pending, have a higher fence, and keep their place in the queue. With `expired_only`,
+        nothing happens unless the lease has expired by the store's clock.
 
         Unless the cause is `stopped`, the worker lost its threads: `lost_by` names it and `losses` rises. If the worker
         crashed (`died` or `expired`) and held only one thread, executed alone, `crashes` of that thread rises.
@@ -251,15 +278,15 @@ class Backend(Protocol):
         ...
 
     def watch(self) -> AsyncGenerator[ChangeHint, None]:
-        """READY once it watches; then threads that move, here or in another process, soon after they do, and WORK
-        soon after something has become ready to be claimed.
+        """Yield `WATCHING` first, then a hint for each thread that changes, in this or another process.
 
-        Hints may repeat. Close the generator to stop watching.
+        `WORK_READY` follows soon after a thread has become ready to be claimed. Hints may repeat. Close the generator
+        to stop.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of everything; nothing acknowledged is lost by not calling it."""
+        """Close all connections and files. Committed data is durable even without this call."""
         ...
 
 
@@ -267,7 +294,7 @@ Sizes = dict[str, int]
 
 
 class ThreadUsage(NamedTuple):
-    """A row of the token report."""
+    """One row of the token report."""
 
     thread_id: UUID
     runs: int
@@ -275,7 +302,7 @@ class ThreadUsage(NamedTuple):
 
 
 class SearchHit(NamedTuple):
-    """A place where a text was found: in a thread's title (position None) or in an input or answer."""
+    """A match of a search: in the title of a thread (position None), or in an input or answer."""
 
     thread_id: UUID
     position: int | None
@@ -283,59 +310,59 @@ class SearchHit(NamedTuple):
 
 
 class Reports(Protocol):
-    """The second, read-only contract: questions over many records that a database answers better than a loop."""
+    """Read-only queries over many records."""
 
     async def count(self, find: Find[Any]) -> int:
-        """How many records `find` describes, its order, cursor and limits ignored."""
+        """Return the number of records that `find` selects. Its order, cursor and limits are ignored."""
         ...
 
     async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
-        """Per thread, the average of input and output tokens of its top-level runs started since then."""
+        """Return, per thread, the average input and output tokens of its top-level runs started since then."""
         ...
 
     async def usage(self, asked: StatsFilter) -> list[UsageRow]:
-        """What the runs that are asked of used, a row for each group, in no order.
+        """Return the usage of the selected runs, one row per group, in no order.
 
-        Groupings agree: their sums are equal, and equal to the sums over runs. What a run counts beyond its model calls
-        that stand in the log is its own model's.
+        All groupings have equal sums, and these equal the sums over runs. Usage of a run without a model call in the
+        log counts under the run's own model.
         """
         ...
 
     async def latencies(self, asked: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
-        """How long the calls of each tool or model took and how many failed, a row for each, in no order.
+        """Return durations and failures of the calls of each tool or model, in no order.
 
-        Asked by day or hour, there is a row for each of those instead, over all tools or models. What is archived is
-        not looked into.
+        If grouped by day or hour, each row is one day or hour over all tools or models. Archived stitches are not
+        included.
         """
         ...
 
     async def list_runs(self, asked: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
-        """The first runs that are asked of: those that began last, or those of the ended ones that took longest."""
+        """Return the first selected runs: the newest, or the slowest of those that have ended."""
         ...
 
     async def mirrored_run(self, project: str, foreign_id: str) -> Run | None:
-        """The run of a project that mirrors what another system knows by this id."""
+        """Return the run of an imported trace by its id in the other system, or None."""
         ...
 
     async def outline(self, run_id: UUID) -> list[StitchOutline]:
-        """The stitches of a run in their order, without what they say: many are read at a small cost."""
+        """Return the stitches of a run in order, without their content. Reading many of them is cheap."""
         ...
 
     async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
-        """Threads and stitches that contain every word of `text`, best first."""
+        """Return threads and stitches that contain every word of `text`, best match first."""
         ...
 
     async def size(self, thread_id: UUID | None) -> Sizes:
-        """Bytes kept: heads, runs, stitches, blobs, and for a whole store what stands on disk."""
+        """Return the stored bytes of heads, runs, stitches and blobs. For a whole store also the size on disk."""
         ...
 
 
 ANSWER: Final = 32 << 20
-"""Bytes of an answer to SQL of a user; rows beyond it are left off."""
+"""Maximum size in bytes of the result of a user's SQL statement. Further rows are left out."""
 
 
 class QueryResult(NamedTuple):
-    """The result of a SQL statement; `more` if rows were left off, because they were too many or too large."""
+    """Result of a SQL statement. `truncated` is True if rows were left out because they were too many or too large."""
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
@@ -344,39 +371,41 @@ class QueryResult(NamedTuple):
 
 @runtime_checkable
 class JoinsTransactions(Protocol):
-    """What a backend may offer besides: to take part in a transaction of the caller's own."""
+    """Optional interface of a backend: write inside a transaction of the caller."""
 
     async def insert_within(self, connection: object, thread: Thread) -> None:
-        """Write a new thread over a connection of the caller's, so that it exists exactly if their commit does.
+        """Write a new thread through the caller's connection. It exists if and only if the caller commits.
 
-        Refused when the connection is not one of this database's driver, leads to another database, or has no
-        transaction to take part in. What fails is undone alone; the caller's transaction goes on.
+        Raises `Refused` if the connection belongs to another driver or another database, or has no open transaction. If
+        the write fails, only the write is undone. The caller's transaction can continue.
         """
         ...
 
 
 @runtime_checkable
 class SupportsExtensions(Protocol):
-    """What a backend that speaks SQL offers besides: tables of applications."""
+    """Optional interface of SQL backends: tables of applications."""
 
     async def extend(self, extension: Extension) -> None:
-        """Make an extension's tables, or bring them to its version, in place. Two processes may do so at once."""
+        """Create the tables of an extension, or migrate them to its version. Two processes may call it at once."""
         ...
 
     async def extensions(self) -> list[str]:
-        """The names of the extensions that the store has."""
+        """Return the names of the extensions in the store."""
         ...
 
     async def run_query(
         self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
     ) -> list[Any]:
-        """The rows that a named query of an extension gives, as tuples, or as records of a kind, whose columns then
-        stand for `{columns}` in the query. One that writes is one transaction."""
+        """Return the rows of a named query of an extension, as tuples or as records of the class `into`.
+
+        With `into`, the columns of the class replace `{columns}` in the query. A query that writes is one transaction.
+        """
         ...
 
 
 class FullBackend(Backend, Reports, Protocol):
-    """What a backend of Lockstitch is: both contracts, and whether it speaks SQL."""
+    """A complete backend: both contracts, and SQL if it supports it."""
 
     archive_encoding: Literal["zstd", "gzip"]
 
@@ -390,18 +419,20 @@ class FullBackend(Backend, Reports, Protocol):
         force: bool = False,
         own: bool = False,
     ) -> QueryResult | None:
-        """Run one read-only SQL statement. None if the backend has no SQL.
+        """Run one read-only SQL statement. Return None if the backend has no SQL.
 
-        The statement is a user's: it runs where it can be stopped and cannot reach more than the record. Raises
-        Refused if it is not one reading statement, takes too long or needs too much memory, and where the database
-        offers no login that can only read. With `force` it runs there as the store's own user, in a read-only
-        transaction. `own` is for statements that Lockstitch has written itself: they need no such protection.
+        The statement comes from a user. It runs in a place where it can be stopped and can read only the record. Raises
+        `Refused` if it is not one reading statement, takes too long or needs too much memory, or if the database offers
+        no read-only login. With `force`, it runs as the store's own user then, in a read-only transaction. `own` is for
+        statements that Lockstitch itself contains. They need no such protection.
 
-        Through a lens its views come first and hide core tables of the same names. Raises Refused if the database has
-        no such lens.
+        With a lens, its views hide core tables of the same names. Raises `Refused` if the database has no such lens.
         """
         ...
 
     def lens(self, name: str, *, blocking: bool = False) -> AbstractAsyncContextManager[Any] | None:
-        """A read-only connection of the database's driver, `blocking` or not, with a lens in place. None: no SQL."""
+        """Return a read-only connection of the database's driver with a lens, or None if the backend has no SQL.
+
+        With `blocking`, the connection is a synchronous one.
+        """
         ...

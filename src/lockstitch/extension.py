@@ -1,16 +1,16 @@
-"""An extension: what an application adds to a store. Its tables, its queries, and its part of the lenses.
+"""`Extension`: tables, queries and lens views that an application adds to a store.
 
 Everything is SQL in files of one package:
 
     sqlite/0001_name.sql, postgres/0001_name.sql     numbered migrations, forward only, the same numbers in both
     queries.sql                                      named queries, `-- name: what_for`
-    sqlite/queries.sql, postgres/queries.sql         those that differ
-    lenses/LENS/sqlite.sql, …/postgres.sql           views that join a lens, or take the place of its view of that name
-    lenses/LENS/tables.sql                           the tables that those views are exported to
+    sqlite/queries.sql, postgres/queries.sql         queries that differ between the databases
+    lenses/LENS/sqlite.sql, …/postgres.sql           views that a lens gets, or that replace its view of that name
+    lenses/LENS/tables.sql                           tables for the export of these views
 
-`kinds` are the records that its tables hold, those that others refer to first: they are found, put and deleted as any
-record is, and copied with a store. A store remembers which extensions it has; who reads it knows them by their names,
-registered here or as an entry point of the group `lockstitch.extensions`.
+`kinds` are the record classes of its tables, referenced classes first. The store finds, puts and deletes them like its
+own records and copies them with the store. A store remembers its extensions by name. A process finds an extension of
+this name if it is registered here or is an entry point of the group `lockstitch.extensions`.
 """
 
 import re
@@ -27,34 +27,39 @@ from lockstitch.errors import Refused
 from lockstitch.model import Record
 
 GROUP: Final = "lockstitch.extensions"
-"""The group of entry points by which extensions of others are found."""
+"""Group of entry points that declare extensions."""
 
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 
 Purging = Callable[[Any, datetime | None, str | None], Awaitable[None]]
-"""Called when a store is purged, with the store, the time before which things are old, and the user who goes."""
+"""Function to call when a store is purged: with the store, the time before which records are old, and the deleted user.
+"""
 
 
 @dataclass(frozen=True)
 class Extension:
-    """The tables of one application. Those of two applications must not have the same names."""
+    """Tables of one application. Two applications must not use the same table names."""
 
     name: str
+    """Name, unique among the extensions of a store."""
     package: str
+    """Package that contains the SQL files."""
     kinds: Sequence[type[Record]] = field(default=(), compare=False)
+    """Record classes of its tables, referenced classes first."""
     on_purge: Purging | None = field(default=None, compare=False)
+    """Function to call when the store is purged."""
 
     def migrations(self, dialect: str) -> list[tuple[int, str, str]]:
-        """The numbered migrations in order: number, name, text."""
+        """Return the numbered migrations in order, as number, name and text."""
         return _migrations(self.package, dialect)
 
     def queries(self, dialect: str) -> dict[str, str]:
-        """The named queries, a dialect's own in the place of the shared ones."""
+        """Return the named queries. Queries of the dialect replace shared ones."""
         return {**_queries(self.package, ""), **_queries(self.package, dialect)}
 
     def lens(self, name: str, dialect: str) -> str:
-        """What it adds to a lens, if anything."""
+        """Return the SQL that the extension adds to a lens, or an empty text."""
         return _read(_file(self.package, "lenses", name, f"{dialect}.sql"))
 
 
@@ -62,14 +67,14 @@ _registered: dict[str, Extension] = {}
 
 
 def register(extension: Extension) -> None:
-    """Have this process know an extension by its name."""
+    """Make an extension known to this process by its name. Raises `Refused` if another one has the name."""
     known = _registered.setdefault(extension.name, extension)
     if known != extension:
         raise Refused(f"Two extensions are named {extension.name}: those of {known.package} and {extension.package}.")
 
 
 def known(names: Sequence[str]) -> list[Extension]:
-    """Those of the extensions of these names whose code is there, in the order of their names."""
+    """Return the extensions with these names that this process can load, in the order of their names."""
     for name in names:
         if name not in _registered:
             for found in entry_points(group=GROUP, name=name):
@@ -93,7 +98,7 @@ def _queries(package: str, dialect: str) -> dict[str, str]:
 
 
 def _file(package: str, *parts: str) -> Traversable:
-    """One part after the other, since a package without an __init__ finds no more at once."""
+    """Join one part at a time: a package without an `__init__` cannot join several parts at once."""
     found = files(package)
     for part in filter(None, parts):
         found = found.joinpath(part)

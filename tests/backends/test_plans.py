@@ -1,4 +1,4 @@
-"""The queries of lists, pages and logs use an index of the core, however many rows there are."""
+"""The queries of lists, pages and logs use an index of the core, for any number of rows."""
 
 import asyncio
 import re
@@ -137,7 +137,7 @@ def explain(dialect: Dialect, explain_sql: ExplainSql) -> Explain:
 
 
 def assert_indexed(plan: str) -> None:
-    """No whole table is read or sorted. PostgreSQL says Seq Scan, SQLite says SCAN without an index."""
+    """Check that no whole table is read or sorted. PostgreSQL shows Seq Scan, SQLite shows SCAN without an index."""
     assert "Seq Scan" not in plan, plan
     assert "TEMP B-TREE" not in plan, plan
     assert not re.search(r"^SCAN (?!.*USING (COVERING )?INDEX)", plan, re.MULTILINE), plan
@@ -152,7 +152,7 @@ CLAIMS = {
 
 
 def statements(dialect: Dialect, claim: str) -> list[Statement]:
-    """All that a claim says, if there is a limit and something is held."""
+    """Return all statements of a claim with a limit and with held threads."""
     answers = {"FROM limits": ["l", 2, "[]" if dialect.unnest is None else []], "count(*)": ["a", 1]}
     script, said = choosing(dialect, CLAIMS[claim], 10), list[Statement]()
     try:
@@ -210,13 +210,13 @@ STITCHES = {
 
 @pytest.mark.req("S0-038", "S3-009", "S3-010")
 @pytest.mark.parametrize("query", THREADS)
-def test_lists_of_threads(explain: Explain, query: str) -> None:
+def test_thread_lists_use_indexes(explain: Explain, query: str) -> None:
     assert_indexed(explain(THREADS[query]))
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_claims(dialect: Dialect, explain_sql: ExplainSql, claim: str) -> None:
-    """Its own lanes and candidates it may read and sort, and workers and limits; they are few."""
+def test_claims_use_indexes(dialect: Dialect, explain_sql: ExplainSql, claim: str) -> None:
+    """A claim may read and sort its lanes and candidates, workers and limits. They are few."""
     said = statements(dialect, claim)
     assert len(said) == (5 if CLAIMS[claim].limits else 2)
     for statement in said:
@@ -228,11 +228,11 @@ def test_claims(dialect: Dialect, explain_sql: ExplainSql, claim: str) -> None:
 
 @pytest.mark.req("S0-075")
 @pytest.mark.parametrize("query", RUNS)
-def test_pages_of_runs(explain: Explain, query: str) -> None:
+def test_pages_of_runs_use_indexes(explain: Explain, query: str) -> None:
     assert_indexed(explain(RUNS[query]))
 
 
 @pytest.mark.req("S0-086", "S3-022", "S3-027")
 @pytest.mark.parametrize("query", STITCHES)
-def test_logs_of_stitches(explain: Explain, query: str) -> None:
+def test_stitch_logs_use_indexes(explain: Explain, query: str) -> None:
     assert_indexed(explain(STITCHES[query]))

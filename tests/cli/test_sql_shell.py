@@ -60,7 +60,7 @@ def test_what_is_wrong_ends_nothing(store_url: str, story: Story) -> None:
     said, beside, _ = typed(store_url, *wrong, "SELECT count(*) AS n FROM threads;")
     assert "n" in said
     assert "5" in [line.strip() for line in said]
-    assert "There is no lens 'nothing'" in beside
+    assert "Lens 'nothing' not found" in beside
     assert "\\what is no command" in beside
 
 

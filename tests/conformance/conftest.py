@@ -1,4 +1,4 @@
-"""What the conformance suite adds to the shared fixtures: a store that was never migrated."""
+"""Fixture of the conformance suite: a store that was never migrated."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.servers import PostgresServer
 
 @pytest.fixture
 def empty_url(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a place where no store has ever been."""
+    """The URL of a place without a store."""
     if backend != "postgres":
         yield f"file:///{tmp_path / 'empty'}" if backend == "files" else f"sqlite:///{tmp_path / 'empty.db'}"
         return

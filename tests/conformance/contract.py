@@ -1,4 +1,4 @@
-"""The contract's own words, spelled short: threads, changes and letters as a backend takes them."""
+"""Short builders for threads, changes and deliveries, and helpers that call a backend with them."""
 
 from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ def a_thread(**fields: Any) -> Thread:
 
 
 def a_goal(**fields: Any) -> Thread:
-    """A thread that is ready to be claimed."""
+    """Return a thread that is ready to be claimed."""
     return a_thread(**{"kind": "goal", "goal": "Find the answer", "wake_at": NOW, **fields})
 
 
@@ -76,7 +76,7 @@ def a_notice(head: Thread, **fields: Any) -> WebhookEvent:
 
 
 def stitched(head: Thread, *entries: Entry) -> list[Stitch]:
-    """Entries in the places that follow what the head says."""
+    """Return entries as stitches at the positions after those of the head."""
     tip, stitches = head.tip_id, list[Stitch]()
     for number, entry in enumerate(entries, 1):
         stitches.append(at_position(entry, head.id, head.position + number, tip, head.fence, NOW))
@@ -85,7 +85,7 @@ def stitched(head: Thread, *entries: Entry) -> list[Stitch]:
 
 
 def change(seen: Thread, /, *entries: Entry, **more: Any) -> ThreadChange:
-    """A change that fits the thread as it was seen, unless `more` says otherwise."""
+    """Return a change that fits the thread as it was seen, unless `more` overrides it."""
     compared = {"fence": seen.fence, "position": seen.position, "worker_id": seen.worker_id}
     return ThreadChange(seen.id, **{**compared, "stitches": stitched(seen, *entries), **more})
 
@@ -112,7 +112,7 @@ async def head_of(backend: FullBackend, thread: Thread) -> Thread:
 
 
 async def grown(backend: FullBackend, thread: Thread, /, *entries: Entry, **more: Any) -> Thread:
-    """The head after a change with these entries."""
+    """Return the head after a change with these entries."""
     await commit(backend, change(thread, *entries, **more))
     return await head_of(backend, thread)
 
@@ -124,7 +124,7 @@ async def registered(backend: FullBackend, **fields: Any) -> Worker:
 
 
 async def held(backend: FullBackend, thread: Thread, worker: Worker | None = None) -> Thread:
-    """The head of a thread that a worker has just claimed."""
+    """Return the head of a thread that a worker has just claimed."""
     worker = worker or await registered(backend)
     claimed = await backend.claim(worker.id, thread_id=thread.id)
     assert [head.id for head in claimed] == [thread.id]
@@ -140,7 +140,7 @@ async def log_of(backend: FullBackend, thread: Thread) -> list[Stitch]:
 
 
 async def everything(backend: FullBackend) -> dict[str, list[dict[str, Any]]]:
-    """All records of a store: equal before and after means that nothing was written."""
+    """Return all records of a store. If they are equal before and after, nothing was written."""
     return {
         kind.table: [record.as_json() for record in await backend.find(Find(kind, order=kind.primary_key))]
         for kind in EVERY_KIND
@@ -148,7 +148,7 @@ async def everything(backend: FullBackend) -> dict[str, list[dict[str, Any]]]:
 
 
 async def refused(error: type[E], act: Awaitable[object], what: str) -> E:
-    """The error with which `act` fails; the test fails when it does not."""
+    """Return the error that `act` raises. The test fails if it raises none."""
     try:
         outcome = await act
     except error as exc:

@@ -1,4 +1,4 @@
-"""One record of every kind, every field of it filled with something that is not its default."""
+"""One record of every class, with a value other than the default in every field."""
 
 from hashlib import sha256
 
@@ -39,7 +39,7 @@ DIGEST = sha256(CONTENT).hexdigest()
 
 
 def records() -> list[Record]:
-    """In an order in which they can be written: what is referred to comes first."""
+    """Return the records in an order in which they can be written: referenced records first."""
     root = Thread(created_at=NOW, updated_at=NOW)
     thread = _thread(root)
     run = _run(thread)

@@ -1,4 +1,4 @@
-"""append: one commit, all of it or nothing, and what it leaves behind."""
+"""append: one commit, all or nothing, and its effects."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from tests.samples import answered, asked, result, said
 pytestmark = pytest.mark.anyio
 
 
-async def test_stitches_continue_and_the_head_follows(full_backend: FullBackend) -> None:
+async def test_append_adds_stitches_and_updates_head(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     receipts = await commit(full_backend, change(thread, said("Hi"), answered("Ho")))
     assert receipts == [Receipt(position=2, delivered=0, cancel_requested=False, new=True, woken=False)]
@@ -40,7 +40,7 @@ async def test_stitches_continue_and_the_head_follows(full_backend: FullBackend)
     log = await log_of(full_backend, thread)
     assert (head.position, head.tip_id) == (2, log[1].id)
     head = await grown(full_backend, head, said("And?"))
-    assert (head.position, head.tip_id) == (3, log[1].id), "an input is no link of the list"
+    assert (head.position, head.tip_id) == (3, log[1].id), "an input is not part of the chain"
     assert [stitch.position for stitch in await log_of(full_backend, thread)] == [1, 2, 3]
 
 
@@ -59,7 +59,7 @@ async def test_head_and_runs_are_written_field_by_field(full_backend: FullBacken
     assert await full_backend.get(Run, (run.id,)) == run.changed(**ended)
 
 
-async def test_a_change_may_carry_no_stitch(full_backend: FullBackend) -> None:
+async def test_change_without_stitches_is_accepted(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     receipts = await commit(full_backend, change(thread, head={"status": "waiting", "result": {"x": None}}))
     assert receipts[0].position == 0
@@ -67,13 +67,13 @@ async def test_a_change_may_carry_no_stitch(full_backend: FullBackend) -> None:
     assert (head.status, head.result, head.position, head.tip_id) == ("waiting", {"x": None}, 0, None)
 
 
-async def test_a_field_can_be_emptied(full_backend: FullBackend) -> None:
+async def test_field_can_be_set_to_none(full_backend: FullBackend) -> None:
     thread = await created(full_backend, title="t", wake_at=NOW, result={"a": 1}, agent="helper", version=1)
     head = await grown(full_backend, thread, head={"wake_at": None, "result": None, "version": None})
     assert (head.wake_at, head.result, head.version, head.agent) == (None, None, None, "helper")
 
 
-async def test_threads_and_what_caused_them_are_one_commit(full_backend: FullBackend) -> None:
+async def test_child_threads_and_their_cause_are_one_commit(full_backend: FullBackend) -> None:
     parent = await created(full_backend)
     cause = asked("c1", name="create_thread")
     child = a_thread(parent_id=parent.id, depth=1, branching_stitch_id=cause.id)
@@ -84,7 +84,7 @@ async def test_threads_and_what_caused_them_are_one_commit(full_backend: FullBac
     assert await head_of(full_backend, grandchild) == grandchild
 
 
-async def test_blobs_are_used_from_the_commit_on_that_refers_to_them(full_backend: FullBackend) -> None:
+async def test_commit_stores_its_blob_references(full_backend: FullBackend) -> None:
     thread, other = await created(full_backend), a_thread()
     digests = [character * 64 for character in "ab"]
     await full_backend.put([Blob(sha256=one, size=1, content=b"x", created_at=NOW) for one in digests])
@@ -101,11 +101,11 @@ async def test_blobs_are_used_from_the_commit_on_that_refers_to_them(full_backen
     thread = await head_of(full_backend, thread)
     with pytest.raises(LockstitchError):
         await commit(full_backend, change(thread, said("3"), blob_refs=["c" * 64]))
-    assert await head_of(full_backend, thread) == thread, "what is used must be there"
+    assert await head_of(full_backend, thread) == thread, "a referenced blob must exist"
 
 
-async def test_notices_stand_in_the_commit_they_tell_of(full_backend: FullBackend) -> None:
-    """Beside a new thread, a change, a letter, an edit, several of them, or alone."""
+async def test_webhook_events_are_written_in_the_commit_they_report(full_backend: FullBackend) -> None:
+    """With a new thread, a change, a delivery, an edit, several of them, or alone."""
     thread, other = await created(full_backend), a_thread()
     told: list[WebhookEvent] = []
 
@@ -128,18 +128,18 @@ async def test_notices_stand_in_the_commit_they_tell_of(full_backend: FullBacken
     assert left == [notice for notice in told if notice.thread_id == thread.id]
 
 
-async def test_receipts_stand_in_the_order_of_the_steps(full_backend: FullBackend) -> None:
+async def test_receipts_have_the_order_of_the_steps(full_backend: FullBackend) -> None:
     one, two = await created(full_backend), await created(full_backend)
     steps = sorted([change(one, said("a")), change(two, said("b"), said("c"))], key=lambda step: step.thread_id)
     receipts = await commit(full_backend, *steps, ThreadEdit(one.id, {"cancel_requested": True}))
     assert [receipt.position for receipt in receipts] == [len(step.stitches) for step in steps] + [None]
     (receipt,) = await commit(full_backend, change(await head_of(full_backend, one), said("d")))
-    assert receipt.cancel_requested, "this is how a holder learns of the wish"
+    assert receipt.cancel_requested, "the receipt reports the request to the holder"
 
 
 @pytest.mark.req("S3-008")
-async def test_anybody_may_edit_at_any_time(store: Store) -> None:
-    """Held by somebody else or not, and it moves nothing that a change compares; updated_at follows."""
+async def test_edit_succeeds_while_thread_is_held(store: Store) -> None:
+    """No field that a change compares is changed, whether the thread is held or not. `updated_at` changes."""
     backend = store._backend
     head = await held(backend, await created(backend))
     await store.edit(head, title="t", extras={"a": 1}, priority=-1, expires_at=NOW, cancel_requested=True)
@@ -151,7 +151,7 @@ async def test_anybody_may_edit_at_any_time(store: Store) -> None:
     await commit(backend, change(head, said("still mine")))
 
 
-async def test_an_edit_of_nobody(full_backend: FullBackend) -> None:
+async def test_edit_of_missing_thread_raises_not_found(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     before = await everything(full_backend)
     with pytest.raises(NotFound):
@@ -159,12 +159,12 @@ async def test_an_edit_of_nobody(full_backend: FullBackend) -> None:
     assert await everything(full_backend) == before
 
 
-async def test_an_empty_commit(full_backend: FullBackend) -> None:
+async def test_empty_commit_is_accepted(full_backend: FullBackend) -> None:
     assert await full_backend.append(Commit()) == []
 
 
 @pytest.mark.req("S0-005", "S0-089")
-async def test_what_is_acknowledged_is_seen_by_others_at_once(store: Store, store_url: str) -> None:
+async def test_acknowledged_commit_is_visible_to_other_processes(store: Store, store_url: str) -> None:
     async with open_store(store_url) as other:
         head = await store.create(key="k")
         for number in range(1, 6):
@@ -173,8 +173,11 @@ async def test_what_is_acknowledged_is_seen_by_others_at_once(store: Store, stor
             assert len(await other.stitches("k")) == number
 
 
-async def test_many_tasks_at_once(full_backend: FullBackend) -> None:
-    """Appends of one turn of the event loop may share a transaction; one that conflicts harms no other."""
+async def test_many_tasks_append_concurrently(full_backend: FullBackend) -> None:
+    """Appends of one iteration of the event loop may share a transaction.
+
+    One that conflicts does not affect the others.
+    """
     threads = [await created(full_backend) for _ in range(20)]
     stale = [change(thread, said("late"), position=9) for thread in threads[::2]]
     fitting = [change(thread, said("in time")) for thread in threads]
@@ -189,8 +192,8 @@ async def test_many_tasks_at_once(full_backend: FullBackend) -> None:
         assert [stitch.message for stitch in await log_of(full_backend, thread)] == [said("in time").message]
 
 
-async def test_one_bad_append_among_many_harms_only_itself(full_backend: FullBackend) -> None:
-    """The one with an unknown run is refused after it has begun to write."""
+async def test_failed_append_does_not_affect_concurrent_ones(full_backend: FullBackend) -> None:
+    """The append with an unknown run is rejected after it has started to write."""
     threads = [await created(full_backend) for _ in range(9)]
     nowhere = a_run(threads[4]).id
     entries = [said("x", run_id=nowhere if number == 4 else None) for number in range(9)]
@@ -203,7 +206,7 @@ async def test_one_bad_append_among_many_harms_only_itself(full_backend: FullBac
     assert [head.position for head in heads] == [int(number != 4) for number in range(9)]
 
 
-async def test_a_caller_that_gives_up_leaves_all_or_nothing(full_backend: FullBackend) -> None:
+async def test_cancelled_append_writes_all_or_nothing(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     run = a_run(thread)
     wanted = change(thread, *(said(str(n), run_id=run.id) for n in range(5)), new_runs=[run])
@@ -213,7 +216,7 @@ async def test_a_caller_that_gives_up_leaves_all_or_nothing(full_backend: FullBa
     await asyncio.wait([waiting])
     async with asyncio.timeout(10):
         while True:
-            # It may still be on its way, so it is read from its end to its beginning, and asked again.
+            # The append may still be in progress, so read from the end to the beginning, and repeat.
             kept = await full_backend.get(Run, (run.id,)) is not None
             log, head = await log_of(full_backend, thread), await head_of(full_backend, thread)
             with suppress(Conflict):
@@ -223,7 +226,7 @@ async def test_a_caller_that_gives_up_leaves_all_or_nothing(full_backend: FullBa
 
 
 @pytest.mark.req("S3-014", "S3-015")
-async def test_every_stitch_names_its_thread_and_the_one_before_it(full_backend: FullBackend) -> None:
+async def test_every_stitch_has_its_thread_and_previous_id(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     head = await grown(full_backend, thread, said("Hi"), asked("c1"), result("c1", 0, 2))
     await grown(full_backend, head, answered("Ho"))
@@ -236,8 +239,8 @@ async def test_every_stitch_names_its_thread_and_the_one_before_it(full_backend:
 
 
 @pytest.mark.req("S0-073")
-async def test_the_numbers_of_runs_are_the_store_s_own(store: Store) -> None:
-    """What a caller supplies is ignored, so nobody can tear a hole into the numbers that pages and files go by."""
+async def test_store_assigns_numbers_of_runs(store: Store) -> None:
+    """Numbers that a caller sets are ignored, so that pages and files never have gaps."""
     head = await store.create()
     for number in (1, 2):
         run = store.new_run(head, sequence=77, turn=99, status="completed")
@@ -246,7 +249,7 @@ async def test_the_numbers_of_runs_are_the_store_s_own(store: Store) -> None:
     assert (await store.verify()).problems == []
 
 
-async def test_superseded_thread_gives_its_ids_to_the_rest_of_the_commit(full_backend: FullBackend) -> None:
+async def test_rest_of_commit_can_use_ids_of_superseded_thread(full_backend: FullBackend) -> None:
     thread = await created(full_backend, key="k", kind="trace")
     run = a_run(thread)
     head = await grown(full_backend, thread, said("Hi").changed(run_id=run.id), new_runs=[run])

@@ -1,4 +1,4 @@
-"""append: what no longer fits or breaks a rule is refused, and then nothing at all is written."""
+"""append: a stale or invalid commit is rejected, and nothing is written."""
 
 import asyncio
 from collections.abc import Callable
@@ -46,8 +46,8 @@ STALE: dict[str, Callable[[Thread], ThreadChange]] = {
 
 
 @pytest.mark.req("S3-026")
-async def test_a_stale_change_is_a_conflict_that_writes_nothing(full_backend: FullBackend) -> None:
-    """The thread is held, has stitches and letters; whatever else is in the commit is not written either."""
+async def test_rejects_append_when_position_is_stale(full_backend: FullBackend) -> None:
+    """The thread is held, has stitches and deliveries. Other parts of the commit are not written either."""
     thread = await created(full_backend)
     head = await held(full_backend, await grown(full_backend, thread, said("a"), said("b")))
     await commit(full_backend, a_letter(head))
@@ -69,7 +69,7 @@ async def test_a_stale_change_is_a_conflict_that_writes_nothing(full_backend: Fu
         assert await everything(full_backend) == before, name
 
 
-async def test_a_stale_first_step_stops_the_later_ones(full_backend: FullBackend) -> None:
+async def test_stale_first_step_rejects_later_steps(full_backend: FullBackend) -> None:
     one, other = await created(full_backend), await created(full_backend)
     before = await everything(full_backend)
     with pytest.raises(Conflict):
@@ -77,8 +77,8 @@ async def test_a_stale_first_step_stops_the_later_ones(full_backend: FullBackend
     assert await everything(full_backend) == before
 
 
-async def test_what_is_to_be_cancelled_gets_no_more_children(store: Store) -> None:
-    """Whoever cancels a tree walks down it; a child that came after it has passed would run on."""
+async def test_rejects_new_children_when_cancel_is_requested(store: Store) -> None:
+    """A cancel walks down the tree. A child that is added later would not be cancelled."""
     held = await store.claim(await store.create(kind="goal", goal="g"))
     await store.edit(held, cancel_requested=True)
     before = await everything(store._backend)
@@ -87,14 +87,14 @@ async def test_what_is_to_be_cancelled_gets_no_more_children(store: Store) -> No
         await store.append(held, [said("go")], new_threads=[child])
     assert (conflict.value.reason, conflict.value.thread_id) == ("cancelled", held.id)
     assert await everything(store._backend) == before
-    assert (await store.append(held, [said("I see")])).cancel_requested, "it may go on to its end"
+    assert (await store.append(held, [said("I see")])).cancel_requested, "a change without children is accepted"
     await store.edit(held, cancel_requested=False)
     await store.append(await store.thread(held), [said("go")], new_threads=[child])
     assert (await store.thread(held)).pending_children == 1
 
 
-async def test_a_spawn_and_a_cancel_at_once(store: Store) -> None:
-    """Either the child is there when the wish is, or it never comes."""
+async def test_concurrent_spawn_and_cancel_are_serialised(store: Store) -> None:
+    """Either the child exists when the cancel is requested, or it is never created."""
     for _ in range(10):
         held = await store.claim(await store.create(kind="goal", goal="g"))
         child = store.new_thread(kind="task", goal="g", parent_id=held.id)
@@ -105,7 +105,7 @@ async def test_a_spawn_and_a_cancel_at_once(store: Store) -> None:
         assert (await store.thread(held)).pending_children == number == (not isinstance(spawned, Conflict))
 
 
-async def test_a_notice_that_cannot_be_kept_takes_everything_down(full_backend: FullBackend) -> None:
+async def test_invalid_webhook_event_rejects_whole_commit(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     first = a_notice(thread)
     await commit(full_backend, notices=[first])
@@ -117,21 +117,21 @@ async def test_a_notice_that_cannot_be_kept_takes_everything_down(full_backend: 
             assert await everything(full_backend) == before
 
 
-async def test_delivered_is_compared_only_when_given(full_backend: FullBackend) -> None:
+async def test_delivered_is_compared_only_when_set(full_backend: FullBackend) -> None:
     head = await held(full_backend, await created(full_backend))
     await commit(full_backend, a_letter(head))
     with pytest.raises(Conflict):
         await commit(full_backend, change(head, delivered=head.delivered, head={"status": "waiting"}))
     (receipt,) = await commit(full_backend, change(head, said("x")))
-    assert receipt.delivered == 1, "so the holder learns of the letter"
+    assert receipt.delivered == 1, "the receipt reports the delivery to the holder"
 
 
-async def test_a_change_of_a_thread_that_is_not_there(full_backend: FullBackend) -> None:
+async def test_change_of_missing_thread_conflicts(full_backend: FullBackend) -> None:
     with pytest.raises(Conflict):
         await commit(full_backend, change(an_unknown_thread(), said("x")))
 
 
-async def test_a_letter_for_nobody_takes_the_whole_commit_along(full_backend: FullBackend) -> None:
+async def test_delivery_to_missing_thread_rejects_whole_commit(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     before = await everything(full_backend)
     with pytest.raises(NotFound):
@@ -139,7 +139,7 @@ async def test_a_letter_for_nobody_takes_the_whole_commit_along(full_backend: Fu
     assert await everything(full_backend) == before
 
 
-async def test_a_stitch_s_run_must_exist(full_backend: FullBackend) -> None:
+async def test_rejects_stitch_of_missing_run(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     before = await everything(full_backend)
     with pytest.raises(Refused):
@@ -148,8 +148,8 @@ async def test_a_stitch_s_run_must_exist(full_backend: FullBackend) -> None:
 
 
 @pytest.mark.req("S3-023", "S3-024", "S3-025")
-async def test_the_list_of_a_thread_cannot_fork(full_backend: FullBackend) -> None:
-    """Refused by the backend itself, even to a writer that fits the compare-and-set and brings a wrong list."""
+async def test_rejects_forked_chain(full_backend: FullBackend) -> None:
+    """The backend rejects it, even if the compare-and-set fits and the writer sends a wrong chain."""
     thread = await created(full_backend)
     head = await grown(full_backend, thread, answered("first"), answered("second"))
     (next_one,) = stitched(head, answered("third"))
@@ -162,7 +162,7 @@ async def test_the_list_of_a_thread_cannot_fork(full_backend: FullBackend) -> No
 
 
 @pytest.mark.req("S0-076")
-async def test_what_is_unique_stays_unique(full_backend: FullBackend) -> None:
+async def test_rejects_duplicates_of_unique_values(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     run = a_run(thread)
     head = await grown(full_backend, thread, said("x"), new_runs=[run], head={"last_sequence": 1, "last_turn": 1})
@@ -181,7 +181,7 @@ async def test_what_is_unique_stays_unique(full_backend: FullBackend) -> None:
         assert await everything(full_backend) == before
 
 
-async def test_a_key_names_one_thread_of_a_project(full_backend: FullBackend) -> None:
+async def test_key_is_unique_within_project(full_backend: FullBackend) -> None:
     first = await created(full_backend, key="k")
     await created(full_backend, key="k", project="elsewhere")
     await created(full_backend, key="K")
@@ -203,7 +203,7 @@ WRONG_THREADS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.req("S3-003", "S3-012")
-async def test_a_thread_that_cannot_be(full_backend: FullBackend) -> None:
+async def test_rejects_invalid_threads(full_backend: FullBackend) -> None:
     before = await everything(full_backend)
     for name, fields in WRONG_THREADS.items():
         await refused(Refused, commit(full_backend, threads=[a_thread(**fields)]), name)
@@ -211,8 +211,8 @@ async def test_a_thread_that_cannot_be(full_backend: FullBackend) -> None:
 
 
 @pytest.mark.req("S3-013")
-async def test_a_thread_is_not_its_own_ancestor(store: Store) -> None:
-    """It cannot be its own parent, and nobody's parent changes later."""
+async def test_rejects_thread_as_its_own_ancestor(store: Store) -> None:
+    """A thread cannot be its own parent, and a parent never changes."""
     own = new_id()
     with pytest.raises(Refused):
         await commit(store._backend, threads=[a_thread(id=own, parent_id=own)])
@@ -227,7 +227,7 @@ async def test_a_thread_is_not_its_own_ancestor(store: Store) -> None:
 
 
 @pytest.mark.req("S3-003", "S3-005", "S3-012")
-async def test_what_the_store_refuses_before_it_asks_the_backend(store: Store) -> None:
+async def test_store_rejects_invalid_threads_and_updates(store: Store) -> None:
     with pytest.raises(Refused):
         await store.create(kind="goal", goal="")
     with pytest.raises(Refused):
@@ -266,8 +266,8 @@ FORGED_ENTRIES: list[dict[str, Any]] = [
 
 
 @pytest.mark.req("S3-016", "S3-021")
-async def test_a_stitch_has_the_fields_of_its_type(full_backend: FullBackend) -> None:
-    """Refused when it is made; one forged past that lacks what the backend itself asks for, and is refused there."""
+async def test_stitch_has_the_fields_of_its_type(full_backend: FullBackend) -> None:
+    """The model rejects it. If the record bypasses that validation, the backend rejects it."""
     for fields in (*WRONG_ENTRIES, *FORGED_ENTRIES):
         with pytest.raises(Refused):
             Entry(**fields)
@@ -279,7 +279,7 @@ async def test_a_stitch_has_the_fields_of_its_type(full_backend: FullBackend) ->
     assert await everything(full_backend) == before
 
 
-async def test_records_are_checked_when_they_are_made() -> None:
+async def test_records_are_validated_when_created() -> None:
     with pytest.raises(Refused):
         Run(thread_id=new_id(), sequence=-1, turn=1, first_position=1, started_at=NOW)
     with pytest.raises(Refused):

@@ -1,4 +1,4 @@
-"""claim: a thread for one worker, and which threads are there to be had. Time is a fake clock's."""
+"""claim: one worker gets a thread, and which threads are ready. With a fake clock."""
 
 import asyncio
 from datetime import timedelta
@@ -26,17 +26,17 @@ async def claimed(store: Store, worker: Worker, **more: object) -> list[UUID]:
 
 
 @pytest.mark.req("S3-032")
-async def test_a_claim_makes_the_thread_this_worker_s(timed_store: Store, clock: FakeClock) -> None:
+async def test_claim_sets_holder_and_raises_fence(timed_store: Store, clock: FakeClock) -> None:
     worker = await registered(timed_store._backend)
     thread = await ready(timed_store)
     clock.advance(1)
     (head,) = await timed_store._backend.claim(worker.id)
     assert head == thread.changed(status="running", fence=1, worker_id=worker.id, updated_at=clock.now())
     assert await head_of(timed_store._backend, thread) == head
-    assert await claimed(timed_store, worker) == [], "it is taken"
+    assert await claimed(timed_store, worker) == [], "it is claimed"
 
 
-async def test_by_id_whatever_it_waits_for(timed_store: Store) -> None:
+async def test_claims_by_id_in_any_wait(timed_store: Store) -> None:
     worker = await registered(timed_store._backend)
     for status, awaited in (("waiting", [waiting("approval", timed_store.clock.now(), "c")]), ("pending", [])):
         thread = await timed_store.create(status=status, waiting_for=awaited)
@@ -44,7 +44,7 @@ async def test_by_id_whatever_it_waits_for(timed_store: Store) -> None:
         assert (head.status, head.worker_id, head.fence) == ("running", worker.id, 1)
 
 
-async def test_what_has_ended_is_not_claimed(timed_store: Store) -> None:
+async def test_ended_thread_is_not_claimed(timed_store: Store) -> None:
     worker = await registered(timed_store._backend)
     for status in ("completed", "failed", "cancelled"):
         thread = await ready(timed_store, status=status, result={})
@@ -55,7 +55,7 @@ async def test_what_has_ended_is_not_claimed(timed_store: Store) -> None:
 
 
 @pytest.mark.req("S3-033")
-async def test_a_held_thread_is_nobody_else_s_while_the_lease_lasts(timed_store: Store, clock: FakeClock) -> None:
+async def test_held_thread_is_not_claimed_while_lease_is_valid(timed_store: Store, clock: FakeClock) -> None:
     holder = await registered(timed_store._backend, lease_seconds=30.0)
     other = await registered(timed_store._backend, lease_seconds=500.0)
     thread = await ready(timed_store)
@@ -65,21 +65,21 @@ async def test_a_held_thread_is_nobody_else_s_while_the_lease_lasts(timed_store:
         assert await claimed(timed_store, other, thread_id=thread.id) == []
     assert await timed_store._backend.heartbeat(holder)
     clock.advance(29)
-    assert await claimed(timed_store, other, thread_id=thread.id) == [], "a beat renews"
+    assert await claimed(timed_store, other, thread_id=thread.id) == [], "a heartbeat renews the lease"
     clock.advance(1.1)
     (head,) = await timed_store._backend.claim(other.id, thread_id=thread.id)
     assert (head.worker_id, head.fence, head.losses, head.lost_by) == (other.id, 2, 1, holder.id)
 
 
-async def test_not_even_its_holder_claims_it_again(timed_store: Store) -> None:
-    """Two tasks of one process would both think that it is theirs."""
+async def test_holder_cannot_claim_its_thread_again(timed_store: Store) -> None:
+    """Otherwise two tasks of one process would both execute the thread."""
     worker = await registered(timed_store._backend)
     thread = await ready(timed_store)
     assert await claimed(timed_store, worker, thread_id=thread.id) == [thread.id]
     assert await claimed(timed_store, worker, thread_id=thread.id) == []
 
 
-async def test_the_stale_holder_s_writes_fail(timed_store: Store, clock: FakeClock) -> None:
+async def test_stale_holder_cannot_write(timed_store: Store, clock: FakeClock) -> None:
     backend = timed_store._backend
     holder, other = await registered(backend), await registered(backend, lease_seconds=500.0)
     (stale,) = await backend.claim(holder.id, thread_id=(await ready(timed_store)).id)
@@ -90,7 +90,7 @@ async def test_the_stale_holder_s_writes_fail(timed_store: Store, clock: FakeClo
     await commit(backend, change(fresh, said("in time")))
 
 
-async def test_runnable_is_pending_or_a_timer_that_has_come(timed_store: Store, clock: FakeClock) -> None:
+async def test_pending_threads_and_expired_timers_are_ready(timed_store: Store, clock: FakeClock) -> None:
     worker = await registered(timed_store._backend, lease_seconds=1000.0)
     now = clock.now()
     clock.advance(60)
@@ -104,7 +104,7 @@ async def test_runnable_is_pending_or_a_timer_that_has_come(timed_store: Store, 
     assert sorted(await claimed(timed_store, worker, limit=9)) == sorted([timer.id, backoff.id])
 
 
-async def test_by_priority_and_then_by_how_long_they_have_been_ready(timed_store: Store, clock: FakeClock) -> None:
+async def test_claims_by_priority_then_by_time_ready(timed_store: Store, clock: FakeClock) -> None:
     worker = await registered(timed_store._backend, lease_seconds=1000.0)
     names = {}
     for name, priority, after in (("c", 0, 20), ("b", 0, 10), ("a", 5, 30), ("d", -1, 0), ("e", -1, 0)):
@@ -113,10 +113,10 @@ async def test_by_priority_and_then_by_how_long_they_have_been_ready(timed_store
         names[thread.id] = name
     clock.advance(60)
     order = [names[one] for _ in range(5) for one in await claimed(timed_store, worker)]
-    assert order == ["a", "b", "c", "d", "e"], "equals by id, which is by age"
+    assert order == ["a", "b", "c", "d", "e"], "equal ones by id, thus by age"
 
 
-async def test_several_at_once_come_in_the_same_order(timed_store: Store, clock: FakeClock) -> None:
+async def test_claims_several_threads_in_the_same_order(timed_store: Store, clock: FakeClock) -> None:
     worker = await registered(timed_store._backend, lease_seconds=1000.0)
     threads = [await ready(timed_store, priority=priority) for priority in (0, 2, 1, 2)]
     clock.advance(1)
@@ -126,7 +126,7 @@ async def test_several_at_once_come_in_the_same_order(timed_store: Store, clock:
     assert await claimed(timed_store, worker, limit=3) == []
 
 
-async def test_of_these_agents_and_this_project_only(timed_store: Store) -> None:
+async def test_claims_only_given_agents_and_project(timed_store: Store) -> None:
     worker = await registered(timed_store._backend)
     ours = await ready(timed_store, agent="helper")
     theirs = await ready(timed_store, agent="other")
@@ -140,7 +140,7 @@ async def test_of_these_agents_and_this_project_only(timed_store: Store) -> None
     assert len(await claimed(timed_store, worker, limit=9)) == 1
 
 
-async def test_a_worker_that_is_dead_or_unknown_gets_none(timed_store: Store) -> None:
+async def test_dead_or_unknown_worker_claims_nothing(timed_store: Store) -> None:
     thread = await ready(timed_store)
     dead, unknown = await registered(timed_store._backend), a_worker()
     await timed_store._backend.release(dead.id)
@@ -150,14 +150,14 @@ async def test_a_worker_that_is_dead_or_unknown_gets_none(timed_store: Store) ->
     assert (await timed_store.thread(thread)).fence == 0
 
 
-async def test_a_thread_that_is_not_there(timed_store: Store) -> None:
+async def test_claim_of_missing_thread_returns_nothing(timed_store: Store) -> None:
     worker = await registered(timed_store._backend)
     assert await claimed(timed_store, worker, thread_id=new_id()) == []
 
 
 @pytest.mark.req("S3-037")
 async def test_counts_crashes_of_a_thread_that_was_executed_alone(timed_store: Store, clock: FakeClock) -> None:
-    """A claim that was not alone makes a suspect, and counts nothing."""
+    """A claim without `alone` makes a suspect and counts no crash."""
     backend = timed_store._backend
     thread = await ready(timed_store)
     lost_by = None
@@ -176,7 +176,7 @@ async def test_counts_crashes_of_a_thread_that_was_executed_alone(timed_store: S
 
 @pytest.mark.parametrize("cause", ["died", "expired", "taken_over", "stopped"])
 async def test_counts_losses_by_how_the_worker_ended(timed_store: Store, cause: EndCause) -> None:
-    """Only a crash counts, and only if the worker held nothing else. A worker that stopped lost nothing."""
+    """Only a crash counts, and only if the worker held no other thread. A worker that stopped lost nothing."""
     backend = timed_store._backend
     worker = await registered(backend)
     suspect = await ready(timed_store, losses=1, lost_by=new_id())
@@ -220,8 +220,8 @@ async def test_counts_a_crash_when_an_expired_holder_loses_one_thread(
     assert head.crashes == (0 if beside else 1)
 
 
-async def test_claims_suspects_apart_from_the_others(timed_store: Store, clock: FakeClock) -> None:
-    """Those lost most often come first, then by priority and time; projects do not take turns."""
+async def test_claims_suspects_separately(timed_store: Store, clock: FakeClock) -> None:
+    """Threads lost most often come first, then by priority and time. Projects do not take turns."""
     backend = timed_store._backend
     worker = await registered(backend)
     healthy = await ready(timed_store, agent="a")
@@ -238,7 +238,9 @@ async def test_claims_suspects_apart_from_the_others(timed_store: Store, clock: 
     assert await claimed(timed_store, worker, suspects=True) == []
     clock.advance(timedelta(days=1).total_seconds())
     assert await backend.heartbeat(worker)
-    assert await claimed(timed_store, worker, limit=9) == [later.id], "unless asked, suspects are claimed as others are"
+    assert await claimed(timed_store, worker, limit=9) == [later.id], (
+        "by default suspects are claimed too"
+    )
 
 
 async def test_claims_suspects_within_limits(timed_store: Store) -> None:
@@ -252,7 +254,7 @@ async def test_claims_suspects_within_limits(timed_store: Store) -> None:
     assert await claimed(timed_store, worker, suspects=True, limits=[limit]) == []
 
 
-async def test_the_store_says_who_is_in_the_way(timed_store: Store) -> None:
+async def test_error_names_holder_of_thread(timed_store: Store) -> None:
     elsewhere = await registered(timed_store._backend, host="another host", pid=1, boot_id="b")
     thread = await ready(timed_store)
     await claimed(timed_store, elsewhere, thread_id=thread.id)
@@ -260,11 +262,11 @@ async def test_the_store_says_who_is_in_the_way(timed_store: Store) -> None:
         await timed_store.claim(thread)
     head = await timed_store.claim(thread, take_over=True)
     assert (head.fence, head.worker_id) == (3, (await timed_store.register_worker()).id)
-    assert not await timed_store._backend.heartbeat(elsewhere), "whom one takes over is dead"
+    assert not await timed_store._backend.heartbeat(elsewhere), "the previous holder is declared dead"
 
 
-async def test_a_holder_provably_dead_on_this_host_is_taken_over_at_once(timed_store: Store) -> None:
-    """Its pid belongs to a process that began at another time, so it is not the one that registered."""
+async def test_thread_of_provably_dead_holder_is_claimed_at_once(timed_store: Store) -> None:
+    """The pid belongs to a process with another start time, so it is not the process that registered."""
     dead = current_process(timed_store.clock.now(), 1e9).changed(id=new_id(), process_started="1")
     assert is_provably_dead(dead)
     assert await timed_store._backend.heartbeat(dead)
@@ -273,7 +275,7 @@ async def test_a_holder_provably_dead_on_this_host_is_taken_over_at_once(timed_s
     assert (await timed_store.claim(thread)).worker_id != dead.id
 
 
-async def test_claim_next_is_the_same_for_this_process(timed_store: Store) -> None:
+async def test_claim_next_claims_for_this_process(timed_store: Store) -> None:
     threads = [await ready(timed_store, agent="a") for _ in range(3)]
     first = await timed_store.claim_next(limit=2)
     assert [head.id for head in first] == [thread.id for thread in threads[:2]]
@@ -282,7 +284,7 @@ async def test_claim_next_is_the_same_for_this_process(timed_store: Store) -> No
     assert appended.head.position == 1
 
 
-async def test_of_many_claiming_at_once_one_gets_it(timed_store: Store) -> None:
+async def test_one_of_many_concurrent_claims_succeeds(timed_store: Store) -> None:
     workers = [await registered(timed_store._backend) for _ in range(10)]
     one = a_goal(wake_at=timed_store.clock.now())
     await commit(timed_store._backend, threads=[one])
@@ -290,8 +292,8 @@ async def test_of_many_claiming_at_once_one_gets_it(timed_store: Store) -> None:
     assert sorted(map(len, got)) == [0] * 9 + [1]
 
 
-async def test_timers_by_the_thousand(timed_store: Store, clock: FakeClock) -> None:
-    """They come at once after a long night; however many a claim makes ready at a time, none is forgotten."""
+async def test_thousands_of_timers_are_claimed(timed_store: Store, clock: FakeClock) -> None:
+    """All timers expire at once. A claim may make only a part of them ready, but none is forgotten."""
     worker = await registered(timed_store._backend, lease_seconds=1000.0)
     timers = [a_goal(status="waiting", waiting_for=[waiting("timer", clock.now())]) for _ in range(1200)]
     await timed_store._backend.put([timer.changed(wake_at=clock.now()) for timer in timers])

@@ -1,4 +1,4 @@
-"""close: lets go of everything, and nothing acknowledged depends on it."""
+"""close: everything is closed, and no acknowledged commit depends on it."""
 
 import asyncio
 import gc
@@ -45,8 +45,8 @@ def open_files() -> set[str]:
 
 
 @pytest.mark.req("S0-005")
-async def test_a_store_is_a_context_that_leaves_nothing_open(store_url: str) -> None:
-    # What other tests left behind may have work to do when it goes.
+async def test_context_manager_closes_store(store_url: str) -> None:
+    # Objects of other tests may do work when they are collected.
     gc.collect()
     tasks = asyncio.all_tasks()
     async with open_store(store_url):
@@ -62,21 +62,21 @@ async def test_a_store_is_a_context_that_leaves_nothing_open(store_url: str) -> 
     gc.collect()
     assert {link for link in open_files() - before if "/" in link and "pipe" not in link} == set()
     assert asyncio.all_tasks() <= tasks
-    # The loop's own pool of threads stays for the next; it is small and not the store's.
+    # The thread pool of the event loop stays for the next test. It does not belong to the store.
     assert threading.active_count() <= threads + 8
 
 
-async def test_nothing_is_lost_by_not_closing(store_url: str) -> None:
+async def test_unclosed_store_loses_nothing(store_url: str) -> None:
     command = [sys.executable, "-c", ENDS_WITHOUT_CLOSING, store_url]
     process = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=120, check=False)
     assert process.returncode == 7, process.stderr
     async with open_store(store_url) as store:
         assert [stitch.data for stitch in await store.stitches("k")] == [{"n": 0}, {"n": 1}, {"n": 2}]
         assert (await store.verify()).ok
-        assert (await store.claim("k")).fence > 1, "its process is provably dead, so nobody waits for its lease"
+        assert (await store.claim("k")).fence > 1, "its process is provably dead, so its lease does not matter"
 
 
-async def test_reopening_finds_everything(store_url: str) -> None:
+async def test_reopened_store_has_everything(store_url: str) -> None:
     for number in range(3):
         async with open_store(store_url) as store:
             head = await store.ensure("k")
@@ -84,13 +84,13 @@ async def test_reopening_finds_everything(store_url: str) -> None:
             await store.append(head, [said(str(number))])
 
 
-async def test_closing_twice(store_url: str) -> None:
+async def test_store_can_be_closed_twice(store_url: str) -> None:
     store = await open_store(store_url).__aenter__()
     await store.close()
     await store.close()
 
 
-async def test_a_closed_store_says_so(store_url: str) -> None:
+async def test_closed_store_raises_error(store_url: str) -> None:
     """All errors of a backend are LockstitchErrors, this one too."""
     store = await open_store(store_url).__aenter__()
     head = await store.create(key="k")
@@ -101,7 +101,7 @@ async def test_a_closed_store_says_so(store_url: str) -> None:
         assert (await again.thread("k")).position == 0
 
 
-async def test_a_store_that_was_only_made_and_never_entered(store_url: str) -> None:
+async def test_store_that_was_never_entered_can_be_closed(store_url: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         store = open_store(store_url)
@@ -110,7 +110,7 @@ async def test_a_store_that_was_only_made_and_never_entered(store_url: str) -> N
         gc.collect()
 
 
-async def test_an_append_on_its_way_is_finished_or_fails_but_never_hangs(store: Store) -> None:
+async def test_append_during_close_finishes_or_fails(store: Store) -> None:
     threads = [a_thread() for _ in range(20)]
     await commit(store._backend, threads=threads)
     writing = [asyncio.ensure_future(store.append(thread, [said("x")])) for thread in threads]
@@ -135,9 +135,9 @@ async def close_under_readers(gate: Gate, url: str) -> None:
         await asyncio.gather(*reading, return_exceptions=True)
 
 
-async def test_closing_while_others_read_harms_nobody(store_url: str) -> None:
-    """As when a server is stopped or a command interrupted: reads are given up, and end after the store is closed.
+async def test_close_during_reads_does_not_break_them(store_url: str) -> None:
+    """When a server stops or a command is interrupted, reads are cancelled and end after the store is closed.
 
-    In a process of its own, which a fault of that kind would kill.
+    It runs in a separate process, because such a fault would kill the process.
     """
     await asyncio.to_thread(run, "tests.conformance.test_close:close_under_readers", [[store_url]], seconds=120)

@@ -1,4 +1,4 @@
-"""delete: a thread takes everything of its own along and nothing of anybody else's."""
+"""delete: everything that belongs to a thread is deleted, and nothing else."""
 
 from hashlib import sha256
 
@@ -51,7 +51,7 @@ def a_blob(content: bytes) -> Blob:
 
 
 async def furnished(backend: FullBackend, *blobs: Blob, **fields: object) -> Thread:
-    """A thread with something of every kind that can be its own."""
+    """Return a thread with a record of every class that can belong to it."""
     thread = await created(backend, **fields)
     run = a_run(thread)
     head = await grown(backend, thread, said("Hi", run_id=run.id), answered("Ho", run_id=run.id), new_runs=[run])
@@ -70,7 +70,7 @@ async def furnished(backend: FullBackend, *blobs: Blob, **fields: object) -> Thr
 
 
 async def left(backend: FullBackend, thread: Thread) -> list[str]:
-    """The kinds of which something of this thread is still there."""
+    """Return the classes of which a record of this thread still exists."""
     kinds = {Thread: "id", Run: "thread_id", Stitch: "thread_id", Delivery: "thread_id", **OWNED_BY_THREAD}
     return [
         kind.table for kind, field in kinds.items() if await backend.find(Find(kind, (Where(field, "=", thread.id),)))
@@ -78,7 +78,7 @@ async def left(backend: FullBackend, thread: Thread) -> list[str]:
 
 
 @pytest.mark.req("S0-006")
-async def test_a_thread_goes_with_everything_of_its_own(full_backend: FullBackend) -> None:
+async def test_delete_removes_everything_of_a_thread(full_backend: FullBackend) -> None:
     shared, own = a_blob(b"shared"), a_blob(b"own")
     doomed = await furnished(full_backend, shared, own, key="k")
     bystander = await furnished(full_backend, shared)
@@ -92,8 +92,8 @@ async def test_a_thread_goes_with_everything_of_its_own(full_backend: FullBacken
 
 
 @pytest.mark.req("S3-030", "S0-006")
-async def test_descendants_go_along_with_all_of_theirs(full_backend: FullBackend) -> None:
-    """Named is the root alone: who comes below it is the backend's to know."""
+async def test_delete_removes_descendants_and_their_records(full_backend: FullBackend) -> None:
+    """Only the root is selected. The backend finds its descendants."""
     blob = a_blob(b"the grandchild's")
     root = await furnished(full_backend)
     child = await furnished(full_backend, parent_id=root.id, depth=1)
@@ -107,7 +107,7 @@ async def test_descendants_go_along_with_all_of_theirs(full_backend: FullBackend
 
 
 @pytest.mark.req("S3-030")
-async def test_a_child_goes_and_its_parent_still_tells_of_it(store: Store) -> None:
+async def test_parent_keeps_report_of_deleted_child(store: Store) -> None:
     parent = await store.create()
     child = await store.create(parent_id=parent.id, depth=1)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "It was 42."})
@@ -118,7 +118,7 @@ async def test_a_child_goes_and_its_parent_still_tells_of_it(store: Store) -> No
 
 
 @pytest.mark.parametrize("who", ["root", "child"])
-async def test_a_held_tree_is_busy_unless_forced(full_backend: FullBackend, who: str) -> None:
+async def test_held_tree_is_busy_unless_forced(full_backend: FullBackend, who: str) -> None:
     root = await created(full_backend)
     child = await created(full_backend, parent_id=root.id, depth=1)
     await held(full_backend, root if who == "root" else child)
@@ -130,7 +130,7 @@ async def test_a_held_tree_is_busy_unless_forced(full_backend: FullBackend, who:
     assert await full_backend.find(Find(Thread)) == []
 
 
-async def test_one_held_thread_among_many_keeps_them_all(full_backend: FullBackend) -> None:
+async def test_one_held_thread_rejects_whole_delete(full_backend: FullBackend) -> None:
     threads = [await created(full_backend) for _ in range(3)]
     await held(full_backend, threads[1])
     with pytest.raises(ThreadBusy):
@@ -139,7 +139,7 @@ async def test_one_held_thread_among_many_keeps_them_all(full_backend: FullBacke
     assert await full_backend.delete(Find(Thread), force=True) == 3
 
 
-async def test_whoever_held_a_deleted_thread_writes_no_more(full_backend: FullBackend) -> None:
+async def test_holder_of_deleted_thread_cannot_write(full_backend: FullBackend) -> None:
     head = await held(full_backend, await created(full_backend))
     await full_backend.delete(the(head), force=True)
     with pytest.raises(LockstitchError):
@@ -147,7 +147,7 @@ async def test_whoever_held_a_deleted_thread_writes_no_more(full_backend: FullBa
     assert await full_backend.find(Find(Stitch)) == []
 
 
-async def test_stitches_by_thread_and_positions(full_backend: FullBackend) -> None:
+async def test_deletes_stitches_by_thread_and_positions(full_backend: FullBackend) -> None:
     thread, other = await created(full_backend), await created(full_backend)
     head = await grown(full_backend, thread, said("1"), answered("2"), answered("3"), said("4"), answered("5"))
     await grown(full_backend, other, *(answered(str(number)) for number in range(5)))
@@ -162,7 +162,7 @@ async def test_stitches_by_thread_and_positions(full_backend: FullBackend) -> No
     assert await full_backend.delete(Find(Stitch, span)) == 0
 
 
-async def test_stitches_are_deleted_in_no_other_way(full_backend: FullBackend) -> None:
+async def test_rejects_other_deletes_of_stitches(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     await grown(full_backend, thread, said("x"))
     for where in ([], [Where("type", "=", "input")], [Where("thread_id", "=", thread.id)]):
@@ -171,7 +171,7 @@ async def test_stitches_are_deleted_in_no_other_way(full_backend: FullBackend) -
     assert len(await log_of(full_backend, thread)) == 1
 
 
-async def test_runs_are_not_deleted_at_all(full_backend: FullBackend) -> None:
+async def test_rejects_deletes_of_runs(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     run = a_run(thread)
     await commit(full_backend, change(thread, new_runs=[run]))
@@ -180,7 +180,7 @@ async def test_runs_are_not_deleted_at_all(full_backend: FullBackend) -> None:
     assert await full_backend.get(Run, (run.id,)) == run
 
 
-async def test_side_records_by_any_condition(full_backend: FullBackend) -> None:
+async def test_deletes_side_records_by_any_condition(full_backend: FullBackend) -> None:
     texts = ("tea", "chess", "go")
     memories = [Memory(user_id="ada", text=text, created_at=NOW, updated_at=NOW) for text in texts]
     await full_backend.put(memories)
@@ -191,7 +191,7 @@ async def test_side_records_by_any_condition(full_backend: FullBackend) -> None:
     assert await full_backend.delete(Find(Memory, (theirs,))) == 1
 
 
-async def test_nothing_to_delete(full_backend: FullBackend) -> None:
+async def test_delete_of_nothing_returns_zero(full_backend: FullBackend) -> None:
     await created(full_backend)
     before = await everything(full_backend)
     assert await full_backend.delete(Find(Thread, (Where("id", "in", []),))) == 0
@@ -200,8 +200,8 @@ async def test_nothing_to_delete(full_backend: FullBackend) -> None:
     assert await everything(full_backend) == before
 
 
-async def test_an_id_can_be_used_again(full_backend: FullBackend) -> None:
-    """What a backend remembers of a thread must go with it."""
+async def test_id_of_deleted_thread_can_be_used_again(full_backend: FullBackend) -> None:
+    """The cache of a backend must not survive the thread."""
     thread = await created(full_backend)
     await grown(full_backend, thread, answered("first life"))
     await full_backend.delete(the(thread))

@@ -1,4 +1,4 @@
-"""Letters: what is decided about one under its receiver's lock, and the store's deliver and inbox around it."""
+"""Deliveries: decisions while the receiver is locked, and `deliver` and `inbox` of the store."""
 
 from contextlib import suppress
 from typing import Any
@@ -41,7 +41,7 @@ async def asleep(backend: FullBackend, *entries: dict[str, Any], **fields: Any) 
     return await created(backend, status="waiting", waiting_for=list(entries), **fields)
 
 
-async def test_a_thread_that_nobody_holds_gets_the_stitch_at_once(full_backend: FullBackend) -> None:
+async def test_delivery_to_free_thread_becomes_stitch_at_once(full_backend: FullBackend) -> None:
     thread = await grown(full_backend, await asleep(full_backend), answered("before"))
     child = await created(full_backend, parent_id=thread.id, depth=1)
     sent = a_letter(thread, reported(child), kind="children")
@@ -53,10 +53,10 @@ async def test_a_thread_that_nobody_holds_gets_the_stitch_at_once(full_backend: 
     assert (head.position, head.tip_id, head.delivered) == (2, stitch.id, 1)
     assert head.updated_at > thread.updated_at
     (letter,) = await letters_of(full_backend, thread)
-    assert (letter.position, letter.entry) == (2, None), "kept to recognise a second delivery, without its content"
+    assert (letter.position, letter.entry) == (2, None), "stored without its content to recognise a duplicate"
 
 
-async def test_a_held_thread_gets_it_into_the_inbox(full_backend: FullBackend) -> None:
+async def test_delivery_to_held_thread_waits_in_inbox(full_backend: FullBackend) -> None:
     head = await held(full_backend, await created(full_backend))
     letter = a_letter(head)
     (receipt,) = await commit(full_backend, letter)
@@ -68,7 +68,7 @@ async def test_a_held_thread_gets_it_into_the_inbox(full_backend: FullBackend) -
 
 
 @pytest.mark.parametrize("hold", [True, False], ids=["held", "free"])
-async def test_a_second_delivery_of_the_same_changes_nothing_and_says_so(full_backend: FullBackend, hold: bool) -> None:
+async def test_duplicate_delivery_changes_nothing_and_is_reported(full_backend: FullBackend, hold: bool) -> None:
     thread = await created(full_backend)
     if hold:
         await held(full_backend, thread)
@@ -86,7 +86,7 @@ async def test_a_second_delivery_of_the_same_changes_nothing_and_says_so(full_ba
     assert (await head_of(full_backend, thread)).delivered == 4
 
 
-async def test_a_second_delivery_is_recognised_after_the_first_was_taken(full_backend: FullBackend) -> None:
+async def test_duplicate_delivery_is_recognised_after_first_was_consumed(full_backend: FullBackend) -> None:
     head = await held(full_backend, await created(full_backend))
     letter = a_letter(head)
     await commit(full_backend, letter)
@@ -96,7 +96,7 @@ async def test_a_second_delivery_is_recognised_after_the_first_was_taken(full_ba
     assert len(await log_of(full_backend, head)) == 1
 
 
-async def test_a_thread_that_has_ended_takes_nothing(store: Store) -> None:
+async def test_ended_thread_accepts_no_delivery(store: Store) -> None:
     backend = store._backend
     for status in ("completed", "failed", "cancelled"):
         ended = await created(backend, a_goal(status=status, result={"done": 1}))
@@ -119,7 +119,7 @@ WAKING = [
 ]
 
 
-async def test_what_wakes_a_waiting_thread(full_backend: FullBackend) -> None:
+async def test_only_awaited_delivery_wakes_waiting_thread(full_backend: FullBackend) -> None:
     for kind, call_id, awaited, wakes in WAKING:
         thread = await asleep(full_backend, *awaited)
         (receipt,) = await commit(full_backend, a_letter(thread, note(), kind=kind, call_id=call_id))
@@ -132,9 +132,7 @@ async def test_what_wakes_a_waiting_thread(full_backend: FullBackend) -> None:
 
 
 @pytest.mark.parametrize(("mode", "woken_by"), [("all", 3), ("any", 1)])
-async def test_children_wake_their_parent_when_all_or_any_reported(
-    full_backend: FullBackend, mode: str, woken_by: int
-) -> None:
+async def test_reports_of_all_or_any_children_wake_parent(full_backend: FullBackend, mode: str, woken_by: int) -> None:
     parent = await asleep(full_backend, waiting("children", NOW, mode=mode), pending_children=3)
     woken: list[bool] = []
     for number in range(1, 4):
@@ -146,11 +144,11 @@ async def test_children_wake_their_parent_when_all_or_any_reported(
     assert woken == [number == woken_by for number in (1, 2, 3)]
     (late,) = await commit(full_backend, a_letter(parent, reported(parent), sender="late", kind="children"))
     assert late.new
-    assert (await head_of(full_backend, parent)).pending_children == 0, "never below nothing"
+    assert (await head_of(full_backend, parent)).pending_children == 0, "never below zero"
 
 
-async def test_letters_lower_what_spawning_raises_at_the_same_time(full_backend: FullBackend) -> None:
-    """The holder's own idea of the count is older than the letter, and neither undoes the other."""
+async def test_deliveries_lower_pending_children_during_spawn(full_backend: FullBackend) -> None:
+    """The holder's count is older than the delivery. Neither write overwrites the other."""
     head = await held(full_backend, await created(full_backend, pending_children=1))
     await commit(full_backend, a_letter(head, reported(head), kind="children"))
     child = a_thread(parent_id=head.id, depth=1)
@@ -159,7 +157,7 @@ async def test_letters_lower_what_spawning_raises_at_the_same_time(full_backend:
 
 
 @pytest.mark.req("S3-006", "S3-034")
-async def test_a_child_s_end_and_its_report_are_one_commit(full_backend: FullBackend) -> None:
+async def test_end_of_child_and_its_report_are_one_commit(full_backend: FullBackend) -> None:
     parent = await asleep(full_backend, waiting("children", NOW), pending_children=1)
     child = await created(full_backend, a_goal(parent_id=parent.id, depth=1))
     letter = a_letter(parent, reported(child), sender=str(child.id), kind="children")
@@ -174,7 +172,7 @@ async def test_a_child_s_end_and_its_report_are_one_commit(full_backend: FullBac
     assert (await head_of(full_backend, parent)).status == "pending"
 
 
-async def test_letters_of_one_commit_keep_their_order(full_backend: FullBackend) -> None:
+async def test_deliveries_of_one_commit_keep_their_order(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     letters = [a_letter(thread, note(str(number)), sender=f"s{9 - number}") for number in range(5)]
     receipts = await commit(full_backend, *letters)
@@ -183,7 +181,7 @@ async def test_letters_of_one_commit_keep_their_order(full_backend: FullBackend)
     assert texts == ["0", "1", "2", "3", "4"]
 
 
-async def test_the_same_letter_twice_in_one_commit(full_backend: FullBackend) -> None:
+async def test_duplicate_delivery_in_one_commit_is_ignored(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     first, second = await commit(full_backend, a_letter(thread, note()), a_letter(thread, note()))
     assert (first.new, second.new, second.position) == (True, False, 1)
@@ -201,7 +199,7 @@ async def test_messages_wait_in_the_inbox_in_the_order_of_their_arrival(full_bac
     assert (await head_of(full_backend, thread)).status == "pending"
 
 
-async def test_a_letter_to_nobody(store: Store) -> None:
+async def test_delivery_to_missing_thread_raises_not_found(store: Store) -> None:
     with pytest.raises(NotFound):
         await commit(store._backend, a_letter(an_unknown_thread()))
     with pytest.raises(NotFound):
@@ -209,13 +207,13 @@ async def test_a_letter_to_nobody(store: Store) -> None:
 
 
 @pytest.mark.req("S3-007", "S3-019")
-async def test_the_holder_drains_its_inbox_in_order_of_arrival(store: Store) -> None:
+async def test_holder_drains_its_inbox_in_order_of_arrival(store: Store) -> None:
     head = await store.claim(await store.create(pending_children=3))
     children = [await store.create(parent_id=head.id, depth=1) for _ in range(3)]
     for child in children:
         await store.deliver(head, reported(child), kind="children", sender=str(child.id))
     appended = await store.append(head, [answered("working")])
-    assert appended.has_unseen_deliveries, "the receipt of any append tells"
+    assert appended.has_unseen_deliveries, "the receipt of any append contains it"
     seen, letters = await store.inbox(appended.head)
     assert [letter.sender for letter in letters] == [str(child.id) for child in children]
     assert (seen.delivered, seen.pending_children) == (3, 0)
@@ -228,7 +226,7 @@ async def test_the_holder_drains_its_inbox_in_order_of_arrival(store: Store) -> 
     assert [(letter.position, letter.entry) for letter in kept] == [(2, None), (3, None), (4, None)]
 
 
-async def test_nobody_goes_to_wait_or_to_an_end_with_letters_unseen(store: Store) -> None:
+async def test_wait_or_end_conflicts_with_unread_deliveries(store: Store) -> None:
     head = await store.claim(await store.create(kind="goal", goal="g"))
     await store.deliver(head, said("wait!"), kind="input", sender="ada")
     for rest in ({"status": "waiting"}, {"status": "completed", "result": {}}, {"status": "cancelled"}):
@@ -243,8 +241,8 @@ async def test_nobody_goes_to_wait_or_to_an_end_with_letters_unseen(store: Store
     assert rested.head == after.changed(updated_at=rested.head.updated_at)
 
 
-async def test_a_letter_is_taken_by_nobody_else(full_backend: FullBackend) -> None:
-    """Taking names the thread too: a letter of another thread stays where it is."""
+async def test_change_cannot_consume_delivery_of_another_thread(full_backend: FullBackend) -> None:
+    """A change names its thread, so a delivery of another thread is not consumed."""
     mine = await held(full_backend, await created(full_backend))
     theirs = await held(full_backend, await created(full_backend))
     letter = a_letter(theirs)

@@ -1,4 +1,4 @@
-"""find: conditions, orders and pages over any kind of record."""
+"""find: conditions, orders and pages over records of any class."""
 
 from typing import Any
 from uuid import UUID
@@ -44,7 +44,7 @@ async def five(full_backend: FullBackend) -> list[Thread]:
 
 
 async def found(backend: FullBackend, *where: Where, **more: Any) -> list[int]:
-    """The priorities of the threads found: they number them."""
+    """Return the priorities of the threads found. They identify the threads."""
     order = more.pop("order", ("priority",))
     return [thread.priority for thread in await backend.find(Find(Thread, where, order=order, **more))]
 
@@ -69,7 +69,7 @@ CONDITIONS = [
 
 
 @pytest.mark.usefixtures("five")
-async def test_conditions(full_backend: FullBackend) -> None:
+async def test_find_applies_every_operator(full_backend: FullBackend) -> None:
     for where, expected in CONDITIONS:
         assert await found(full_backend, where) == expected, where
 
@@ -81,7 +81,7 @@ async def test_conditions_are_joined_by_and(full_backend: FullBackend) -> None:
 
 
 @pytest.mark.usefixtures("five")
-async def test_order_up_and_down_by_several_fields(full_backend: FullBackend) -> None:
+async def test_find_orders_by_several_fields_in_both_directions(full_backend: FullBackend) -> None:
     assert await found(full_backend, order=("-priority",)) == [4, 3, 2, 1, 0]
     assert await found(full_backend, order=("project", "priority")) == [0, 1, 2, 3, 4]
     assert await found(full_backend, order=("-project", "-priority")) == [4, 3, 2, 1, 0]
@@ -89,7 +89,7 @@ async def test_order_up_and_down_by_several_fields(full_backend: FullBackend) ->
 
 
 @pytest.mark.usefixtures("five")
-async def test_limit_and_offset(full_backend: FullBackend) -> None:
+async def test_find_applies_limit_and_offset(full_backend: FullBackend) -> None:
     assert await found(full_backend, limit=2) == [0, 1]
     assert await found(full_backend, limit=2, offset=2) == [2, 3]
     assert await found(full_backend, offset=3) == [3, 4]
@@ -98,7 +98,7 @@ async def test_limit_and_offset(full_backend: FullBackend) -> None:
 
 
 @pytest.mark.usefixtures("five")
-async def test_pages_by_cursor_show_everything_once(full_backend: FullBackend) -> None:
+async def test_cursor_pages_return_every_record_once(full_backend: FullBackend) -> None:
     for order in (("priority",), ("-recent_at", "-id"), ("project", "id")):
         whole = [thread.id for thread in await full_backend.find(Find(Thread, order=order))]
         seen: list[UUID] = []
@@ -110,7 +110,7 @@ async def test_pages_by_cursor_show_everything_once(full_backend: FullBackend) -
         assert len(seen) == 5
 
 
-async def test_a_cursor_is_not_moved_by_what_comes_before_it(full_backend: FullBackend) -> None:
+async def test_cursor_is_stable_when_earlier_records_are_added(full_backend: FullBackend) -> None:
     ids = sorted(new_id() for _ in range(6))
     for thread_id in ids[1::2]:
         await created(full_backend, id=thread_id)
@@ -120,7 +120,7 @@ async def test_a_cursor_is_not_moved_by_what_comes_before_it(full_backend: FullB
     assert [thread.id for thread in rest] == [ids[3], ids[5]]
 
 
-async def test_equal_values_are_told_apart_by_the_id(full_backend: FullBackend) -> None:
+async def test_id_orders_records_with_equal_values(full_backend: FullBackend) -> None:
     threads = [a_thread(created_at=later(0)) for _ in range(5)]
     await commit(full_backend, threads=threads)
     first = await full_backend.find(Find(Thread, order=("-recent_at", "-id"), limit=3))
@@ -129,7 +129,7 @@ async def test_equal_values_are_told_apart_by_the_id(full_backend: FullBackend) 
     assert [thread.id for thread in (*first, *second)] == sorted((thread.id for thread in threads), reverse=True)
 
 
-async def test_every_kind_is_found_by_each_of_its_key_s_fields(full_backend: FullBackend) -> None:
+async def test_every_record_class_is_found_by_each_key_field(full_backend: FullBackend) -> None:
     written = records()
     for record in written:
         await full_backend.put([record])
@@ -144,7 +144,7 @@ async def test_every_kind_is_found_by_each_of_its_key_s_fields(full_backend: Ful
     assert {type(record) for record in written} == set(EVERY_KIND)
 
 
-async def test_stitches_by_id_by_run_and_newest_first(full_backend: FullBackend) -> None:
+async def test_finds_stitches_by_id_by_run_and_newest_first(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     run = a_run(thread)
     thread = await grown(full_backend, thread, said("1", run_id=run.id), said("2"), new_runs=[run])
@@ -159,7 +159,7 @@ async def test_stitches_by_id_by_run_and_newest_first(full_backend: FullBackend)
     assert before[0].position == 2
 
 
-async def test_runs_of_a_thread(full_backend: FullBackend) -> None:
+async def test_finds_runs_of_thread(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     runs = [a_run(thread, sequence=number, turn=number) for number in (1, 2, 3)]
     await commit(full_backend, change(thread, new_runs=runs))
@@ -167,7 +167,7 @@ async def test_runs_of_a_thread(full_backend: FullBackend) -> None:
     assert [run.sequence for run in await full_backend.find(wanted)] == [2]
 
 
-async def test_workers_that_live(full_backend: FullBackend) -> None:
+async def test_finds_live_workers(full_backend: FullBackend) -> None:
     alive, dead = await registered(full_backend), await registered(full_backend)
     await held(full_backend, await created(full_backend), dead)
     await full_backend.release(dead.id)
@@ -175,7 +175,7 @@ async def test_workers_that_live(full_backend: FullBackend) -> None:
     assert [worker.id for worker in living] == [alive.id]
 
 
-async def test_nothing_found_is_an_empty_list(full_backend: FullBackend) -> None:
+async def test_find_returns_empty_list_without_match(full_backend: FullBackend) -> None:
     for kind in EVERY_KIND:
         assert await full_backend.find(Find(kind)) == []
     assert await full_backend.find(Find(Memory, (Where("user_id", "=", "nobody"),))) == []

@@ -1,4 +1,4 @@
-"""get: a record by its primary key, field for field as it was written."""
+"""get: read a record by its primary key, exactly as it was written."""
 
 import pytest
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.req("S0-002", "S0-003")
-async def test_every_kind_comes_back_field_for_field(full_backend: FullBackend) -> None:
+async def test_every_record_class_is_read_back_unchanged(full_backend: FullBackend) -> None:
     written = records()
     assert {type(record) for record in written} == set(EVERY_KIND)
     for record in written:
@@ -32,13 +32,13 @@ async def test_every_kind_comes_back_field_for_field(full_backend: FullBackend) 
         }, record.table
 
 
-async def test_an_unknown_key_gives_none(full_backend: FullBackend) -> None:
+async def test_get_of_unknown_key_returns_none(full_backend: FullBackend) -> None:
     assert await full_backend.get(Thread, (new_id(),)) is None
     assert await full_backend.get(Stitch, (new_id(), 1)) is None
     assert await full_backend.get(Agent, ("default", "../nobody")) is None
 
 
-async def test_a_key_of_several_fields_needs_all_of_them(full_backend: FullBackend) -> None:
+async def test_get_needs_all_fields_of_key(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     assert await full_backend.get(Stitch, (thread.id, 1)) is None
     with pytest.raises(ValueError):  # noqa: PT011 - the caller's mistake, whatever it is called

@@ -1,4 +1,4 @@
-"""Limits on what is held: counted at every claim, whoever holds it. Time is a fake clock's."""
+"""Limits of held threads: counted at every claim, over all workers. With a fake clock."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ async def worker(timed_store: Store) -> Worker:
 
 
 async def ready(store: Store, **numbers: int) -> list[Thread]:
-    """So many ready threads of each agent."""
+    """Create this number of ready threads of each agent."""
     threads = [a_goal(agent=agent, wake_at=store.clock.now()) for agent in numbers for _ in range(numbers[agent])]
     await store._backend.put(threads)
     return threads
@@ -39,7 +39,7 @@ async def claimed(store: Store, worker: Worker, **more: object) -> str:
     return "".join(sorted(head.agent or "-" for head in heads))
 
 
-async def test_no_more_are_held_than_a_limit_lets(timed_store: Store, worker: Worker) -> None:
+async def test_claims_never_exceed_limit(timed_store: Store, worker: Worker) -> None:
     other = await registered(timed_store._backend, lease_seconds=1000.0)
     await ready(timed_store, a=3, b=3)
     limits = await stored(timed_store, TWO)
@@ -47,10 +47,10 @@ async def test_no_more_are_held_than_a_limit_lets(timed_store: Store, worker: Wo
     assert len(await claimed(timed_store, other, agents=["a", "b"], limit=9, limits=limits)) == 1
     assert await claimed(timed_store, other, limit=9, limits=limits) == ""
     await timed_store._backend.release(other.id)
-    assert len(await claimed(timed_store, worker, limit=9, limits=limits)) == 1, "what is given back leaves room"
+    assert len(await claimed(timed_store, worker, limit=9, limits=limits)) == 1, "a released thread frees a slot"
 
 
-async def test_others_are_not_held_up(timed_store: Store, worker: Worker) -> None:
+async def test_limit_does_not_block_other_agents(timed_store: Store, worker: Worker) -> None:
     await ready(timed_store, a=3, b=3, c=4)
     limits = await stored(timed_store, TWO)
     while await claimed(timed_store, worker, agents=["a", "b"], limits=limits):
@@ -58,7 +58,7 @@ async def test_others_are_not_held_up(timed_store: Store, worker: Worker) -> Non
     assert await claimed(timed_store, worker, limit=9, limits=limits) == "cccc"
 
 
-async def test_of_several_limits_the_narrowest_counts(timed_store: Store, worker: Worker) -> None:
+async def test_narrowest_of_several_limits_applies(timed_store: Store, worker: Worker) -> None:
     await ready(timed_store, a=3, b=3)
     limits = await stored(timed_store, TWO, ONE)
     got = ""
@@ -68,14 +68,14 @@ async def test_of_several_limits_the_narrowest_counts(timed_store: Store, worker
     assert got.count("b") <= 1
 
 
-async def test_none_at_all(timed_store: Store, worker: Worker) -> None:
+async def test_limit_of_zero_allows_no_thread(timed_store: Store, worker: Worker) -> None:
     (thread,) = await ready(timed_store, a=1)
     limits = await stored(timed_store, TWO.changed(at_most=0))
     assert await claimed(timed_store, worker, limits=limits) == ""
     assert await claimed(timed_store, worker, thread_id=thread.id, limits=limits) == ""
 
 
-async def test_what_is_stored_counts_not_what_was_read_before(timed_store: Store, worker: Worker) -> None:
+async def test_stored_limit_counts_not_cached_one(timed_store: Store, worker: Worker) -> None:
     await ready(timed_store, a=9)
     before = await stored(timed_store, TWO)
     await stored(timed_store, TWO.changed(at_most=3))
@@ -95,7 +95,7 @@ async def test_threads_without_an_agent_have_no_limit(timed_store: Store, worker
     assert await claimed(timed_store, worker, limit=9, limits=limits) == "---"
 
 
-async def test_by_id_too(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
+async def test_limit_applies_to_claim_by_id(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
     limits = await stored(timed_store, TWO)
     threads = [await timed_store.create(agent="a", status="waiting") for _ in range(3)]
     for thread in threads[:2]:
@@ -105,7 +105,7 @@ async def test_by_id_too(timed_store: Store, clock: FakeClock, worker: Worker) -
     assert await claimed(timed_store, worker, thread_id=free.id, limits=limits) == "c"
 
 
-async def test_one_taken_over_from_the_dead_is_not_counted_against_itself(
+async def test_taken_over_thread_is_not_counted_against_itself(
     timed_store: Store, clock: FakeClock, worker: Worker
 ) -> None:
     limits = await stored(timed_store, ONE)
@@ -117,8 +117,8 @@ async def test_one_taken_over_from_the_dead_is_not_counted_against_itself(
     assert await claimed(timed_store, worker, thread_id=thread.id, limits=limits) == "b"
 
 
-async def test_many_at_once_do_not_exceed_it_together(store: Store, store_url: str) -> None:
-    """By id and by turns, in two stores, under many workers."""
+async def test_concurrent_claims_never_exceed_limit(store: Store, store_url: str) -> None:
+    """By id and in turns, in two stores, with many workers."""
     limits = await stored(store, TWO)
     threads = await ready(store, a=20, b=20)
     async with open_store(store_url) as other:
@@ -132,20 +132,20 @@ async def test_many_at_once_do_not_exceed_it_together(store: Store, store_url: s
     assert len(got) == 2
 
 
-# What a store makes of them
+# Limits in the store
 
 
-async def test_a_store_keeps_to_what_is_stored(timed_store: Store, clock: FakeClock) -> None:
+async def test_store_applies_stored_limits(timed_store: Store, clock: FakeClock) -> None:
     await ready(timed_store, a=5, c=1)
     await stored(timed_store, TWO)
     got = [head for _ in range(6) for head in await timed_store.claim_next(limit=9)]
     assert sorted(head.agent or "" for head in got) == ["a", "a", "c"]
     await timed_store._backend.delete(Find(Limit))
     clock.advance(1)
-    assert len(await timed_store.claim_next(agents=["a"], limit=9)) == 3, "after a second it has looked again"
+    assert len(await timed_store.claim_next(agents=["a"], limit=9)) == 3, "after a second it has read the limits again"
 
 
-async def test_a_store_says_which_limit_is_in_the_way(timed_store: Store, clock: FakeClock) -> None:
+async def test_error_names_reached_limit(timed_store: Store, clock: FakeClock) -> None:
     threads = await ready(timed_store, b=2)
     await stored(timed_store, TWO, ONE)
     await timed_store.claim(threads[0])
@@ -154,7 +154,7 @@ async def test_a_store_says_which_limit_is_in_the_way(timed_store: Store, clock:
     assert (busy.value.reason, busy.value.thread_id) == ("limit", threads[1].id)
 
 
-async def test_a_holder_is_named_before_a_limit(timed_store: Store, worker: Worker) -> None:
+async def test_error_names_holder_before_limit(timed_store: Store, worker: Worker) -> None:
     (thread,) = await ready(timed_store, b=1)
     await stored(timed_store, ONE)
     await timed_store._backend.claim(worker.id, thread_id=thread.id)
@@ -163,7 +163,7 @@ async def test_a_holder_is_named_before_a_limit(timed_store: Store, worker: Work
     assert busy.value.reason == "holder"
 
 
-async def test_a_new_thread_under_a_limit_is_made_before_it_is_held(timed_store: Store, clock: FakeClock) -> None:
+async def test_new_thread_is_created_when_limit_is_reached(timed_store: Store, clock: FakeClock) -> None:
     message = {"role": "user", "content": "Hi"}
     free, limited = (
         timed_store.new_thread(agent=agent, waiting_for=[waiting("input", clock.now())]) for agent in ("c", "b")

@@ -1,4 +1,4 @@
-"""migrate: any number of processes at once, in place, and never over something newer."""
+"""migrate: any number of concurrent processes, in place, and never on a newer store."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ async def open_and_create(gate: Gate, url: str) -> str:
 
 
 @pytest.mark.req("S3-028")
-async def test_an_empty_place_becomes_a_store(empty_url: str) -> None:
+async def test_migrate_creates_store(empty_url: str) -> None:
     async with open_store(empty_url, migrate=False) as store:
         version = await store.migrate()
         assert version >= 1
@@ -39,7 +39,7 @@ async def test_an_empty_place_becomes_a_store(empty_url: str) -> None:
         assert (await store.thread("k")).position == 1
 
 
-async def test_again_changes_nothing(full_backend: FullBackend) -> None:
+async def test_second_migrate_changes_nothing(full_backend: FullBackend) -> None:
     await grown(full_backend, await created(full_backend), said("Hi"))
     before = await everything(full_backend)
     assert await full_backend.migrate() == await full_backend.migrate()
@@ -57,7 +57,7 @@ AT = "2026-01-01T00:00:00.000000Z"
 
 
 def old_threads(url: str) -> list[str]:
-    """Threads as the first version wrote them: three that are ready, and one that waits for a person."""
+    """Threads as version 1 wrote them: three that are ready, and one that waits for a person."""
     ids = [str(new_id()) for _ in range(4)]
     common = {"status": "pending", "waits": "[]", "at": AT, "wake": f"'{AT}'", "priority": 0, "false": "false"}
     waits = json.dumps([waiting("timer", parse_time(AT)), waiting("approval", parse_time(AT), "c")])
@@ -81,12 +81,12 @@ def old_threads(url: str) -> list[str]:
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
-async def test_an_older_store_is_migrated_in_place(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the first version, with threads that are ready: they are there to be claimed as before."""
+async def test_older_store_is_migrated_in_place(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of version 1 with ready threads. They can be claimed as before."""
     all_of_them = queries.migrations
     with monkeypatch.context() as patch:
         patch.setattr(queries, "migrations", lambda package: all_of_them(package)[:1])
-        # There were no lenses then.
+        # Version 1 had no lenses.
         patch.setattr(catalog, "NAMES", ())
         async with open_store(empty_url):
             pass
@@ -99,21 +99,21 @@ async def test_an_older_store_is_migrated_in_place(empty_url: str, monkeypatch: 
         await store._backend.append(Commit(notices=[a_notice(claimed[0])]))
 
 
-async def test_many_tasks_of_one_store_at_once(empty_url: str) -> None:
+async def test_many_tasks_migrate_concurrently(empty_url: str) -> None:
     async with asyncio.timeout(20), open_store(empty_url, migrate=False) as store:
         versions = await asyncio.gather(*(store.migrate() for _ in range(5)))
         assert len(set(versions)) == 1
         await store.create()
 
 
-async def test_while_others_write(store: Store) -> None:
+async def test_migrate_succeeds_during_writes(store: Store) -> None:
     async with asyncio.timeout(20):
         await asyncio.gather(*(store.create() if number % 2 else store.migrate() for number in range(20)))
     assert await store.count() == 10
 
 
-async def test_two_processes_start_at_once(empty_url: str) -> None:
-    """Five, to be sure: all wait for the same moment, then open the empty place."""
+async def test_two_concurrent_processes_migrate_once(empty_url: str) -> None:
+    """Five processes wait for the same time, then open the empty place."""
     calls = [[empty_url]] * 5
     ids = await asyncio.to_thread(run, "tests.conformance.test_migrate:open_and_create", calls)
     async with open_store(empty_url) as store:
@@ -122,7 +122,7 @@ async def test_two_processes_start_at_once(empty_url: str) -> None:
 
 
 def make_newer(backend: str, url: str) -> None:
-    """Leave the store as a Lockstitch of the future would."""
+    """Mark the store as one of a newer Lockstitch."""
     if backend == "sqlite":
         with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
             connection.execute("INSERT INTO schema_versions VALUES (999, 'future', '2030-01-01')")
@@ -136,7 +136,7 @@ def make_newer(backend: str, url: str) -> None:
         path.write_text(json.dumps({**described, "version": 999}))
 
 
-async def test_a_store_newer_than_the_code_is_refused(backend: str, store_url: str) -> None:
+async def test_rejects_store_newer_than_code(backend: str, store_url: str) -> None:
     async with open_store(store_url) as store:
         head = await store.create(key="k")
         await store.append(head, [said("Hi")])

@@ -1,4 +1,4 @@
-"""put: records as they are, in place of those with the same key, all or none."""
+"""put: write records, replacing those with the same key, all or none."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ def a_file(thread_id: object, name: str) -> File:
 
 
 @pytest.mark.req("S0-002")
-async def test_the_same_key_is_replaced_whole(full_backend: FullBackend) -> None:
+async def test_put_replaces_whole_record_with_same_key(full_backend: FullBackend) -> None:
     await full_backend.put([an_agent("a", version=1, metadata={"old": 1}), an_agent("b", version=1)])
     await full_backend.put([an_agent("a", version=2, role="team")])
     assert await full_backend.find(Find(Agent, order=("name",))) == [
@@ -32,7 +32,7 @@ async def test_the_same_key_is_replaced_whole(full_backend: FullBackend) -> None
     ]
 
 
-async def test_putting_what_is_there_changes_nothing(full_backend: FullBackend) -> None:
+async def test_put_of_same_record_changes_nothing(full_backend: FullBackend) -> None:
     written = records()
     for record in written:
         await full_backend.put([record])
@@ -42,13 +42,13 @@ async def test_putting_what_is_there_changes_nothing(full_backend: FullBackend) 
     assert await everything(full_backend) == before
 
 
-async def test_what_is_new_replaces_nothing(full_backend: FullBackend) -> None:
+async def test_put_new_conflicts_with_existing_record(full_backend: FullBackend) -> None:
     await full_backend.put([an_agent("a", version=1)], new=True)
     before = await everything(full_backend)
     with pytest.raises(Conflict):
         await full_backend.put([an_agent("b"), an_agent("a", version=2)], new=True)
     assert await everything(full_backend) == before
-    # So many that they would be written in another way.
+    # Enough records to use the bulk path.
     many = [an_agent(f"many {number}") for number in range(60)]
     await full_backend.put(many, new=True)
     with pytest.raises(Conflict):
@@ -56,7 +56,7 @@ async def test_what_is_new_replaces_nothing(full_backend: FullBackend) -> None:
     assert len(await full_backend.find(Find(Agent))) == 61
 
 
-async def test_of_many_who_write_what_is_new_one_does(full_backend: FullBackend) -> None:
+async def test_one_of_many_concurrent_new_puts_succeeds(full_backend: FullBackend) -> None:
     written = [full_backend.put([an_agent("a", version=number)], new=True) for number in range(1, 6)]
     told = await asyncio.gather(*written, return_exceptions=True)
     (first,) = [number for number, one in enumerate(told, start=1) if one is None]
@@ -64,7 +64,7 @@ async def test_of_many_who_write_what_is_new_one_does(full_backend: FullBackend)
     assert await full_backend.find(Find(Agent)) == [an_agent("a", version=first)]
 
 
-async def test_all_or_none(full_backend: FullBackend) -> None:
+async def test_put_writes_all_or_none(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     before = await everything(full_backend)
     with pytest.raises(Refused):
@@ -72,17 +72,17 @@ async def test_all_or_none(full_backend: FullBackend) -> None:
     assert await everything(full_backend) == before
 
 
-async def test_a_side_record_belongs_to_a_thread_that_is_there(full_backend: FullBackend) -> None:
+async def test_rejects_side_record_without_thread(full_backend: FullBackend) -> None:
     with pytest.raises(LockstitchError):
         await full_backend.put([BlobUse(thread_id=new_id(), sha256="0" * 64)])
     assert await full_backend.find(Find(BlobUse)) == []
 
 
-async def test_nothing_to_put(full_backend: FullBackend) -> None:
+async def test_put_of_nothing_is_accepted(full_backend: FullBackend) -> None:
     await full_backend.put([])
 
 
-async def test_a_key_in_use_is_not_put_twice(full_backend: FullBackend) -> None:
+async def test_put_rejects_key_in_use(full_backend: FullBackend) -> None:
     first = await created(full_backend, key="k")
     before = await everything(full_backend)
     with pytest.raises(KeyTaken):
@@ -92,14 +92,14 @@ async def test_a_key_in_use_is_not_put_twice(full_backend: FullBackend) -> None:
     assert (await full_backend.find(Find(Thread, (Where("key", "=", "k"),))))[0].title == "the same one"
 
 
-async def test_a_thread_can_be_given_another_key(full_backend: FullBackend) -> None:
+async def test_put_changes_key_of_thread(full_backend: FullBackend) -> None:
     first = await created(full_backend, key="old")
     await full_backend.put([first.changed(key="new")])
     await created(full_backend, key="old")
     assert len(await full_backend.find(Find(Thread))) == 2
 
 
-async def test_a_log_is_put_in_pieces_as_a_copy_does(full_backend: FullBackend) -> None:
+async def test_log_can_be_put_in_pieces(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     run = a_run(thread)
     await full_backend.put([run])
@@ -112,8 +112,8 @@ async def test_a_log_is_put_in_pieces_as_a_copy_does(full_backend: FullBackend) 
     assert len({stitch.log_id for stitch in read}) == 4
 
 
-async def test_a_mirrored_stitch_is_replaced_in_place(full_backend: FullBackend) -> None:
-    """More of a foreign span has arrived; its neighbours and its place stay."""
+async def test_imported_stitch_is_replaced_in_place(full_backend: FullBackend) -> None:
+    """More of an imported span has arrived. Its position and the other stitches do not change."""
     thread = await created(full_backend, kind="trace")
     stitches = stitched(thread, *(said(str(n)).changed(type="span") for n in range(3)))
     await full_backend.put(stitches)
@@ -123,14 +123,14 @@ async def test_a_mirrored_stitch_is_replaced_in_place(full_backend: FullBackend)
     assert read == [stitches[0], more, stitches[2]]
 
 
-async def test_a_stitch_of_a_run_that_is_not_there(full_backend: FullBackend) -> None:
+async def test_rejects_put_stitch_of_missing_run(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     with pytest.raises(LockstitchError):
         await full_backend.put(stitched(thread, said("fits"), said("not", run_id=new_id())))
     assert await full_backend.find(Find(Stitch)) == []
 
 
-async def test_memories_of_several_users(full_backend: FullBackend) -> None:
+async def test_memories_of_several_users_are_stored(full_backend: FullBackend) -> None:
     memories = [
         Memory(user_id=user, text=text, created_at=NOW, updated_at=NOW)
         for user, text in (("ada", "tea"), ("ada", "chess"), ("bob", "tea"), (None, "all"))

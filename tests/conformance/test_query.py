@@ -1,4 +1,4 @@
-"""query: one SQL statement that only reads. Files speak no SQL, and the store reads them through a copy."""
+"""query: one SQL statement that only reads. The file backend has no SQL; the store reads files through a copy."""
 
 import time
 from collections.abc import Awaitable
@@ -108,14 +108,14 @@ HARMLESS = [
     "SELECT set_config('search_path', 'pg_catalog', false), set_config('statement_timeout', '0', false)",
     "SELECT set_config('lockstitch.x', 'y', false)",
 ]
-"""What one database knows and lets happen; it must leave nothing behind."""
+"""Statements that one database supports and allows. They must leave no changes."""
 
 LENSES = [None, "three_table"]
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 
 
-async def test_only_a_backend_that_speaks_sql_answers(backend: str, full_backend: FullBackend) -> None:
+async def test_only_sql_backends_run_queries(backend: str, full_backend: FullBackend) -> None:
     answer = await full_backend.query("SELECT 1 AS one", limit=5, seconds=5.0)
     if backend == "files":
         assert answer is None
@@ -124,7 +124,7 @@ async def test_only_a_backend_that_speaks_sql_answers(backend: str, full_backend
 
 
 @pytest.mark.req("S3-031")
-async def test_the_core_tables_have_the_same_columns_everywhere(store: Store) -> None:
+async def test_core_tables_have_the_same_columns_everywhere(store: Store) -> None:
     head = await turn(store, await store.create(key="k", title="t"), "What?", "That.", input_tokens=7)
     threads = await store.sql("SELECT key, title, status, position, total_runs FROM threads")
     assert threads == (
@@ -143,7 +143,7 @@ async def test_the_core_tables_have_the_same_columns_everywhere(store: Store) ->
         assert (await store.sql(f"SELECT count(*) FROM {table}")).rows == [(0,)], table
 
 
-async def test_rows_beyond_the_limit_are_left_off_and_that_is_said(store: Store) -> None:
+async def test_result_beyond_limit_is_marked_truncated(store: Store) -> None:
     for _ in range(4):
         await store.create()
     few = await store.sql("SELECT id FROM threads", limit=3)
@@ -152,8 +152,8 @@ async def test_rows_beyond_the_limit_are_left_off_and_that_is_said(store: Store)
     assert (len(all_of_them.rows), all_of_them.truncated) == (4, False)
 
 
-async def test_what_is_not_one_reading_statement_is_refused(store: Store) -> None:
-    """What the one dialect does not know is as little allowed as what the other forbids."""
+async def test_rejects_anything_but_one_reading_statement(store: Store) -> None:
+    """A statement that one dialect does not know is rejected, like one that the other forbids."""
     await store.create()
     before = await everything(store._backend)
     for sql in WRITES:
@@ -164,7 +164,7 @@ async def test_what_is_not_one_reading_statement_is_refused(store: Store) -> Non
     assert not Path("/tmp/lockstitch-should-not-exist").exists()
 
 
-async def test_a_query_without_end_is_stopped(store: Store) -> None:
+async def test_endless_query_is_stopped(store: Store) -> None:
     started = time.monotonic()
     with pytest.raises(Refused):
         await store.sql(ENDLESS, seconds=0.3)
@@ -172,15 +172,15 @@ async def test_a_query_without_end_is_stopped(store: Store) -> None:
     await store.create()
 
 
-async def test_nothing_of_the_server_can_be_read(store: Store) -> None:
+async def test_query_cannot_read_files_of_server(store: Store) -> None:
     for sql in ("SELECT pg_read_file('/etc/passwd')", "SELECT readfile('/etc/passwd')", "SELECT load_extension('x')"):
         with pytest.raises(Refused):
             await store.sql(sql)
 
 
 @pytest.mark.parametrize("lens", LENSES)
-async def test_nothing_gets_out(store: Store, lens: str | None) -> None:
-    """Not by a second statement, a setting, a role, a file, a program, another connection or another transaction."""
+async def test_query_cannot_escape_its_restrictions(store: Store, lens: str | None) -> None:
+    """A second statement, a setting, a role, a file, a program, another connection or transaction: none works."""
     await store.create()
     before = await everything(store._backend)
     for sql in ESCAPES:
@@ -191,7 +191,7 @@ async def test_nothing_gets_out(store: Store, lens: str | None) -> None:
 
 
 async def answered_if_supported(asking: Awaitable[QueryResult]) -> None:
-    """Await an answer. PostgreSQL may have been built without XML."""
+    """Await a result. PostgreSQL may be built without XML."""
     try:
         await asking
     except Refused as exc:
@@ -200,7 +200,7 @@ async def answered_if_supported(asking: Awaitable[QueryResult]) -> None:
 
 
 @pytest.mark.parametrize("lens", LENSES)
-async def test_what_a_session_was_told_ends_with_it(store: Store, backend: str, lens: str | None) -> None:
+async def test_settings_of_query_end_with_its_session(store: Store, backend: str, lens: str | None) -> None:
     await store.create()
     before = await everything(store._backend)
     for _ in range(2):
@@ -216,7 +216,7 @@ async def test_what_a_session_was_told_ends_with_it(store: Store, backend: str, 
     assert len((await store.sql("SELECT id FROM threads", lens=lens)).rows) == 1
 
 
-async def test_a_lens_that_there_is_not(store: Store) -> None:
+async def test_rejects_unknown_lens(store: Store) -> None:
     with pytest.raises(Refused, match="three_table, reasoning, langsmith, agentic_threads, agno"):
         await store.sql("SELECT 1", lens="nothing")
     with pytest.raises(Refused, match="three_table"):
@@ -224,7 +224,7 @@ async def test_a_lens_that_there_is_not(store: Store) -> None:
             pass
 
 
-async def test_a_connection_with_a_lens_only_reads(store: Store, backend: str) -> None:
+async def test_lens_connection_is_read_only(store: Store, backend: str) -> None:
     head = await store.create(title="Mine")
     before = await everything(store._backend)
     wanted = "SELECT agent_uuid, title FROM agent_config"
@@ -243,7 +243,7 @@ async def test_a_connection_with_a_lens_only_reads(store: Store, backend: str) -
     assert await everything(store._backend) == before
 
 
-def test_the_same_without_await(store_url: str) -> None:
+def test_sync_store_runs_queries_and_lenses(store_url: str) -> None:
     with sync.open_store(store_url) as store:
         head = store.create()
         assert [str(row[0]) for row in store.sql("SELECT agent_uuid FROM agent_config", lens="three_table").rows] == [

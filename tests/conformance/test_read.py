@@ -1,4 +1,4 @@
-"""read: ranges of a thread's log, in order, each stitch once."""
+"""read: ranges of a thread's log, in order, without duplicates."""
 
 import pytest
 
@@ -30,20 +30,20 @@ RANGES: list[tuple[list[tuple[int, int | None]], list[int]]] = [
 ]
 
 
-async def test_ranges(full_backend: FullBackend) -> None:
+async def test_read_returns_requested_ranges(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     await grown(full_backend, thread, *(said(str(number)) for number in range(1, 11)))
     for ranges, expected in RANGES:
         assert positions(await full_backend.read(thread.id, ranges)) == expected, ranges
 
 
-async def test_a_thread_without_stitches_and_one_that_is_not_there(full_backend: FullBackend) -> None:
+async def test_read_of_empty_or_missing_thread_returns_nothing(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     assert await full_backend.read(thread.id, [(1, None)]) == []
     assert await full_backend.read(new_id(), [(1, None)]) == []
 
 
-async def test_only_the_thread_s_own_stitches(full_backend: FullBackend) -> None:
+async def test_read_returns_only_stitches_of_thread(full_backend: FullBackend) -> None:
     one, other = await created(full_backend), await created(full_backend)
     await grown(full_backend, one, said("mine"))
     await grown(full_backend, other, said("theirs"))
@@ -52,8 +52,8 @@ async def test_only_the_thread_s_own_stitches(full_backend: FullBackend) -> None
 
 
 @pytest.mark.req("S3-067", "S0-091")
-async def test_order_is_that_of_the_list_whatever_the_times_say(store: Store) -> None:
-    """All stitches of one commit carry the same time, and a later one an earlier time."""
+async def test_stitches_are_ordered_by_position_not_by_time(store: Store) -> None:
+    """All stitches of one commit have the same time, and a later commit has an earlier time."""
     begun, run = await begin_turn(store, await store.create(), "Where?")
     step = [asked("c1", "c2", run_id=run.id), result("c2", 1, 2, run_id=run.id), result("c1", 0, 2, run_id=run.id)]
     early = store.clock.now().replace(year=2020)
@@ -68,11 +68,11 @@ async def test_order_is_that_of_the_list_whatever_the_times_say(store: Store) ->
 
 
 @pytest.mark.req("S3-066")
-async def test_the_last_stitch_is_one_or_none(store: Store) -> None:
+async def test_last_stitch_returns_stitch_or_none(store: Store) -> None:
     head = await store.create()
     assert await store.last_stitch(head) is None
     head = (await store.append(head, [said("Hi")])).head
-    assert await store.last_stitch(head) is None, "an input is no link of the list"
+    assert await store.last_stitch(head) is None, "an input is not part of the chain"
     appended = await store.append(head, [answered("One"), answered("Two"), said("And?")])
     last = await store.last_stitch(head)
     assert last is not None
@@ -90,7 +90,7 @@ async def test_log_ids_rise_with_every_commit(full_backend: FullBackend) -> None
     assert in_order == sorted(set(in_order))
 
 
-async def test_a_stitch_comes_back_as_it_was_placed(full_backend: FullBackend) -> None:
+async def test_stitch_is_read_back_unchanged(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     wanted = stitched(thread, asked("c1", data={"b": 1, "a": 2}), result("c1", 0, 1, "found"), answered("So."))
     await commit(full_backend, change(thread, stitches=wanted))

@@ -1,4 +1,4 @@
-"""release: a worker is declared dead, and what it held is there for others."""
+"""release: a worker is declared dead, and other workers can claim its threads."""
 
 import pytest
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.req("S3-037")
-async def test_what_it_held_goes_back_to_its_place_in_the_queue(timed_store: Store, clock: FakeClock) -> None:
+async def test_released_thread_keeps_place_in_queue(timed_store: Store, clock: FakeClock) -> None:
     backend = timed_store._backend
     worker, other = await registered(backend), await registered(backend)
     early = await timed_store.create(kind="goal", goal="g")
@@ -28,15 +28,15 @@ async def test_what_it_held_goes_back_to_its_place_in_the_queue(timed_store: Sto
     assert order == [early.id, late.id], "it was ready before the other"
 
 
-async def test_a_chat_it_held_becomes_runnable(timed_store: Store) -> None:
-    """It had no wake_at of its own; without one nobody would ever pick it up."""
+async def test_released_chat_becomes_ready(timed_store: Store) -> None:
+    """The thread had no wake_at. Without one no worker would ever claim it."""
     backend = timed_store._backend
     head = await held(backend, await timed_store.create(), worker := await registered(backend))
     await backend.release(worker.id)
     assert [one.id for one in await backend.claim((await registered(backend)).id)] == [head.id]
 
 
-async def test_the_released_can_write_no_more(timed_store: Store) -> None:
+async def test_released_worker_cannot_write(timed_store: Store) -> None:
     backend = timed_store._backend
     head = await held(backend, await timed_store.create(), worker := await registered(backend))
     await commit(backend, change(head, said("before")))
@@ -48,7 +48,7 @@ async def test_the_released_can_write_no_more(timed_store: Store) -> None:
     assert await everything(backend) == before
 
 
-async def test_several_threads_and_only_its_own(timed_store: Store) -> None:
+async def test_release_releases_only_threads_of_worker(timed_store: Store) -> None:
     backend = timed_store._backend
     worker, other = await registered(backend), await registered(backend)
     root = await timed_store.create()
@@ -60,7 +60,7 @@ async def test_several_threads_and_only_its_own(timed_store: Store) -> None:
     assert await timed_store.thread(theirs) == theirs
 
 
-async def test_with_expired_only_not_before_its_time(timed_store: Store, clock: FakeClock) -> None:
+async def test_release_with_expired_only_waits_for_lease(timed_store: Store, clock: FakeClock) -> None:
     backend = timed_store._backend
     worker = await registered(backend, lease_seconds=30.0)
     head = await held(backend, await timed_store.create(), worker)
@@ -73,7 +73,7 @@ async def test_with_expired_only_not_before_its_time(timed_store: Store, clock: 
     assert (await backend.get(Worker, (worker.id,))).dead  # type: ignore[union-attr]
 
 
-async def test_twice_and_of_nobody(timed_store: Store) -> None:
+async def test_release_of_released_or_unknown_worker_returns_nothing(timed_store: Store) -> None:
     backend = timed_store._backend
     worker = await registered(backend)
     await held(backend, await timed_store.create(), worker)
@@ -84,8 +84,11 @@ async def test_twice_and_of_nobody(timed_store: Store) -> None:
 
 
 @pytest.mark.req("S3-037")
-async def test_reap_gives_back_what_dead_workers_hold(timed_store: Store, clock: FakeClock) -> None:
-    """One whose lease has run out, one whose process is gone, and not those that live, nor oneself."""
+async def test_reap_releases_threads_of_dead_workers(timed_store: Store, clock: FakeClock) -> None:
+    """Released: a worker with an expired lease, and one whose process ended.
+
+    Not released: live workers and this one.
+    """
     backend = timed_store._backend
     gone = current_process(clock.now(), 1e9).changed(id=new_id(), process_started="1")
     await backend.heartbeat(gone)
@@ -101,7 +104,7 @@ async def test_reap_gives_back_what_dead_workers_hold(timed_store: Store, clock:
     assert await timed_store.reap() == []
 
 
-async def test_closing_a_store_gives_back_what_it_held(store: Store, store_url: str) -> None:
+async def test_close_releases_held_threads(store: Store, store_url: str) -> None:
     async with open_store(store_url) as other:
         head = await other.claim(await other.create())
         assert head.held

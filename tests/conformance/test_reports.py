@@ -1,4 +1,4 @@
-"""The second contract: count, average_tokens, search and size."""
+"""Reports: count, average_tokens, search and size."""
 
 import asyncio
 from contextlib import suppress
@@ -31,7 +31,7 @@ async def test_count_ignores_order_cursor_and_limits(full_backend: FullBackend) 
     assert await full_backend.count(Find(Memory)) == 0
 
 
-async def test_average_tokens_of_the_turns_since_then(timed_store: Store, clock: FakeClock) -> None:
+async def test_average_tokens_counts_turns_since_time(timed_store: Store, clock: FakeClock) -> None:
     one, two = await timed_store.create(), await timed_store.create()
     elsewhere = await timed_store.create(project="elsewhere")
     one = await turn(timed_store, one, "old", "old", input_tokens=10**6, output_tokens=0)
@@ -45,7 +45,7 @@ async def test_average_tokens_of_the_turns_since_then(timed_store: Store, clock:
     head = (await timed_store.append(begun.head, [said("m", run_id=member.id)], new_runs=[member])).head
     await finish_turn(timed_store, head, run, "a", input_tokens=7, output_tokens=0)
     report = await timed_store.average_tokens(since)
-    assert sorted(report) == sorted([(one.id, 2, 160.0), (two.id, 1, 7.0)]), "members are no turns"
+    assert sorted(report) == sorted([(one.id, 2, 160.0), (two.id, 1, 7.0)]), "nested runs do not count"
     assert await timed_store.average_tokens(clock.now()) == []
 
 
@@ -62,8 +62,8 @@ async def test_search_finds_every_word_in_titles_inputs_and_answers(store: Store
     assert len(await store.search("treasure", limit=2)) == 2
 
 
-async def test_search_looks_into_nothing_else(store: Store) -> None:
-    """Not into tools' results, nor what a model says to its tools, nor another project."""
+async def test_search_reads_only_titles_inputs_and_answers(store: Store) -> None:
+    """Tool results, texts between tool calls and other projects are not searched."""
     begun, run = await begin_turn(store, await store.create(extras={"w": "zebra"}), "q")
     step = [asked("c1", run_id=run.id, data={"w": "zebra"}), result("c1", 0, 2, "zebra", run_id=run.id)]
     await store.append(begun.head, step)
@@ -72,8 +72,8 @@ async def test_search_looks_into_nothing_else(store: Store) -> None:
     assert await store.search("zebra") == []
 
 
-async def test_search_takes_any_text(store: Store) -> None:
-    """It finds nothing, or what cannot be text at all is refused."""
+async def test_search_accepts_any_text(store: Store) -> None:
+    """It finds nothing, or rejects text that cannot be stored."""
     await store.append(await store.create(title="t"), [said("some words")])
     for text in ("", "  ", '"', "'; DROP TABLE threads; --", "a AND OR NOT (", "x* NEAR", "%_\\", "<-> & |"):
         assert await store.search(text) == [], text
@@ -82,7 +82,7 @@ async def test_search_takes_any_text(store: Store) -> None:
             await store.search(text)
 
 
-async def test_search_forgets_what_was_deleted_and_learns_new_titles(store: Store) -> None:
+async def test_search_follows_deletes_and_new_titles(store: Store) -> None:
     head = await store.create(title="unicorn")
     await store.append(head, [said("unicorn")])
     assert len(await store.search("unicorn")) == 2
@@ -95,8 +95,8 @@ async def test_search_forgets_what_was_deleted_and_learns_new_titles(store: Stor
     assert [hit.thread_id for hit in await store.search("unicorn")] == [again.id]
 
 
-async def test_search_forgets_stitches_that_were_deleted(full_backend: FullBackend) -> None:
-    """And no others, whether it knew them already or not."""
+async def test_search_does_not_find_deleted_stitches(full_backend: FullBackend) -> None:
+    """Only the deleted stitches are removed, whether the index contained them or not."""
     thread = await created(full_backend)
     thread = await grown(full_backend, thread, *(said(f"unicorn {n}") for n in range(1, 4)))
     assert await places(full_backend, "unicorn") == {1, 2, 3}
@@ -112,8 +112,8 @@ async def test_search_forgets_stitches_that_were_deleted(full_backend: FullBacke
     assert await places(full_backend, "1") == {1}
 
 
-async def test_search_follows_what_is_replaced(full_backend: FullBackend) -> None:
-    """Once it knew them, and before; what is searched may become so, and cease to be."""
+async def test_search_follows_replaced_stitches(full_backend: FullBackend) -> None:
+    """Replaced before or after it was indexed. A stitch may become searchable, or stop being so."""
     thread = await created(full_backend, kind="trace")
     entries = [said("unicorn"), Entry(type="span"), said("unicorn"), answered("unicorn"), said("unicorn")]
     *known, new = stitched(thread, *entries, said("unicorn"))
@@ -138,8 +138,8 @@ async def test_search_follows_what_is_replaced(full_backend: FullBackend) -> Non
     assert await places(full_backend, "unicorn") == await places(full_backend, "dragon") == set()
 
 
-async def test_search_by_many_at_once(store: Store, store_url: str) -> None:
-    """Whoever fills an index for it, all find the same, each thing once."""
+async def test_concurrent_searches_succeed(store: Store, store_url: str) -> None:
+    """All searches find the same results without duplicates, no matter which one fills the index."""
     for number in range(30):
         await store.append(await store.create(), [said(f"treasure {number}"), answered("treasure")])
     async with open_store(store_url) as one, open_store(store_url) as two:
@@ -148,13 +148,13 @@ async def test_search_by_many_at_once(store: Store, store_url: str) -> None:
     assert all(hits == found[0] for hits in found)
 
 
-async def test_search_of_words_beyond_ascii(store: Store) -> None:
+async def test_search_finds_words_beyond_ascii(store: Store) -> None:
     head = (await store.append(await store.create(), [said("Größe und Œuvre, 東京タワー 42")])).head
     for word in ("Größe", "Œuvre", "42"):
         assert [hit.thread_id for hit in await store.search(word)] == [head.id], word
 
 
-async def test_size_grows_with_what_is_kept(full_backend: FullBackend) -> None:
+async def test_size_grows_with_stored_content(full_backend: FullBackend) -> None:
     thread, other = await created(full_backend), await created(full_backend)
     await grown(full_backend, other, said("y" * 50_000))
     before = await full_backend.size(thread.id)
@@ -175,6 +175,6 @@ async def test_size_grows_with_what_is_kept(full_backend: FullBackend) -> None:
     assert await full_backend.find(Find(Blob)) == [blob]
 
 
-async def test_size_of_an_empty_store(full_backend: FullBackend) -> None:
+async def test_size_of_empty_store_is_zero(full_backend: FullBackend) -> None:
     sizes = await full_backend.size(None)
     assert {sizes[name] for name in ("heads", "runs", "stitches", "blobs")} == {0}

@@ -1,4 +1,4 @@
-"""claim in turns: no project waits for another to have nothing left. Time is a fake clock's."""
+"""claim in turns: no project waits until another one has no ready threads. With a fake clock."""
 
 from collections import Counter
 from datetime import timedelta
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def fill(store: Store, **numbers: int) -> list[Thread]:
-    """So many ready threads of each project."""
+    """Create this number of ready threads of each project."""
     now = store.clock.now()
     threads = [
         a_goal(project=project, agent="helper", wake_at=now + timedelta(microseconds=place))
@@ -36,7 +36,7 @@ async def worker(timed_store: Store, clock: FakeClock) -> Worker:
 
 
 @pytest.mark.parametrize("limit", [1, 10])
-async def test_a_thousand_of_one_project_do_not_keep_another_waiting(
+async def test_large_project_does_not_delay_another(
     timed_store: Store, clock: FakeClock, worker: Worker, limit: int
 ) -> None:
     await fill(timed_store, a=1000, b=1)
@@ -57,7 +57,7 @@ async def test_projects_take_turns(timed_store: Store, clock: FakeClock, worker:
 @pytest.mark.parametrize(
     ("after", "order"), [("", "abcd"), ("a", "bcda"), ("bb", "cdab"), ("d", "abcd"), ("zzz", "abcd"), ("c", "dabc")]
 )
-async def test_they_begin_behind_the_last_and_again_from_the_front(
+async def test_turns_start_after_last_project_and_wrap_around(
     timed_store: Store, clock: FakeClock, worker: Worker, after: str, order: str
 ) -> None:
     await fill(timed_store, b=1, d=1, a=1, c=1)
@@ -66,7 +66,7 @@ async def test_they_begin_behind_the_last_and_again_from_the_front(
     assert await projects(timed_store, worker, limit=3, after=order[1]) == order[2:]
 
 
-async def test_one_at_a_time_each_has_its_turn(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
+async def test_single_claims_alternate_between_projects(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
     await fill(timed_store, a=3, b=2, c=2)
     clock.advance(1)
     order = ""
@@ -75,8 +75,8 @@ async def test_one_at_a_time_each_has_its_turn(timed_store: Store, clock: FakeCl
     assert order == "abcabca"
 
 
-async def test_names_are_in_the_order_of_their_characters(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
-    """Whatever language a database sorts in, two processes on two backends would see the same turns."""
+async def test_projects_are_ordered_by_code_point(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
+    """Two processes on two backends have the same turns, independent of the collation of a database."""
     await fill(timed_store, é=1, b=1, B=1, _=1, z=1)
     clock.advance(1)
     assert await projects(timed_store, worker, limit=9) == "B_bzé"
@@ -85,7 +85,9 @@ async def test_names_are_in_the_order_of_their_characters(timed_store: Store, cl
     assert await projects(timed_store, worker, limit=9, after="b") == "zéB_b"
 
 
-async def test_of_a_project_the_most_urgent_of_all_agents(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
+async def test_most_urgent_thread_of_all_agents_comes_first_in_project(
+    timed_store: Store, clock: FakeClock, worker: Worker
+) -> None:
     now = clock.now()
     threads = [
         a_goal(agent=agent, priority=priority, wake_at=now, project=project)
@@ -96,9 +98,7 @@ async def test_of_a_project_the_most_urgent_of_all_agents(timed_store: Store, cl
     assert [(head.project, head.priority) for head in heads] == [("a", 5), ("b", 9), ("a", 3), ("b", -1), ("a", 0)]
 
 
-async def test_agents_that_this_worker_does_not_know_are_in_nobody_s_way(
-    timed_store: Store, clock: FakeClock, worker: Worker
-) -> None:
+async def test_unknown_agents_do_not_block_claims(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
     now = clock.now()
     theirs = [a_goal(agent="theirs", project=f"p{number}", priority=9, wake_at=now) for number in range(30)]
     ours = [a_goal(agent=agent, project="q", wake_at=now) for agent in ("ours", "mine")]
@@ -107,10 +107,10 @@ async def test_agents_that_this_worker_does_not_know_are_in_nobody_s_way(
     assert {head.id for head in claimed} == {thread.id for thread in ours}
 
 
-async def test_projects_whose_time_has_not_come_are_in_nobody_s_way(
+async def test_projects_with_later_timers_do_not_block_claims(
     timed_store: Store, clock: FakeClock, worker: Worker
 ) -> None:
-    """More of them than are wanted, before and behind the one that is ready, and more urgent."""
+    """More of them than wanted, before and after the ready one, and with higher priority."""
     now = clock.now()
     later = now + timedelta(hours=1)
     others = [a_goal(project=f"{side}{number}", wake_at=later) for side in "az" for number in range(25)]
@@ -123,14 +123,14 @@ async def test_projects_whose_time_has_not_come_are_in_nobody_s_way(
         await timed_store._backend.put([ready])
 
 
-async def test_of_one_project_alone_there_are_no_turns(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
+async def test_claims_of_one_project_take_no_turns(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
     threads = await fill(timed_store, a=2, b=2)
     clock.advance(1)
     heads = await timed_store._backend.claim(worker.id, project="b", after="b", agents=["helper"], limit=9)
     assert [head.id for head in heads] == [thread.id for thread in threads if thread.project == "b"]
 
 
-async def test_a_store_goes_on_with_the_next_project(timed_store: Store, clock: FakeClock) -> None:
+async def test_store_continues_with_next_project(timed_store: Store, clock: FakeClock) -> None:
     await fill(timed_store, a=9, b=3, c=3)
     clock.advance(1)
     claimed = [head.project for _ in range(9) for head in await timed_store.claim_next()]

@@ -1,4 +1,4 @@
-"""watch: READY, then whatever moves, here or in another process, soon after it does."""
+"""watch: WATCHING first, then every change, of this or another process, soon after it happens."""
 
 import asyncio
 import time
@@ -20,18 +20,18 @@ from tests.waits import waiting
 
 Act = Callable[[FullBackend], Awaitable[object]]
 Cause = Callable[[FullBackend, Worker], Awaitable[Act]]
-"""Prepares a store without making anything ready, and gives what does."""
+"""Prepares a store without making a thread ready, and returns a function that makes one ready."""
 
 pytestmark = pytest.mark.anyio
 
 SOON = 60.0
-"""Seconds after which a sighting has not come; only a broken backend waits so long."""
+"""Seconds to wait for a hint. Only a broken backend needs that long."""
 
 LIMITS = {"files": 0.5, "sqlite": 0.2, "postgres": 0.2}
 
 
 async def write(gate: Gate, url: str, thread_id: str, number: int) -> None:
-    """What another process does while this one watches."""
+    """A program that another process runs while this one watches."""
     async with open_store(url) as store:
         head = await store.thread(thread_id)
         for _ in range(number):
@@ -47,14 +47,14 @@ async def watching(backend: FullBackend) -> AsyncIterator[AsyncGenerator[ChangeH
 
 
 async def until(sightings: AsyncGenerator[ChangeHint, None], thread_id: UUID, position: int) -> None:
-    """Read hints until one tells of this; they may repeat and tell of others."""
+    """Read hints until this one arrives. Hints may repeat, and other hints may come in between."""
     async with asyncio.timeout(SOON):
         async for sighting in sightings:
             if sighting.thread_id == thread_id and sighting.position >= position:
                 return
 
 
-async def test_appends_and_deliveries_of_this_process(full_backend: FullBackend) -> None:
+async def test_watch_reports_appends_and_deliveries_of_this_process(full_backend: FullBackend) -> None:
     thread, other = await created(full_backend), await created(full_backend)
     async with watching(full_backend) as sightings:
         thread = await grown(full_backend, thread, said("1"))
@@ -65,7 +65,7 @@ async def test_appends_and_deliveries_of_this_process(full_backend: FullBackend)
         await until(sightings, thread.id, 2)
 
 
-async def test_what_was_there_before_is_not_told(full_backend: FullBackend) -> None:
+async def test_watch_does_not_report_earlier_changes(full_backend: FullBackend) -> None:
     thread = await grown(full_backend, await created(full_backend), said("old"))
     new = await created(full_backend)
     async with watching(full_backend) as sightings:
@@ -75,7 +75,7 @@ async def test_what_was_there_before_is_not_told(full_backend: FullBackend) -> N
     assert first.thread_id == new.id != thread.id
 
 
-async def test_another_store_object_is_seen(store: Store, store_url: str) -> None:
+async def test_watch_sees_changes_of_another_store_object(store: Store, store_url: str) -> None:
     async with open_store(store_url) as other:
         head = await other.create()
         async with watching(store._backend) as sightings:
@@ -83,7 +83,7 @@ async def test_another_store_object_is_seen(store: Store, store_url: str) -> Non
             await until(sightings, head.id, 1)
 
 
-async def test_several_watch_at_once_and_one_that_stops_harms_no_other(full_backend: FullBackend) -> None:
+async def test_stopped_watch_does_not_affect_other_watches(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     async with watching(full_backend) as one:
         async with watching(full_backend) as two:
@@ -94,7 +94,7 @@ async def test_several_watch_at_once_and_one_that_stops_harms_no_other(full_back
         await until(one, thread.id, 2)
 
 
-# WORK: somebody may claim something
+# WORK_READY: a thread may have become ready
 
 
 async def make(backend: FullBackend, worker: Worker) -> Act:
@@ -146,7 +146,7 @@ async def until_work(sightings: AsyncGenerator[ChangeHint, None]) -> None:
 
 @pytest.mark.parametrize("place", ["here", "in another store"])
 @pytest.mark.parametrize("cause", CAUSES)
-async def test_what_makes_something_ready(store: Store, store_url: str, cause: Cause, place: str) -> None:
+async def test_watch_reports_ready_threads(store: Store, store_url: str, cause: Cause, place: str) -> None:
     act = await cause(store._backend, await registered(store._backend))
     async with open_store(store_url) as other, watching(store._backend) as sightings:
         await act(store._backend if place == "here" else other._backend)
@@ -154,7 +154,7 @@ async def test_what_makes_something_ready(store: Store, store_url: str, cause: C
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-async def test_what_makes_something_ready_in_memory(cause: Cause) -> None:
+async def test_watch_reports_ready_threads_in_memory(cause: Cause) -> None:
     async with open_store("sqlite:///:memory:") as store:
         act = await cause(store._backend, await registered(store._backend))
         async with watching(store._backend) as sightings:
@@ -168,7 +168,7 @@ async def create_ready(gate: Gate, url: str) -> None:
         await store.create(kind="goal", goal="g")
 
 
-async def test_another_process_makes_something_ready(store: Store, store_url: str) -> None:
+async def test_watch_reports_threads_made_ready_by_another_process(store: Store, store_url: str) -> None:
     async with watching(store._backend) as sightings:
         job = asyncio.to_thread(run, "tests.conformance.test_watch:create_ready", [[store_url]])
         made = asyncio.ensure_future(job)
@@ -176,8 +176,8 @@ async def test_another_process_makes_something_ready(store: Store, store_url: st
         await made
 
 
-async def test_what_makes_nothing_ready_is_no_work(full_backend: FullBackend) -> None:
-    """Heads that are held, that wait for somebody, or for a time to come."""
+async def test_watch_reports_no_work_when_nothing_is_ready(full_backend: FullBackend) -> None:
+    """Heads of threads that are held, that wait for a person, or for a later time."""
     worker = await registered(full_backend)
     thread, seen = await created(full_backend, **holding(worker)), list[ChangeHint]()
     soon = datetime.now(UTC) + timedelta(hours=1)
@@ -192,7 +192,7 @@ async def test_what_makes_nothing_ready_is_no_work(full_backend: FullBackend) ->
     assert WORK_READY not in seen
 
 
-async def test_a_watcher_that_is_cancelled_lets_go(store_url: str) -> None:
+async def test_cancelled_watch_is_closed(store_url: str) -> None:
     before = asyncio.all_tasks()
     async with open_store(store_url) as store:
         head = await store.create()
@@ -208,11 +208,11 @@ async def test_a_watcher_that_is_cancelled_lets_go(store_url: str) -> None:
         await asyncio.wait([task], timeout=SOON)
         assert task.cancelled()
         await store.append(head, [said("still works")])
-    assert asyncio.all_tasks() == before, "nothing goes on behind one's back"
+    assert asyncio.all_tasks() == before, "no background task is left"
 
 
 @pytest.mark.parametrize("after", [0, 2])
-async def test_the_stitches_of_a_thread_each_once_and_in_order(store: Store, after: int) -> None:
+async def test_follow_yields_each_stitch_once_in_order(store: Store, after: int) -> None:
     head = await store.create()
     head = (await store.append(head, [said("1"), said("2"), said("3")])).head
 
@@ -234,14 +234,14 @@ async def test_the_stitches_of_a_thread_each_once_and_in_order(store: Store, aft
     assert seen == (await store.stitches(head))[after:]
 
 
-async def test_all_threads_from_now_on(store: Store) -> None:
+async def test_watch_reports_all_threads_from_now_on(store: Store) -> None:
     old = (await store.append(await store.create(), [said("old")])).head
     fresh = await store.create()
     seen: list[tuple[UUID, int]] = []
     async with asyncio.timeout(SOON), aclosing(store.watch()) as stitches:
         waiting = asyncio.ensure_future(anext(stitches))
         while not waiting.done():
-            # Until the watcher is ready there is no "from now on"; what is written meanwhile may be told or not.
+            # Before the watch has started, it may or may not report a change.
             fresh = (await store.append(fresh, [said("?")])).head
             await asyncio.wait([waiting], timeout=0.05)
         first = waiting.result()
@@ -255,10 +255,10 @@ async def test_all_threads_from_now_on(store: Store) -> None:
     assert (old.id, 1) not in seen
 
 
-async def test_another_process_is_seen_at_once(backend: str, store: Store, store_url: str) -> None:
-    """From before the append was sent to its stitch in the reader's hands.
+async def test_watch_reports_changes_of_another_process_at_once(backend: str, store: Store, store_url: str) -> None:
+    """The time from before the append until the reader has the stitch.
 
-    Of half of them: on a machine that is busy with other tests some come late. The benchmarks look at 95 of 100.
+    The median counts: while other tests run, some hints are late. The benchmarks measure the 95th percentile.
     """
     number = 30
     head = await store.create()

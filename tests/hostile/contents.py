@@ -1,4 +1,4 @@
-"""Hostile content: what every store keeps to the byte, and what none takes."""
+"""Hostile content: values that every store keeps exactly, and values that every store rejects."""
 
 import math
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from lockstitch.model import Entry, codec
 
 
 def nested(depth: int) -> Any:
-    """Lists and objects in each other, so many levels deep."""
+    """Return nested lists and objects of this depth."""
     value: Any = "bottom"
     for level in range(depth):
         value = [value] if level % 2 else {"k": value}
@@ -113,16 +113,16 @@ REFUSED_TEXTS: dict[str, Any] = {
     "bytes": b"key",
     "a number": 5,
 }
-"""For every plain text that has a limit."""
+"""Values for every plain text with a maximum length."""
 
 
 def entry(value: Any, **more: Any) -> Entry:
-    """An entry with a value in its message, once as a part of its content, and in its data."""
+    """Return an entry with a value in its message, in a content block, and in its data."""
     block = {"type": "text", "text": "x", "value": value}
     return Entry(type="input", message={"role": "user", "content": [block]}, data={"value": value}, **more)
 
 
 def assert_same(found: Any, given: Any, name: str = "") -> None:
-    """Equal, and the same bytes: -0.0 equals 0.0, and 1 equals 1.0 and True."""
+    """True if equal with the same bytes: -0.0 equals 0.0, and 1 equals 1.0 and True."""
     assert found == given, name
     assert codec.dumps(found) == codec.dumps(given), name

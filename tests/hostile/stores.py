@@ -1,4 +1,4 @@
-"""Two stores side by side, a small story in one, and the error with which opening one fails."""
+"""Helpers: a second store, a thread with some turns, and the error with which opening a store fails."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from tests.servers import Databases
 
 @contextmanager
 def fresh_url(kind: str, name: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a fresh store of any backend, beside others of the same test."""
+    """Return the URL of a new store of any backend, separate from the other stores of the test."""
     if kind == "files":
         yield f"file:///{folder / name}"
     elif kind == "sqlite":
@@ -28,7 +28,7 @@ def fresh_url(kind: str, name: str, folder: Path, request: pytest.FixtureRequest
 
 
 async def told(store: Store, turns: int = 3, text: str = "Hi") -> Thread:
-    """A thread with some turns of two stitches each."""
+    """Write a thread with some turns of two stitches each."""
     head = await store.create(key="story", title="A story")
     for number in range(turns):
         head = await turn(store, head, f"{text} {number}", f"Ho {number}")
@@ -36,7 +36,7 @@ async def told(store: Store, turns: int = 3, text: str = "Hi") -> Thread:
 
 
 async def read_through(url: str) -> tuple[int, int]:
-    """Open a store, read all there is, write to it; the threads and stitches found."""
+    """Open a store, read everything, write to it. Return the numbers of threads and stitches."""
     async with open_store(url) as store:
         report = await store.verify()
         assert report.ok, report.problems
@@ -49,7 +49,7 @@ async def read_through(url: str) -> tuple[int, int]:
 
 
 async def refusal(url: str, error: type[LockstitchError] = LockstitchError) -> LockstitchError:
-    """The one error with which a store that cannot be used is refused; it helps, and it has its exit code."""
+    """Return the error with which an unusable store is rejected. It must have a helpful message and an exit code."""
     with pytest.raises(error) as raised:
         await read_through(url)
     exc = raised.value

@@ -1,4 +1,4 @@
-"""Content of any kind comes back to the byte, or is refused before anything is written."""
+"""Content of any kind is read back exactly, or rejected before anything is written."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ BAGS = ("settings", "extras", "state")
 Act = Callable[[Store, Thread, Run, Any], Awaitable[object]]
 
 
-async def test_in_a_message_and_in_data(store: Store, store_url: str) -> None:
+async def test_hostile_content_in_message_and_data_is_exact(store: Store, store_url: str) -> None:
     entries = [entry(value) for value in KEPT.values()]
     head = (await store.append(await store.create(), entries)).head
     await store.append(head, [entry(KEPT)])
@@ -42,7 +42,7 @@ async def test_in_a_message_and_in_data(store: Store, store_url: str) -> None:
         await other.size()
 
 
-async def test_in_the_fields_of_a_thread(store: Store, store_url: str) -> None:
+async def test_hostile_content_in_thread_fields_is_exact(store: Store, store_url: str) -> None:
     head = await store.create(**dict.fromkeys(BAGS, KEPT), tasks=[KEPT], key="made")
     edited = await store.create(key="edited")
     await store.edit(edited, extras=KEPT)
@@ -58,7 +58,7 @@ async def test_in_the_fields_of_a_thread(store: Store, store_url: str) -> None:
         assert_same((await other.thread("appended")).as_json(), after.as_json())
 
 
-async def test_in_a_run(store: Store, store_url: str) -> None:
+async def test_hostile_content_in_run_is_exact(store: Store, store_url: str) -> None:
     tags = ["\x00", "", "😀", "a,b", '"'] * 2
     begun, run = await begin_turn(store, await store.create(), "x", extras=KEPT, cost=KEPT, metadata=KEPT, tags=tags)
     changed = {"output": KEPT, "state": KEPT, "total_cost": 5e-324}
@@ -68,7 +68,7 @@ async def test_in_a_run(store: Store, store_url: str) -> None:
 
 
 @pytest.mark.parametrize("holding", [False, True], ids=["nobody holds it", "held"])
-async def test_in_a_letter(store: Store, store_url: str, holding: bool) -> None:
+async def test_hostile_content_in_delivery_is_exact(store: Store, store_url: str, holding: bool) -> None:
     head = await store.create()
     if holding:
         head = await store.claim(head)
@@ -113,7 +113,7 @@ PLACES: dict[str, Act] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_what_is_refused_writes_nothing(store: Store, place: str) -> None:
+async def test_rejected_content_writes_nothing(store: Store, place: str) -> None:
     begun, run = await begin_turn(store, await store.create(key="k"), "x")
     before = await everything(store._backend)
 
@@ -127,11 +127,11 @@ async def test_what_is_refused_writes_nothing(store: Store, place: str) -> None:
             assert exc.exit_code == 2
             assert await store.thread("k") == begun.head, name
     assert await everything(store._backend) == before
-    # The same head still takes what is sound, so nothing of it was half done.
+    # The same head still accepts valid content, so nothing was half written.
     assert (await store.append(begun.head, [said("sound")])).head.position == 2
 
 
-async def test_one_that_is_refused_stops_what_belongs_to_it_and_nothing_else(store: Store) -> None:
+async def test_rejected_entry_stops_only_its_commit(store: Store) -> None:
     head, other = await store.create(), await store.create()
     for name, value in REFUSED.items():
         sound = [said(str(number)) for number in range(5)]
@@ -159,14 +159,14 @@ class _Colour(Enum):
     [(UUID(int=1), str(UUID(int=1))), (_Colour.RED, "red"), ((1, 2), [1, 2])],
     ids=["UUID", "Enum", "tuple"],
 )
-async def test_what_json_has_another_word_for_becomes_that(store: Store, value: Any, kept: Any) -> None:
+async def test_values_are_converted_to_json_equivalents(store: Store, value: Any, kept: Any) -> None:
     head = await store.create()
     await store.append(head, [said("x", data={"v": value})])
     assert (await store.stitches(head))[0].data == {"v": kept}
 
 
-async def test_a_circle_is_refused(store: Store) -> None:
-    """Content that holds itself has no end; looking for one must have."""
+async def test_rejects_circular_value(store: Store) -> None:
+    """Content that contains itself is infinite. The check must end."""
     circle: dict[str, Any] = {}
     circle["again"] = [circle]
     head = await store.create()
@@ -181,13 +181,13 @@ async def test_a_circle_is_refused(store: Store) -> None:
 LARGE: dict[str, str] = {
     "one character": "x" * 10_000_000,
     "NULs": "\x00" * 200_000,
-    # Fewer megabytes, but more different words than one entry of an index takes.
+    # Fewer megabytes, but more different words than one index entry can contain.
     "words": " ".join(f"word{number}" for number in range(200_000)),
 }
 
 
 @pytest.mark.parametrize("name", LARGE)
-async def test_ten_megabytes(store: Store, store_url: str, name: str) -> None:
+async def test_ten_megabytes_in_message_are_stored(store: Store, store_url: str, name: str) -> None:
     text = LARGE[name]
     head = (await store.append(await store.create(), [said(text, data={text: "a key"})])).head
     async with open_store(store_url) as other:
@@ -196,7 +196,7 @@ async def test_ten_megabytes(store: Store, store_url: str, name: str) -> None:
         assert found.data == {text: "a key"}
 
 
-async def test_ten_megabytes_in_the_fields_of_a_thread(store: Store, store_url: str) -> None:
+async def test_ten_megabytes_in_thread_fields_are_stored(store: Store, store_url: str) -> None:
     text = LARGE["one character"]
     await store.create(key="k", kind="goal", goal=text, extras={"v": text})
     async with open_store(store_url) as other:
@@ -217,8 +217,8 @@ json_values = st.recursive(
     ]
 )  # fmt: skip
 @given(values=st.lists(json_values, min_size=1, max_size=20))
-def test_any_json(store_url: str, values: list[Any]) -> None:
-    """One store for all examples: each has a thread of its own."""
+def test_any_json_is_stored_exactly(store_url: str, values: list[Any]) -> None:
+    """One store for all examples. Each example has a separate thread."""
 
     async def there_and_back() -> None:
         async with open_store(store_url) as store:

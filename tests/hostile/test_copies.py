@@ -1,4 +1,4 @@
-"""Hostile content survives being copied from any backend to any other."""
+"""Hostile content is exact after a copy from any backend to any other."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ MEDIA = {"type": "base64", "media_type": "image/png", "data": "AAAA" * 10_000}
 
 
 async def full_of_it(store: Store) -> Thread:
-    """A thread that carries hostile content wherever a thread can, and one for every hostile text."""
+    """Write a thread with hostile content in every field, and one thread for every hostile text."""
     head = await store.create(key="..", settings=KEPT, extras=KEPT, state=KEPT, tasks=[KEPT], title="/")
     begun, run = await begin_turn(store, head, "\x00", extras=KEPT, cost=KEPT, tags=["\x00", ""], total_cost=5e-324)
     head = (await store.append(begun.head, [entry(value, run_id=run.id) for value in KEPT.values()])).head
@@ -44,7 +44,7 @@ async def full_of_it(store: Store) -> Thread:
 
 
 async def without_leases(store: Store) -> dict[str, list[dict[str, Any]]]:
-    """Everything that a copy takes along: leases and the numbers a store gives itself stay behind."""
+    """Return everything that a copy contains. Leases and numbers that a store assigns are not copied."""
     found = await everything(store._backend)
     for row in found["stitches"]:
         del row["log_id"]
@@ -57,8 +57,10 @@ async def without_leases(store: Store) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-@pytest.mark.usefixtures("databases")  # made before the test's own loop runs, where nobody else has
-async def test_from_any_backend_to_any_other(store: Store, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.usefixtures("databases")  # created before the event loop of the test runs
+async def test_store_is_copied_between_any_backends(
+    store: Store, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     head = await full_of_it(store)
     here = await without_leases(store)
     for target in BACKENDS:

@@ -1,4 +1,4 @@
-"""A damaged, foreign or newer store is one clear error that says what to do; what can be read is read."""
+"""A damaged, foreign or newer store raises one clear error that says what to do. Readable data is read."""
 
 import json
 import os
@@ -21,7 +21,7 @@ STITCHES = 6
 
 @pytest.fixture
 async def file(tmp_path: Path) -> Path:
-    """A SQLite store with a story, closed, all of it in its one file."""
+    """A closed SQLite store with one thread, all of it in one file."""
     path = tmp_path / "story.db"
     async with open_store(f"sqlite:///{path}") as store:
         await told(store)
@@ -31,7 +31,7 @@ async def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def folder(tmp_path: Path) -> Path:
-    """A files store with a story, closed."""
+    """A closed file store with one thread."""
     path = tmp_path / "story"
     async with open_store(f"file://{path}") as store:
         await told(store)
@@ -39,7 +39,7 @@ async def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("keep", [2, 99, 512, 8191, 0.1, 0.5, 0.9, -8192])
-async def test_a_sqlite_file_that_is_cut_off(file: Path, keep: float) -> None:
+async def test_truncated_sqlite_file_raises_damaged(file: Path, keep: float) -> None:
     size = file.stat().st_size
     os.truncate(file, int(size * keep) if isinstance(keep, float) else keep % size)
     exc = await refusal(f"sqlite:///{file}", StoreDamaged)
@@ -49,7 +49,7 @@ async def test_a_sqlite_file_that_is_cut_off(file: Path, keep: float) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 20, 100, 8192, 8192 * 5])
-async def test_a_sqlite_file_that_is_overwritten(file: Path, at: int) -> None:
+async def test_overwritten_sqlite_file_raises_damaged(file: Path, at: int) -> None:
     with file.open("r+b") as opened:
         opened.seek(at)
         opened.write(os.urandom(1) * 8192)
@@ -58,8 +58,8 @@ async def test_a_sqlite_file_that_is_overwritten(file: Path, at: int) -> None:
     assert exc.exit_code == 5
 
 
-async def test_a_write_ahead_log_that_is_cut_off(tmp_path: Path) -> None:
-    """Only what was never acknowledged may be missing: the rest is all there and goes on."""
+async def test_partial_frame_in_write_ahead_log_is_ignored(tmp_path: Path) -> None:
+    """The incomplete frame was never acknowledged. All commits are readable, and the store works."""
     path = tmp_path / "story.db"
     async with open_store(f"sqlite:///{path}") as store:
         await told(store)
@@ -73,23 +73,23 @@ async def test_a_write_ahead_log_that_is_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"These are my notes.\n" * 100, b"hi", b"{}" * 5000, b"\x00" * 4096 + b"x"])
-async def test_a_sqlite_path_that_holds_something_else(tmp_path: Path, content: bytes) -> None:
+async def test_sqlite_path_of_another_file_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
     exc = await refusal(f"sqlite:///{path}", StoreDamaged)
-    assert "no SQLite file" in str(exc)
+    assert "not a SQLite file" in str(exc)
     assert path.read_bytes() == content
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
 
 
-async def test_a_sqlite_path_that_is_a_folder(tmp_path: Path) -> None:
+async def test_sqlite_path_of_folder_raises_error(tmp_path: Path) -> None:
     exc = await refusal(f"sqlite:///{tmp_path}", StoreUnreachable)
     assert str(tmp_path) in str(exc)
     assert exc.exit_code == 5
 
 
-async def test_a_database_of_somebody_else(tmp_path: Path) -> None:
-    """Their tables stay as they are, whether ours fit beside them or not."""
+async def test_database_of_another_application_is_not_changed(tmp_path: Path) -> None:
+    """The tables of the other application are not changed, whether those of Lockstitch fit into the database or not."""
     path = tmp_path / "theirs.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE threads (name TEXT)")
@@ -102,7 +102,7 @@ async def test_a_database_of_somebody_else(tmp_path: Path) -> None:
     connection.close()
 
 
-async def test_a_path_below_a_file(tmp_path: Path) -> None:
+async def test_path_below_file_raises_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for url in (f"sqlite:///{tmp_path}/file/store.db", f"file://{tmp_path}/file/store", f"file://{tmp_path}/file"):
         exc = await refusal(url)
@@ -111,20 +111,20 @@ async def test_a_path_below_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 60])
-async def test_a_torn_line_of_a_log(folder: Path, cut: int) -> None:
-    """While the journal has it the line is restored; the journal gone, all other lines are still read."""
+async def test_incomplete_log_line_is_restored_or_dropped(folder: Path, cut: int) -> None:
+    """The line is restored while the journal contains it. Without the journal, all other lines are still read."""
     log = max((folder / "agent_runs").rglob("*.jsonl"))
     os.truncate(log, log.stat().st_size - cut)
     async with open_store(f"file://{folder}") as store:
         found = [stitch.position for stitch in await store.stitches("story")]
         assert found in ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5])
         report = await store.verify()
-        assert report.ok == (len(found) == STITCHES), "what is missing is said"
+        assert report.ok == (len(found) == STITCHES), "the report contains missing stitches"
 
 
 @pytest.mark.parametrize("torn", [0, 1])
-async def test_a_torn_line_before_others(tmp_path: Path, torn: int) -> None:
-    """This no crash does, so it is said wherever the log is read, and nothing is read around it."""
+async def test_incomplete_line_before_complete_ones_is_damage(tmp_path: Path, torn: int) -> None:
+    """No crash causes this, so every read of the log raises an error, and no line is skipped."""
     url = f"file://{tmp_path}/story"
     async with open_store(url) as store:
         await store.append(await store.create(key="story"), [said(str(number)) for number in range(3)])
@@ -141,7 +141,7 @@ async def test_a_torn_line_before_others(tmp_path: Path, torn: int) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 0.5, -1, -3])
-async def test_a_half_written_head(folder: Path, keep: float) -> None:
+async def test_half_written_head_raises_damaged(folder: Path, keep: float) -> None:
     (head,) = (folder / "heads").iterdir()
     size = head.stat().st_size
     os.truncate(head, int(size * keep) if isinstance(keep, float) else keep % size)
@@ -154,7 +154,7 @@ async def test_a_half_written_head(folder: Path, keep: float) -> None:
     assert exc.exit_code == 5
 
 
-async def test_half_a_store_json(folder: Path) -> None:
+async def test_half_written_store_json_raises_damaged(folder: Path) -> None:
     whole = (folder / "store.json").read_text()
     for half in ("", whole[: len(whole) // 2], "[]", "null", '{"format": "lockstitch"}', '{"version": 1}'):
         (folder / "store.json").write_text(half)
@@ -164,7 +164,7 @@ async def test_half_a_store_json(folder: Path) -> None:
     assert await read_through(f"file://{folder}") == (1, STITCHES)
 
 
-async def test_a_store_of_the_future_is_not_touched(backend: str, store_url: str) -> None:
+async def test_store_of_newer_version_is_not_changed(backend: str, store_url: str) -> None:
     async with open_store(store_url) as store:
         await told(store)
     make_newer(backend, store_url)
@@ -176,13 +176,13 @@ async def test_a_store_of_the_future_is_not_touched(backend: str, store_url: str
         assert (await store.thread("story")).position == STITCHES
 
 
-async def test_versions_that_are_none(folder: Path) -> None:
+async def test_rejects_invalid_layout_versions(folder: Path) -> None:
     for version in ("1", -1, 0, None, 1.5, [1], {}):
         (folder / "store.json").write_text(json.dumps({"format": "lockstitch", "version": version}))
         await refusal(f"file://{folder}", StoreError)
 
 
-async def test_a_folder_that_holds_other_things(tmp_path: Path) -> None:
+async def test_folder_with_other_content_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear Ada")
     exc = await refusal(f"file://{tmp_path}", Refused)
     assert str(tmp_path) in str(exc)
@@ -191,15 +191,15 @@ async def test_a_folder_that_holds_other_things(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {"letter.txt", "store.json"}
 
 
-async def test_a_file_among_those_of_a_store(folder: Path) -> None:
-    """What people leave in the folder does no harm, where it cannot be taken for the store's own."""
+async def test_foreign_file_in_store_is_ignored(folder: Path) -> None:
+    """Files that users leave in the folder are ignored, unless they look like files of the store."""
     (folder / "README.txt").write_text("Do not touch")
     (folder / ".DS_Store").write_bytes(b"\x00\x01")
     (folder / "heads" / ".DS_Store").write_bytes(b"\x00\x01")
     assert await read_through(f"file://{folder}") == (1, STITCHES)
 
 
-async def test_a_folder_of_the_store_that_became_a_file(folder: Path) -> None:
+async def test_directory_replaced_by_file_raises_error(folder: Path) -> None:
     shutil.rmtree(folder / "heads")
     (folder / "heads").write_text("in the way")
     exc = await refusal(f"file://{folder}", LockstitchError)

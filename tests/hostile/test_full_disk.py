@@ -1,4 +1,4 @@
-"""A disk without room: the append that does not fit is one clear error, and what was acknowledged is there."""
+"""A full disk: the append that does not fit raises one clear error, and acknowledged commits are complete."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.mark.parametrize("then", ["goes on", "leaves"])
 @pytest.mark.parametrize("backend", ["files", "sqlite"])
-async def test_a_disk_without_room(backend: str, store_url: str, then: str) -> None:
+async def test_commit_on_full_disk_writes_nothing(backend: str, store_url: str, then: str) -> None:
     command = [sys.executable, "-c", FILL, store_url, then]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert process.returncode == 0, process.stderr
@@ -53,9 +53,11 @@ async def test_a_disk_without_room(backend: str, store_url: str, then: str) -> N
     assert len(acknowledged) > 3
     assert refused[1] in ("StoreFull", "StoreError")
     assert refused[2] == "5"
-    assert "not written" in refused[3] or "nothing was written" in refused[3]
+    assert "not written" in refused[3] or "Nothing was written" in refused[3]
     assert "try again" in refused[3]
-    assert ["readable", str(len(acknowledged) - (then == "goes on"))] in lines, "nothing of the last one is there"
+    assert ["readable", str(len(acknowledged) - (then == "goes on"))] in lines, (
+        "the rejected append stored nothing"
+    )
     async with open_store(store_url) as store:
         texts = [str((stitch.message or {})["content"]) for stitch in await store.stitches("k")]
         assert [int(text.split()[0]) for text in texts] == acknowledged == list(range(1, len(texts) + 1))
@@ -63,7 +65,7 @@ async def test_a_disk_without_room(backend: str, store_url: str, then: str) -> N
         assert report.ok, report.problems
 
 
-async def test_no_room_to_make_a_store(tmp_path: Path) -> None:
+async def test_creating_store_on_full_disk_raises_store_full(tmp_path: Path) -> None:
     script = (
         "import asyncio, resource, signal, sys\n"
         "from lockstitch.errors import LockstitchError\n"

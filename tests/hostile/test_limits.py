@@ -1,4 +1,4 @@
-"""Content at a limit: refused, or it comes back as the JSON it was written as."""
+"""Content at a limit: rejected, or read back as the JSON that was written."""
 
 from enum import Enum
 from typing import Any
@@ -30,7 +30,7 @@ EITHER: dict[str, Any] = {
 }
 
 
-async def test_refused_or_the_same_json(store: Store) -> None:
+async def test_value_is_rejected_or_stored_as_same_json(store: Store) -> None:
     for name, value in EITHER.items():
         head = await store.create()
         try:
@@ -45,8 +45,8 @@ async def test_refused_or_the_same_json(store: Store) -> None:
     assert (await store.verify()).problems == []
 
 
-async def test_a_long_text_of_rare_letters(store: Store) -> None:
-    """Each word is one of its own and of four-byte letters: the most that an index of words can be asked to take."""
+async def test_long_text_of_rare_characters_is_stored(store: Store) -> None:
+    """Every word is different and has characters of four bytes: the most that a word index has to accept."""
     words = [chr(0x20000 + number % 40_000) + chr(0x20000 + number * 7 % 39_989) for number in range(90_000)]
     text = " ".join(words)
     head = await store.create()

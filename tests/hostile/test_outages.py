@@ -1,6 +1,6 @@
 """A store that fails under a running process: afterwards its threads are executed again, and can be cancelled.
 
-One thread fails in the outage and is to be released. Then the executor of another thread, the last one, fails too.
+One thread fails in the outage and has to be released. Then the executor of another thread, the last one, fails too.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """A server of the test's own, since it is killed."""
+    """A separate server, because the test kills it."""
     server = PostgresServer(fsync="off")
     if not server.own:
         pytest.skip("this server is not ours to kill")
@@ -71,7 +71,7 @@ class Process:
         lines.extend(stream)
 
     async def says(self, *parts: str) -> str:
-        """Wait for a line that contains all of these parts; that line."""
+        """Wait for a line that contains all of these parts, and return it."""
 
         async def found() -> str | None:
             lines = [*self.out, *self.complaints]
@@ -107,7 +107,7 @@ async def executed(store: Store, head: Thread, position: int) -> bool:
 async def fail_under(
     process: Process, store: Store, begin: Callable[[], None], end: Callable[[], None]
 ) -> list[Thread]:
-    """Have an outage in which one thread fails, and then the last one that the process executes."""
+    """Cause an outage in which one thread fails, and then the last one that the process executes."""
     walks = await walker.start(store=store, goal="walk")
     sleeps = await sleeper.start(store=store, goal="sleep")
     await until(lambda: executed(store, walks, 6))
@@ -123,7 +123,7 @@ async def fail_under(
 
 
 async def ends(store: Store, heads: list[Thread]) -> list[str]:
-    """The statuses of threads once all have ended. None is held meanwhile without being executed."""
+    """Return the statuses of threads once all have ended. Meanwhile no thread may be held without being executed."""
     liveness = Liveness(patience=12)
 
     async def all_ended() -> bool:
@@ -138,7 +138,7 @@ async def ends(store: Store, heads: list[Thread]) -> list[str]:
 
 @pytest.mark.parametrize("how", ["SIGKILL", "immediate"])
 @pytest.mark.parametrize("then", ["wait", "cancel"])
-async def test_threads_go_on_after_the_postmaster_was_killed(
+async def test_threads_continue_after_postmaster_was_killed(
     server: PostgresServer, tmp_path: Path, how: str, then: str
 ) -> None:
     url = server.create_database()
@@ -159,7 +159,7 @@ async def test_threads_go_on_after_the_postmaster_was_killed(
 
 
 @pytest.mark.parametrize("backend", ["files", "sqlite"])
-async def test_threads_go_on_after_the_disk_was_full(store_url: str, tmp_path: Path) -> None:
+async def test_threads_continue_after_disk_was_full(store_url: str, tmp_path: Path) -> None:
     async with open_store(store_url) as store:
         with started(store_url, tmp_path, "worker") as process:
             pid, kind = process.process.pid, resource.RLIMIT_FSIZE
@@ -167,7 +167,7 @@ async def test_threads_go_on_after_the_disk_was_full(store_url: str, tmp_path: P
             heads = await fail_under(
                 process,
                 store,
-                # Every write of the process to a file fails, as on a disk without room.
+                # Every write of the process to a file fails, as on a full disk.
                 lambda: resource.prlimit(pid, kind, (0, unlimited[1])),
                 lambda: resource.prlimit(pid, kind, unlimited),
             )
@@ -175,7 +175,7 @@ async def test_threads_go_on_after_the_disk_was_full(store_url: str, tmp_path: P
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
-async def test_threads_go_on_after_another_process_had_locked_the_file(store_url: str, tmp_path: Path) -> None:
+async def test_threads_continue_after_file_was_locked(store_url: str, tmp_path: Path) -> None:
     async with open_store(store_url) as store:
         with (
             started(store_url, tmp_path, "worker") as process,

@@ -1,4 +1,4 @@
-"""Power loss on SQLite: the write-ahead log ends anywhere, and what is left is whole commits from the first one on."""
+"""Power loss on SQLite: the write-ahead log ends anywhere, and the store has whole commits from the first one on."""
 
 import random
 import shutil
@@ -16,7 +16,7 @@ COMMITS = 12
 
 
 async def written(folder: Path) -> Path:
-    """A store with commits over two threads, as it stands on the disk before anybody tidies it up."""
+    """Return the files of a store with commits over two threads, before any checkpoint."""
     path = folder / "store.db"
     async with open_store(f"sqlite:///{path}") as store:
         one, other = await store.create(key="one"), await store.create(key="other")
@@ -31,7 +31,7 @@ async def written(folder: Path) -> Path:
 
 
 async def left(source: Path, place: Path, size: int) -> int:
-    """How many commits a store shows whose log was cut off there; each must be whole."""
+    """Return the number of commits in a store with a log truncated at this byte. Each must be complete."""
     shutil.copy(source, place)
     Path(f"{place}-shm").unlink(missing_ok=True)
     Path(f"{place}-wal").write_bytes(Path(f"{source}-wal").read_bytes()[:size])
@@ -46,13 +46,13 @@ async def left(source: Path, place: Path, size: int) -> int:
     return len(theirs)
 
 
-async def test_the_log_cut_off_at_frames_and_inside_them(tmp_path: Path) -> None:
+async def test_write_ahead_log_truncated_anywhere_keeps_whole_commits(tmp_path: Path) -> None:
     source = await written(tmp_path)
     whole = Path(f"{source}-wal").stat().st_size
     frames = range(HEADER, whole + 1, FRAME)
     chance = random.Random(3)
     sizes = {0, HEADER, whole, *chance.sample(frames, 20), *(chance.randrange(whole) for _ in range(10))}
     shown = [await left(source, tmp_path / f"{size}.db", size) for size in sorted(sizes)]
-    assert shown == sorted(shown), "a longer log never shows less"
+    assert shown == sorted(shown), "a longer log never has fewer commits"
     assert (shown[0], shown[-1]) == (0, COMMITS)
     assert len(set(shown)) > 4

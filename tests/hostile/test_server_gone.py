@@ -1,4 +1,4 @@
-"""A PostgreSQL that goes away, comes back, or was never there."""
+"""A PostgreSQL server that is lost, comes back, or never existed."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ WRITERS = 6
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """A server of the test's own, which waits for the disk as it should."""
+    """A separate server with fsync."""
     server = PostgresServer()
     if not server.own:
         pytest.skip("this server is not ours to stop")
@@ -40,8 +40,8 @@ async def until_it_answers(ask: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(0.1)
 
 
-async def test_in_mid_append(server: PostgresServer) -> None:
-    """Every append returns and is there once, or raises; letters to one thread of all likewise."""
+async def test_lost_server_during_append_raises_error(server: PostgresServer) -> None:
+    """Every append returns and is stored once, or raises. The same holds for deliveries of all tasks to one thread."""
     acknowledged: list[list[str]] = [[] for _ in range(WRITERS)]
     failed: dict[str, LockstitchError] = {}
     over = asyncio.Event()
@@ -79,7 +79,7 @@ async def test_in_mid_append(server: PostgresServer) -> None:
             stitches = await store.stitches(str(number))
             assert [stitch.position for stitch in stitches] == list(range(1, len(stitches) + 1))
             there = [str((stitch.message or {})["content"]) for stitch in stitches]
-            assert len(set(there)) == len(there), "nothing is there twice"
+            assert len(set(there)) == len(there), "nothing is stored twice"
             assert set(texts) <= set(there) <= set(texts) | failed.keys()
         delivered = Counter(str((stitch.message or {})["content"]) for stitch in await store.stitches(shared))
         assert set(delivered.values()) == {1}
@@ -91,7 +91,7 @@ async def test_in_mid_append(server: PostgresServer) -> None:
 
 
 @pytest.mark.parametrize("place", ["ada:s3cret@127.0.0.1:1/agents", "ada:s3cret@/agents?host={}"])
-async def test_one_that_is_not_there(place: str, tmp_path: Path) -> None:
+async def test_missing_server_raises_unreachable(place: str, tmp_path: Path) -> None:
     started = time.monotonic()
     with pytest.raises(StoreUnreachable, match="running") as raised:
         async with open_store(f"postgresql://{place.format(tmp_path)}"):
@@ -102,7 +102,7 @@ async def test_one_that_is_not_there(place: str, tmp_path: Path) -> None:
     assert time.monotonic() - started < 10
 
 
-async def test_a_database_that_is_not_there(postgres_server: PostgresServer) -> None:
+async def test_missing_database_raises_error(postgres_server: PostgresServer) -> None:
     started = time.monotonic()
     with pytest.raises(StoreUnreachable, match="nowhere") as raised:
         async with open_store(postgres_server.url("nowhere")):

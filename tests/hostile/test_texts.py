@@ -1,4 +1,4 @@
-"""Keys, names and counts: what goes into plain columns and into the names of files."""
+"""Keys, names and counts: values of plain columns and of file names."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -25,8 +25,8 @@ COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 Act = Callable[[Store, Thread, Run, Any], Awaitable[object]]
 
 
-async def test_of_threads(store: Store, store_url: str, tmp_path: Path) -> None:
-    """Every text names a thread of its own, however alike they look, and none leaves the store's folder."""
+async def test_hostile_texts_of_threads_are_exact(store: Store, store_url: str, tmp_path: Path) -> None:
+    """Every text names a separate thread, even if they look alike, and none leaves the folder of the store."""
     made = {text: await store.create(key=text, user_id=text, agent=text, title=text) for text in TEXTS.values()}
     assert len({thread.id for thread in made.values()}) == len(TEXTS)
     async with open_store(store_url) as other:
@@ -39,7 +39,7 @@ async def test_of_threads(store: Store, store_url: str, tmp_path: Path) -> None:
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} <= {"store"}
 
 
-async def test_of_projects_and_goals(store: Store) -> None:
+async def test_hostile_texts_of_projects_and_goals_are_exact(store: Store) -> None:
     for name, text in TEXTS.items():
         there = Store(store._backend, clock=store.clock, project=text)
         thread = await there.create(key="k", kind="goal", goal=text * 50)
@@ -48,7 +48,7 @@ async def test_of_projects_and_goals(store: Store) -> None:
     assert await store.threads() == []
 
 
-async def test_of_stitches_letters_and_files(store: Store, tmp_path: Path) -> None:
+async def test_hostile_texts_of_stitches_deliveries_and_files_are_exact(store: Store, tmp_path: Path) -> None:
     head = await store.create()
     now = store.clock.now()
     for text in TEXTS.values():
@@ -98,7 +98,7 @@ async def _places_refuse(store: Store, places: dict[str, Act], values: dict[str,
     assert (await store.append(begun.head, [said("sound")])).head.position == 2
 
 
-async def test_texts_that_are_refused_write_nothing(store: Store) -> None:
+async def test_rejected_texts_write_nothing(store: Store) -> None:
     await _places_refuse(store, PLACES, REFUSED_TEXTS)
     for text in ("\x00", "\ud800"):
         for ask in (store.thread, store.ensure, store.search):
@@ -110,8 +110,8 @@ async def test_texts_that_are_refused_write_nothing(store: Store) -> None:
         await store.create(key="")
 
 
-async def test_counts_at_their_limit(store: Store, store_url: str) -> None:
-    """They are kept, and every sum over them is made."""
+async def test_counts_at_their_limit_are_stored(store: Store, store_url: str) -> None:
+    """The counts are stored, and all sums over them work."""
     counts = dict.fromkeys(COUNTS, MOST)
     for _ in range(2):
         begun, run = await begin_turn(store, await store.create(version=MOST), "x")
@@ -162,16 +162,16 @@ COST: dict[str, Act] = {
 }
 
 
-async def test_counts_that_are_refused_write_nothing(store: Store) -> None:
+async def test_rejected_counts_write_nothing(store: Store) -> None:
     await _places_refuse(store, COUNTED, NUMBERS)
 
 
-async def test_other_values_that_are_refused_write_nothing(store: Store) -> None:
+async def test_other_rejected_values_write_nothing(store: Store) -> None:
     await _places_refuse(store, COST, {"nan": math.nan, "infinity": math.inf, "a text": "soon", "a list": []})
 
 
-async def test_what_is_taken_for_its_field_s_kind_is_kept_as_that_kind(store: Store) -> None:
-    """A text that says a number or a time is one from then on, in every store alike."""
+async def test_converted_values_are_stored_with_type_of_field(store: Store) -> None:
+    """A text that contains a number or a time is stored as such, in every store."""
     head = await store.create()
     wanted = {"priority": "5", "expires_at": "2026-01-01T00:00:00Z", "cancel_requested": "yes"}
     kept = {"priority": 5, "expires_at": datetime(2026, 1, 1, tzinfo=UTC), "cancel_requested": True}
@@ -183,13 +183,13 @@ async def test_what_is_taken_for_its_field_s_kind_is_kept_as_that_kind(store: St
     assert type(after.priority) is int
 
 
-async def test_a_time_without_a_zone_is_refused(store: Store) -> None:
+async def test_rejects_time_without_zone(store: Store) -> None:
     with pytest.raises(Refused, match="zone"):
         await store.create(expires_at=datetime(2026, 1, 1))  # noqa: DTZ001
     assert await store.threads() == []
 
 
-async def test_lists_by_what_no_thread_can_be(store: Store) -> None:
+async def test_list_with_impossible_filter_is_rejected_or_empty(store: Store) -> None:
     await store.create()
     with pytest.raises(Refused):
         await store.threads(nose=1)

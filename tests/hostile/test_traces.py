@@ -1,4 +1,4 @@
-"""Traces that were made to harm: nothing in them runs, leaves the store, or takes memory without end."""
+"""Malicious traces: nothing in them is executed, leaves the store, or needs unlimited memory."""
 
 import asyncio
 import base64
@@ -59,7 +59,7 @@ CODE = [
 
 
 @pytest.mark.req("S2-052")
-async def test_text_that_looks_like_python_is_never_run(store: Store, tmp_path: Path) -> None:
+async def test_python_text_is_never_executed(store: Store, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     for number, code in enumerate(CODE, start=1):
         text = code.format(mark=mark)
@@ -88,7 +88,7 @@ async def test_text_that_looks_like_python_is_never_run(store: Store, tmp_path: 
     "name",
     ["../../x", "/etc/cron.d/x", "..", "a/b\\c", "C:\\x", "x\x00y", "", "-rf", "~/.bashrc", "x" * 9_000, "\ud800"],
 )
-async def test_attachments_lie_in_the_store_whatever_their_name(store: Store, tmp_path: Path, name: str) -> None:
+async def test_attachments_are_stored_inside_store_with_any_name(store: Store, tmp_path: Path, name: str) -> None:
     before = _files(tmp_path)
     trace = agent_trace()
     found = [*items(*trace.runs), Attachment(trace.runs[1]["id"], name, "text/plain", b"#!/bin/sh")]
@@ -109,8 +109,8 @@ def _files(folder: Path) -> set[Path]:
 
 
 @pytest.mark.req("S2-001", "S2-048")
-async def test_ids_and_names_of_every_kind(store: Store) -> None:
-    """Each becomes a trace of its own, stays where it is when it comes again, and harms nobody else's."""
+async def test_traces_with_any_ids_and_names_are_imported(store: Store) -> None:
+    """Each becomes a separate trace, is recognised when it comes again, and does not affect other traces."""
     good = agent_trace(9)
     await import_bytes(store, "langsmith", jsonl(*good.runs))
     runs: list[Json] = []
@@ -137,7 +137,7 @@ async def test_ids_and_names_of_every_kind(store: Store) -> None:
     assert (await store.verify()).ok
 
 
-async def test_keys_that_mean_something_to_python(store: Store) -> None:
+async def test_python_attribute_names_are_plain_keys(store: Store) -> None:
     keys = ["__class__", "__proto__", "__init__", "constructor", "self", "id", "type", "data", "$ref", "", "a.b", "0"]
     bag = {key: {key: [{key: key}]} for key in keys}
     trace = agent_trace(metadata=bag)
@@ -168,8 +168,8 @@ NUMBERS = [
 ]
 
 
-async def test_numbers_that_no_column_holds(store: Store) -> None:
-    """As a count, as a time, as a score and as an argument. What cannot be kept is left out or named."""
+async def test_numbers_beyond_columns_are_imported(store: Store) -> None:
+    """As a count, a time, a score and an argument. Values that cannot be stored are left out or reported."""
     for place, number in enumerate(NUMBERS, start=1):
         await _keeps_or_names(store, place, number)
     shown = Counter(call["run_id"] for call in (await lens(store))["llm_calls"])
@@ -203,8 +203,8 @@ TIMES = [
 ]
 
 
-async def test_times_beyond_all_calendars(store: Store) -> None:
-    """Each in a trace of its own, which comes twice."""
+async def test_times_beyond_calendars_are_imported(store: Store) -> None:
+    """Each in a separate trace, which is imported twice."""
     for number, time in enumerate(TIMES, start=1):
         trace = agent_trace(number)
         for run in trace.runs:
@@ -222,7 +222,7 @@ def deep(levels: int) -> str:
 
 
 @pytest.mark.parametrize("levels", [200, 5_000, 200_000])
-async def test_thousands_of_brackets(store: Store, levels: int) -> None:
+async def test_deeply_nested_values_are_imported_or_skipped(store: Store, levels: int) -> None:
     good = jsonl(*agent_trace(1).runs)
     bad = json.dumps({**agent_trace(2).runs[0], "inputs": "@@"}).replace('"@@"', deep(levels)).encode()
     report = await import_bytes(store, "langsmith", good + bad + b"\n")
@@ -239,8 +239,8 @@ async def test_thousands_of_brackets(store: Store, levels: int) -> None:
 
 @pytest.mark.req("S2-001")
 @pytest.mark.parametrize("source", ["langsmith", "otel"])
-async def test_projects_that_chose_the_same_ids(store: Store, source: str) -> None:
-    """The same bodies in two projects: rows of their own in the core, and neither changes with the other."""
+async def test_projects_with_same_ids_stay_separate(store: Store, source: str) -> None:
+    """The same bodies in two projects: separate rows in the core, and neither affects the other."""
     first = jsonl(*agent_trace(thread="shared").runs) if source == "langsmith" else otel.recorded("pydantic_ai")
     other = store.in_project("other")
     await import_bytes(store, source, first)
@@ -265,7 +265,7 @@ BOMB = 300 * 1024 * 1024
 
 
 def bombs() -> Iterator[tuple[str, bytes]]:
-    """Small files that say much: one value, many empty records, and packed twice."""
+    """Yield small files with large content: one value, many empty records, and content compressed twice."""
     zeros = zstandard.ZstdCompressor().compress(b'{"id": "' + b"a" * BOMB)
     yield "one text in zstd", zeros
     packed = io.BytesIO()
@@ -291,7 +291,7 @@ print("PEAK", int(peak.split()[1]) // 1024, code, file=sys.stderr)
 
 
 def watched(tmp_path: Path, source: str, path: Path) -> tuple[int, int, Json]:
-    """An import in a process of its own: its exit code, the most memory it ever had in MB, and its report."""
+    """Import in a separate process. Return its exit code, its peak memory in MB, and its report."""
     tmp_path.mkdir(exist_ok=True)
     command = [sys.executable, "-c", WATCHED, "--store", f"sqlite:///{tmp_path / path.stem}.db", "--json"]
     command += ["import", source, str(path)]
@@ -301,13 +301,13 @@ def watched(tmp_path: Path, source: str, path: Path) -> tuple[int, int, Json]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux")
-def test_bombs_are_named_and_take_little(tmp_path: Path) -> None:
+def test_compression_bombs_are_reported_and_need_little_memory(tmp_path: Path) -> None:
     folder = tmp_path / "bombs"
     folder.mkdir()
     for number, (what, bomb) in enumerate(bombs()):
         assert len(bomb) < 1_000_000, what
         (folder / f"{number} {what}.bin").write_bytes(bomb)
-    # Nothing but spaces says nothing, so whether that is named does not matter.
+    # A file of spaces contains nothing, so it need not be reported.
     named = {path.name for path in folder.iterdir() if "spaces" not in path.name}
     for source in ("langsmith", "otel"):
         code, peak, report = watched(tmp_path / source, source, folder)
@@ -318,7 +318,7 @@ def test_bombs_are_named_and_take_little(tmp_path: Path) -> None:
 
 
 def langsmith_line(number: int, size: int) -> bytes:
-    """A line of about twice that size: one run of a trace of ten."""
+    """Return a line of about twice that size: one run of a trace of ten."""
     trace, place = divmod(number, 10)
     made = Trace(trace + 1)
     root = made.root()
@@ -339,7 +339,7 @@ def otel_line(number: int, size: int) -> bytes:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux")
 @pytest.mark.parametrize(("source", "line"), [("langsmith", langsmith_line), ("otel", otel_line)])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, source: str, line: Callable[[int, int], bytes]) -> None:
-    """A gigabyte takes what 24 MB take: the rest of the way is tried in the benchmarks."""
+    """A gigabyte needs as much memory as 24 MB. The benchmarks test larger files."""
     peaks: list[int] = []
     for lines in (60, 240):
         path = tmp_path / f"{lines}.jsonl"
@@ -356,8 +356,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, source: str, line: C
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux")
 @pytest.mark.parametrize("source", ["langsmith", "otel"])
-def test_a_hundred_megabytes_in_one_text(tmp_path: Path, source: str) -> None:
-    """Longer than any record may be: named, and what stands in other files is there."""
+def test_text_of_hundred_megabytes_is_imported(tmp_path: Path, source: str) -> None:
+    """The text exceeds the maximum length of a record: it is reported, and the other files are imported."""
     folder = tmp_path / "in"
     folder.mkdir()
     good = jsonl(*agent_trace().runs) if source == "langsmith" else otel.recorded("pydantic_ai")
@@ -371,8 +371,8 @@ def test_a_hundred_megabytes_in_one_text(tmp_path: Path, source: str) -> None:
     assert peak < 600
 
 
-def test_two_imports_do_not_meet_in_memory() -> None:
-    """What one import has seen is no part of the next one's report."""
+def test_imports_report_only_their_own_traces() -> None:
+    """The traces of one import are not part of the next import's report."""
 
     async def both() -> list[int]:
         async with open_store("sqlite:///:memory:") as store:

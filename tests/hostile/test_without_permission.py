@@ -1,4 +1,4 @@
-"""A store that may be read and not written, by the bits of its files; whoever is root becomes nobody for that."""
+"""A store that can be read and not written, by its file permissions. As root, the tests switch to the user nobody."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Not in pytest's folder, which nobody may enter."""
+    """Not in the folder of pytest, which the user nobody cannot enter."""
     path = Path(tempfile.mkdtemp(prefix="lockstitch-closed-"))
     path.chmod(0o755)
     yield path
@@ -31,8 +31,8 @@ def folder() -> Iterator[Path]:
 
 
 async def try_to_write(gate: Gate, url: str) -> list[str]:
-    """Open, read and write as nobody: what became of it."""
-    # Whatever opening a store imports must be there: once nobody, there is no reading in root's home.
+    """Open, read and write as the user nobody. Return the outcome."""
+    # Import everything that opening a store needs first: the user nobody cannot read the home of root.
     for warm in ("sqlite:///:memory:", f"file:///{tempfile.mkdtemp()}/store"):
         async with open_store(warm) as store:
             await store.create()
@@ -59,7 +59,7 @@ def close(path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["files", "sqlite"])
-async def test_files_that_may_only_be_read(backend: str, folder: Path) -> None:
+async def test_read_only_files_raise_error_on_write(backend: str, folder: Path) -> None:
     path = folder / ("store" if backend == "files" else "store.db")
     url = f"file:///{path}" if backend == "files" else f"sqlite:///{path}"
     async with open_store(url) as store:
@@ -75,7 +75,7 @@ async def test_files_that_may_only_be_read(backend: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["files", "sqlite"])
-async def test_a_folder_in_which_no_store_can_be_made(backend: str, folder: Path) -> None:
+async def test_unwritable_folder_raises_error(backend: str, folder: Path) -> None:
     folder.chmod(0o555)
     url = f"file:///{folder}/store" if backend == "files" else f"sqlite:///{folder}/store.db"
     ((kind, message, code),) = await asyncio.to_thread(
@@ -87,7 +87,7 @@ async def test_a_folder_in_which_no_store_can_be_made(backend: str, folder: Path
 
 
 @pytest.mark.parametrize("backend", ["postgres"])
-async def test_a_server_that_only_lets_read(backend: str, store_url: str) -> None:
+async def test_read_only_server_raises_error_on_write(backend: str, store_url: str) -> None:
     async with open_store(store_url) as store:
         head = await told(store)
     with psycopg.connect(store_url, autocommit=True) as connection:
@@ -103,8 +103,8 @@ async def test_a_server_that_only_lets_read(backend: str, store_url: str) -> Non
 
 
 @pytest.mark.parametrize("backend", ["postgres"])
-async def test_a_server_whose_disk_is_full(backend: str, store_url: str) -> None:
-    """The server says what it says when it cannot extend a table, at every third stitch; nothing is half there."""
+async def test_full_disk_of_server_raises_store_full(backend: str, store_url: str) -> None:
+    """The server fails to extend a table at every third stitch. No commit is incomplete."""
     async with open_store(store_url) as store:
         head = await told(store)
         with psycopg.connect(store_url, autocommit=True) as connection:

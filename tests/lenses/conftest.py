@@ -1,4 +1,4 @@
-"""The story on every backend, written once per session, because these tests only read."""
+"""Fixtures: the story on every backend, written once per session, because these tests only read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +14,7 @@ Telling = Callable[[str], tuple[str, Story]]
 
 @pytest.fixture(scope="session")
 def telling(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Telling:
-    """The URL of a store of a backend with the story in it, and who is who."""
+    """The URL of a store of a backend with the story in it, and the ids of its threads."""
     known: dict[str, tuple[str, Story]] = {}
 
     def told(backend: str) -> tuple[str, Story]:
@@ -50,6 +50,6 @@ def story(telling: Telling, backend: str) -> Story:
 
 @pytest.fixture
 async def told(told_url: str) -> AsyncIterator[Store]:
-    """The store that the story stands in."""
+    """The store that contains the story."""
     async with open_store(told_url) as store:
         yield store

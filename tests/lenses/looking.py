@@ -1,4 +1,4 @@
-"""Rows of a lens as Python values that are the same whatever database they come from."""
+"""Rows of a lens as Python values that are equal for all databases."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -14,13 +14,13 @@ JSON = {
     *("cost", "extras", "action_data", "messages_snapshot", "tasks", "result", "pending_child_results"),
     *("llm_request", "llm_response", "tool_input", "tool_output"),
 }
-"""Columns that hold JSON, which SQLite has as text."""
+"""Columns that contain JSON, which is text in SQLite."""
 
 BOOLEAN = {"awaiting_frontend_tools", "stream_meta_history_and_tool_results"}
 
 
 async def look(store: Store, lens: str, sql: str, limit: int = 10_000) -> list[Json]:
-    """The rows of a query, each by the names of its columns."""
+    """Return the rows of a query as dicts."""
     answer = await store.sql(sql, lens=lens, limit=limit, seconds=60)
     assert not answer.truncated
     return [{name: plain(name, value) for name, value in zip(answer.columns, row, strict=True)} for row in answer.rows]

@@ -1,4 +1,4 @@
-"""Many rows, made in the database itself: threads of twenty stitches that stand around the ones in question."""
+"""Many rows, created in the database: threads of twenty stitches besides those of the tests."""
 
 import sqlite3
 
@@ -55,7 +55,7 @@ FROM lockstitch.threads t, generate_series(1, 20) p WHERE t.id::text LIKE '{ID}%
 
 
 def fill(url: str) -> None:
-    """Make the rows in a store of SQLite or PostgreSQL that is there already."""
+    """Create the rows in an existing store on SQLite or PostgreSQL."""
     if url.startswith("sqlite:"):
         with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
             connection.executescript(_SQLITE)

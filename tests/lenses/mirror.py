@@ -1,4 +1,4 @@
-"""Mirrors of foreign traces, written as records: what an import leaves behind, without an importer."""
+"""Imported traces, written as records without an importer."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ START = datetime(2025, 3, 4, 10, 0, 0, 123456, tzinfo=UTC)
 
 @dataclass
 class Mirror:
-    """One trace: a root, its model calls, their tools. Pieces are put in place in the order they are told."""
+    """One trace: a root, its model calls and their tools. Pieces are stored in the order of the calls."""
 
     trace_id: str
     source: str = "langsmith"
@@ -34,7 +34,7 @@ class Mirror:
         return self
 
     def answers(self, span: str, text: str = "", *calls: tuple[str, str, Any], **more: Any) -> "Mirror":
-        """A model call: its text and the tools it asks for as (call id, name, arguments)."""
+        """Add a model call: its text and its tool calls as (call id, name, arguments)."""
         content: list[Json] = [{"type": "text", "text": text}] if text else []
         content += [{"type": "tool_use", "id": id, "name": name, "input": args} for id, name, args in calls]
         number = sum(stitch.type == "llm_call" for stitch in self.stitches) + 1
@@ -52,7 +52,7 @@ class Mirror:
         return self
 
     def tool(self, span: str, call_id: str, name: str, content: Any = None, **more: Any) -> "Mirror":
-        """A tool call: of the last model call that asked for it, if any did."""
+        """Add a tool call: of the last model call that requested it, if any."""
         asked = [
             (stitch, place)
             for stitch in self.stitches
@@ -97,7 +97,7 @@ class Mirror:
         )
 
     async def put(self, store: Store) -> "Mirror":
-        """Write it, as if it were all of its thread."""
+        """Write the trace as one thread."""
         calls = [stitch for stitch in self.stitches if stitch.type == "llm_call"]
         root = next((stitch for stitch in self.stitches if stitch.data["id"] == self.trace_id), None)
         end = START + timedelta(seconds=60)
@@ -144,7 +144,7 @@ class Mirror:
 
 
 def research(trace_id: str = "5f2d0a8e-4a2f-4a5e-9a55-0c1f2f3a4b5c", **fields: Any) -> Mirror:
-    """A trace as LangGraph sends one: two tools asked for at once, one that failed, one that nobody asked for."""
+    """Return a trace as LangGraph sends one: two parallel tool calls, one that failed, one without a request."""
     given: dict[str, Any] = {
         "tags": ["langsmith:nostream"],
         "metadata": {"ls_model_name": "gpt-4o-2024", "langgraph_node": "researcher", "langgraph_step": 3},

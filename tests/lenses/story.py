@@ -1,7 +1,7 @@
-"""Threads in which everything happened that lenses show, written by the real runtime with a scripted model.
+"""Threads with everything that lenses show, written by the real engine with a scripted model.
 
-`tell(store, folder)` writes them and says which is which. What stands in them is exact: the script gives every count of
-tokens, so that tests may name figures.
+`tell(store, folder)` writes them and returns their ids. Their content is exact: the script sets every token count, so
+that tests can compare figures.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def look() -> str:
 
 
 def calls(*wanted: tuple[str, Json], text: str | None = None, tokens: tuple[int, int] = (100, 20)) -> Json:
-    """A reply that calls these tools."""
+    """Return a reply that calls these tools."""
     said = {} if text is None else {"text": text}
     return {**said, "calls": [{"name": name, "input": given} for name, given in wanted], "usage": usage(*tokens)}
 
@@ -78,7 +78,7 @@ def usage(inputs: int, outputs: int, written: int = 0, read: int = 0) -> Json:
 
 
 def agent(name: str, *turns: list[Any], tools: list[Tool] | None = None, **options: Any) -> Agent:
-    """An agent that says these things in each of its turns."""
+    """Return an agent with these replies in each of its turns."""
     given: dict[str, Any] = {"title": False, "base_delay": 0.0, "prices": PRICES, "instructions": SYSTEM, **options}
     beside = given.pop("beside", {})
     return Agent(name, model=Scripted({"replies": list(turns), "beside": beside}), tools=tools or [], **given)
@@ -86,37 +86,37 @@ def agent(name: str, *turns: list[Any], tools: list[Tool] | None = None, **optio
 
 @dataclass(frozen=True)
 class Story:
-    """The threads by what happened in them."""
+    """The threads, by what happened in them."""
 
     shop: Thread
-    """A chat of three turns: two tools at once, then a tool that raises beside one that makes a file, then no tool."""
+    """A chat of three turns: two parallel tools, then a tool that raises and one that creates a file, then no tool."""
     paused: Thread
-    """A chat that waits for a browser: one backend result is there, two calls of the browser are open."""
+    """A chat that waits for the frontend: one backend result is present, two frontend calls are open."""
     continued: Thread
-    """A chat that waited for a browser and went on."""
+    """A chat that waited for the frontend and continued."""
     compacted: Thread
-    """A chat whose old tool results made room, twice."""
+    """A chat in which old tool results were compacted, twice."""
     forked: Thread
     """A fork of `compacted`."""
     boss: Thread
     """A goal with two children that it waited for."""
     scouts: list[Thread]
-    """Those children; the second failed."""
+    """Those children. The second failed."""
     failed: Thread
     """A chat whose one run failed."""
     cancelled: Thread
-    """A goal that was cancelled while it waited for a browser."""
+    """A goal that was cancelled while it waited for the frontend."""
     everything: Thread
-    """A chat with every kind of stitch, its log full; see tests/engine/story.py."""
+    """A chat with every type of stitch, with `log="full"`. See tests/engine/story.py."""
     archived: Thread
-    """A goal that is over, and archived."""
+    """A goal that has ended and is archived."""
     elsewhere: Thread
     """A chat in another project."""
 
 
 async def tell(store: Store, folder: Path) -> Story:
-    """Write the story; `folder` is for the files that tools make."""
-    # First, since it takes all that is over.
+    """Write the story. `folder` is for the files that tools create."""
+    # First, because it archives all ended threads.
     await _archive(store)
     await _chat(store, folder)
     await _relay(store)

@@ -1,4 +1,4 @@
-"""agentic_threads: threads with goals, and their list of stitches."""
+"""The lens agentic_threads: threads with goals, and their linked stitches."""
 
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ async def stitches(store: Store) -> dict[str, Json]:
 
 
 @pytest.mark.req("S3-001", "S3-002", "S3-011", "S3-008")
-async def test_families(told: Store, story: Story) -> None:
+async def test_threads_show_parents_and_children(told: Store, story: Story) -> None:
     rows, list_ = await threads(told), await stitches(told)
     boss = rows[str(story.boss.id)]
     assert boss["branching_stitch_id"] is boss["parent_thread_id"] is None
@@ -39,7 +39,7 @@ async def test_families(told: Store, story: Story) -> None:
 
 
 @pytest.mark.req("S3-003", "S3-004", "S3-005", "S3-006", "S3-012")
-async def test_goals_tasks_and_how_they_ended(told: Store, story: Story) -> None:
+async def test_threads_show_goals_tasks_and_results(told: Store, story: Story) -> None:
     rows = await threads(told)
     boss = rows[str(story.boss.id)]
     assert (boss["goal"], boss["status"], boss["result"]["summary"]) == ("Find the parcel", "completed", "All looked.")
@@ -62,7 +62,7 @@ async def test_goals_tasks_and_how_they_ended(told: Store, story: Story) -> None
             assert (row["result"] is not None) == (row["status"] in ("completed", "failed"))
 
 
-async def test_the_goal_of_a_chat_is_its_first_input_cut(store: Store) -> None:
+async def test_goal_of_chat_is_truncated_first_input(store: Store) -> None:
     await agent("helper", [says("Yes.")], [says("Again.")]).run("x" * 300, store=store, thread="long")
     empty = await store.create(key="empty")
     rows = await threads(store)
@@ -71,8 +71,8 @@ async def test_the_goal_of_a_chat_is_its_first_input_cut(store: Store) -> None:
 
 
 @pytest.mark.req("S3-007", "S3-041")
-async def test_results_that_wait_for_their_parent(store: Store) -> None:
-    """A parent that is held finds them in its inbox; the lens shows them as they lie there."""
+async def test_unread_results_of_children_are_shown(store: Store) -> None:
+    """A held parent has them in its inbox. The lens shows them from there."""
     parent = await store.create(kind="goal", goal="Wait", key="parent")
     child = await store.create(kind="task", goal="Help", parent_id=parent.id, depth=1)
     held = await store.claim("parent")
@@ -92,7 +92,7 @@ async def test_results_that_wait_for_their_parent(store: Store) -> None:
 
 
 @pytest.mark.req("S3-014", "S3-015", "S3-016", "S3-020", "S3-021")
-async def test_the_list_of_a_thread(told: Store, story: Story) -> None:
+async def test_stitches_of_thread_are_linked(told: Store, story: Story) -> None:
     rows = await stitches(told)
     llm = {"llm_request", "llm_response"}
     tool = {"tool_name", "tool_input", "tool_output"}
@@ -114,7 +114,7 @@ async def test_the_list_of_a_thread(told: Store, story: Story) -> None:
 
 
 @pytest.mark.req("S3-017", "S3-018")
-async def test_requests_and_responses(told: Store, story: Story) -> None:
+async def test_requests_and_responses_are_shown(told: Store, story: Story) -> None:
     rows = [row for row in (await stitches(told)).values() if row["thread_id"] == str(story.shop.id)]
     calls = [row for row in rows if row["stitch_type"] == "llm_call" and row["llm_request"]["messages"]["sha256"]]
     assert len(calls) == 5
@@ -142,7 +142,7 @@ async def test_requests_and_responses(told: Store, story: Story) -> None:
 
 
 @pytest.mark.req("S3-019", "S3-030")
-async def test_the_result_of_a_child_outlives_it(told: Store, story: Story, store: Store) -> None:
+async def test_result_of_deleted_child_is_still_shown(told: Store, story: Story, store: Store) -> None:
     await told.copy_to(store)
     boss = [row for row in (await stitches(store)).values() if row["thread_id"] == str(story.boss.id)]
     results = {row["child_thread_id"]: row["thread_result_summary"] for row in boss if row["child_thread_id"]}
@@ -157,8 +157,8 @@ async def test_the_result_of_a_child_outlives_it(told: Store, story: Story, stor
     assert str(up.id) not in await threads(store)
 
 
-async def test_what_was_archived_is_nobody_s_predecessor(told: Store, story: Story, store: Store) -> None:
-    """So a list that begins in an archive still has a first stitch here, and the document's query finds it."""
+async def test_archived_stitch_is_not_a_predecessor(told: Store, story: Story, store: Store) -> None:
+    """So a list that starts in an archive still has a first stitch here, and the documented query finds it."""
     await told.copy_to(store)
     assert await store.archive(store.clock.now() + timedelta(seconds=1))
     head = await store.thread(story.compacted)

@@ -1,4 +1,4 @@
-"""The lens agno: sessions with their runs in one array, and the framework's other tables."""
+"""The lens agno: sessions with their runs in one array, and the other tables of the framework."""
 
 import json
 from datetime import UTC, datetime
@@ -59,18 +59,18 @@ async def runs(store: Store, session: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.req("S4-028", "S4-029", "S4-030", "S4-014")
-async def test_the_columns_of_agno(store: Store) -> None:
+async def test_views_have_columns_of_agno(store: Store) -> None:
     for view, names in COLUMNS.items():
         answer = await store.sql(f"SELECT * FROM {view}", lens="agno")
         assert answer.columns == names.split(), view
 
 
 @pytest.mark.req("S4-009", "S4-010", "S4-011", "S4-013", "S4-015")
-async def test_a_session_per_thread(store: Store, tmp_path: Path) -> None:
+async def test_every_thread_is_one_session(store: Store, tmp_path: Path) -> None:
     told = await tell(store, tmp_path)
     await research().put(store)
     rows = await look(store, "SELECT * FROM agno_sessions")
-    assert not [row for row in rows if "langsmith" in row["session_id"]], "a trace is no session"
+    assert not [row for row in rows if "langsmith" in row["session_id"]], "a trace is not a session"
     sessions = {(row["project"], row["session_id"]): row for row in rows}
     assert len(sessions) == len(rows) == 13
     shop = sessions["default", "shop"]
@@ -90,7 +90,7 @@ async def test_a_session_per_thread(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S4-035", "S4-036", "S4-037", "S4-038", "S4-039")
-async def test_a_run_object(told: Store) -> None:
+async def test_run_object_has_documented_keys(told: Store) -> None:
     first, second, third = await runs(told, "shop")
     assert set(RUN.split()) <= set(first)
     assert (first["agent_id"], first["agent_name"], first["team_id"], first["team_name"]) == ("keeper",) * 2 + (
@@ -106,7 +106,7 @@ async def test_a_run_object(told: Store) -> None:
 
 
 @pytest.mark.req("S4-012", "S4-040", "S4-041", "S4-042", "S4-044")
-async def test_what_a_run_object_holds(told: Store, story: Story) -> None:
+async def test_run_object_has_documented_content(told: Store, story: Story) -> None:
     shown, kept = await runs(told, "shop"), await told.runs("shop")
     assert [run["run_id"] for run in shown] == [str(run.id) for run in kept]
     for object_, run in zip(shown, kept, strict=True):
@@ -129,7 +129,7 @@ async def test_what_a_run_object_holds(told: Store, story: Story) -> None:
 
 
 async def team(store: Store) -> list[Run]:
-    """A leader that asked a member and then summed up, as records: three runs of one message."""
+    """Write records of a leader that delegated to a member and then compiled: three runs of one message."""
     await store._backend.put([Agent(name="lead", role="team", created_at=NOW, updated_at=NOW)])
     head = await store.create(agent="lead", key="books", user_id="ada")
     made: list[Run] = []
@@ -166,12 +166,12 @@ async def team(store: Store) -> list[Run]:
 
 
 @pytest.mark.req("S4-036", "S4-043", "S4-045")
-async def test_a_team_and_its_members(store: Store) -> None:
+async def test_team_run_contains_member_runs(store: Store) -> None:
     made = await team(store)
     (session,) = await look(store, "SELECT session_type, team_id, agent_id, runs FROM agno_sessions")
     assert (session["session_type"], session["team_id"], session["agent_id"]) == ("team", "lead", None)
     shown = read(session["runs"])
-    assert [run["run_id"] for run in shown] == [str(run.id) for run in made], "members too, as they began"
+    assert [run["run_id"] for run in shown] == [str(run.id) for run in made], "members too, in the order of their start"
     assert [(run["team_id"], run["agent_id"]) for run in shown] == [
         ("lead", None),
         (None, "researcher"),
@@ -186,7 +186,7 @@ async def test_a_team_and_its_members(store: Store) -> None:
 
 
 @pytest.mark.req("S4-019", "S4-020", "S4-021")
-async def test_the_registry(store: Store) -> None:
+async def test_registry_lists_agents_teams_and_versions(store: Store) -> None:
     for version in (1, 2):
         definition = {"name": "lead", "instructions": f"v{version}"}
         await store._backend.put(
@@ -201,7 +201,7 @@ async def test_the_registry(store: Store) -> None:
     (component,) = await look(store, "SELECT * FROM agno_components")
     assert (component["component_id"], component["component_type"]) == ("lead", "team")
     assert (component["current_version"], component["description"]) == (2, "Leads.")
-    assert component["created_at"] == int(NOW.timestamp()), "seconds that are over"
+    assert component["created_at"] == int(NOW.timestamp()), "whole seconds"
     configs = await look(store, "SELECT version, stage, config FROM agno_component_configs ORDER BY version")
     assert [read(config["config"])["instructions"] for config in configs] == ["v1", "v2"], "old versions stay"
     links = await look(store, "SELECT * FROM agno_component_links ORDER BY position")
@@ -213,7 +213,7 @@ async def test_the_registry(store: Store) -> None:
 
 
 @pytest.mark.req("S4-022", "S4-023", "S4-024", "S4-026", "S4-027")
-async def test_what_is_remembered_known_and_evaluated(store: Store) -> None:
+async def test_memories_knowledge_and_evals_are_shown(store: Store) -> None:
     times: dict[str, Any] = {"created_at": NOW, "updated_at": NOW}
     head = await store.create(agent="helper", key="talk")
     for user in ("ada", "bob"):
@@ -239,7 +239,7 @@ async def test_what_is_remembered_known_and_evaluated(store: Store) -> None:
 
 
 @pytest.mark.req("S4-025", "S4-031")
-async def test_figures_by_day_outlive_the_runs(store: Store) -> None:
+async def test_daily_metrics_outlive_runs(store: Store) -> None:
     made = await team(store)
     await research().put(store)
     query = "SELECT * FROM agno_metrics"

@@ -1,4 +1,4 @@
-"""Every query that the reference of a lens prints, as it prints it, on what the runtime wrote."""
+"""Every query in the reference of a lens, unchanged, on records that the engine wrote."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference" / "lenses"
 
 
 def printed(lens: str, heading: str, backend: str) -> list[str]:
-    """The queries under a heading in the dialect of a backend."""
+    """Return the queries under a heading in the dialect of a backend."""
     text = (DOCS / f"{lens}.md").read_text()
     section = re.split(r"^#{2,3} ", text.partition(f"### {heading}\n")[2], flags=re.MULTILINE)[0]
     dialect = "postgres" if backend == "postgres" else "sqlite"
@@ -32,14 +32,14 @@ def filled(sql: str, **ids: Any) -> str:
 
 
 async def ask(store: Store, backend: str, lens: str, heading: str, **ids: Any) -> list[Json]:
-    """What the last query under a heading gives, after all of them gave the same."""
+    """Return the result of the last query under a heading. All of them must have the same result."""
     answers = [await look(store, lens, filled(sql, **ids)) for sql in printed(lens, heading, backend)]
     assert all(answer == answers[0] for answer in answers)
     return answers[-1]
 
 
 @pytest.mark.req("S0-144", "S0-041", "S0-008")
-async def test_pattern_1(told: Store, story: Story, backend: str) -> None:
+async def test_query_pattern_1_returns_documented_rows(told: Store, story: Story, backend: str) -> None:
     (row,) = await ask(told, backend, "three_table", "Pattern 1: resume an agent", agent_uuid=story.shop.id)
     assert row["agent_uuid"] == str(story.shop.id)
     assert (row["system_prompt"], row["model"], row["max_steps"]) == ("You run a shop.", "scripted", 7)
@@ -48,7 +48,7 @@ async def test_pattern_1(told: Store, story: Story, backend: str) -> None:
 
 
 @pytest.mark.req("S0-145")
-async def test_pattern_2(told: Store, story: Story, backend: str) -> None:
+async def test_query_pattern_2_returns_documented_rows(told: Store, story: Story, backend: str) -> None:
     rows = await ask(told, backend, "three_table", "Pattern 2: a page of the conversation", agent_uuid=story.shop.id)
     assert [(row["user_message"], row["final_response"], row["total_steps"]) for row in rows] == [
         ("Thank you.", "Good bye.", 1),
@@ -59,7 +59,7 @@ async def test_pattern_2(told: Store, story: Story, backend: str) -> None:
 
 
 @pytest.mark.req("S0-147", "S0-091")
-async def test_pattern_3(told: Store, story: Story, backend: str) -> None:
+async def test_query_pattern_3_returns_documented_rows(told: Store, story: Story, backend: str) -> None:
     (_, run, _) = sorted(await told.runs(story.shop), key=lambda run: run.turn)
     rows = await ask(told, backend, "three_table", "Pattern 3: debug a run", run_id=run.id)
     log = await told.log(run.id)
@@ -75,7 +75,7 @@ async def test_pattern_3(told: Store, story: Story, backend: str) -> None:
 
 
 @pytest.mark.req("S0-148")
-async def test_pattern_4(told: Store, story: Story, backend: str) -> None:
+async def test_query_pattern_4_returns_documented_rows(told: Store, story: Story, backend: str) -> None:
     rows = await ask(told, backend, "three_table", "Pattern 4: average tokens per run")
     found = {row["agent_uuid"]: row["avg_tokens"] for row in rows}
     # 1000 + 50 + 1200 + 40 and the title's 10 + 5; 100 + 20 + 200 + 30; 200 + 30.
@@ -84,7 +84,7 @@ async def test_pattern_4(told: Store, story: Story, backend: str) -> None:
 
 
 @pytest.mark.req("S0-149")
-async def test_pattern_5(told: Store, story: Story, backend: str) -> None:
+async def test_query_pattern_5_returns_documented_rows(told: Store, story: Story, backend: str) -> None:
     rows = await ask(told, backend, "three_table", "Pattern 5: find errors")
     expected = [*await told.errors(limit=50), *await told.in_project("elsewhere").errors(limit=50)]
     assert sorted(row["timestamp"] for row in rows) == sorted(
@@ -95,7 +95,7 @@ async def test_pattern_5(told: Store, story: Story, backend: str) -> None:
 
 
 @pytest.mark.req("S3-066")
-async def test_the_last_stitch(told: Store, story: Story, backend: str) -> None:
+async def test_last_stitch_query_returns_tip(told: Store, story: Story, backend: str) -> None:
     for head in (story.shop, story.boss, story.compacted, story.everything):
         (row,) = await ask(told, backend, "agentic_threads", "Find last stitch in a thread", thread_id=head.id)
         last = await told.last_stitch(head)
@@ -105,7 +105,7 @@ async def test_the_last_stitch(told: Store, story: Story, backend: str) -> None:
 
 
 @pytest.mark.req("S3-067")
-async def test_the_history_of_a_thread(told: Store, story: Story, backend: str) -> None:
+async def test_thread_history_query_returns_stitches_in_order(told: Store, story: Story, backend: str) -> None:
     for head in (story.shop, story.boss, story.compacted, story.everything):
         rows = await ask(told, backend, "agentic_threads", "Get thread execution history", thread_id=head.id)
         chain = [
@@ -116,7 +116,7 @@ async def test_the_history_of_a_thread(told: Store, story: Story, backend: str) 
 
 
 @pytest.mark.parametrize("lens", ["three_table", "agentic_threads"])
-async def test_the_reference_names_every_column_and_its_type(told: Store, backend: str, lens: str) -> None:
+async def test_reference_names_every_column_and_its_type(told: Store, backend: str, lens: str) -> None:
     text = (DOCS / f"{lens}.md").read_text()
     views = re.findall(r"CREATE VIEW (\w+)", catalog.script(lens, "postgres"))
     assert views

@@ -1,6 +1,6 @@
-"""One run, executed once, shows the same tokens, cost, times, messages and calls in every lens that can show it.
+"""One run shows the same tokens, cost, times, messages and calls in every lens.
 
-What happened is read from the stitches themselves, without a fold; everything that shows it is compared with that.
+The expected values are read from the stitches, without a context function. All lenses are compared with them.
 """
 
 import json
@@ -38,12 +38,12 @@ class Call:
 
 @dataclass
 class Happened:
-    """A run, as its stitches tell it."""
+    """A run with the values from its stitches."""
 
     run: Run
     thread: Thread
     tokens: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """Input, output, written to and read from the cache, over all its model calls."""
+    """Input, output, cache write and cache read tokens, over all its model calls."""
     cost: float | None = None
     answers: list[Json | None] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Happened:
 
 
 async def happened(store: Store) -> dict[str, Happened]:
-    """All runs of ours, by their id, summed up by hand. What is archived is not in the log, and left out."""
+    """Return all native runs by id, with sums over their stitches. Archived runs are left out."""
     found: dict[str, Happened] = {}
     for thread in await store.threads(limit=None, all_projects=True):
         if thread.kind == "trace" or thread.key == "archived":
@@ -105,12 +105,12 @@ def read(value: Any) -> Any:
 
 
 def spelled(value: Any) -> str:
-    """JSON to sort by, whatever order its keys came in."""
+    """Return JSON to sort by, independent of the order of its keys."""
     return json.dumps(value, sort_keys=True)
 
 
 @pytest.mark.req("S0-065")
-async def test_three_table(told: Store, story: Story) -> None:
+async def test_three_table_lens_is_equal_on_all_databases(told: Store, story: Story) -> None:
     truth = await happened(told)
     turns = {row["run_id"]: row for row in await look(told, "three_table", "SELECT * FROM conversation_history")}
     ended = {id for id, one in truth.items() if one.run.status in TERMINAL_STATUSES and one.run.parent_run_id is None}
@@ -137,7 +137,7 @@ async def test_three_table(told: Store, story: Story) -> None:
 
 
 @pytest.mark.req("S2-058")
-async def test_langsmith(told: Store, story: Story) -> None:
+async def test_langsmith_lens_is_equal_on_all_databases(told: Store, story: Story) -> None:
     truth = await happened(told)
     runs = {row["run_id"]: row for row in await look(told, "langsmith", "SELECT * FROM agent_runs")}
     models: dict[str, list[Json]] = defaultdict(list)
@@ -174,7 +174,7 @@ async def test_langsmith(told: Store, story: Story) -> None:
 
 
 @pytest.mark.req("S3-017", "S3-018")
-async def test_agentic_threads(told: Store, story: Story) -> None:
+async def test_agentic_threads_lens_is_equal_on_all_databases(told: Store, story: Story) -> None:
     truth = await happened(told)
     rows: dict[str, list[Json]] = defaultdict(list)
     for row in await look(told, "agentic_threads", "SELECT * FROM stitches ORDER BY created_at, id"):
@@ -195,7 +195,7 @@ async def test_agentic_threads(told: Store, story: Story) -> None:
 
 
 @pytest.mark.req("S4-012", "S4-040", "S4-041", "S4-042", "S4-044")
-async def test_agno(told: Store, story: Story) -> None:
+async def test_agno_lens_is_equal_on_all_databases(told: Store, story: Story) -> None:
     truth = await happened(told)
     shown = {
         run["run_id"]: run
@@ -223,7 +223,7 @@ async def test_agno(told: Store, story: Story) -> None:
 
 
 @pytest.mark.req("S1-040")
-async def test_reasoning(told: Store, story: Story) -> None:
+async def test_reasoning_lens_is_equal_on_all_databases(told: Store, story: Story) -> None:
     truth = await happened(told)
     steps: dict[str, list[Json]] = defaultdict(list)
     for row in await look(told, "reasoning", "SELECT * FROM reasoning_steps ORDER BY trace_id, position, call_index"):
@@ -234,8 +234,8 @@ async def test_reasoning(told: Store, story: Story) -> None:
         assert sorted(found) == sorted((call.name, spelled(call.args), call.duration_ms or 0) for call in one.calls)
 
 
-async def test_statistics_and_trees(told: Store, story: Story) -> None:
-    """`stats` and `show`: the same sums, by run, by tree and in all."""
+async def test_statistics_and_trees_are_equal_on_all_databases(told: Store, story: Story) -> None:
+    """`stats` and `show` have the same sums, by run, by tree and in total."""
     truth = await happened(told)
     for id, one in truth.items():
         root = (await told.in_project(one.thread.project).trace(id)).root
@@ -264,8 +264,8 @@ async def test_statistics_and_trees(told: Store, story: Story) -> None:
         assert row.cost == (pytest.approx(sum(costs)) if costs else None)
 
 
-async def test_one_run_everywhere(store: Store) -> None:
-    """With figures: two tools at once, one of which fails, and a cache. Prices are those of the story."""
+async def test_all_lenses_and_databases_show_the_same_run(store: Store) -> None:
+    """With exact figures: two parallel tools, one of which fails, and a cache. Prices are those of the story."""
     planner = agent(
         "planner",
         [
@@ -322,7 +322,7 @@ async def test_one_run_everywhere(store: Store) -> None:
 
 
 @pytest.mark.req("S2-058", "S2-059")
-async def test_a_mirror_shows_the_same_in_lens_statistics_tree_and_export(store: Store, tmp_path: Path) -> None:
+async def test_imported_trace_is_equal_in_lens_statistics_tree_and_export(store: Store, tmp_path: Path) -> None:
     await agent("other", [says("Nothing.")]).run("Anything?", store=store, thread="other")
     trace = agent_trace(thread="conv", metadata={"user_id": "ada"})
     await import_items(store, "langsmith", items(*trace.runs))

@@ -1,4 +1,4 @@
-"""The folds in SQL give what the folds in Python give, whatever a log holds."""
+"""Contexts and histories in SQL equal those in Python, for any log."""
 
 import random
 from typing import Any
@@ -34,7 +34,7 @@ LIKELY = {
     "fork": 0.3,
     "note": 1,
 }
-"""What comes next, and how often."""
+"""Possible next entries and their frequency."""
 
 
 def deep(levels: int) -> Any:
@@ -45,7 +45,7 @@ def deep(levels: int) -> Any:
 
 
 class Writer:
-    """Writes a log of things that follow each other as they can, chosen by lot."""
+    """Writes a random log in which each entry can follow the previous ones."""
 
     def __init__(self, store: Store, lot: random.Random) -> None:
         self.store = store
@@ -126,7 +126,7 @@ class Writer:
 
 
 def shown(value: Any) -> Any:
-    """What PostgreSQL can show of content."""
+    """Return content as PostgreSQL can show it."""
     if isinstance(value, str):
         return value.replace("\x00", "\ufffd")
     if isinstance(value, dict):
@@ -136,7 +136,7 @@ def shown(value: Any) -> Any:
 
 @pytest.mark.req("S0-015", "S0-061", "S0-062")
 @pytest.mark.parametrize("seed", range(2))
-async def test_contexts_and_histories_of_any_log(store: Store, backend: str, seed: int) -> None:
+async def test_sql_contexts_and_histories_equal_python_for_any_log(store: Store, backend: str, seed: int) -> None:
     lot = random.Random(seed)
     threads = [await Writer(store, lot).write(lot.randint(0, 40)) for _ in range(12)]
     contexts = {row["agent_uuid"]: row["messages"] for row in await look(store, "three_table", CONTEXTS)}
@@ -162,7 +162,7 @@ HISTORIES_SQLITE = "SELECT run_id AS id, messages FROM lens_history"
 
 
 @pytest.mark.req("S0-015", "S0-061", "S0-002")
-async def test_contexts_and_histories_of_what_the_runtime_writes(told: Store, story: Story, backend: str) -> None:
+async def test_sql_contexts_and_histories_equal_those_of_python(told: Store, story: Story, backend: str) -> None:
     contexts = {row["agent_uuid"]: row["messages"] for row in await look(told, "three_table", CONTEXTS)}
     assert str(story.elsewhere.id) in contexts
     for head in await told.threads(limit=None, all_projects=True):
@@ -176,8 +176,8 @@ async def test_contexts_and_histories_of_what_the_runtime_writes(told: Store, st
             assert row["messages"] == await told.in_project(project).messages(row["run_id"])
 
 
-async def test_what_a_run_is_retried_with_is_part_of_its_history(store: Store) -> None:
-    """An input that was there before the run, and caused it."""
+async def test_input_of_retried_run_is_part_of_its_history(store: Store) -> None:
+    """The input existed before the run and caused it."""
     head = await store.create()
     first = store.new_run(head, input_position=1)
     said = {"role": "user", "content": "Go."}
@@ -203,7 +203,7 @@ SURROGATES = (
 )
 
 
-async def test_what_jsonb_cannot_hold_is_replaced(store: Store, backend: str) -> None:
+async def test_characters_that_jsonb_rejects_are_replaced(store: Store, backend: str) -> None:
     if backend != "postgres":
         return
     answer = await store.sql(SURROGATES)
@@ -212,7 +212,7 @@ async def test_what_jsonb_cannot_hold_is_replaced(store: Store, backend: str) ->
     assert (await store.sql(broken)).rows == [(["\ufffd\ufffd", "\\\ufffdx"],)]
 
 
-async def test_a_blob_stands_in_a_lens_as_a_reference(store: Store) -> None:
+async def test_lens_shows_blob_as_reference(store: Store) -> None:
     data = "A" * 40_000
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
     head = await store.create()

@@ -1,4 +1,4 @@
-"""The framework's tables of the lens agno, filled by the runtime: who acts, what is remembered, what was used."""
+"""The framework's tables of the lens agno, filled by the engine: agents, memories and metrics."""
 
 import asyncio
 from collections import Counter
@@ -25,7 +25,7 @@ def read(value: Any) -> Any:
 
 
 def crew(instructions: str = "Lead.", *members: Agent, **options: Any) -> Team:
-    """A leader that asks everybody at once."""
+    """Return a leader that delegates to all members at once."""
     chosen = members or (agent("a", [says("From a.")]), agent("b", [says("From b.", tokens=(50, 7))]))
     asks = {"calls": [delegate(member.name, "Go.") for member in chosen], "usage": {"input_tokens": 10}}
     model = Scripted({"replies": [[asks, says("Both said it.", tokens=(70, 3))]]})
@@ -39,7 +39,7 @@ async def session_runs(store: Store, session: str) -> list[Json]:
 
 
 @pytest.mark.req("S4-018", "S4-043", "S4-045")
-async def test_members_that_end_at_the_same_time_are_both_there(store: Store) -> None:
+async def test_members_that_end_at_the_same_time_are_both_stored(store: Store) -> None:
     meeting = asyncio.Barrier(2)
 
     def waits(name: str) -> Agent:
@@ -61,7 +61,7 @@ async def test_members_that_end_at_the_same_time_are_both_there(store: Store) ->
 
 
 @pytest.mark.req("S4-018")
-async def test_runs_of_messages_that_come_at_the_same_time_are_both_there(store: Store) -> None:
+async def test_concurrent_messages_cause_two_runs(store: Store) -> None:
     begun, all_there = asyncio.Event(), asyncio.Event()
 
     async def reply(request: ModelRequest) -> str:
@@ -87,7 +87,7 @@ async def test_runs_of_messages_that_come_at_the_same_time_are_both_there(store:
 
 
 @pytest.mark.req("S4-019", "S4-020", "S4-021")
-async def test_a_changed_team_is_a_new_version_with_links_of_its_own(store: Store) -> None:
+async def test_changed_team_becomes_new_version_with_own_links(store: Store) -> None:
     await crew("Lead.").run("Go", store=store, thread="one")
     await crew("Lead.").run("Go", store=store, thread="same")
     three = (*(agent(name, [says("x")]) for name in ("b", "a")), agent("c", [says("y")], instructions="New here."))
@@ -127,7 +127,7 @@ async def test_a_changed_team_is_a_new_version_with_links_of_its_own(store: Stor
 
 
 @pytest.mark.req("S4-022", "S4-023", "S4-032")
-async def test_what_is_known_of_one_user_is_never_told_to_another(store: Store) -> None:
+async def test_memories_of_one_user_are_hidden_from_another(store: Store) -> None:
     heard: list[str] = []
 
     def reply(request: ModelRequest) -> str:
@@ -160,7 +160,7 @@ async def test_what_is_known_of_one_user_is_never_told_to_another(store: Store) 
 
 
 @pytest.mark.req("S4-025", "S4-031")
-async def test_metrics_by_day_are_what_the_runs_say_before_and_after_a_purge(store: Store) -> None:
+async def test_daily_metrics_equal_runs_before_and_after_purge(store: Store) -> None:
     await crew().run("Go", store=store, thread="t", user_id="ada")
     await agent("a", [says("Alone.", tokens=(30, 4))]).run("Go", store=store, thread="s", user_id="bob")
     runs = [run for thread in ("t", "s") for run in await store.runs(thread)]

@@ -1,4 +1,4 @@
-"""The lens langsmith: runs, model calls and tools, of mirrors and of our own runs, in the shapes of the document."""
+"""The lens langsmith: runs, model calls and tools, of imported traces and of native runs, as documented."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ JSON |= {"tool_args"}
 
 
 async def look(store: Store, query: str) -> list[dict[str, Any]]:
-    """Rows with their JSON read, whether the database gave text or values."""
+    """Return rows with parsed JSON, whether the database returned text or values."""
     answer = await store.sql(query, lens="langsmith")
     return [{name: _read(name, value) for name, value in zip(answer.columns, row, strict=True)} for row in answer.rows]
 
@@ -42,17 +42,17 @@ def column(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
 
 
 @pytest.mark.req("S2-012", "S2-024", "S2-033", "S2-040")
-async def test_exactly_the_columns_of_the_document(store: Store) -> None:
+async def test_views_have_exactly_the_documented_columns(store: Store) -> None:
     for view, names in COLUMNS.items():
         answer = await store.sql(f"SELECT * FROM {view}", lens="langsmith")
         assert answer.columns == names.split(), view
 
 
 @pytest.mark.req("S2-001", "S2-002", "S2-003", "S2-005", "S2-008")
-async def test_a_trace_as_its_source_told_it(store: Store) -> None:
+async def test_trace_is_shown_as_its_source_sent_it(store: Store) -> None:
     mirror = await research().put(store)
     (run,) = await look(store, "SELECT * FROM agent_runs")
-    assert run["run_id"] == mirror.trace_id, "the source's own id, not ours"
+    assert run["run_id"] == mirror.trace_id, "the id of the source, not of Lockstitch"
     assert (run["start_time"], run["end_time"]) == ("2025-03-04T10:00:00.123456Z", "2025-03-04T10:01:00.123456Z")
     assert (run["status"], run["error"]) == ("success", None)
     assert (run["user_id"], run["session_id"], run["thread_id"]) == ("ada", "project-9", "lg-7")
@@ -60,24 +60,24 @@ async def test_a_trace_as_its_source_told_it(store: Store) -> None:
 
 
 @pytest.mark.req("S2-006", "S2-007", "S2-009", "S2-010", "S2-011")
-async def test_what_went_in_and_came_out(store: Store) -> None:
+async def test_inputs_and_outputs_are_shown(store: Store) -> None:
     await research().put(store)
     (run,) = await look(store, "SELECT * FROM agent_runs")
     assert run["input_messages"] == [{"type": "human", "content": "What is new?"}]
-    assert run["output_messages"] == [{"type": "ai", "content": "This is new."}], "messages, where no generations are"
+    assert run["output_messages"] == [{"type": "ai", "content": "This is new."}], "messages if there are no generations"
     assert run["tags"] == ["langsmith:nostream"]
     assert run["langgraph_metadata"]["langgraph_step"] == 3
     assert (run["total_tokens"], run["total_cost"]) == (45, None), "three calls of 15"
 
 
 @pytest.mark.req("S2-006", "S2-007")
-async def test_what_a_root_says_of_the_whole_stands_over_sums(store: Store) -> None:
+async def test_totals_of_root_override_sums(store: Store) -> None:
     said = Mirror("r1", fields={"state": {"total_tokens": 99, "total_cost": 0.5}, "tags": [], "metadata": {}})
     said.root(inputs={"question": "Why?"}, outputs={"generations": [[{"text": "So."}]], "messages": ["no"]})
     await said.answers("l1", "So.", name="claude").put(store)
     (run,) = await look(store, "SELECT * FROM agent_runs")
     assert (run["total_tokens"], run["total_cost"]) == (99, 0.5)
-    assert run["input_messages"] == {"question": "Why?"}, "whole inputs, where there are no messages"
+    assert run["input_messages"] == {"question": "Why?"}, "whole inputs if there are no messages"
     assert run["output_messages"] == [[{"text": "So."}]], "generations come first"
     assert (run["model_name"], run["tags"], run["langgraph_metadata"]) == ("claude", [], {}), "the first call's model"
 
@@ -93,30 +93,32 @@ async def test_what_a_root_says_of_the_whole_stands_over_sums(store: Store) -> N
         ("cancelled", "interrupted by a person", ("error", "interrupted by a person")),
     ],
 )
-async def test_how_a_run_ended(store: Store, status: str, error: str | None, shown: tuple[Any, Any]) -> None:
+async def test_run_status_is_shown(store: Store, status: str, error: str | None, shown: tuple[Any, Any]) -> None:
     await Mirror("r1", fields={"status": status, "error": error}).root().put(store)
     (run,) = await look(store, "SELECT status, error FROM agent_runs")
     assert (run["status"], run["error"]) == shown
 
 
 @pytest.mark.req("S2-013", "S2-014", "S2-015", "S2-016", "S2-018")
-async def test_model_calls_of_a_trace(store: Store) -> None:
+async def test_model_calls_of_trace_are_shown(store: Store) -> None:
     mirror = await research().put(store)
     calls = await look(store, f"SELECT * FROM llm_calls WHERE run_id = '{mirror.trace_id}' ORDER BY step_index")
     assert column(calls, "step_index") == [0, 1, 2]
-    assert column(calls, "llm_call_id") == ["run-msg-1", str(mirror.stitches[4].id), "run-msg-3"], "its id, or ours"
+    assert column(calls, "llm_call_id") == ["run-msg-1", str(mirror.stitches[4].id), "run-msg-3"], (
+        "or the stitch's"
+    )
     assert column(calls, "finish_reason") == ["tool_calls", "tool_calls", "stop"]
     assert column(calls, "llm_output_text") == ["Let me think.", "", "This is new."]
     assert column(calls, "error_flag") == [0, 0, 1]
 
 
 @pytest.mark.req("S2-017", "S2-019", "S2-020", "S2-021")
-async def test_what_a_model_call_holds(store: Store) -> None:
+async def test_model_call_has_documented_columns(store: Store) -> None:
     await research().put(store)
     first, second, _ = await look(store, "SELECT * FROM llm_calls ORDER BY step_index")
     assert first["usage_metadata"] == {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
     assert (first["model_name"], first["model_provider"]) == ("gpt-4o-2024-08-06", "openai")
-    assert second["model_name"] == "gpt-4o", "the name of the stitch, where the response says none"
+    assert second["model_name"] == "gpt-4o", "the name of the stitch if the response has none"
     assert first["prompt_text"] is None
     assert first["tool_call_requests"] == [
         {"name": "think_tool", "args": {"reflection": "hm"}, "id": "call_a", "type": "tool_call"},
@@ -127,7 +129,7 @@ async def test_what_a_model_call_holds(store: Store) -> None:
 
 
 @pytest.mark.req("S2-022", "S2-023", "S2-020")
-async def test_a_second_generation_counts_no_tokens(store: Store) -> None:
+async def test_second_generation_counts_no_tokens(store: Store) -> None:
     mirror = Mirror("r1").root().answers("l1", "One.").answers("l2", "Two.", input_tokens=None, output_tokens=None)
     await mirror.answers("l3", "No.", status="refusal").put(store)
     calls = await look(store, "SELECT * FROM llm_calls ORDER BY step_index")
@@ -137,7 +139,7 @@ async def test_a_second_generation_counts_no_tokens(store: Store) -> None:
 
 
 @pytest.mark.req("S2-025", "S2-026", "S2-027", "S2-034")
-async def test_a_tool_call_has_its_request_and_its_result_in_one_row(store: Store) -> None:
+async def test_tool_call_has_request_and_result_in_one_row(store: Store) -> None:
     mirror = await research().put(store)
     rows = await look(store, "SELECT * FROM tool_calls")
     calls = {row["tool_call_id"]: row for row in rows}
@@ -151,7 +153,7 @@ async def test_a_tool_call_has_its_request_and_its_result_in_one_row(store: Stor
 
 
 @pytest.mark.req("S2-028", "S2-029", "S2-030", "S2-031", "S2-032")
-async def test_how_a_tool_call_ended(store: Store) -> None:
+async def test_status_of_tool_call_is_shown(store: Store) -> None:
     await research().put(store)
     calls = {row["tool_call_id"]: row for row in await look(store, "SELECT * FROM tool_calls")}
     ended = {id: (call["tool_status"], call["is_tool_error"], call["error_type"]) for id, call in calls.items()}
@@ -163,7 +165,7 @@ async def test_how_a_tool_call_ended(store: Store) -> None:
 
 
 @pytest.mark.req("S2-035", "S2-031")
-async def test_half_of_a_tool_call(store: Store) -> None:
+async def test_tool_call_without_result_or_request_is_shown(store: Store) -> None:
     mirror = research().answers("l4", "", ("call_d", "draw", {}))
     await mirror.tool("t9", "call_d", "draw", [{"type": "text", "text": "drawn"}, {"type": "image", "n": 1}]).put(store)
     calls = {row["tool_call_id"]: row for row in await look(store, "SELECT * FROM tool_calls")}
@@ -174,7 +176,7 @@ async def test_half_of_a_tool_call(store: Store) -> None:
     assert both[0] == both[1] == [{"type": "text", "text": "drawn"}, {"type": "image", "n": 1}]
 
 
-async def test_equal_call_ids_of_one_response_are_told_apart_by_their_place(store: Store) -> None:
+async def test_call_index_distinguishes_equal_call_ids(store: Store) -> None:
     mirror = Mirror("r1").root().answers("l1", "", ("call_0", "look", {"n": 1}), ("call_0", "look", {"n": 2}))
     for span, index in (("t1", 0), ("t2", 1)):
         mirror.tool(span, "call_0", "look", "seen", call_index=index)
@@ -184,7 +186,7 @@ async def test_equal_call_ids_of_one_response_are_told_apart_by_their_place(stor
 
 
 @pytest.mark.req("S2-058")
-async def test_runs_of_our_own(store: Store, tmp_path: Path) -> None:
+async def test_native_runs_are_shown(store: Store, tmp_path: Path) -> None:
     told = await tell(store, tmp_path)
     await research().put(store)
     shop = f"SELECT * FROM agent_runs WHERE thread_id = '{told.shop.id}' ORDER BY start_time"
@@ -209,7 +211,7 @@ async def test_runs_of_our_own(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S2-058", "S2-035")
-async def test_failures_cancels_and_what_still_waits(told: Store, story: Story) -> None:
+async def test_failed_cancelled_and_waiting_runs_are_shown(told: Store, story: Story) -> None:
     runs = {row["thread_id"]: row for row in await look(told, "SELECT * FROM agent_runs ORDER BY start_time")}
     assert (runs[str(story.failed.id)]["status"], runs[str(story.failed.id)]["output_messages"]) == ("error", None)
     assert "The key is wrong." in runs[str(story.failed.id)]["error"]
@@ -228,7 +230,7 @@ async def test_failures_cancels_and_what_still_waits(told: Store, story: Story) 
 
 
 @pytest.mark.req("S2-012")
-async def test_a_root_is_the_sum_of_its_members(store: Store) -> None:
+async def test_root_has_sum_of_its_members(store: Store) -> None:
     mirror = (
         await Mirror("r1").root().answers("l1", "", ("call_1", "ask", {})).tool("t1", "call_1", "ask", "x").put(store)
     )

@@ -1,10 +1,10 @@
-"""What the reference of a lens says of its columns is what the views have, and its queries run.
+"""The columns in the reference of a lens are those of its views, and its queries run.
 
 The convention: a section `## view` has a table whose first two columns are the name and the type of each column of the
-view, in order. Where a table has `how` and `of the document`, `how` is kept (the document's field has the column's
-name), renamed (it has another) or added (it has none). A section `## Dropped` lists the document's fields that no
-column has. Queries are blocks of `sql postgres`, each followed by its translation in `sql sqlite`; `:name` stands for
-a value.
+view, in order. If a table has `how` and `of the document`, `how` is kept (the document's field has the name of the
+column), renamed (it has another name) or added (the document has no such field). A section `## Dropped` lists the
+document's fields that no column has. Queries are blocks of `sql postgres`, each followed by its translation in `sql
+sqlite`; `:name` stands for a value.
 """
 
 import re
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "lenses"
 
 MAPPED = ("langsmith", "agno", "reasoning")
-"""The lenses whose reference has a mapping field by field; the others keep all columns of their documents."""
+"""Lenses whose reference has a mapping field by field. The others keep all columns of their documents."""
 
 
 class Column(NamedTuple):
@@ -45,14 +45,14 @@ def columns(lens: str, view: str) -> list[Column]:
 
 
 def views(lens: str, dialect: str = "postgres") -> list[str]:
-    """What people see: a name that begins with lens_ is a part of what stands behind."""
+    """Return the public views. Names with the prefix lens_ are internal."""
     found = re.findall(r"^CREATE VIEW (\w+)", catalog.script(lens, dialect), re.MULTILINE)
     return [view for view in found if not view.startswith("lens_")]
 
 
 @pytest.mark.req("S2-041")
 @pytest.mark.parametrize("lens", catalog.NAMES)
-async def test_the_reference_has_the_columns_of_every_view(told: Store, backend: str, lens: str) -> None:
+async def test_reference_has_the_columns_of_every_view(told: Store, backend: str, lens: str) -> None:
     assert set(views(lens)) == set(views(lens, "sqlite"))
     assert views(lens)
     for view in views(lens):
@@ -67,7 +67,7 @@ async def test_the_reference_has_the_columns_of_every_view(told: Store, backend:
 
 
 @pytest.mark.req("S2-040", "S2-041")
-def test_what_was_kept_renamed_dropped_and_added() -> None:
+def test_document_lists_kept_renamed_dropped_and_added_columns() -> None:
     for lens in MAPPED:
         for view in views(lens):
             for column in columns(lens, view):
@@ -81,7 +81,7 @@ def test_what_was_kept_renamed_dropped_and_added() -> None:
 
 
 @pytest.mark.req("S2-012", "S2-024", "S2-033")
-def test_what_was_dropped_is_nowhere() -> None:
+def test_dropped_columns_do_not_exist() -> None:
     section = reference("langsmith").partition("\n## Dropped\n")[2].partition("\n## ")[0]
     dropped = re.findall(r"^\| (\w+) \| `([\w.]+)` \|", section, re.MULTILINE)
     assert len(dropped) == 24
@@ -91,7 +91,7 @@ def test_what_was_dropped_is_nowhere() -> None:
 
 
 @pytest.mark.parametrize("lens", catalog.NAMES)
-def test_a_file_has_the_columns_of_the_views(lens: str) -> None:
+def test_file_has_the_columns_of_the_views(lens: str) -> None:
     script = re.sub(r"--.*", "", catalog.script(lens, "tables"))
     tables = re.findall(r"CREATE TABLE IF NOT EXISTS (\w+) \((.*?)\n\);", script, re.DOTALL)
     assert {name for name, _ in tables} <= set(views(lens))
@@ -100,11 +100,11 @@ def test_a_file_has_the_columns_of_the_views(lens: str) -> None:
         found = [word for word in words if word not in ("PRIMARY", "FOREIGN", "UNIQUE", "REFERENCES")]
         assert sorted(found) == sorted(column.name for column in columns(lens, name)), name
     missing = set(views(lens)) - {name for name, _ in tables}
-    assert missing <= {"agno_runs", "reasoning_steps"}, "what only repeats parts of others"
+    assert missing <= {"agno_runs", "reasoning_steps"}, "queries that only repeat parts of other queries"
 
 
 def queries(lens: str, dialect: str) -> dict[str, list[str]]:
-    """The queries of a reference, by their heading."""
+    """Return the queries of a reference, by heading."""
     sections = re.split(r"^### ", reference(lens).partition("\n## Queries\n")[2], flags=re.MULTILINE)[1:]
     return {
         section.partition("\n")[0]: re.findall(rf"```sql {dialect}\n(.*?)```", section, re.DOTALL)
@@ -113,7 +113,7 @@ def queries(lens: str, dialect: str) -> dict[str, list[str]]:
 
 
 async def answers(store: Store, backend: str, lens: str, **values: Any) -> dict[str, list[dict[str, Any]]]:
-    """What every query of a reference gives."""
+    """Return the results of every query of a reference."""
     found: dict[str, list[dict[str, Any]]] = {}
     for heading, printed in queries(lens, "postgres" if backend == "postgres" else "sqlite").items():
         assert printed, heading
@@ -125,7 +125,7 @@ async def answers(store: Store, backend: str, lens: str, **values: Any) -> dict[
 
 
 @pytest.mark.req("S2-055")
-async def test_the_queries_of_langsmith(told: Store, story: Story, backend: str) -> None:
+async def test_documented_queries_of_langsmith_work(told: Store, story: Story, backend: str) -> None:
     run = (await told.runs(story.shop))[0]
     found = await answers(told, backend, "langsmith", run_id=run.id)
     newest = found["Runs, newest first"]
@@ -140,7 +140,7 @@ async def test_the_queries_of_langsmith(told: Store, story: Story, backend: str)
     assert rates["broken"] == (2, 1.0)
     slowest = found["Slowest tools"]
     assert [row["average_ms"] for row in slowest] == sorted((row["average_ms"] for row in slowest), reverse=True)
-    # Two projects have a session of this name; the other one's run took 200 + 30.
+    # Two projects have a session of this name. The run of the other one took 200 + 30.
     shop = [row for row in found["Tokens and cost per model, day and session"] if row["session_id"] == "shop"]
     assert {row["model_name"] for row in shop} == {"scripted"}
     assert sum(row["tokens"] for row in shop) == 2305 + 350 + 230 + 230
@@ -150,7 +150,7 @@ async def test_the_queries_of_langsmith(told: Store, story: Story, backend: str)
 
 
 @pytest.mark.req("S2-055")
-async def test_the_queries_of_langsmith_on_a_trace(store: Store, backend: str) -> None:
+async def test_documented_queries_of_langsmith_work_on_trace(store: Store, backend: str) -> None:
     mirror = await research().put(store)
     found = await answers(store, backend, "langsmith", run_id=mirror.trace_id)
     tree = [(row["step_index"], row["tool_name"], row["tool_status"]) for row in found["One run with its calls"]]
@@ -168,7 +168,7 @@ async def test_the_queries_of_langsmith_on_a_trace(store: Store, backend: str) -
 
 
 @pytest.mark.req("S4-056", "S4-057", "S4-058")
-async def test_the_queries_of_agno(told: Store, story: Story, backend: str) -> None:
+async def test_documented_queries_of_agno_work(told: Store, story: Story, backend: str) -> None:
     found = await answers(told, backend, "agno", session_id="everything")
     sessions = found["List all sessions"]
     assert [row["created_at"] for row in sessions] == sorted((row["created_at"] for row in sessions), reverse=True)
@@ -185,7 +185,7 @@ async def test_the_queries_of_agno(told: Store, story: Story, backend: str) -> N
     assert all(len(row["input_truncated"]) <= 80 for row in summary)
 
 
-async def test_the_queries_of_reasoning(store: Store, backend: str) -> None:
+async def test_documented_queries_of_reasoning_work(store: Store, backend: str) -> None:
     from tests.lenses.test_reasoning import prioritise
 
     session = await prioritise(store)

@@ -1,4 +1,4 @@
-"""The documents' queries read what they show, and not the log of everybody else."""
+"""The documented queries read only the rows they show, and not the logs of other threads."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ Crowded = tuple[str, list[Question]]
 
 
 def questions(story: Story, run_id: object, backend: str) -> list[Question]:
-    """Every query that the references print."""
+    """Every query in the references."""
     found: list[Question] = []
     for lens in LENSES:
         text = (DOCS / f"{lens}.md").read_text()
@@ -44,7 +44,7 @@ async def run_of(store: Store, story: Story) -> object:
 def crowded(
     postgres_server: PostgresServer, postgres_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Crowded]:
-    """A database with the story in it and ten thousand stitches of others, and what is asked of it."""
+    """A database with the story and ten thousand stitches of other threads, and the queries to run."""
     url = postgres_server.create_database(postgres_template)
 
     async def write() -> list[Question]:
@@ -60,7 +60,7 @@ def crowded(
 
 @pytest.mark.req("S0-038", "S0-075", "S0-086")
 async def test_postgres_never_reads_all_stitches(crowded: Crowded) -> None:
-    """It counts its own sequential scans, also those inside of functions."""
+    """PostgreSQL counts its sequential scans, also those inside functions."""
     url, asked = crowded
     count = "SELECT seq_scan FROM pg_stat_user_tables WHERE schemaname = 'lockstitch' AND relname = 'stitches'"
     with psycopg.connect(url, autocommit=True) as connection:
@@ -74,8 +74,9 @@ async def test_postgres_never_reads_all_stitches(crowded: Crowded) -> None:
 
 
 @pytest.mark.req("S3-009", "S3-022")
-async def test_sqlite_takes_no_more_steps_for_what_others_did(tmp_path: Path) -> None:
-    """The steps of its machine are counted before and after ten thousand stitches of others come in."""
+async def test_sqlite_steps_do_not_grow_with_other_threads(tmp_path: Path) -> None:
+    """The steps of SQLite's virtual machine are counted before and after ten thousand stitches of other threads are
+    added."""
     url = f"sqlite:///{tmp_path / 'store.db'}"
     async with open_store(url) as store:
         story = await tell(store, tmp_path)
@@ -84,7 +85,7 @@ async def test_sqlite_takes_no_more_steps_for_what_others_did(tmp_path: Path) ->
         fill(url)
         among = [await steps(store, lens, sql) for lens, _, sql in asked]
     for (_, heading, _), few, many in zip(asked, alone, among, strict=True):
-        # Its plans may change when it knows how many there are; a step for each of the others would be seen.
+        # Its plans may change with statistics. A step per stitch of the other threads would be visible.
         assert many < few * 1.5 + THREADS, (heading, few, many)
 
 
@@ -103,8 +104,8 @@ async def steps(store: Store, lens: str, sql: str) -> int:
 
 
 @pytest.mark.req("S0-149", "S3-066")
-async def test_plans_of_postgres(crowded: Crowded) -> None:
-    """What the planner says of them, with the indexes it names."""
+async def test_postgres_plans_use_indexes(crowded: Crowded) -> None:
+    """The plan of the planner, with the names of the indexes."""
     url, asked = crowded
     async with open_store(url) as store:
         plans: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The lens reasoning: sessions that work towards an outcome, and their steps. What needs the app comes with it."""
+"""The lens reasoning: sessions that work towards an outcome, and their steps. The app tests the rest."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def read(value: Any) -> Any:
 
 
 async def prioritise(store: Store, thread: str = "plan", **options: Any) -> UUID:
-    """A chat with parallel calls, one that fails, one that a person refuses, a thought alone, and an answer."""
+    """Write a chat with parallel calls, one that fails, one that a person denies, a thought alone, and an answer."""
     planner = agent(
         "planner",
         [
@@ -52,7 +52,7 @@ async def prioritise(store: Store, thread: str = "plan", **options: Any) -> UUID
 
 
 @pytest.mark.req("S1-032", "S1-033", "S1-036", "S1-037", "S1-040")
-async def test_steps_in_order(store: Store) -> None:
+async def test_steps_are_shown_in_order(store: Store) -> None:
     session = await prioritise(store)
     await research().put(store)
     (trace,) = await ask(store, "SELECT * FROM reasoning_traces")
@@ -71,12 +71,12 @@ async def test_steps_in_order(store: Store) -> None:
 
 
 @pytest.mark.req("S1-035", "S1-038", "S1-039", "S1-041")
-async def test_what_a_step_holds(store: Store) -> None:
+async def test_step_has_documented_columns(store: Store) -> None:
     await prioritise(store)
     (trace,) = await ask(store, "SELECT steps FROM reasoning_traces")
     first, second, third, fourth = read(trace["steps"])
     assert first["tool_input"] == {"of": "tea"}
-    assert first["tool_output"] == {"of": "tea", "price": 3}, "what spells an object is one"
+    assert first["tool_output"] == {"of": "tea", "price": 3}, "text of a JSON object is parsed"
     assert second["tool_output"] == {"value": "ValueError: no such luck"}, "anything else is wrapped"
     assert (third["tool_input"], list(third["tool_output"])) == ({"amount": 3}, ["value"])
     assert (fourth["tool_name"], fourth["tool_input"], fourth["tool_output"]) == (None, None, None)
@@ -86,7 +86,7 @@ async def test_what_a_step_holds(store: Store) -> None:
 
 
 @pytest.mark.req("S1-021", "S1-022", "S1-025", "S1-028")
-async def test_a_trace_adds_up(store: Store) -> None:
+async def test_trace_contains_sums_of_its_steps(store: Store) -> None:
     await prioritise(store)
     (trace,) = await ask(store, "SELECT * FROM reasoning_traces")
     steps = read(trace["steps"])
@@ -100,7 +100,7 @@ async def test_a_trace_adds_up(store: Store) -> None:
 
 
 @pytest.mark.req("S1-005", "S1-007", "S1-012")
-async def test_a_session(store: Store) -> None:
+async def test_session_shows_request_and_result(store: Store) -> None:
     await prioritise(store)
     await prioritise(store, "other")
     sessions = await ask(store, "SELECT * FROM agent_sessions")
@@ -117,7 +117,7 @@ async def test_a_session(store: Store) -> None:
 
 
 @pytest.mark.req("S1-005", "S1-011")
-async def test_how_sessions_stand(store: Store) -> None:
+async def test_sessions_show_their_status(store: Store) -> None:
     asker = agent("asker", [calls(("confirm", {})), says("Good.")], tools=[confirm])
     extras = {"outcome_id": OUTCOME}
     for key in ("new", "waits", "cancelled", "done"):
@@ -135,12 +135,12 @@ async def test_how_sessions_stand(store: Store) -> None:
         "waits": "running",
         "cancelled": "failed",
         "done": "completed",
-    }, "one that has not begun is none yet"
+    }, "a session without a run is not shown"
     assert [key for key, row in found.items() if row["prioritized_plan"] is not None] == ["done"]
     assert read(found["done"]["prioritized_plan"])["summary"] == "Good."
 
 
-async def test_a_trace_has_ten_steps_at_most(store: Store) -> None:
+async def test_trace_has_ten_steps_at_most(store: Store) -> None:
     busy = agent("busy", [calls(*[("look", {})] * 12), says("Seen.")], tools=[look])
     await busy.run("Look.", store=store, thread="busy")
     await store.edit("busy", extras={"outcome_id": OUTCOME})
@@ -151,7 +151,7 @@ async def test_a_trace_has_ten_steps_at_most(store: Store) -> None:
     assert read(session["execution_metadata"])["steps_taken"] == 10
 
 
-async def test_other_threads_are_no_sessions(store: Store, tmp_path: Path) -> None:
+async def test_threads_without_outcome_are_not_sessions(store: Store, tmp_path: Path) -> None:
     for key, extras in (("none", {}), ("odd", {"outcome_id": "soon"}), ("number", {"outcome_id": 7})):
         await agent("a", [says("Yes.")]).run("Well?", store=store, thread=key)
         await store.edit(key, extras=extras)

@@ -76,8 +76,8 @@ async def test_langsmith_shows_the_open_one_of_two_calls_with_one_id(store: Stor
     assert len({row["row_id"] for row in names}) == 2
 
 
-async def test_three_tables_list_only_the_calls_for_the_browser(store: Store, store_url: str):
-    """A member waits for the browser and another for a person, both with the call_0 of their own models."""
+async def test_three_table_lens_lists_only_frontend_calls(store: Store, store_url: str):
+    """A member waits for the frontend and another for a person, both with the call_0 of their own models."""
     members = [
         Agent("a", model=Scripted([numbered("confirm"), "Ok"]), tools=[confirm], title=False),
         Agent("b", model=Scripted([numbered(("pay", {"amount": 1})), "Ok"]), tools=[pay], title=False),
@@ -94,7 +94,7 @@ async def test_three_tables_list_only_the_calls_for_the_browser(store: Store, st
 
 
 @pytest.mark.parametrize("lens", ["three_table", "agentic_threads", "reasoning", "agno"])
-async def test_inputs_stand_with_their_own_results(store: Store, lens: str, tmp_path: Path):
+async def test_inputs_are_shown_with_their_own_results(store: Store, lens: str, tmp_path: Path):
     queries = {
         "three_table": "SELECT action_data AS told FROM agent_runs WHERE action_type = 'tool_execution'",
         "agentic_threads": "SELECT tool_input, tool_output FROM stitches WHERE tool_name = 'add'",

@@ -1,4 +1,4 @@
-"""Sessions of the lens agno while they are lived: begun, and gone on with."""
+"""Sessions of the lens agno while they start and continue."""
 
 from typing import Any
 from uuid import UUID
@@ -25,9 +25,7 @@ def run_count(row: dict[str, Any]) -> int:
 
 
 @pytest.mark.req("S4-016", "S4-017")
-async def test_a_session_begins_with_its_first_message_and_is_gone_on_with(
-    timed_store: Store, clock: FakeClock
-) -> None:
+async def test_session_starts_with_first_message_and_continues(timed_store: Store, clock: FakeClock) -> None:
     helper = agent("helper", [says("One.")], [says("Two.")], [says("Three.")])
     assert await sessions(timed_store) == {}
     await helper.run("First?", store=timed_store, thread="chat")
@@ -41,4 +39,4 @@ async def test_a_session_begins_with_its_first_message_and_is_gone_on_with(
     assert second["updated_at"] >= first["updated_at"] + 60
     await helper.run("Elsewhere?", store=timed_store)
     (made,) = (await sessions(timed_store)).keys() - {"chat"}
-    assert UUID(made), "its own id, where nobody gave one"
+    assert UUID(made), "its own id if no key was set"

@@ -1,4 +1,4 @@
-"""The document's example through the lens agno: three messages to a team, seven runs."""
+"""The documented example through the lens agno: three messages to a team, seven runs."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ def read(value: Any) -> Any:
 
 
 @pytest.mark.req("S4-035", "S4-036", "S4-038", "S4-039", "S4-045")
-async def test_the_array_has_all_runs_in_order(told: Store) -> None:
+async def test_array_has_all_runs_in_order(told: Store) -> None:
     (session,) = await look(told, "SELECT * FROM agno_sessions")
     assert (session["session_id"], session["session_type"], session["team_id"]) == ("books", "team", "NotebookLM")
     assert (session["agent_id"], session["user_id"]) == (None, "ada")
@@ -67,20 +67,20 @@ async def test_the_array_has_all_runs_in_order(told: Store) -> None:
 
 
 @pytest.mark.req("S4-040", "S4-041", "S4-042", "S4-043", "S4-044")
-async def test_a_run_says_what_was_said_and_who_was_asked(told: Store) -> None:
+async def test_run_shows_messages_and_member_tasks(told: Store) -> None:
     (session,) = await look(told, "SELECT runs FROM agno_sessions")
     runs = read(session["runs"])
     assert [[one["agent_id"] for one in run["member_responses"]] for run in runs] == [
         *([], ["Researcher"], [], []),
         *(["Researcher", "Writer"], [], []),
-    ], "a compile run is no member's"
+    ], "a compile run belongs to no member"
     assert runs[1]["member_responses"][0]["run_id"] == runs[2]["run_id"]
     assert runs[2]["parent_run_id"] == runs[3]["parent_run_id"] == runs[1]["run_id"]
     assert "messages" not in runs[1]["member_responses"][0]
     roles = [[message["role"] for message in run["messages"]] for run in runs]
     assert roles[2] == ["system", "user", "assistant", "user", "assistant"], "with the search and its result"
     assert roles[3] == ["system", "user", "assistant"]
-    assert roles[6] == ["system", "user", "assistant"], "what the Researcher said is not said again"
+    assert roles[6] == ["system", "user", "assistant"], "the answer of the Researcher is not repeated"
     assert runs[1]["messages"][0]["content"] == "You help with books."
     events = [event["event"] for event in runs[2]["events"]]
     assert events == [
@@ -93,7 +93,7 @@ async def test_a_run_says_what_was_said_and_who_was_asked(told: Store) -> None:
 
 
 @pytest.mark.req("S4-019", "S4-020", "S4-021")
-async def test_the_team_and_its_members_are_registered(told: Store) -> None:
+async def test_team_and_its_members_are_registered(told: Store) -> None:
     components = await look(told, "SELECT component_id, component_type FROM agno_components ORDER BY component_id")
     assert [(one["component_id"], one["component_type"]) for one in components] == [
         ("NotebookLM", "team"),
@@ -132,6 +132,6 @@ async def test_other_lenses_show_the_turn_as_one(told: Store) -> None:
     runs = await told.runs("books")
     shown = (await told.sql("SELECT run_id, total_tokens FROM agent_runs ORDER BY start_time", lens="langsmith")).rows
     tokens = {turn: sum(run.input_tokens + run.output_tokens for run in runs if run.turn == turn) for turn in (1, 2, 3)}
-    assert [row[1] for row in shown] == list(tokens.values()), "with what its members used"
+    assert [row[1] for row in shown] == list(tokens.values()), "including the usage of its members"
     calls = (await told.sql("SELECT count(*) FROM llm_calls", lens="langsmith")).rows
     assert calls[0][0] == 8

@@ -1,4 +1,4 @@
-"""three_table, field for field: against the files that people know, and against what happened."""
+"""The lens three_table, field by field: compared with the files, and with what happened."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def folders() -> dict[str, Path]:
 
 @pytest.fixture
 async def folder(told: Store, backend: str, folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same record as files, made once for each backend."""
+    """The same record as files, created once for each backend."""
     if backend not in folders:
         made = tmp_path_factory.mktemp(f"as-files-{backend}") / "files"
         async with open_store(f"file:///{made}") as files:
@@ -39,20 +39,20 @@ def document(path: Path) -> Json:
 
 
 @pytest.mark.req("S0-002", "S0-003", "S0-009", "S0-010", "S0-016")
-async def test_agent_config_is_what_the_files_show(told: Store, story: Story, folder: Path) -> None:
+async def test_agent_config_equals_files(told: Store, story: Story, folder: Path) -> None:
     rows = {row["agent_uuid"]: row for row in await look(told, "three_table", CONFIG)}
     files = {path.stem: document(path) for path in (folder / "agent_config").glob("*.json")}
     assert rows.keys() == files.keys()
     for agent_uuid, file in files.items():
         row = rows[agent_uuid]
         if agent_uuid == str(story.archived.id):
-            # What was said stands in the archive.
+            # The messages are in the archive.
             row = {**row, "messages": file["messages"]}
         assert row == file, agent_uuid
 
 
 @pytest.mark.req("S0-055", "S0-057", "S0-058", "S0-065", "S0-066")
-async def test_conversation_history_is_what_the_files_show(told: Store, story: Story, folder: Path) -> None:
+async def test_conversation_history_equals_files(told: Store, story: Story, folder: Path) -> None:
     rows = {(row["agent_uuid"], row["sequence_number"]): row for row in await look(told, "three_table", TURNS)}
     paths = (folder / "conversation_history").glob("*/*.json")
     files = {(path.parent.name, int(path.stem)): document(path) for path in paths if path.stem.isdigit()}
@@ -63,7 +63,7 @@ async def test_conversation_history_is_what_the_files_show(told: Store, story: S
 
 
 @pytest.mark.req("S0-080", "S0-081", "S0-082", "S0-083", "S0-084")
-async def test_agent_runs_is_what_the_files_show(told: Store, folder: Path) -> None:
+async def test_agent_runs_equals_files(told: Store, folder: Path) -> None:
     rows: dict[tuple[str, str], list[Json]] = {}
     for row in await look(told, "three_table", LOG):
         rows.setdefault((row["agent_uuid"], row["run_id"]), []).append(row)
@@ -82,7 +82,7 @@ async def test_agent_runs_is_what_the_files_show(told: Store, folder: Path) -> N
 
 
 @pytest.mark.req("S0-030", "S0-031", "S0-032", "S0-033", "S0-034")
-async def test_a_pause_for_the_browser(told: Store, story: Story) -> None:
+async def test_agent_config_shows_wait_for_frontend_tools(told: Store, story: Story) -> None:
     rows = {row["agent_uuid"]: row for row in await look(told, "three_table", CONFIG)}
     paused = rows[str(story.paused.id)]
     assert paused["awaiting_frontend_tools"] is True
@@ -94,7 +94,7 @@ async def test_a_pause_for_the_browser(told: Store, story: Story) -> None:
     assert paused["current_step"] == 1
     asked, calls, results = paused["conversation_history"]
     assert (asked["content"], calls["role"], len(results["content"])) == ("I want rum.", "assistant", 1)
-    # Not before all are there.
+    # Not before all are present.
     assert paused["messages"][-1]["role"] == "assistant"
     for head in (story.continued, story.shop, story.cancelled):
         row = rows[str(head.id)]
@@ -103,7 +103,7 @@ async def test_a_pause_for_the_browser(told: Store, story: Story) -> None:
 
 
 @pytest.mark.req("S0-025", "S0-027", "S0-035", "S0-036", "S0-037")
-async def test_what_agent_config_says_of_a_chat(told: Store, story: Story) -> None:
+async def test_agent_config_shows_settings_of_chat(told: Store, story: Story) -> None:
     (row,) = await look(told, "three_table", f"{CONFIG} WHERE agent_uuid = '{story.shop.id}'")
     assert (row["title"], row["total_runs"], row["api_kwargs"]) == ("Prices of drinks", 3, {"temperature": 0.5})
     assert row["server_tools"] == [{"type": "web_search_20250305", "name": "web_search"}]
@@ -121,7 +121,7 @@ async def test_what_agent_config_says_of_a_chat(told: Store, story: Story) -> No
 
 
 @pytest.mark.req("S0-059", "S0-060", "S0-063", "S0-064", "S0-073")
-async def test_turns_that_ended_in_any_way(told: Store, story: Story) -> None:
+async def test_finished_turns_are_shown_with_any_outcome(told: Store, story: Story) -> None:
     rows = await look(told, "three_table", f"{TURNS} ORDER BY sequence_number")
 
     def of(head: Any) -> list[tuple[Any, ...]]:
@@ -149,7 +149,7 @@ async def test_turns_that_ended_in_any_way(told: Store, story: Story) -> None:
 
 
 @pytest.mark.req("S0-072")
-async def test_what_a_turn_cost(told: Store, story: Story) -> None:
+async def test_cost_of_turn_is_shown(told: Store, story: Story) -> None:
     (row,) = await look(told, "three_table", f"{TURNS} WHERE agent_uuid = '{story.shop.id}' AND sequence_number = 1")
     # 1000 and 1200 of the loop, 10 and 5 of the title.
     assert row["usage"] == {
@@ -164,8 +164,8 @@ async def test_what_a_turn_cost(told: Store, story: Story) -> None:
 
 
 @pytest.mark.req("S0-085")
-async def test_the_messages_of_a_request_are_folded_when_they_are_asked_for(told: Store, story: Story) -> None:
-    """At the full level; on the thread's log there are compactions, and requests of before and after them."""
+async def test_messages_of_request_are_computed_at_query_time(told: Store, story: Story) -> None:
+    """At the full level. The log has compactions, and requests before and after them."""
     rows = [row for row in await look(told, "three_table", LOG) if row["agent_uuid"] == str(story.everything.id)]
     snapshots = [row for row in rows if row["action_type"] == "api_call_started"]
     log = await told.stitches(story.everything)
@@ -179,7 +179,7 @@ async def test_the_messages_of_a_request_are_folded_when_they_are_asked_for(told
 
 
 @pytest.mark.req("S0-056", "S0-006")
-async def test_what_is_deleted_is_in_no_table(store: Store) -> None:
+async def test_deleted_thread_is_in_no_table(store: Store) -> None:
     await agent("helper", [says("Here.")]).run("There?", store=store, thread="gone")
     for table in ("agent_config", "conversation_history", "agent_runs"):
         assert await look(store, "three_table", f"SELECT agent_uuid FROM {table}")
@@ -188,14 +188,14 @@ async def test_what_is_deleted_is_in_no_table(store: Store) -> None:
         assert not await look(store, "three_table", f"SELECT agent_uuid FROM {table}")
 
 
-async def test_traces_of_others_are_not_shown(store: Store) -> None:
+async def test_imported_traces_are_not_shown(store: Store) -> None:
     await store.create(kind="trace", key="theirs")
     mine = await store.create(key="mine")
     assert [row["agent_uuid"] for row in await look(store, "three_table", CONFIG)] == [str(mine.id)]
     assert [row["id"] for row in await look(store, "agentic_threads", "SELECT id FROM threads")] == [str(mine.id)]
 
 
-async def test_settings_that_somebody_else_wrote_do_not_break_a_table(store: Store) -> None:
+async def test_settings_of_other_writers_do_not_break_view(store: Store) -> None:
     odd = {"max_steps": "many", "max_tokens": 1e300, "model": 5, "tool_schemas": {}, "server_tools": None, "texts": []}
     await store.create(settings=odd, extras={"a": "\x00"})
     (row,) = await look(store, "three_table", "SELECT max_steps, server_tools, tool_names, model FROM agent_config")

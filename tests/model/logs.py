@@ -1,8 +1,8 @@
-"""Random logs of a thread, for the properties of the folds.
+"""Random logs of a thread, for property tests of contexts and histories.
 
-A log is built move by move, as agents and their helpers would write it: turns, responses that ask for tools,
-results in any order, children's results in between, lanes of parallel members, notes that say nothing, compactions
-that were only checked, compactions and forks. Every text is unique, so whatever a fold shows can be traced.
+A log is built in moves, as agents and team members would write it: turns, responses with tool calls, results in any
+order, reports of children in between, lanes of parallel members, events without messages, compactions that were not
+applied, compactions and forks. Every text is unique, so the origin of every text in a context is known.
 """
 
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from lockstitch.model import STITCH_TYPES, Entry, Stitch, at_position, new_id, t
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 THREAD = UUID(int=1)
 LANES = (None, UUID(int=2), UUID(int=3))
-"""The thread's own context, and two members that work beside it."""
+"""The lane of the thread, and the lanes of two parallel members."""
 
 SILENT = [
     type
@@ -41,7 +41,7 @@ class Log:
         return "\n".join(["Log:", *lines])
 
     def add(self, type: str, lane: UUID | None = None, **fields: Any) -> Stitch:
-        # A member's run is named after its lane; the thread's own runs follow one another.
+        # The run of a member has the id of its lane. The runs of the thread follow one another.
         run_id = fields.pop("run_id", lane or self.run)
         entry = Entry(type=type, lane=lane, run_id=run_id, **fields)
         stitch = at_position(entry, THREAD, len(self.stitches) + 1, None, 0, NOW)
@@ -100,7 +100,7 @@ class Log:
 
 
 class Unit:
-    """A contribution to a context, with the results that stand behind it."""
+    """A contribution to a context, with the results that follow it."""
 
     def __init__(self, stitch: Stitch, results: list[Stitch]) -> None:
         self.stitch = stitch
@@ -108,13 +108,13 @@ class Unit:
 
 
 def units(log: Log, lane: UUID | None) -> list[Unit]:
-    """What a compactor of this lane could keep, drop or replace, one by one."""
+    """Return the groups of this lane that a compactor can keep, drop or replace."""
     said = [s for s in log.stitches if s.lane == lane and s.type != "tool_call" and (s.message or s.type == "fork")]
     return [Unit(one, [s for s in log.stitches if s.reply_to == one.position]) for one in said]
 
 
 def orderly_compaction(chance: Random, log: Log, lane: UUID | None) -> dict[str, Any]:
-    """A compaction that leaves whole groups: each is kept, dropped, thinned out or summed up."""
+    """Add a compaction that keeps groups whole: each is kept, dropped, shortened or summarised."""
     keep: list[list[int]] = []
     replace: dict[str, Any] = {}
     still_open = {response for response, _ in log.open_calls(lane)}
@@ -135,7 +135,7 @@ def orderly_compaction(chance: Random, log: Log, lane: UUID | None) -> dict[str,
 
 
 def wild_compaction(chance: Random, log: Log) -> dict[str, Any]:
-    """A compaction that keeps and replaces whatever comes to its mind."""
+    """Add a compaction that keeps and replaces random positions."""
     before = range(1, len(log.stitches) + 1)
     keep = [sorted(chance.choices(before, k=2)) for _ in range(chance.randint(0, 3)) if before]
     replace: dict[str, Any] = {}
@@ -162,18 +162,18 @@ WEIGHTS = {
     "compact": 3,
     "fork": 1,
 }
-"""How often which move is made."""
+"""Relative frequency of each move."""
 
 
 def built(seed: int, length: int, compacting: bool, orderly: bool, closed: bool) -> Log:
-    """A log of so many moves; with the same seed, a shorter one is the beginning of a longer one."""
+    """Return a log of this number of moves. With the same seed, a shorter log is a prefix of a longer one."""
     chance = Random(seed)
     log = Log()
     moves = [move for move in WEIGHTS if compacting or move not in ("compact", "fork")]
     weights = [WEIGHTS[move] for move in moves]
     for _ in range(length):
         move = chance.choices(moves, weights)[0]
-        # Most happens in the thread's own context, so that it gets somewhere.
+        # Most moves are in the lane of the thread, so that it grows.
         lane = chance.choice((None, None, *LANES))
         if move in ("respond", "step"):
             log.respond(lane, chance.randint(0, 4))
@@ -200,9 +200,11 @@ def built(seed: int, length: int, compacting: bool, orderly: bool, closed: bool)
 
 
 def logs(*, compacting: bool = True, orderly: bool = True, closed: bool = False) -> st.SearchStrategy[Log]:
-    """Logs. With `orderly` compactions keep groups whole; with `closed` every call is answered in the end.
+    """Strategy for logs.
 
-    One number decides all that happens: drawing each move would take longer than folding it.
+    With `orderly`, compactions keep groups whole; with `closed`, every call is answered at the end.
+
+    One number determines the whole log: drawing each move would take longer than the test itself.
     """
     switches = (st.just(compacting), st.just(orderly), st.just(closed))
     return st.builds(built, st.integers(0, 2**32), st.integers(0, 40), *switches)

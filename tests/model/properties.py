@@ -1,4 +1,4 @@
-"""How often properties of the records are tried, when the number is not given from outside."""
+"""Default number of examples of property tests."""
 
 from hypothesis import settings
 

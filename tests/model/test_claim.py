@@ -1,4 +1,4 @@
-"""Turns and limits, as all backends reckon with them."""
+"""Claim order and limits, which all backends share."""
 
 from itertools import groupby
 
@@ -25,7 +25,7 @@ def urgency(head: Thread) -> tuple[object, ...]:
 
 
 @given(st.lists(threads, max_size=12), st.sampled_from(["", "a", "bb", "d", "z"]))
-def test_each_project_has_one_before_any_has_another(ready: list[Thread], after: str) -> None:
+def test_every_project_gets_one_thread_before_any_gets_two(ready: list[Thread], after: str) -> None:
     order = in_fair_order(ready, after)
     assert {head.id for head in order} == {head.id for head in ready}
     of_project = {
@@ -40,7 +40,7 @@ def test_each_project_has_one_before_any_has_another(ready: list[Thread], after:
 
 
 @given(st.lists(limits, max_size=4), held, st.none() | st.lists(names, max_size=4), st.integers(1, 9))
-def test_whatever_is_chosen_within_a_wish_exceeds_no_limit(
+def test_limited_request_never_exceeds_a_limit(
     given: list[Limit], held: dict[str, int], agents: list[str] | None, limit: int
 ) -> None:
     wish = ClaimRequest(new_id(), agents, limit=limit, limits=given).limited_to(held, "abcd")
@@ -52,10 +52,10 @@ def test_whatever_is_chosen_within_a_wish_exceeds_no_limit(
         now = sum(held.get(agent, 0) for agent in set(one.agents))
         assert not chosen or now + chosen <= one.at_most
     if wish.agents:
-        assert wish.limit >= 1, "whoever has room gets something"
+        assert wish.limit >= 1, "the remaining agents have a free slot"
 
 
-def test_rooms_and_what_a_limit_covers() -> None:
+def test_free_slots_and_covering_limits_are_computed() -> None:
     wide, narrow = Limit(name="w", at_most=5, agents=["a", "b"]), Limit(name="n", at_most=1, agents=["b"])
     assert free_slots([wide, narrow], {"a": 3, "b": 1}) == {"a": 1, "b": 0}
     assert free_slots([], {"a": 3}) == {}

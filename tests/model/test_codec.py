@@ -1,4 +1,4 @@
-"""Exact JSON: what is written comes back as it was, or is refused before anything is written."""
+"""Exact JSON: a value is read back unchanged, or rejected before anything is written."""
 
 import json
 import math
@@ -26,7 +26,7 @@ values = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, with True no 1, 1.0 no 1, -0.0 no 0.0, and keys in the same order."""
+    """True if equal, where True is not 1, 1.0 is not 1, -0.0 is not 0.0, and keys have the same order."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -41,24 +41,24 @@ def same(one: Any, other: Any) -> bool:
 @quick
 @given(values)
 @example({"b": 1, "a": [2**64, -0.0, 1e16, 1e-7, True, None, "null"]})
-def test_what_is_written_comes_back_exactly(value: Any) -> None:
+def test_json_round_trip_is_exact(value: Any) -> None:
     text = codec.dumps(value)
 
     assert same(codec.loads(text), value)
     assert same(codec.loads(text.decode()), value)
-    # It is JSON for everybody, not only for us.
+    # It is valid JSON for other parsers too.
     assert same(json.loads(text), value)
 
 
 @quick
 @given(values)
-def test_written_again_it_is_the_same_bytes(value: Any) -> None:
+def test_json_text_is_stable_when_written_again(value: Any) -> None:
     text = codec.dumps(value)
 
     assert codec.dumps(codec.loads(text)) == text
 
 
-def test_the_digest_is_the_sha256_of_the_bytes() -> None:
+def test_digest_is_sha256_of_json_text() -> None:
     assert codec.digest({"b": 2**64, "a": None}) == sha256(b'{"b":18446744073709551616,"a":null}').hexdigest()
 
 
@@ -70,7 +70,7 @@ def test_integers_of_any_size_are_exact(number: int) -> None:
 
 @quick
 @given(values, st.sampled_from([math.nan, math.inf, -math.inf]), st.booleans())
-def test_what_is_no_json_number_is_refused_wherever_it_hides(value: Any, number: float, big: bool) -> None:
+def test_rejects_nan_and_infinity_at_any_depth(value: Any, number: float, big: bool) -> None:
     hidden = {"a": value, "b": [None, {"c": [number]}], "d": 2**70 if big else 1}
 
     with pytest.raises(Refused, match="is not a JSON number"):
@@ -105,12 +105,12 @@ class _Text(str):
     ],
     ids=repr,
 )
-def test_what_is_not_json_is_refused(wrong: Any, beside: int) -> None:
+def test_rejects_values_that_are_not_json(wrong: Any, beside: int) -> None:
     with pytest.raises(Refused, match="Nothing was written"):
         codec.dumps({"beside": beside, "wrong": wrong})
 
 
-def test_a_refusal_says_what_is_wrong() -> None:
+def test_error_names_the_problem() -> None:
     with pytest.raises(Refused, match="lone surrogate"):
         codec.dumps("\ud800")
     with pytest.raises(Refused, match="nested deeper"):
@@ -121,13 +121,13 @@ def test_a_refusal_says_what_is_wrong() -> None:
         codec.dumps([_Text("no plain text"), 1])
 
 
-def test_deep_content_is_exact_or_refused() -> None:
+def test_deep_content_is_exact_or_rejected() -> None:
     assert codec.loads(codec.dumps(_nested(200))) == _nested(200)
     with pytest.raises(Refused):
         codec.dumps([2**64, _nested(200_000)])
 
 
-def test_an_integer_too_long_to_be_read_again_is_refused() -> None:
+def test_rejects_integer_that_cannot_be_read_again() -> None:
     with pytest.raises(Refused):
         codec.dumps(10**5_000)
 
@@ -138,7 +138,7 @@ def test_key_order_and_escapes_survive() -> None:
     assert codec.dumps(codec.loads(text)) == text
 
 
-def test_text_for_plain_columns_has_no_nul_and_no_surrogates() -> None:
+def test_check_text_rejects_nul_and_surrogates() -> None:
     assert codec.check_text("größer \U0001f600", "A title") == "größer \U0001f600"
     with pytest.raises(Refused, match="A title contains a NUL"):
         codec.check_text("a\x00b", "A title")

@@ -1,4 +1,4 @@
-"""What a letter's arrival does to a thread: the whole table."""
+"""Effects of a delivery on a thread: all cases."""
 
 from datetime import UTC, datetime
 from itertools import product
@@ -30,12 +30,12 @@ def letter(thread: Thread, kind: str = "input", call_id: str = "", entry: Entry 
 
 
 def report(thread: Thread, child: UUID, **more: Any) -> Delivery:
-    """A child's letter to the thread that made it."""
+    """Return a child's delivery to its parent."""
     return letter(thread, "children", entry=Entry(type="thread_result", child_id=child, **more))
 
 
 def after(thread: Thread, sent: Delivery) -> Thread:
-    """The thread once a letter has arrived."""
+    """Return the thread after a delivery."""
     return thread.changed(**apply_delivery(thread, sent, LATER).head)
 
 
@@ -44,14 +44,14 @@ def waits(*kinds: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("status", "kind"), [*product(sorted(TERMINAL_STATUSES), KINDS)])
-def test_a_thread_that_has_ended_keeps_its_end(status: str, kind: str) -> None:
+def test_delivery_does_not_change_ended_thread(status: str, kind: str) -> None:
     thread = head(status=status, pending_children=2)
 
     assert apply_delivery(thread, letter(thread, kind), LATER) == (None, {}, None)
 
 
 @pytest.mark.parametrize(("status", "kind"), [*product(["running", "pending", "waiting"], KINDS)])
-def test_a_held_thread_gets_it_into_its_inbox(status: str, kind: str) -> None:
+def test_delivery_to_held_thread_waits_in_inbox(status: str, kind: str) -> None:
     thread = head(
         status=status, worker_id=new_id(), waiting_for=[waiting("input", NOW)], delivered=5, pending_children=2
     )
@@ -66,7 +66,7 @@ def test_a_held_thread_gets_it_into_its_inbox(status: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "kind"), [*product(["running", "pending"], KINDS)])
-def test_a_thread_that_nobody_holds_gets_the_stitch_at_once(status: str, kind: str) -> None:
+def test_delivery_to_free_thread_becomes_stitch_at_once(status: str, kind: str) -> None:
     thread = head(status=status, delivered=5, pending_children=2, tip_id=new_id())
     sent = letter(thread, kind)
 
@@ -78,12 +78,12 @@ def test_a_thread_that_nobody_holds_gets_the_stitch_at_once(status: str, kind: s
     assert arrival.head["delivered"] == 6
     assert arrival.head["position"] == 5
     assert arrival.head.get("pending_children") == (1 if kind == "children" else None)
-    # It waits for nothing, so nothing wakes it; a note is no part of the list of calls.
+    # The thread does not wait, so nothing wakes it. An event is not part of the chain.
     assert not {"status", "waiting_for", "wake_at", "tip_id"} & arrival.head.keys()
 
 
 @pytest.mark.parametrize(("kind", "awaited"), [*product(KINDS, KINDS)])
-def test_a_waiting_thread_is_woken_by_what_it_waits_for_only(kind: str, awaited: str) -> None:
+def test_only_awaited_delivery_wakes_thread(kind: str, awaited: str) -> None:
     thread = head(**waits(awaited), pending_children=1)
 
     arrival = apply_delivery(thread, letter(thread, kind), LATER)
@@ -99,14 +99,14 @@ MESSAGE = Entry(type="input", message={"role": "user", "content": "hi"})
 
 
 @pytest.mark.parametrize(("status", "kind"), [*product(["running", "pending"], ["chat", "goal"])])
-def test_a_message_waits_in_the_inbox_of_a_thread_that_no_worker_holds(status: str, kind: str) -> None:
+def test_message_to_free_thread_waits_in_inbox(status: str, kind: str) -> None:
     thread = head(status=status, kind=kind, delivered=5)
     sent = letter(thread, entry=MESSAGE)
 
     assert apply_delivery(thread, sent, LATER) == (sent, {"delivered": 6, "updated_at": LATER}, None)
 
 
-def test_a_message_wakes_a_thread_that_waits_for_its_next_message() -> None:
+def test_message_wakes_thread_that_waits_for_next_message() -> None:
     thread = head(kind="chat", **waits("input"))
     sent = letter(thread, entry=MESSAGE)
 
@@ -118,13 +118,13 @@ def test_a_message_wakes_a_thread_that_waits_for_its_next_message() -> None:
 
 
 @pytest.mark.parametrize("awaited", [waits("approval", id="c"), waits("input", id="c"), waits("children")])
-def test_a_message_does_not_wake_a_thread_whose_run_waits(awaited: dict[str, Any]) -> None:
+def test_message_does_not_wake_thread_with_waiting_run(awaited: dict[str, Any]) -> None:
     thread = head(kind="chat", **awaited)
 
     assert apply_delivery(thread, letter(thread, entry=MESSAGE), LATER).head == {"delivered": 1, "updated_at": LATER}
 
 
-def test_one_of_several_reasons_is_enough() -> None:
+def test_one_of_several_waits_is_enough_to_wake() -> None:
     thread = head(**waits("timer", "approval", "input"))
 
     assert wakes_thread(thread, letter(thread, "approval"))
@@ -135,7 +135,7 @@ def test_one_of_several_reasons_is_enough() -> None:
     ("awaited", "given", "woken"),
     [("call-1", "call-1", True), ("call-1", "call-2", False), (None, "call-1", True), ("call-1", "", True)],
 )
-def test_a_call_that_is_named_is_answered_by_its_own_letter(awaited: str | None, given: str, woken: bool) -> None:
+def test_only_own_delivery_answers_named_call(awaited: str | None, given: str, woken: bool) -> None:
     thread = head(**waits("approval", id=awaited))
 
     assert wakes_thread(thread, letter(thread, "approval", given)) is woken
@@ -144,7 +144,7 @@ def test_a_call_that_is_named_is_answered_by_its_own_letter(awaited: str | None,
 @pytest.mark.parametrize(
     ("mode", "pending", "woken"), [("all", 3, False), ("all", 1, True), ("any", 3, True), ("any", 1, True)]
 )
-def test_children_are_awaited_all_or_any(mode: str, pending: int, woken: bool) -> None:
+def test_thread_waits_for_all_or_any_children(mode: str, pending: int, woken: bool) -> None:
     thread = head(**waits("children", mode=mode), pending_children=pending)
 
     arrival = apply_delivery(thread, letter(thread, "children"), LATER)
@@ -153,7 +153,7 @@ def test_children_are_awaited_all_or_any(mode: str, pending: int, woken: bool) -
     assert arrival.head["pending_children"] == pending - 1
 
 
-def test_all_is_how_children_are_awaited_unless_said_otherwise() -> None:
+def test_thread_waits_for_all_children_by_default() -> None:
     two, one = (head(**waits("children"), pending_children=pending) for pending in (2, 1))
 
     assert not wakes_thread(two, letter(two, "children"))
@@ -161,7 +161,7 @@ def test_all_is_how_children_are_awaited_unless_said_otherwise() -> None:
 
 
 @pytest.mark.parametrize("mode", ["all", None])
-def test_all_children_that_are_named_are_awaited_and_no_others(mode: str | None) -> None:
+def test_thread_waits_only_for_named_children(mode: str | None) -> None:
     first, second, stranger = new_id(), new_id(), new_id()
     how = {"mode": mode} if mode else {}
     thread = head(**waits("children", ids=[str(first), str(second)], **how), pending_children=3)
@@ -178,7 +178,7 @@ def test_all_children_that_are_named_are_awaited_and_no_others(mode: str | None)
     assert (woken.status, woken.waiting_for, woken.wake_at, woken.pending_children) == ("pending", [], LATER, 0)
 
 
-def test_any_of_the_children_that_are_named_is_enough() -> None:
+def test_any_named_child_is_enough_in_mode_any() -> None:
     first, second, stranger = new_id(), new_id(), new_id()
     thread = head(**waits("children", ids=[str(first), str(second)], mode="any"), pending_children=3)
 
@@ -187,22 +187,22 @@ def test_any_of_the_children_that_are_named_is_enough() -> None:
     assert wakes_thread(thread, report(thread, second))
 
 
-def test_a_child_that_is_named_twice_reports_once() -> None:
+def test_child_named_twice_reports_once() -> None:
     child = new_id()
     thread = head(**waits("children", ids=[str(child), str(child)]), pending_children=1)
 
     assert wakes_thread(thread, report(thread, child))
 
 
-def test_the_last_open_child_does_not_wake_who_waits_for_another() -> None:
-    """The count of children says nothing to whoever has named those it waits for."""
+def test_last_open_child_does_not_wake_thread_that_waits_for_another() -> None:
+    """The count of children does not matter if the thread waits for named children."""
     thread = head(**waits("children", ids=[str(new_id())]), pending_children=1)
 
     assert not wakes_thread(thread, report(thread, new_id()))
 
 
-def test_names_go_from_the_children_awaited_only() -> None:
-    """What else a thread waits for keeps its place, also while it waits for two things at once."""
+def test_report_removes_only_awaited_names() -> None:
+    """The other waits do not change, also if the thread has two waits at once."""
     child, other = new_id(), new_id()
     approval = waiting("approval", NOW, "call-1", ids=[str(child)])
     thread = head(**waits("children", ids=[str(child), str(other)]), pending_children=2)
@@ -214,7 +214,7 @@ def test_names_go_from_the_children_awaited_only() -> None:
     assert left[0] == approval
 
 
-def test_a_thread_that_is_held_keeps_the_names_until_its_holder_decides() -> None:
+def test_held_thread_keeps_names_until_holder_decides() -> None:
     child = new_id()
     thread = head(**waits("children", ids=[str(child)]), pending_children=1).changed(
         status="running", worker_id=new_id()
@@ -223,19 +223,19 @@ def test_a_thread_that_is_held_keeps_the_names_until_its_holder_decides() -> Non
     assert after(thread, report(thread, child)).waiting_for == thread.waiting_for
 
 
-def test_other_letters_leave_the_names_alone() -> None:
+def test_other_deliveries_do_not_change_names() -> None:
     thread = head(**waits("children", ids=[str(new_id())]), pending_children=1)
 
     assert after(thread, letter(thread, "input")).waiting_for == thread.waiting_for
 
 
-def test_children_count_down_to_none_and_no_further() -> None:
+def test_pending_children_never_fall_below_zero() -> None:
     thread = head(pending_children=0)
 
     assert apply_delivery(thread, letter(thread, "children"), LATER).head["pending_children"] == 0
 
 
-def test_a_thread_result_becomes_the_tip_of_the_list() -> None:
+def test_thread_result_becomes_tip() -> None:
     tip, run = new_id(), new_id()
     thread = head(**waits("children"), pending_children=1, tip_id=tip)
     message = {"role": "user", "content": "done"}
@@ -247,10 +247,10 @@ def test_a_thread_result_becomes_the_tip_of_the_list() -> None:
     assert arrival.stitch.previous_id == tip
     assert arrival.head["tip_id"] == arrival.stitch.id == entry.id
     assert arrival.stitch.message == entry.message
-    assert arrival.stitch.run_id == run, "it belongs to the run that asked for the child"
+    assert arrival.stitch.run_id == run, "it belongs to the run that created the child"
 
 
-def test_a_letter_carries_its_entry_unchanged() -> None:
+def test_delivery_contains_its_entry_unchanged() -> None:
     entry = Entry(type="input", message={"z": 1, "role": "user", "content": [2**70]}, at=LATER, data={"b": 1, "a": 2})
     sent = letter(head(), entry=entry)
 
@@ -258,6 +258,6 @@ def test_a_letter_carries_its_entry_unchanged() -> None:
     assert list(sent.as_entry().message or {}) == ["z", "role", "content"]
 
 
-def test_a_letter_needs_a_sender() -> None:
+def test_delivery_needs_a_sender() -> None:
     with pytest.raises(Refused, match="sender"):
         Delivery(thread_id=new_id(), sender="", kind="input", at=NOW)

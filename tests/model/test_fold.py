@@ -1,4 +1,4 @@
-"""The folds against a model that is as naive as can be, over random logs."""
+"""Contexts and histories, compared with a naive reference model over random logs."""
 
 import random
 from typing import Any
@@ -16,7 +16,7 @@ from tests.model.properties import thorough
 lanes = st.sampled_from(LANES)
 
 
-# The model: it looks at one position after the other, and for each result at everything.
+# The reference model: it processes one position after the other, and searches the whole log for each result.
 
 
 def model_context(stitches: list[Stitch], lane: UUID | None) -> list[Any]:
@@ -80,7 +80,7 @@ def model_history(stitches: list[Stitch], run_id: UUID) -> list[Any]:
 
 
 def texts(value: Any) -> list[str]:
-    """Every text anywhere in messages, in order; each was made once."""
+    """Return every text in messages, in order. Each text is unique."""
     if isinstance(value, str):
         return [value] if "text " in value else []
     if isinstance(value, dict):
@@ -93,21 +93,21 @@ def texts(value: Any) -> list[str]:
 
 @thorough
 @given(logs(orderly=False) | logs(), lanes)
-def test_the_context_is_what_the_model_says_at_every_point(log: Log, lane: UUID | None) -> None:
+def test_context_equals_reference_model_at_every_position(log: Log, lane: UUID | None) -> None:
     for end in range(len(log.stitches) + 1):
         assert context(log.stitches[:end], lane) == model_context(log.stitches[:end], lane)
 
 
 @thorough
 @given(logs(orderly=False) | logs())
-def test_the_history_of_a_run_is_what_the_model_says(log: Log) -> None:
+def test_history_equals_reference_model(log: Log) -> None:
     for run_id in {stitch.run_id for stitch in log.stitches if stitch.run_id}:
         assert history(log.stitches, run_id) == model_history(log.stitches, run_id)
 
 
 @thorough
 @given(logs())
-def test_history_ignores_compactions_forks_and_what_was_injected(log: Log) -> None:
+def test_history_ignores_compactions_forks_and_injected_messages(log: Log) -> None:
     said = [s for s in log.stitches if s.type not in ("compaction", "fork", "memory_retrieval")]
 
     for run_id in {stitch.run_id for stitch in log.stitches if stitch.run_id}:
@@ -119,13 +119,13 @@ def test_history_ignores_compactions_forks_and_what_was_injected(log: Log) -> No
 
 @thorough
 @given(logs(closed=True), lanes)
-def test_a_context_without_open_calls_is_valid(log: Log, lane: UUID | None) -> None:
+def test_context_without_open_calls_is_valid(log: Log, lane: UUID | None) -> None:
     assert_valid(context(log.stitches, lane))
 
 
 @thorough
 @given(logs(), lanes)
-def test_at_every_point_without_open_calls_the_context_is_valid(log: Log, lane: UUID | None) -> None:
+def test_context_is_valid_at_every_position_without_open_calls(log: Log, lane: UUID | None) -> None:
     for end in range(len(log.stitches) + 1):
         if not open_calls(log.stitches[:end], lane):
             assert_valid(context(log.stitches[:end], lane))
@@ -133,8 +133,8 @@ def test_at_every_point_without_open_calls_the_context_is_valid(log: Log, lane: 
 
 @thorough
 @given(logs(), lanes)
-def test_a_context_grows_at_its_end_only(log: Log, lane: UUID | None) -> None:
-    """What keeps a provider's prompt cache warm: nothing that was once sent moves or changes until a compaction."""
+def test_context_only_grows_at_its_end(log: Log, lane: UUID | None) -> None:
+    """Messages that were sent do not change until a compaction, so the provider's prompt cache stays valid."""
     before: list[Any] = []
     for end in range(len(log.stitches) + 1):
         if end and log.stitches[end - 1].lane == lane and replaces_context(log.stitches[end - 1]):
@@ -148,7 +148,7 @@ def test_a_context_grows_at_its_end_only(log: Log, lane: UUID | None) -> None:
 
 @thorough
 @given(logs(compacting=False), lanes)
-def test_results_follow_their_response_in_call_order_when_all_are_there(log: Log, lane: UUID | None) -> None:
+def test_results_follow_their_response_when_complete(log: Log, lane: UUID | None) -> None:
     shown = context(log.stitches, lane)
     waiting = {response for response, _ in log.open_calls(lane)}
 
@@ -166,7 +166,7 @@ def test_results_follow_their_response_in_call_order_when_all_are_there(log: Log
 
 @thorough
 @given(logs(compacting=False), lanes)
-def test_without_a_compaction_nothing_is_left_out(log: Log, lane: UUID | None) -> None:
+def test_context_is_complete_without_compaction(log: Log, lane: UUID | None) -> None:
     waiting = {response for response, _ in log.open_calls(lane)}
     said = [s for s in log.stitches if s.lane == lane and s.message and s.reply_to not in waiting]
 
@@ -175,7 +175,7 @@ def test_without_a_compaction_nothing_is_left_out(log: Log, lane: UUID | None) -
 
 @thorough
 @given(logs(), lanes)
-def test_a_lane_sees_only_itself(log: Log, lane: UUID | None) -> None:
+def test_lane_contains_only_its_own_messages(log: Log, lane: UUID | None) -> None:
     own = [stitch for stitch in log.stitches if stitch.lane == lane]
 
     assert context(log.stitches, lane) == context(own, lane)
@@ -183,7 +183,7 @@ def test_a_lane_sees_only_itself(log: Log, lane: UUID | None) -> None:
 
 @thorough
 @given(logs(), lanes)
-def test_a_compaction_shows_what_it_keeps_and_what_follows(log: Log, lane: UUID | None) -> None:
+def test_compacted_context_contains_kept_and_later_messages(log: Log, lane: UUID | None) -> None:
     own = [stitch for stitch in log.stitches if stitch.lane == lane]
     start = next((s for s in reversed(own) if s.type == "compaction" and replaces_context(s)), None)
     if start is None or any(s.type == "fork" and s.position > start.position for s in own):
@@ -207,7 +207,7 @@ def test_a_compaction_shows_what_it_keeps_and_what_follows(log: Log, lane: UUID 
 
 @thorough
 @given(logs(orderly=False) | logs(), lanes, st.integers(0, 2**32))
-def test_the_order_in_which_stitches_are_given_does_not_matter(log: Log, lane: UUID | None, seed: int) -> None:
+def test_order_of_stitches_does_not_matter(log: Log, lane: UUID | None, seed: int) -> None:
     mixed = log.stitches.copy()
     random.Random(seed).shuffle(mixed)
 
@@ -220,7 +220,7 @@ def test_the_order_in_which_stitches_are_given_does_not_matter(log: Log, lane: U
 
 @thorough
 @given(logs(orderly=False) | logs(), lanes, st.data())
-def test_more_stitches_than_needed_do_no_harm(log: Log, lane: UUID | None, data: st.DataObject) -> None:
+def test_extra_stitches_do_not_change_context(log: Log, lane: UUID | None, data: st.DataObject) -> None:
     start = next((s for s in reversed(log.stitches) if s.lane == lane and replaces_context(s)), None)
     needed = {s.position for s in log.stitches if start is None or s.position >= start.position}
     if start is not None and start.type == "compaction":
@@ -235,7 +235,7 @@ def test_more_stitches_than_needed_do_no_harm(log: Log, lane: UUID | None, data:
 
 @thorough
 @given(logs(), lanes)
-def test_open_calls_are_those_without_a_result(log: Log, lane: UUID | None) -> None:
+def test_open_calls_returns_calls_without_result(log: Log, lane: UUID | None) -> None:
     found = open_calls(log.stitches, lane)
 
     assert [(response.position, call["id"]) for response, call in found] == [
@@ -245,7 +245,7 @@ def test_open_calls_are_those_without_a_result(log: Log, lane: UUID | None) -> N
 
 @thorough
 @given(logs(), lanes)
-def test_folding_changes_nothing(log: Log, lane: UUID | None) -> None:
+def test_context_does_not_modify_stitches(log: Log, lane: UUID | None) -> None:
     before = [stitch.as_json() for stitch in log.stitches]
     shown = context(log.stitches, lane)
     shown.append({"role": "user", "content": "mine"})
@@ -254,7 +254,7 @@ def test_folding_changes_nothing(log: Log, lane: UUID | None) -> None:
 
 
 def assert_valid(messages: list[Any]) -> None:
-    """Each call is answered in the very next message, in order, and nothing else is."""
+    """True if each call is answered in the next message, in order, and nothing else is."""
     asked: list[str] = []
     for message in messages:
         content = message["content"] if isinstance(message["content"], list) else []
@@ -269,16 +269,16 @@ def _reply(log: Log, position: str) -> int | None:
     return log.stitches[int(position) - 1].reply_to
 
 
-# Some examples a person can read
+# Readable examples
 
 
-def test_an_empty_log_is_an_empty_context() -> None:
+def test_empty_log_has_empty_context() -> None:
     assert context([]) == []
     assert history([], UUID(int=1)) == []
     assert open_calls([]) == []
 
 
-def test_results_in_any_order_become_one_message_behind_their_response() -> None:
+def test_results_in_any_order_become_one_message() -> None:
     log = Log()
     log.turn(None)
     log.respond(None, 2)
@@ -295,7 +295,7 @@ def test_results_in_any_order_become_one_message_behind_their_response() -> None
 
 
 @pytest.mark.parametrize("applied", [False, None])
-def test_a_compaction_that_was_only_checked_replaces_nothing(applied: bool | None) -> None:
+def test_unapplied_compaction_replaces_nothing(applied: bool | None) -> None:
     log = Log()
     log.turn(None)
     log.add("compaction", data={"applied": applied, "keep": [], "reason": "below_threshold"})

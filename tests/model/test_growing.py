@@ -1,4 +1,4 @@
-"""The growing context is the fold, at every point of every log, and its digest that of the whole request."""
+"""The incremental context equals the context at every position, and its digest that of the whole request."""
 
 from uuid import UUID
 
@@ -14,8 +14,10 @@ lanes = st.sampled_from(LANES)
 
 
 def without_revivals(log: Log, lane: UUID | None) -> list[Stitch]:
-    """The log without compactions that bring back what an earlier one dropped: no loop writes such, since a compactor
-    sees the context and no more."""
+    """Return the log without compactions that restore stitches which an earlier one dropped.
+
+    No engine writes such compactions, because a compactor sees only the context.
+    """
     kept: list[Stitch] = []
     grown = ContextBuilder([], lane)
     for stitch in log.stitches:
@@ -36,7 +38,7 @@ def without_revivals(log: Log, lane: UUID | None) -> list[Stitch]:
 
 
 @given(logs(), lanes)
-def test_a_context_that_grows_is_the_fold_at_every_point(log: Log, lane: UUID | None) -> None:
+def test_incremental_context_equals_context_at_every_position(log: Log, lane: UUID | None) -> None:
     stitches = without_revivals(log, lane)
     grown = ContextBuilder([], lane)
     for number, stitch in enumerate(stitches, start=1):
@@ -45,7 +47,7 @@ def test_a_context_that_grows_is_the_fold_at_every_point(log: Log, lane: UUID | 
 
 
 @given(logs(orderly=False), lanes, st.data())
-def test_it_may_begin_anywhere(log: Log, lane: UUID | None, data: st.DataObject) -> None:
+def test_builder_can_start_at_any_position(log: Log, lane: UUID | None, data: st.DataObject) -> None:
     stitches = without_revivals(log, lane)
     middle = data.draw(st.integers(0, len(stitches)))
     grown = ContextBuilder(stitches[:middle], lane)
@@ -56,9 +58,7 @@ def test_it_may_begin_anywhere(log: Log, lane: UUID | None, data: st.DataObject)
 
 
 @given(logs(compacting=False), lanes, st.data())
-def test_what_stands_before_its_first_position_is_no_part_of_it(
-    log: Log, lane: UUID | None, data: st.DataObject
-) -> None:
+def test_builder_ignores_stitches_before_first_position(log: Log, lane: UUID | None, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(log.stitches) + 1))
     assert ContextBuilder(log.stitches, lane, first).messages == context(
         [stitch for stitch in log.stitches if stitch.position >= first], lane
@@ -66,7 +66,7 @@ def test_what_stands_before_its_first_position_is_no_part_of_it(
 
 
 @given(logs(), lanes)
-def test_the_digest_of_a_growing_request_is_that_of_the_whole(log: Log, lane: UUID | None) -> None:
+def test_incremental_digest_equals_digest_of_whole_request(log: Log, lane: UUID | None) -> None:
     parameters: Json = {"model": "m", "max_tokens": 10}
     begun = build(parameters, "system", [{"name": "t"}], ())
     begun.pop("messages")
@@ -78,6 +78,6 @@ def test_the_digest_of_a_growing_request_is_that_of_the_whole(log: Log, lane: UU
         assert digest.of(grown.messages) == codec.digest(whole)
 
 
-def test_a_request_of_nothing_but_messages_has_a_digest_too() -> None:
+def test_request_with_only_messages_has_digest() -> None:
     messages = [{"role": "user", "content": "ü 2^70 is 1180591620717411303424"}, {"n": 2**70}]
     assert RequestDigest({}).of(messages) == codec.digest({"messages": messages})

@@ -1,4 +1,4 @@
-"""Messages: what they say and what they ask for."""
+"""Messages: their texts and their tool calls."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def said(*content: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": list(content)}
 
 
-def test_the_text_of_a_message_is_all_its_text() -> None:
+def test_text_of_message_joins_all_text_blocks() -> None:
     assert text_of({"role": "user", "content": "Hello"}) == "Hello"
     assert text_of(said(THINKING, TEXT, CALL, MORE)) == "Let me look. Found it."
     assert text_of(said(IMAGE)) == ""
@@ -28,7 +28,7 @@ def test_the_text_of_a_message_is_all_its_text() -> None:
 
 
 @pytest.mark.parametrize("content", [None, [], "", 5, [None, "text", 1]])
-def test_odd_content_says_nothing(content: Any) -> None:
+def test_unusual_content_has_no_text(content: Any) -> None:
     message = {"role": "user", "content": content}
 
     assert text_of(message) == answer_of(message) == ""
@@ -49,18 +49,18 @@ def test_odd_content_says_nothing(content: Any) -> None:
         (None, ""),
     ],
 )
-def test_an_answer_is_the_text_after_the_last_tool_block(message: Any, answer: str) -> None:
+def test_answer_is_the_text_after_the_last_tool_block(message: Any, answer: str) -> None:
     assert answer_of(message) == answer
 
 
-def test_tool_uses_are_the_calls_for_the_client_in_order() -> None:
+def test_tool_uses_returns_client_calls_in_order() -> None:
     other = {**CALL, "id": "c2"}
 
     assert tool_uses(said(TEXT, other, SERVER_CALL, CALL)) == [other, CALL]
     assert tool_uses(None) == []
 
 
-def test_a_tool_result_is_the_bare_block_that_answers_a_call() -> None:
+def test_tool_result_returns_block() -> None:
     assert tool_result("c1", "done") == {"type": "tool_result", "tool_use_id": "c1", "content": "done"}
     assert tool_result("c1", [TEXT], is_error=True) == {
         "type": "tool_result",
@@ -70,6 +70,6 @@ def test_a_tool_result_is_the_bare_block_that_answers_a_call() -> None:
     }
 
 
-def test_a_plain_text_is_one_block() -> None:
+def test_plain_text_is_one_block() -> None:
     assert blocks(user("Hello")) == [{"type": "text", "text": "Hello"}]
     assert blocks(user([TEXT, IMAGE])) == [TEXT, IMAGE]

@@ -1,4 +1,4 @@
-"""What every record is: frozen, named fields, one table, one key."""
+"""Records: frozen, named fields, one table, one primary key."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -41,7 +41,7 @@ _LISTS = {"tasks", "waiting_for", "tags", "scopes"}
 
 
 def full(kind: type[Record]) -> Record:
-    """A record with something in every field."""
+    """Return a record with a value in every field."""
     return kind.unchecked(
         {name: [{"of": name}] if name in _LISTS else _VALUES[column] for name, column in columns(kind)}
     )
@@ -52,13 +52,13 @@ def thread(**fields: Any) -> Thread:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_columns_are_the_fields_in_their_order(kind: type[Record]) -> None:
+def test_columns_have_order_of_fields(kind: type[Record]) -> None:
     assert [column.name for column in columns(kind)] == list(kind.model_fields)
     assert set(kind.primary_key) <= set(kind.model_fields)
     assert kind.table
 
 
-def test_columns_know_how_a_field_is_kept() -> None:
+def test_columns_have_storage_type_of_field() -> None:
     kinds = dict(columns(Thread))
 
     assert columns(Thread)[0] == Column("id", ColumnKind.UUID)
@@ -70,13 +70,13 @@ def test_columns_know_how_a_field_is_kept() -> None:
     assert dict(columns(Run))["total_cost"] is ColumnKind.NUMBER
 
 
-def test_every_kind_has_a_table_of_its_own() -> None:
+def test_every_record_class_has_separate_table() -> None:
     assert len({kind.table for kind in KINDS}) == len(KINDS)
     assert all(field in kind.model_fields for kind, field in OWNED_BY_THREAD.items())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_record_comes_back_from_its_json(kind: type[Record]) -> None:
+def test_record_is_restored_from_its_json(kind: type[Record]) -> None:
     record = full(kind)
     values = record.as_json()
 
@@ -88,7 +88,7 @@ def test_a_record_comes_back_from_its_json(kind: type[Record]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_record_is_frozen(kind: type[Record]) -> None:
+def test_record_is_frozen(kind: type[Record]) -> None:
     record = full(kind)
     field = next(iter(kind.model_fields))
 
@@ -96,7 +96,7 @@ def test_a_record_is_frozen(kind: type[Record]) -> None:
         setattr(record, field, None)
 
 
-def test_changed_leaves_the_record_as_it_was() -> None:
+def test_changed_does_not_modify_record() -> None:
     one = thread(title="one")
     other = one.changed(title="other")
 
@@ -105,7 +105,7 @@ def test_changed_leaves_the_record_as_it_was() -> None:
     assert type(other) is Thread
 
 
-def test_records_do_not_share_their_bags() -> None:
+def test_records_do_not_share_default_dicts() -> None:
     one, other = thread(), thread()
     one.extras["mine"] = 1
 
@@ -141,7 +141,7 @@ def test_times_are_written_in_utc() -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_what_cannot_be_kept_is_refused_and_the_field_is_named(fields: dict[str, Any], named: str) -> None:
+def test_error_names_field_with_invalid_value(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(Refused) as refused:
         thread(**fields)
 
@@ -150,14 +150,14 @@ def test_what_cannot_be_kept_is_refused_and_the_field_is_named(fields: dict[str,
     assert "Nothing was written" in str(refused.value)
 
 
-def test_a_refusal_names_every_field_at_once() -> None:
+def test_error_names_every_invalid_field() -> None:
     with pytest.raises(Refused, match=r"key: .*position: "):
         thread(key="", position=-1)
     with pytest.raises(Refused, match="created_at"):
         Thread(updated_at=NOW)
 
 
-def test_ids_differ_unless_they_are_given() -> None:
+def test_ids_differ_unless_set() -> None:
     given = new_id()
 
     assert thread().id != thread().id

@@ -1,4 +1,4 @@
-"""The exact request of a model call, and what is kept of it."""
+"""The exact request of a model call, and the reference to it."""
 
 from hashlib import sha256
 
@@ -9,7 +9,7 @@ PARAMETERS = {"model": "m", "temperature": 0.1}
 MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
-def test_the_order_of_its_keys_is_part_of_a_request() -> None:
+def test_key_order_is_part_of_request() -> None:
     request = build(PARAMETERS, "Be größer.", [{"name": "look"}], MESSAGES)
 
     assert (
@@ -21,13 +21,13 @@ def test_the_order_of_its_keys_is_part_of_a_request() -> None:
     )
 
 
-def test_what_there_is_not_is_not_sent() -> None:
+def test_missing_parts_are_not_sent() -> None:
     assert build(PARAMETERS, None, [], MESSAGES) == {**PARAMETERS, "messages": MESSAGES}
-    # An empty system text was sent, none was not.
+    # An empty system text was sent; None was not sent.
     assert build({}, "", [], [])["system"] == ""
 
 
-def test_building_changes_nothing_that_was_given() -> None:
+def test_build_does_not_modify_arguments() -> None:
     request = build(PARAMETERS, None, [], MESSAGES)
     request["messages"].append("more")
     request["model"] = "n"
@@ -36,7 +36,7 @@ def test_building_changes_nothing_that_was_given() -> None:
     assert PARAMETERS["model"] == "m"
 
 
-def test_a_reference_names_the_bytes_and_repeats_no_text() -> None:
+def test_reference_contains_digests_without_texts() -> None:
     request = build(PARAMETERS, "s", [], MESSAGES)
     kept = reference(PARAMETERS, "1" * 64, None, request)
 

@@ -1,4 +1,4 @@
-"""Entries and stitches: what belongs to which type, and how an entry gets its place."""
+"""Entries and stitches: fields of each type, and how an entry becomes a stitch."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +27,7 @@ def call(**fields: Any) -> Entry:
     return Entry(**{**given, **fields})
 
 
-def test_types_are_distinct_and_hold_the_special_ones() -> None:
+def test_types_are_distinct_and_include_special_ones() -> None:
     assert len(set(STITCH_TYPES)) == len(STITCH_TYPES)
     assert set(STITCH_TYPES) >= CHAIN_TYPES | ERROR_TYPES | MESSAGE_TYPES
     assert {"input", *CHAIN_TYPES, "compaction", "fork"} == set(STITCH_TYPES[:6])
@@ -39,14 +39,14 @@ def test_types_are_distinct_and_hold_the_special_ones() -> None:
 
 
 @pytest.mark.parametrize("type", [type for type in STITCH_TYPES if type not in CHAIN_TYPES])
-def test_other_types_are_free(type: str) -> None:
+def test_other_types_may_have_any_fields(type: str) -> None:
     entry = Entry(type=type, name="n", call_id="c", child_id=new_id(), data={"any": "thing"})
 
     assert entry.type == type
     assert entry.calls is None
 
 
-def test_a_type_nobody_knows_is_kept() -> None:
+def test_unknown_type_is_stored() -> None:
     assert Entry(type="clarification_request", data={"question": "?"}).type == "clarification_request"
     with pytest.raises(Refused, match="type"):
         Entry(type="")
@@ -68,10 +68,10 @@ def test_a_type_nobody_knows_is_kept() -> None:
         ({"type": "tool_call", "name": "look", "call_id": "a", "child_id": new_id()}, "no child_id"),
     ],
 )
-def test_fields_fit_their_type(fields: dict[str, Any], why: str) -> None:
+def test_rejects_fields_that_do_not_fit_type(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(Refused, match=why) as refused:
         Entry(**fields)
-    assert "nothing was written" in str(refused.value)
+    assert "Nothing was written" in str(refused.value)
 
 
 def test_fitting_fields_are_accepted() -> None:
@@ -80,11 +80,11 @@ def test_fitting_fields_are_accepted() -> None:
     assert Entry(type="thread_result", child_id=new_id(), message={"role": "user", "content": "done"}).child_id
 
 
-def test_a_response_counts_its_calls() -> None:
+def test_response_counts_its_calls() -> None:
     assert Entry(type="llm_call", message=ASKS).calls == 2
     assert Entry(type="llm_call", message={"role": "assistant", "content": "no"}).calls is None
     assert Entry(type="llm_call", data={"purpose": "title"}).calls is None
-    # Only a response asks.
+    # Only a response has calls.
     assert Entry(type="input", message=ASKS).calls is None
 
 
@@ -93,12 +93,12 @@ def test_a_response_counts_its_calls() -> None:
     [{"input_tokens": -1}, {"duration_ms": 2**63}, {"message": "text"}, {"data": []}, {"position": 4}, {"log_id": 1}],
     ids=lambda fields: next(iter(fields)),
 )
-def test_what_no_entry_can_have_is_refused_by_name(fields: dict[str, Any]) -> None:
+def test_error_names_invalid_field_of_entry(fields: dict[str, Any]) -> None:
     with pytest.raises(Refused, match=next(iter(fields))):
         Entry(type="input", **fields)
 
 
-def test_an_entry_gets_its_place_and_keeps_the_rest() -> None:
+def test_at_position_sets_position_and_keeps_other_fields() -> None:
     entry, thread_id, previous = call(at=LATER, data={"k": 1}), new_id(), new_id()
 
     stitch = at_position(entry, thread_id, 5, previous, 2, NOW)
@@ -109,7 +109,7 @@ def test_an_entry_gets_its_place_and_keeps_the_rest() -> None:
     assert {name: value for name, value in stitch.as_json().items() if name in Entry.model_fields} == entry.as_json()
 
 
-def test_only_the_list_of_calls_has_links() -> None:
+def test_only_chain_types_have_previous_id() -> None:
     previous = new_id()
     placed = {type: at_position(_of(type), new_id(), 2, previous, 0, NOW) for type in STITCH_TYPES}
 

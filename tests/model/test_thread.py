@@ -1,4 +1,4 @@
-"""Heads of threads, their runs, and what hangs off them by day."""
+"""Threads, runs, and days of side records."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ def thread(**fields: Any) -> Thread:
     return Thread(**{"created_at": NOW, "updated_at": NOW, **fields})
 
 
-def test_a_new_head_has_done_nothing_yet() -> None:
+def test_new_thread_has_no_progress() -> None:
     head = thread()
 
     assert (head.status, head.kind, head.project) == ("pending", "chat", "default")
@@ -26,22 +26,22 @@ def test_a_new_head_has_done_nothing_yet() -> None:
 
 
 @pytest.mark.parametrize("status", ["pending", "running", "waiting", "completed", "failed", "cancelled"])
-def test_a_thread_has_ended_when_its_status_is_terminal(status: str) -> None:
+def test_thread_has_ended_when_its_status_is_terminal(status: str) -> None:
     assert (
         thread(status=status).ended == (status in TERMINAL_STATUSES) == (status in ("completed", "failed", "cancelled"))
     )
 
 
-def test_a_thread_is_held_while_it_has_a_worker() -> None:
+def test_thread_is_held_while_it_has_a_worker() -> None:
     assert thread(worker_id=new_id()).held
 
 
-def test_recent_is_the_last_run_or_the_making() -> None:
+def test_recent_at_is_last_run_or_creation() -> None:
     assert thread().recent_at == NOW
     assert thread(last_run_at=NOW + timedelta(days=1)).recent_at == NOW + timedelta(days=1)
 
 
-def test_what_a_thread_waits_for() -> None:
+def test_wait_for_returns_matching_wait() -> None:
     until = NOW + timedelta(hours=1)
     reasons = [waiting("approval", NOW, "c1"), waiting("timer", NOW, until=until), waiting("children", NOW, mode="any")]
     head = thread(status="waiting", waiting_for=reasons)
@@ -60,7 +60,7 @@ def test_what_a_thread_waits_for() -> None:
     assert head.wait_for("input") is None
 
 
-def test_the_usage_of_a_run_has_the_names_of_the_documents() -> None:
+def test_usage_of_run_has_documented_names() -> None:
     counts = {"input_tokens": 9, "output_tokens": 4, "cache_read_tokens": 3, "cache_write_tokens": 2}
     run = Run(thread_id=new_id(), sequence=1, turn=1, first_position=1, started_at=NOW, **counts)
 
@@ -72,5 +72,5 @@ def test_the_usage_of_a_run_has_the_names_of_the_documents() -> None:
     }
 
 
-def test_a_day_is_its_date() -> None:
+def test_day_of_returns_date() -> None:
     assert day_of(datetime(2026, 3, 4, 23, 59, tzinfo=UTC)) == day_of(date(2026, 3, 4)) == "2026-03-04"

@@ -1,4 +1,4 @@
-"""Workers: a process of this host, and how to know that it is dead."""
+"""Workers: the current process, and how to prove that a process is dead."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not boot_id(), reason="this system gives no proo
 
 @contextmanager
 def sleeping() -> Iterator[subprocess.Popen[bytes]]:
-    """A child process that only waits for its standard input to end."""
+    """Start a child process that waits for the end of its standard input."""
     child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
     try:
         yield child
@@ -36,7 +36,7 @@ def worker_of(pid: int) -> Worker:
     return current_process(NOW).changed(pid=pid, process_started=process_started(pid))
 
 
-def test_this_process_is_described_and_lives() -> None:
+def test_current_process_is_alive() -> None:
     worker = current_process(NOW, lease_seconds=7)
 
     assert worker.pid == os.getpid()
@@ -47,18 +47,18 @@ def test_this_process_is_described_and_lives() -> None:
     assert not is_provably_dead(worker)
 
 
-def test_every_start_is_a_worker_of_its_own() -> None:
+def test_every_start_has_new_worker_id() -> None:
     assert current_process(NOW).id != current_process(NOW).id
 
 
-def test_a_killed_process_is_provably_dead() -> None:
+def test_killed_process_is_provably_dead() -> None:
     with sleeping() as child:
         worker = worker_of(child.pid)
         assert not is_provably_dead(worker)
 
         child.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        # Nobody has fetched its exit status yet: a zombie does nothing any more.
+        # Its exit status has not been read yet: a zombie does nothing.
         assert process_started(child.pid) is None
         assert is_provably_dead(worker)
 
@@ -66,7 +66,7 @@ def test_a_killed_process_is_provably_dead() -> None:
         assert is_provably_dead(worker)
 
 
-def test_a_stopped_process_is_not_dead() -> None:
+def test_stopped_process_is_not_dead() -> None:
     with sleeping() as child:
         child.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
@@ -74,7 +74,7 @@ def test_a_stopped_process_is_not_dead() -> None:
         assert not is_provably_dead(worker_of(child.pid))
 
 
-def test_another_process_with_the_same_pid_is_not_the_worker() -> None:
+def test_process_with_reused_pid_is_not_the_worker() -> None:
     started = process_started(os.getpid())
     assert started is not None
     former = current_process(NOW).changed(process_started=str(int(started) - 1))
@@ -82,8 +82,8 @@ def test_another_process_with_the_same_pid_is_not_the_worker() -> None:
     assert is_provably_dead(former)
 
 
-def test_nothing_is_provable_about_another_boot() -> None:
-    """Another machine may have the same name; and where all processes run on one host, its lease has expired."""
+def test_worker_of_another_boot_is_not_provably_dead() -> None:
+    """Another machine may have the same name. In a store of one host, the lease of such a worker has expired."""
     elsewhere = current_process(NOW).changed(boot_id="00000000-0000-0000-0000-000000000000", uptime=5.0)
 
     assert not is_provably_dead(elsewhere)
@@ -92,7 +92,7 @@ def test_nothing_is_provable_about_another_boot() -> None:
 
 @pytest.mark.parametrize("name", ["pid_namespace", "time_namespace"])
 @pytest.mark.parametrize("other", ["", "pid:[1]"])
-def test_nothing_is_provable_about_another_namespace(name: str, other: str) -> None:
+def test_worker_of_another_namespace_is_not_provably_dead(name: str, other: str) -> None:
     """The same pid is another process there, and the same process has another start time."""
     gone = current_process(NOW).changed(pid=2**22 + 1, process_started="1")
     assert is_provably_dead(gone)
@@ -100,7 +100,7 @@ def test_nothing_is_provable_about_another_namespace(name: str, other: str) -> N
     assert not is_provably_dead(gone.changed(**{name: other}))
 
 
-def test_nothing_is_provable_about_a_hidden_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_process_is_not_provably_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """/proc may be mounted so that the processes of other users do not appear."""
     with sleeping() as child:
         worker = worker_of(child.pid)
@@ -113,8 +113,8 @@ def test_nothing_is_provable_about_a_hidden_process(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root makes a PID namespace")
-def test_nothing_is_provable_where_proc_shows_another_pid_namespace() -> None:
-    """The pid of the worker is that of another process in this /proc, whose end says nothing about the worker."""
+def test_worker_is_not_provably_dead_when_proc_shows_another_namespace() -> None:
+    """The pid of the worker is that of another process in this /proc. The end of that process proves nothing."""
     code = "from lockstitch.model.worker import namespace; print(repr(namespace('pid')))"
     command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", code]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -126,7 +126,7 @@ def test_nothing_is_provable_where_proc_shows_another_pid_namespace() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root makes a PID namespace")
 def test_workers_of_two_pid_namespaces_do_not_declare_each_other_dead() -> None:
-    """As two pods with hostNetwork: one host name, one boot, two PID namespaces."""
+    """Like two pods with hostNetwork: one host name, one boot, two PID namespaces."""
     code = (
         "import sys; from datetime import datetime, UTC; "
         "from lockstitch.model import Worker, provably_dead, this_process; "
@@ -157,22 +157,22 @@ def test_workers_of_two_pid_namespaces_do_not_declare_each_other_dead() -> None:
         child.communicate()
 
 
-def test_nothing_is_provable_about_another_host() -> None:
+def test_worker_of_another_host_is_not_provably_dead() -> None:
     elsewhere = current_process(NOW).changed(host="elsewhere.example", pid=2**22 + 1, process_started="1")
 
     assert not is_provably_dead(elsewhere)
     assert not is_provably_dead(elsewhere.changed(boot_id="another boot"))
 
 
-def test_nothing_is_provable_without_a_boot_id() -> None:
+def test_worker_without_boot_id_is_not_provably_dead() -> None:
     assert not is_provably_dead(current_process(NOW).changed(boot_id="", pid=2**22 + 1))
 
 
-def test_a_pid_that_nobody_has_has_no_start() -> None:
+def test_unused_pid_has_no_start_time() -> None:
     assert process_started(2**22 + 1) is None
 
 
-def test_a_command_with_brackets_in_its_name_does_not_confuse() -> None:
+def test_start_time_is_read_when_command_contains_brackets() -> None:
     code = "open('/proc/self/comm', 'w').write('a) Z 1 (b'); print('ready', flush=True); input()"
     child = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:

@@ -33,8 +33,8 @@ def commits(store: Store, monkeypatch: pytest.MonkeyPatch) -> Sequence[object]:
 
         return record
 
-    monkeypatch.setattr(store.backend, "append", recording(store.backend.append))
-    monkeypatch.setattr(store.backend, "put", recording(store.backend.put))
+    monkeypatch.setattr(store._backend, "append", recording(store._backend.append))
+    monkeypatch.setattr(store._backend, "put", recording(store._backend.put))
     return written
 
 

@@ -1,1 +1,1 @@
-"""The backends: files, SQLite and PostgreSQL, each behind the contract of `lockstitch.backend`."""
+"""Storage backends: files, SQLite and PostgreSQL. Each implements the contract of `lockstitch.backend`."""

@@ -1,11 +1,11 @@
-"""Lenses: the record seen through other systems' tables, as SQL.
+"""Lenses: SQL views that show the record as the tables of other systems.
 
 Each lens is a folder with one script per dialect, `postgres.sql` and `sqlite.sql`, of `CREATE VIEW name AS …;`
-statements. On PostgreSQL they are run in a schema of the lens's name and name the core's tables as
-`lockstitch.threads`; on SQLite they become temporary views of one connection and name them as `main.threads`. What
-several lenses need stands in `folds/` and is run first: functions in the schema `lockstitch` on PostgreSQL, and on
-SQLite, which has none, further temporary views whose names begin with `lens_`. Applications add parts of their own,
-which the store hands in.
+statements. On PostgreSQL they run in a schema with the name of the lens and refer to core tables as
+`lockstitch.threads`. On SQLite they become temporary views of one connection and refer to core tables as
+`main.threads`. Shared parts of several lenses are in `folds/` and run first: functions in the schema `lockstitch` on
+PostgreSQL, and on SQLite, which has none, further temporary views with the prefix `lens_`. Applications can add parts,
+which the store passes in.
 """
 
 import re
@@ -18,7 +18,7 @@ from typing import Final
 from lockstitch.errors import Refused
 
 NAMES: Final = ("three_table", "reasoning", "langsmith", "agentic_threads", "agno")
-"""The lenses there are."""
+"""Names of all lenses."""
 
 
 _VIEW: Final = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
@@ -28,9 +28,9 @@ _TABLE: Final = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+)", re.MULTILI
 
 @cache
 def script(name: str, dialect: str) -> str:
-    """The SQL of a lens, or of `folds`, in a dialect; nothing where a dialect needs nothing.
+    """Return the SQL of a lens, or of `folds`, in a dialect. Empty if the dialect needs none.
 
-    `tables` is no dialect: the tables of a SQLite file that a lens is exported to.
+    The pseudo-dialect `tables` contains the tables of a SQLite file that a lens is exported to.
     """
     file = resources.files("lockstitch.lenses").joinpath(name, f"{dialect}.sql")
     return file.read_text(encoding="utf-8") if file.is_file() else ""
@@ -38,16 +38,16 @@ def script(name: str, dialect: str) -> str:
 
 @cache
 def digest(name: str, dialect: str) -> str:
-    """What tells whether a store's views are the ones of this code."""
+    """Return the digest of a lens's scripts. A store with another digest has views of other code."""
     return sha256(f"{script('folds', dialect)}\0{script(name, dialect)}".encode()).hexdigest()
 
 
 def composed(name: str, dialect: str, parts: Sequence[str]) -> str:
-    """The SQL of a lens with what applications add to it.
+    """Return the SQL of a lens with the parts that applications add to it.
 
-    A view of theirs stands in the place of one of its name, which is still there as `lens_own_NAME`, to be built upon.
-    It comes right behind that one, with all that stands before it in its part; so what is made of that view later finds
-    theirs. What replaces nothing comes last.
+    A view of an application replaces the view of the same name, which stays available as `lens_own_NAME`. It comes
+    directly after that view, with all statements before it in its part, so later views use the replacement. Views that
+    replace nothing come last.
     """
     waiting = [_STATEMENT.split(part) for part in parts]
     made: list[str] = []
@@ -61,29 +61,29 @@ def composed(name: str, dialect: str, parts: Sequence[str]) -> str:
 
 
 def _taken(statements: list[str], view: str) -> list[str]:
-    """The statements of a part up to the one that makes this view, which are then gone from it; none if none does."""
+    """Remove and return the statements of a part up to the one that creates this view. Empty if no statement does."""
     place = next((place for place, one in enumerate(statements, start=1) if view in _VIEW.findall(one)), 0)
     taken, statements[:] = statements[:place], statements[place:]
     return taken
 
 
 def written(dialect: str) -> list[str]:
-    """The lenses that have a script in a dialect."""
+    """Return the lenses that have a script in a dialect."""
     return [name for name in NAMES if script(name, dialect)]
 
 
 def views(name: str, parts: Sequence[str] = ()) -> list[str]:
-    """The tables that a lens shows; `parts` are what applications add to it."""
+    """Return the views of a lens. `parts` are those that applications add to it."""
     return list(dict.fromkeys(_VIEW.findall("\n".join((script(name, "postgres"), *parts)))))
 
 
 def tables(name: str, parts: Sequence[str] = ()) -> list[str]:
-    """Those of them that the lens's document has, in its order; the others are there for these."""
+    """Return the tables that the lens's document has, in its order. The other views are helpers."""
     return list(dict.fromkeys(_TABLE.findall("\n".join((script(name, "tables"), *parts)))))
 
 
 def check(name: str) -> str:
-    """`name`, if there is such a lens."""
+    """Return `name` if it is a lens. Raises `Refused` if not."""
     if name not in NAMES:
-        raise Refused(f"There is no lens {name!r}. There are {', '.join(NAMES)}.")
+        raise Refused(f"Lens {name!r} not found. Choose one of: {', '.join(NAMES)}.")
     return name

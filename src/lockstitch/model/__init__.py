@@ -1,4 +1,4 @@
-"""What is kept: frozen records, identifiers, the exact codec and the folds. No I/O."""
+"""The records of a store, ids, the JSON codec, and the functions that compute contexts from the log. No I/O."""
 
 from lockstitch.model import codec
 from lockstitch.model.clock import Clock, FakeClock, SystemClock, format_time, parse_time

@@ -1,4 +1,4 @@
-"""What time it is, so that tests can say."""
+"""`Clock`: the current time, replaceable in tests."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -7,20 +7,22 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """A source of the current time."""
+
     def now(self) -> datetime:
-        """The present moment in UTC, to the microsecond."""
+        """Return the current time in UTC, with microseconds."""
         ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the machine."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
 
 
 class FakeClock:
-    """A clock that moves only when told to."""
+    """A clock for tests. It moves only when `advance` is called."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now = start or datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,6 +35,7 @@ class FakeClock:
         return self._now.timestamp()
 
     def advance(self, seconds: float) -> None:
+        """Move the clock forward by `seconds`."""
         self._now += timedelta(seconds=seconds)
 
 
@@ -49,10 +52,11 @@ def uptime(clock: Clock) -> float:
 
 @lru_cache(maxsize=256)
 def format_time(moment: datetime) -> str:
-    """ISO 8601 in UTC with microseconds and Z, so that text sorts as time does."""
+    """Return a time as ISO 8601 in UTC with microseconds and `Z`. Such texts sort in the order of their times."""
     text = (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat(timespec="microseconds")
     return text[:-6] + "Z"
 
 
 def parse_time(text: str) -> datetime:
+    """Return the time that an ISO 8601 text names."""
     return datetime.fromisoformat(text)

@@ -1,8 +1,8 @@
 """Exact JSON, and text that every store can keep.
 
-orjson does the work, behind guards for what it would change silently: it writes NaN as null and reads
-integers outside 64 bits as floats. Text that this module wrote, read and written again is the same bytes. What JSON has
-another word for becomes that: tuples are lists, UUIDs and enumerations their text.
+orjson does the work. Guards prevent the two cases in which it changes a value silently: it writes NaN as null and reads
+integers outside 64 bits as floats. Text that this module wrote, read and written again, has the same bytes. Values that
+JSON does not have are converted: tuples to lists, UUIDs and enumerations to text.
 """
 
 import json
@@ -15,14 +15,14 @@ import orjson
 
 from lockstitch.errors import Refused, wire_name_of
 
-# Passed through means refused: a datetime or dataclass would be written but never come back as what it was.
+# orjson rejects the types that it passes through. A datetime or dataclass would be written, but not read back as such.
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _LONG_NUMBER_TEXT = re.compile(r"[0-9]{19}")
 
 
 def dumps(value: Any) -> bytes:
-    """The JSON text of `value`; Refused says what cannot be kept."""
+    """Return the JSON text of `value`. Raises `Refused` if JSON cannot represent it exactly."""
     try:
         text = orjson.dumps(value, option=_OPTIONS)
     except TypeError as exc:
@@ -33,30 +33,33 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(text: bytes | str) -> Any:
-    """The value of a JSON text; integers of any size are exact."""
+    """Return the value of a JSON text. Integers of any size are exact."""
     long_number = _LONG_NUMBER.search(text) if isinstance(text, bytes) else _LONG_NUMBER_TEXT.search(text)
     return json.loads(text) if long_number else orjson.loads(text)
 
 
 def digest(value: Any) -> str:
-    """The sha256 of a value's JSON text."""
+    """Return the sha256 of the value's JSON text, in hex."""
     return sha256(dumps(value)).hexdigest()
 
 
 def check_text(text: str, what: str) -> str:
-    """`text`, if every store can keep it in a plain column: no NUL and no lone surrogates."""
+    """Return `text` if every store can keep it in a plain column.
+
+    Raises `Refused` if it contains NUL or a lone surrogate. `what` names the text in the message.
+    """
     if "\x00" in text:
-        raise Refused(f"{what} contains a NUL character, which cannot be stored there; nothing was written.")
+        raise Refused(f"{what} contains a NUL character, which cannot be stored there. Nothing was written.")
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as exc:
-            raise Refused(f"{what} contains a lone surrogate, which is not text; nothing was written.") from exc
+            raise Refused(f"{what} contains a lone surrogate, which is not text. Nothing was written.") from exc
     return text
 
 
 def _dumps_slowly(value: Any, cause: TypeError) -> bytes:
-    """The path for integers beyond 64 bits; everything else that orjson refuses is refused here too."""
+    """Serialise integers beyond 64 bits. Raises `Refused` for all other values that orjson rejects."""
     problem = str(cause)
     if "Integer exceeds" not in problem:
         if "surrogates" in problem:
@@ -91,14 +94,14 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
 def storable_text(text: str) -> str:
-    """`text`, with a replacement character for each lone surrogate."""
+    """Return `text` with a replacement character for each lone surrogate."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 def error_text(problem: BaseException) -> str:
-    """What an exception says; its kind where it says nothing."""
+    """Return the message of an exception, or the name of its class if it has none."""
     try:
         said = str(problem)
-    except Exception:  # an exception whose text cannot be made is still one
+    except Exception:  # str() of a faulty exception class may raise
         said = ""
     return storable_text(said) or wire_name_of(problem)

@@ -1,21 +1,21 @@
-"""The folds: `context`, `history`, and `ContextBuilder`.
+"""`context`, `history` and `ContextBuilder`: compute message lists from the log.
 
-A stitch contributes at its own position, a tool result at the position of the response it answers. The
-context begins at the last compaction or fork of its lane. A compaction names what stays by position:
+A stitch contributes at its own position, a tool result at the position of the response it answers. The context starts
+at the last compaction or fork of its lane. A compaction names the stitches that stay by position:
 
     data = {"applied": true,
-            "keep": [[1, 1], [40, 49]],                   positions whose contributions stay
-            "replace": {"2": message, "41": block}}       what stands now where a stitch stood
+            "keep": [[1, 1], [40, 49]],                   contributions at these positions stay
+            "replace": {"2": message, "41": block}}       new contributions at these positions
 
-and is complete by itself, so no earlier compaction need be read. A fork holds its messages in data["messages"].
+It is complete, so no earlier compaction has to be read. A fork contains its messages in data["messages"].
 
-What a run is given of others is never written again: its state and its run_started say where it stands.
+The messages of other runs that a run sees are not stored twice. The run's state and its run_started refer to them:
 
     "context_from": 40                                    nothing before this position
-    "without": [[44, 51]]                                 nor these: turns that failed, say
-    "injected": [{"position": 60, "agent": "Researcher"}] what others of its team answered
+    "without": [[44, 51]]                                 nor these ranges, for example failed turns
+    "injected": [{"position": 60, "agent": "Researcher"}] answers of other team members
 
-A loop that folded its whole log before every step would take time with the square of its length.
+`ContextBuilder` computes incrementally. Reading the whole log before every step would take quadratic time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,27 +30,28 @@ from lockstitch.model.stitch import MESSAGE_TYPES, Stitch
 
 
 def replaces_context(stitch: Stitch) -> bool:
-    """Whether the context begins anew here; a compaction that was only checked replaces nothing."""
+    """True if the context starts at this stitch. A compaction that was not applied replaces nothing."""
     return stitch.type == "fork" or (stitch.type == "compaction" and bool(stitch.data.get("applied")))
 
 
 def kept_positions(compaction: Stitch) -> list[tuple[int, int]]:
-    """The ranges of positions before a compaction that a context must still read."""
+    """Return the ranges of positions before a compaction that the context still includes."""
     ranges: Any = compaction.data.get("keep") or []
     return [(int(first), int(last)) for first, last in ranges]
 
 
 def replaced_positions(compaction: Stitch) -> list[int]:
-    """The positions where a compaction puts something new."""
+    """Return the positions at which a compaction puts new contributions."""
     replaced: Json = compaction.data.get("replace") or {}
     return [int(position) for position in replaced]
 
 
 def context(stitches: Iterable[Stitch], lane: UUID | None = None) -> list[Message]:
-    """The message list the model would get now.
+    """Return the message list for the next model call.
 
-    `stitches` must hold the lane's last compaction or fork, what it keeps, and everything after it; more does
-    no harm. Results enter, in call order and as one message, when all calls of their response are answered.
+    `stitches` must contain the lane's last compaction or fork, the stitches it keeps, and everything after it. Further
+    stitches are ignored. Tool results enter in call order as one message, once all calls of their response are
+    answered.
     """
     log = sorted((stitch for stitch in stitches if stitch.lane == lane), key=lambda stitch: stitch.position)
     start = next((stitch for stitch in reversed(log) if replaces_context(stitch)), None)
@@ -72,7 +73,7 @@ def context(stitches: Iterable[Stitch], lane: UUID | None = None) -> list[Messag
 
 
 def visible_stitches(stitches: Iterable[Stitch], given: Json) -> list[Stitch]:
-    """What a run sees of its lane's log, by what it was given when it began."""
+    """Return the stitches of its lane that a run sees. `given` is the state with which the run started."""
     first = int(given.get("context_from") or 0)
     without: Any = given.get("without") or []
     hidden = [(int(start), int(end)) for start, end in without]
@@ -84,13 +85,13 @@ def visible_stitches(stitches: Iterable[Stitch], given: Json) -> list[Stitch]:
 
 
 def injected_message(answer: Stitch, lane: UUID, agent: str) -> Stitch:
-    """What another of a team answered, as a member's context has it, in front of what the member is asked."""
+    """Return another member's answer as an input in the lane of a team member."""
     said = user(f"{agent} answered:\n\n{answer_of(answer.message)}")
     return answer.changed(type="input", run_id=lane, lane=lane, message=said, calls=None, data={})
 
 
 def history(stitches: Iterable[Stitch], run_id: UUID) -> list[Message]:
-    """All messages of a run as they were said; compactions and injected messages are no part of it."""
+    """Return all original messages of a run, without compactions and injected messages."""
     log = sorted(
         (stitch for stitch in stitches if stitch.run_id == run_id and stitch.type in MESSAGE_TYPES),
         key=lambda stitch: stitch.position,
@@ -99,7 +100,7 @@ def history(stitches: Iterable[Stitch], run_id: UUID) -> list[Message]:
 
 
 def open_calls(stitches: Sequence[Stitch], lane: UUID | None = None) -> list[tuple[Stitch, Json]]:
-    """The calls of a lane that no result answers, each with the response that asks for it, in order."""
+    """Return the calls of a lane without a result, each with its response, in order."""
     answered = {(stitch.reply_to, stitch.call_index) for stitch in stitches if stitch.type == "tool_call"}
     return [
         (stitch, call)
@@ -123,7 +124,10 @@ def _fork_messages(fork: Stitch) -> list[Message]:
 
 
 def _messages(log: Sequence[Stitch], replaced: dict[int, Any], *, whole: bool) -> list[Message]:
-    """The contributions of `log` in order. With `whole` results enter as they come, else when all are there."""
+    """Return the contributions of `log` in order.
+
+    With `whole`, results of a response enter even if some are missing; else only when all are present.
+    """
     calls = {stitch.position: stitch.calls or 0 for stitch in log if stitch.type == "llm_call"}
     results: dict[int, dict[int, Json]] = {}
     for stitch in log:
@@ -152,12 +156,12 @@ def _contribution(stitch: Stitch, replaced: dict[int, Any]) -> list[Message]:
 
 
 class ContextBuilder:
-    """The context of one lane. `messages` is what `context(stitches, lane)` would give, at any time; that list only
-    grows, and where the context begins anew there is a new list.
+    """Context of one lane, computed incrementally.
 
-    What a compaction drops is forgotten, so a later one cannot bring it back.
-
-    `first` is the position before which nothing is part of it, for runs that see only part of their thread's history.
+    `messages` always equals `context(stitches, lane)`. The list only grows. When a compaction or fork replaces the
+    context, `messages` becomes a new list. The builder drops stitches that a compaction removes, so a later compaction
+    cannot restore them. It ignores stitches before the position `first`, for runs that see only part of their thread's
+    history.
     """
 
     def __init__(self, stitches: Iterable[Stitch], lane: UUID | None = None, first: int = 0) -> None:
@@ -168,7 +172,7 @@ class ContextBuilder:
         self._rebuild(stitches)
 
     def add(self, stitch: Stitch) -> None:
-        """Take in the stitch that follows all others."""
+        """Add the stitch that follows all earlier ones."""
         if not self._belongs(stitch):
             return
         if replaces_context(stitch):
@@ -184,16 +188,16 @@ class ContextBuilder:
                 self._response, self._answers = stitch, {}
 
     def _belongs(self, stitch: Stitch) -> bool:
-        """Whether a stitch has a part in this context; most entries of a log only tell what happened."""
+        """True if the stitch contributes to this context. Most stitches only record events."""
         if stitch.lane != self._lane or stitch.position < self._first:
             return False
         return stitch.message is not None or replaces_context(stitch)
 
     def _answer(self, result: Stitch) -> None:
-        """Results enter together, right after their response, when the last one is there."""
+        """Add a tool result. Results enter together, directly after their response, when the last one is present."""
         response = self._response
         if response is None or result.reply_to != response.position or self.messages[-1] is not response.message:
-            # Something came in between, or a call answered twice: rare enough to fold anew.
+            # Another message came between, or a call was answered twice. This is rare, so compute everything again.
             self._rebuild(self.stitches)
             return
         if result.message is not None:
@@ -219,7 +223,7 @@ class ContextBuilder:
 
 
 def _from(log: Sequence[Stitch], start: Stitch) -> list[Stitch]:
-    """What a context needs that begins at `start`, so that what went before can be forgotten."""
+    """Return the stitches that a context which starts at `start` needs."""
     if start.type == "fork":
         return [stitch for stitch in log if stitch.position >= start.position]
     kept = kept_positions(start)
@@ -234,10 +238,10 @@ def _from(log: Sequence[Stitch], start: Stitch) -> list[Stitch]:
 
 
 class RequestDigest:
-    """The sha256 of a request as `codec.digest(build(…))` gives it, without writing again what was written before."""
+    """Incremental sha256 of a request, equal to `codec.digest(build(…))`. It serialises each message once."""
 
     def __init__(self, request: Json) -> None:
-        """`request` without its messages, which stand last."""
+        """Start with the request without its messages, which come last in the JSON text."""
         text = codec.dumps(request)
         self._begun = sha256((text[:-1] + b"," if request else text[:-1]) + b'"messages":[')
         self._messages: Sequence[Message] = ()
@@ -245,7 +249,10 @@ class RequestDigest:
         self._hash = self._begun.copy()
 
     def of(self, messages: Sequence[Message]) -> str:
-        """The digest with these messages. A list that was given before has only grown since: its new part is read."""
+        """Return the digest with these messages.
+
+        If the same list is passed again, it must only have grown. Only its new messages are hashed.
+        """
         if messages is not self._messages:
             self._hash, self._messages, self._count = self._begun.copy(), messages, 0
         for message in messages[self._count :]:

@@ -1,4 +1,4 @@
-"""`Delivery` (an inbox row), what its arrival changes, a child's report to its parent."""
+"""`Delivery` (an inbox row), what its arrival changes, and a child's report to its parent."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,37 +15,45 @@ from lockstitch.model.thread import Thread
 from lockstitch.model.wait import ChildrenWait, NextMessageWait, Wait, waits_json
 
 _ANSWERS: Final = ("tool_call", "permission")
-"""Entries that answer a call, or agree to it."""
+"""Types of entries that answer a call or approve it."""
 
 _RUN_OPTIONS: Final = "lockstitch:run"
 """Key in the data of a message's entry: the options of the run that answers the message."""
 
 
 class Delivery(Record):
-    """One delivery, unique per thread, sender and call.
+    """One entry sent to a thread, unique per thread, sender and call.
 
     `call_id` is the key of the call that the delivery answers (`call_key`). Call ids may repeat within a thread, so a
     delivery by id alone could answer another call than its sender saw.
 
-    If no worker holds the thread, the entry is appended at once and `position` says where. If a worker holds the
+    If no worker holds the thread, the store appends the entry at once and sets `position`. If a worker holds the
     thread, and always for a message (an entry of type `input`), the delivery waits in the inbox with its `entry` until
-    a holder takes it into the log. The row stays, without the entry, so that a second delivery of the same is
-    recognised. The run that a message to a chat causes has the id of the delivery.
+    a holder appends it to the log. The row stays, without the entry, so that the store recognises a duplicate. The run
+    that a message to a chat causes has the id of the delivery.
     """
 
     table: ClassVar[str] = "inbox"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the delivery. The run that a message to a chat causes has the same id."""
     thread_id: UUID
+    """Id of the receiving thread."""
     sender: Annotated[Text, Field(min_length=1, max_length=255)]
+    """Name of the sender, such as a caller's key or the id of a child thread."""
     call_id: Annotated[Text, Field(max_length=255)] = ""
+    """Key of the call that the delivery answers, or empty."""
     kind: Annotated[Text, Field(max_length=50)]
+    """Kind of wait that the delivery ends."""
     entry: Json | None = None
+    """Entry as JSON, until it is in the log."""
     position: int | None = None
+    """Position of the entry in the log, once it is there."""
     at: Time
+    """Time of the delivery."""
 
     def as_entry(self) -> Entry:
-        """The entry that an inbox row carries."""
+        """Return the entry that the delivery contains."""
         return Entry.from_json(self.entry or {})
 
 
@@ -64,7 +72,7 @@ def run_options(entry: Entry) -> Json:
 
 
 class DeliveryEffect(NamedTuple):
-    """What a letter's arrival does: the letter as it is kept, changed fields of the head, the stitch if any."""
+    """Effects of a delivery: the delivery as stored (None: not stored), changed head fields, and the stitch if any."""
 
     letter: Delivery | None
     head: dict[str, Any]
@@ -72,7 +80,7 @@ class DeliveryEffect(NamedTuple):
 
 
 def apply_delivery(head: Thread, letter: Delivery, now: datetime) -> DeliveryEffect:
-    """Decide what `letter` does to a thread whose row is locked.
+    """Return the effects of a delivery on a thread, while the row of the thread is locked.
 
     A thread that has ended does not change, and the delivery is not stored. For any other thread `delivered` rises.
     A holder compares it when the thread goes to rest, so no wake-up is missed. A delivery is stored in the inbox
@@ -103,7 +111,7 @@ def apply_delivery(head: Thread, letter: Delivery, now: datetime) -> DeliveryEff
         changes["tip_id"] = stitch.id
     waits = remaining_waits(head, letter, entry)
     if wakes_thread(head, letter):
-        # Answers to several calls may come in one commit: those that are left are still waited for.
+        # Answers to several calls may arrive in one commit. The thread still waits for the other calls.
         changes |= {**_woken(now), "waiting_for": waits if entry.type in _ANSWERS else []}
     elif waits != head.waiting_for:
         changes["waiting_for"] = waits
@@ -120,9 +128,9 @@ def is_at_rest(head: Thread) -> bool:
 
 
 def wakes_thread(head: Thread, letter: Delivery) -> bool:
-    """Whether a waiting thread has what it waits for once `letter` is there.
+    """True if the arrival of the delivery ends the wait of a waiting thread.
 
-    Children are awaited by their ids, all of them or any; where none are named, all that are open.
+    A thread waits for all or any of the children with the listed ids. Without ids it waits for all open children.
     """
     if head.status != "waiting":
         return False
@@ -151,8 +159,7 @@ def _answers(wait: Wait, letter: Delivery, entry: Entry) -> bool:
 
 
 def remaining_waits(head: Thread, letter: Delivery, entry: Entry) -> list[Json]:
-    """Return what a thread waits for once `letter` is there, without the call that it answers or the child that has
-    reported."""
+    """Return the waits that remain after the delivery: without the call it answers or the child that reported."""
     if entry.type in _ANSWERS and letter.call_id:
         return waits_json(wait for wait in head.waits if not _answers(wait, letter, entry))
     if letter.kind != "children":
@@ -169,7 +176,10 @@ def child_report(
     now: datetime,
     **data: Any,
 ) -> Delivery:
-    """The letter to the parent. Its sender is the child alone, so that a child reports once, however it ends."""
+    """Return the delivery that reports a child's end to its parent.
+
+    The sender is only the child's id, so a child reports once, no matter how it ends.
+    """
     said = f"[thread_result thread={child.id} status={status}] goal: {child.goal}\n summary: {summary}"
     told: Json = {"summary": summary, **{name: value for name, value in data.items() if value is not None}}
     entry = Entry(
@@ -187,7 +197,7 @@ def child_report(
 
 
 def reporting_lane(child: Thread) -> UUID | None:
-    """The lane of its parent that a child was made in, where its report goes: a member's, or the thread's own."""
+    """Return the lane of the parent in which the child was created. Its report goes there."""
     return _named(child, "parent_lane")
 
 

@@ -1,4 +1,4 @@
-"""Numbers, sizes, durations and SQL values as people read them."""
+"""Numbers, sizes, durations and SQL values as text for people."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from lockstitch.model.clock import format_time
 
 
 def distinct(columns: Sequence[str]) -> list[str]:
-    """Names that can be the keys of an object: a second `id` becomes `id_2`."""
+    """Return column names that are unique, so that they can be keys of an object. A second `id` becomes `id_2`."""
     names: list[str] = []
     for column in columns:
         name, number = column, 1
@@ -23,7 +23,7 @@ def distinct(columns: Sequence[str]) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """A database's value as JSON has it; what no JSON can hold is text."""
+    """Return a value of a database as a JSON value. A value that JSON does not have becomes text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -44,6 +44,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
+    """Return a value of a database as text for people."""
     value = plain(value)
     if value is None:
         return ""
@@ -51,7 +52,7 @@ def shown(value: Any) -> str:
 
 
 def age(moment: datetime, now: datetime) -> str:
-    """How long ago, in the largest unit that fits."""
+    """Return the time since `moment` in the largest unit that fits."""
     seconds = max(0, int((now - moment).total_seconds()))
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= length:
@@ -60,7 +61,7 @@ def age(moment: datetime, now: datetime) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes in the units of the documents' estimates."""
+    """Return a number of bytes in decimal units."""
     for unit in ("B", "KB", "MB", "GB"):
         if number < 1000 or unit == "GB":
             return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
@@ -69,14 +70,14 @@ def size(number: float) -> str:
 
 
 def cost(amount: float | None) -> str:
-    """Dollars, with as many places as small amounts need."""
+    """Return an amount in dollars, with four decimal places below one dollar."""
     if amount is None:
         return ""
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
 
 
 def duration(milliseconds: float | None) -> str:
-    """How long something took, in the unit that fits."""
+    """Return a duration in the unit that fits."""
     if milliseconds is None:
         return ""
     if milliseconds < 1000:
@@ -89,4 +90,5 @@ def duration(milliseconds: float | None) -> str:
 
 
 def plural(number: int, singular: str, many: str | None = None) -> str:
+    """Return the number with the singular or plural of its noun."""
     return f"{number:,} {singular if number == 1 else many or singular + 's'}"

@@ -1,4 +1,4 @@
-"""Identifiers: UUIDv7 for what we make, UUIDv5 for what others made."""
+"""Identifiers: UUIDv7 for new records, UUIDv5 for records that another system named."""
 
 import os
 import threading
@@ -12,13 +12,13 @@ _FREE = ~(0xF << 76 | 0x3 << 62)
 
 
 class _Ticks:
-    """Moments of 244 ns that never repeat within a process."""
+    """Counter in units of 244 ns. No value repeats within a process."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        # Also after a fork: a child must neither inherit a lock that was held nor continue its parent's count.
+        # Also called after a fork: a child must neither inherit a locked lock nor continue its parent's count.
         self._lock = threading.Lock()
         self._last = 0
 
@@ -34,10 +34,10 @@ os.register_at_fork(after_in_child=_ticks.renew)
 
 
 def new_id() -> UUID:
-    """A UUIDv7: ordered by time within a process, unique across threads, processes and forks.
+    """Return a new UUIDv7: ordered by time within a process, unique across threads, processes and forks.
 
-    The 12 bits after the millisecond are its fraction, raised where two ids would be equal; the other 62 come from
-    the system's random source at every call, so a fork cannot repeat its parent.
+    The 12 bits after the millisecond are its fraction, raised where two ids would be equal. The other 62 bits come from
+    the system's random source at every call, so a forked process cannot repeat an id of its parent.
     """
     now = _ticks.next()
     random = int.from_bytes(os.urandom(8), "big") & ((1 << 62) - 1)
@@ -45,15 +45,18 @@ def new_id() -> UUID:
 
 
 def foreign_id(project: str, source: str, name: str) -> UUID:
-    """The id of a record that another system named; the same name gives the same id within a project."""
-    # What uuid5 does, without making its own id of the namespace each time: a trace names thousands of spans.
+    """Return the UUIDv5 of a record that another system named.
+
+    The same project, source and name always give the same id.
+    """
+    # The same as uuid.uuid5, without hashing the namespace each time: one trace can name thousands of spans.
     text = "\x1f".join((project, source, name)).encode()
     digest = int.from_bytes(sha1(_NAMESPACE.bytes + text, usedforsecurity=False).digest()[:16], "big")
     return UUID(int=digest & _FREE | _VERSION_5)
 
 
 def as_id(text: str | UUID) -> UUID | None:
-    """The UUID that `text` spells in its usual form, or None when it is somebody's own key."""
+    """Return the UUID if `text` is one in canonical form, else None (`text` is then a caller's key)."""
     if isinstance(text, UUID):
         return text
     if len(text) != 36 or text[8] != "-" or text[23] != "-":

@@ -1,4 +1,4 @@
-"""Messages and content blocks; the exact model request."""
+"""Functions on messages and content blocks, and `build` for the exact request to a model."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -10,7 +10,7 @@ Message = Json
 
 
 def blocks(message: Message) -> list[Json]:
-    """The blocks of a message; a plain text is one text block."""
+    """Return the content blocks of a message. Plain text becomes one text block."""
     content: Any = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
@@ -20,12 +20,12 @@ def blocks(message: Message) -> list[Json]:
 
 
 def text_of(message: Message | None) -> str:
-    """All text of a message, its parts joined."""
+    """Return the text of all text blocks of a message, joined. Empty if there is no message."""
     return _joined(blocks(message)) if message else ""
 
 
 def answer_of(message: Message | None) -> str:
-    """The text after the last tool block: what a final response says."""
+    """Return the text after the last tool block: the answer in a final response."""
     if not message:
         return ""
     parts = blocks(message)
@@ -34,17 +34,18 @@ def answer_of(message: Message | None) -> str:
 
 
 def tool_uses(message: Message | None) -> list[Json]:
-    """The calls a response asks the client to make, in order."""
+    """Return the `tool_use` blocks of a response, in order."""
     return [block for block in blocks(message) if block.get("type") == "tool_use"] if message else []
 
 
 def tool_result(call_id: str, content: Any, *, is_error: bool = False) -> Json:
-    """The bare block that answers a call."""
+    """Return the `tool_result` block that answers a call."""
     block: Json = {"type": "tool_result", "tool_use_id": call_id, "content": content}
     return {**block, "is_error": True} if is_error else block
 
 
 def user(content: Any) -> Message:
+    """Return a message of the role `user`."""
     return {"role": "user", "content": content}
 
 
@@ -58,7 +59,7 @@ def _is_tool(block: Json) -> bool:
 
 
 def build(parameters: Json, system: str | None, tools: Sequence[Json], messages: Sequence[Message]) -> Json:
-    """The request as one JSON value; its key order is part of its bytes."""
+    """Return a model request as one JSON value. Its key order is part of its bytes, so of its digest."""
     request: dict[str, Any] = dict(parameters)
     if system is not None:
         request["system"] = system
@@ -69,7 +70,11 @@ def build(parameters: Json, system: str | None, tools: Sequence[Json], messages:
 
 
 def reference(parameters: Json, system_sha256: str | None, tools_sha256: str | None, request: Json) -> Json:
-    """What an llm_call keeps of its request, under data["request"]: all but the texts and the messages."""
+    """Return the reference to a request that an `llm_call` stores in `data["request"]`.
+
+    It contains the parameters, the digest of the whole request and the digests of its texts, but neither texts nor
+    messages.
+    """
     return {
         "sha256": codec.digest(request),
         "parameters": parameters,

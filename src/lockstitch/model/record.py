@@ -1,4 +1,4 @@
-"""What every record is: frozen, named fields, one table, one key."""
+"""`Record`: base class of every stored row. Frozen, one table, one primary key."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -15,17 +15,20 @@ from lockstitch.errors import Refused
 from lockstitch.model.clock import format_time
 
 Json = dict[str, Any]
-"""A bag of JSON."""
+"""A JSON object."""
 
 
 def _aware(value: datetime) -> datetime:
     if value.tzinfo is None:
-        raise ValueError("a time needs a zone, or nobody knows when it was")
+        raise ValueError("a time needs a time zone")
     return value.astimezone(UTC)
 
 
 Text = Annotated[str, Field(strict=True, pattern=r"^[^\x00]*$")]
-"""Text that every store can keep in a plain column: what `codec.check_text` lets pass, without a call back."""
+"""Text that every store can keep in a plain column.
+
+The pattern makes the same check as `codec.check_text`, without a Python call per value.
+"""
 
 _TEXT_REASONS = {
     "string_pattern_mismatch": "A text field contains a NUL character, which cannot be stored there",
@@ -38,14 +41,14 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 Time = Annotated[datetime, AfterValidator(_aware)]
-"""A moment, kept in UTC."""
+"""A time, stored in UTC."""
 
 Number = Annotated[float, Field(allow_inf_nan=False), AfterValidator(lambda value: value + 0.0)]
 """A number that every store can keep in a plain column: finite, and zero without a sign."""
 
 
 class ColumnKind(StrEnum):
-    """How a field is kept: what a backend must be able to write and read back."""
+    """Storage type of a field. Every backend can write and read all of them."""
 
     UUID = "uuid"
     TEXT = "text"
@@ -58,25 +61,27 @@ class ColumnKind(StrEnum):
 
 
 class Column(NamedTuple):
+    """Name and storage type of a field."""
+
     name: str
     kind: ColumnKind
 
 
 class Record(BaseModel):
-    """One row of one table. Records are values: never changed, only replaced."""
+    """One row of one table. Records are immutable: a change creates a new record."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, revalidate_instances="never")
 
     table: ClassVar[str]
     primary_key: ClassVar[tuple[str, ...]] = ("id",)
     generated: ClassVar[frozenset[str]] = frozenset()
-    """Fields that the database gives where a new record leaves them open (None)."""
+    """Fields that the database sets if a new record has None there."""
 
     def __init__(self, **values: Any) -> None:
         self._fill(values)
 
     def _fill(self, values: dict[str, Any]) -> None:
-        """What BaseModel's own __init__ does, without handing every value on once more."""
+        """Validate `values` into this instance, as `BaseModel.__init__` does, without copying the keyword arguments."""
         try:
             self.__pydantic_validator__.validate_python(values, self_instance=self)
         except ValidationError as exc:
@@ -84,7 +89,7 @@ class Record(BaseModel):
 
     @classmethod
     def unchecked(cls, values: dict[str, Any]) -> Self:
-        """The record of values that are ours and already checked, so not checked again; the dict becomes its own."""
+        """Return a record of validated values without validating them again. The record owns the dict afterwards."""
         record = cls.__new__(cls)
         object.__setattr__(record, "__dict__", values)
         object.__setattr__(record, "__pydantic_fields_set__", _field_names(cls))
@@ -93,60 +98,62 @@ class Record(BaseModel):
         return record
 
     def changed(self, **values: Any) -> Self:
-        """The same record with other values in some fields; the new values are trusted."""
+        """Return a copy with other values in some fields. The new values are not validated."""
         return self.unchecked({**self.__dict__, **values})
 
     def validate_fields(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Other values for some fields, checked as those of a new record would be."""
+        """Return `values` validated for their fields. Raises `Refused` if one is not valid."""
         checks = _checks(type(self))
         try:
             return {name: checks[name](value) for name, value in values.items()}
         except (KeyError, ValidationError):
-            # The record as a whole says what is wrong, and where.
+            # Validation of the whole record produces the error message that names the field.
             whole = type(self)(**{**self.__dict__, **values})
             return {name: getattr(whole, name) for name in values}
 
     def as_json(self) -> Json:
-        """The record as plain JSON values, for files, archives, hashes and the command line."""
+        """Return the record as plain JSON values, for files, archives, hashes and the command line."""
         return {name: _plain(value) for name, value in self.__dict__.items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the record of values that `as_json` returned. They are not validated."""
         return cls.unchecked({column.name: _rich(column.kind, values.get(column.name)) for column in columns(cls)})
 
 
 def refusal(what: str, exc: ValidationError) -> Refused:
-    """A validation error as one sentence that names the field."""
+    """Return a validation error as `Refused`, with a message that names the fields."""
     problems = "; ".join(f"{'.'.join(map(str, error['loc'])) or what}: {_reason(error)}" for error in exc.errors())
     return Refused(f"{what} cannot be stored: {problems}. Nothing was written.")
 
 
 def _reason(error: ErrorDetails) -> str:
     said = _TEXT_REASONS.get(error["type"], error["msg"])
-    return said.removeprefix("Value error, ").removesuffix("; nothing was written.")
+    return said.removeprefix("Value error, ").removesuffix(". Nothing was written.")
 
 
 @cache
 def _field_names(kind: type[Record]) -> set[str]:
-    # One set for all records of a kind: they are frozen, so nobody changes it.
+    # All records of a class share one set. They are frozen, so it never changes.
     return set(kind.model_fields)
 
 
 @cache
 def _checks(kind: type[Record]) -> dict[str, Callable[[Any], Any]]:
-    """What checks a value for each field alone."""
+    """Return the validator of each field."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: TypeAdapter[Any](hints[name]).validator.validate_python for name in kind.model_fields}
 
 
 @cache
 def columns(kind: type[Record]) -> tuple[Column, ...]:
-    """The columns of a kind of record, in the order of its fields."""
+    """Return the columns of a record class, in the order of its fields."""
     return tuple(Column(name, _kind_of(field.annotation)) for name, field in kind.model_fields.items())
 
 
 @cache
 def column_kinds(kind: type[Record]) -> dict[str, ColumnKind]:
+    """Return the storage type of each column, by name."""
     return dict(columns(kind))
 
 

@@ -1,4 +1,4 @@
-"""A run: one processing cycle caused by one input."""
+"""`Run`: one processing cycle that one input causes."""
 
 from typing import Annotated, ClassVar, Literal
 from uuid import UUID
@@ -14,56 +14,92 @@ Role = Literal["agent", "team", "workflow", "trace"]
 
 
 class Run(Record):
-    """A run changes until it is terminal. Its tokens and cost are its own model calls only.
+    """One processing cycle that one input causes. A run changes until its status is terminal.
 
-    What the user said and what was answered stand in the log, once: input_position and output_position say
-    where, and reading a page of history follows them. A run that mirrors another system's trace has that system's name
-    as its source and its id as foreign_id.
+    Input and answer are stored once, in the log: `input_position` and `output_position` refer to them. Tokens and cost
+    count only the model calls of this run, not those of nested runs. A run of an imported trace has the name of the
+    other system in `source` and that system's id in `foreign_id`.
     """
 
     table: ClassVar[str] = "runs"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the run, a UUIDv7."""
     thread_id: UUID
+    """Id of the thread."""
     sequence: Count
+    """Number of the run in its thread, from 1."""
     turn: Count
+    """Number of the turn in its thread, from 1. Nested runs have the turn of their parent."""
     parent_run_id: UUID | None = None
+    """Id of the run that delegated to this one. None for a top-level run."""
     agent: Annotated[Text, Field(max_length=255)] | None = None
+    """Name of the agent."""
     version: Count | None = None
+    """Version of the agent's definition."""
     role: Role = "agent"
+    """Role of the executing definition; `trace` for a run of an imported trace."""
     status: RunStatus = "running"
+    """Status of the run; `completed`, `failed` and `cancelled` are terminal."""
     stop_reason: Annotated[Text, Field(max_length=50)] | None = None
+    """Reason why the run ended."""
     first_position: Count
+    """Position of the first stitch of the run."""
     input_position: Count | None = None
+    """Position of the stitch that contains the input."""
     output_position: Count | None = None
+    """Position of the stitch that contains the answer."""
     output: Json | None = None
+    """Structured output, if the agent has an output type."""
     state: Json = {}
+    """Internal data that the engine needs to continue the run."""
     model: Annotated[Text, Field(max_length=100)] | None = None
+    """Name of the model."""
     provider: Annotated[Text, Field(max_length=100)] | None = None
+    """Name of the model's provider."""
     input_tokens: Count = 0
+    """Input tokens of all model calls, cached tokens included."""
     output_tokens: Count = 0
+    """Output tokens of all model calls."""
     cache_read_tokens: Count = 0
+    """Input tokens that the provider read from its cache."""
     cache_write_tokens: Count = 0
+    """Input tokens that the provider wrote to its cache."""
     cost: Json = {}
+    """Parts of the cost, in US dollars."""
     total_cost: Number | None = None
+    """Cost in US dollars. None if the price is unknown."""
     steps: Count = 0
+    """Number of steps of the agent loop."""
     error: Text | None = None
+    """Message of the error, if the run failed."""
     tags: list[str] = []
+    """Tags set by the caller."""
     metadata: Json = {}
+    """Metadata set by the caller."""
     extras: Json = {}
+    """Additional data of an application."""
     source: Text = "native"
+    """Name of the system the run comes from; `native` for runs of Lockstitch."""
     foreign_id: Text | None = None
+    """Id of the run in that system."""
     started_at: Time
+    """Start of the run."""
     completed_at: Time | None = None
+    """End of the run."""
 
     @property
     def open(self) -> bool:
+        """True if the run has not ended."""
         return self.status not in TERMINAL_STATUSES
 
     @property
     def lane(self) -> UUID | None:
-        """Whose context it reads and adds to: the thread's own (None), or one that begins with a member's run and has
-        its id. A compile run goes on in the lane of the run that delegated."""
+        """Return the lane of the context that the run reads and extends.
+
+        None is the lane of the thread. The run of a team member starts a lane, which has the id of the run. A compile
+        run continues the lane of the run that delegated.
+        """
         if self.parent_run_id is None:
             return None
         if not self.compiles:
@@ -73,12 +109,12 @@ class Run(Record):
 
     @property
     def compiles(self) -> bool:
-        """Whether it is a leader's further run within a turn, after its members have answered."""
+        """True if this is a further run of a team leader within a turn, after its members have answered."""
         return bool(self.state.get("compiles"))
 
     @property
     def usage(self) -> dict[str, int]:
-        """The four counts under the names that providers and the documents use; input includes cache tokens."""
+        """Return the four token counts under the names that providers use. Input tokens include cached tokens."""
         return {
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,

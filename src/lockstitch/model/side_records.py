@@ -1,4 +1,4 @@
-"""What hangs off threads, runs and stitches: small records, each a table with a key."""
+"""Small records that belong to threads, runs, stitches or projects. Each class is one table."""
 
 from datetime import date, datetime
 from typing import Annotated, ClassVar, Literal
@@ -13,307 +13,460 @@ Name = Annotated[Text, Field(min_length=1, max_length=255)]
 
 
 class Agent(Record):
-    """A named definition of who acts; `version` is the newest of its versions."""
+    """A named agent, team or workflow."""
 
     table: ClassVar[str] = "agents"
     primary_key: ClassVar[tuple[str, ...]] = ("project", "name")
 
     project: Name = "default"
+    """Project of the agent."""
     name: Name
+    """Name, unique within its project."""
     role: Literal["agent", "team", "workflow"] = "agent"
+    """Role of the definition."""
     version: Count = 1
+    """Number of the newest version."""
     metadata: Json = {}
+    """Additional data."""
     created_at: Time
+    """Creation time."""
     updated_at: Time
+    """Time of the last change."""
 
 
 class AgentVersion(Record):
-    """One version of a definition; its digest tells whether the code's definition is a new one."""
+    """One version of an agent's definition."""
 
     table: ClassVar[str] = "agent_versions"
     primary_key: ClassVar[tuple[str, ...]] = ("project", "name", "version")
 
     project: Name = "default"
+    """Project of the agent."""
     name: Name
+    """Name of the agent."""
     version: Count
+    """Number of the version."""
     digest: Text
+    """Digest of the definition. A definition with another digest becomes a new version."""
     definition: Json
+    """The definition as JSON."""
     created_at: Time
+    """Creation time."""
 
 
 class TeamMember(Record):
-    """A member of a team's version."""
+    """A member in one version of a team."""
 
     table: ClassVar[str] = "agent_links"
     primary_key: ClassVar[tuple[str, ...]] = ("project", "team", "version", "place")
 
     project: Name = "default"
+    """Project of the team."""
     team: Name
+    """Name of the team."""
     version: Count
+    """Version of the team."""
     place: Count
+    """Number of the member in the team, from 1."""
     member: Name
+    """Name of the member."""
     member_version: Count | None = None
+    """Version of the member."""
 
 
 class Blob(Record):
-    """Content by its sha256: media lifted out of messages, system texts and tool lists of requests."""
+    """Content that is stored once under its sha256: media of messages, system texts and tool lists of requests."""
 
     table: ClassVar[str] = "blobs"
     primary_key: ClassVar[tuple[str, ...]] = ("sha256",)
 
     sha256: Annotated[Text, Field(min_length=64, max_length=64)]
+    """SHA-256 of the content, in hex."""
     size: Count
+    """Size in bytes."""
     media_type: Text | None = None
+    """Media type, if known."""
     content: bytes
+    """The content."""
     created_at: Time
+    """Creation time."""
 
 
 class BlobUse(Record):
-    """Which thread refers to a blob, so that deleting the last of them deletes the blob."""
+    """A reference from a thread to a blob. If the last reference is deleted, the blob is deleted too."""
 
     table: ClassVar[str] = "blob_uses"
     primary_key: ClassVar[tuple[str, ...]] = ("thread_id", "sha256")
 
     thread_id: UUID
+    """Id of the thread."""
     sha256: Annotated[Text, Field(min_length=64, max_length=64)]
+    """SHA-256 of the blob, in hex."""
 
 
 class File(Record):
-    """A file that a run made or changed; file_id is the provider's own name for it."""
+    """A file that a run created or changed."""
 
     table: ClassVar[str] = "files"
     primary_key: ClassVar[tuple[str, ...]] = ("thread_id", "file_id")
 
     thread_id: UUID
+    """Id of the thread."""
     file_id: Name
+    """Id of the file at the provider."""
     filename: Text
+    """File name."""
     storage_path: Text | None = None
+    """Path in the file store."""
     size: Count | None = None
+    """Size in bytes."""
     mime_type: Text | None = None
+    """Media type."""
     step: Count | None = None
+    """Number of the step that created the file."""
     created_in_run: UUID | None = None
+    """Id of the run that created the file."""
     last_updated_run: UUID | None = None
+    """Id of the run that changed the file last."""
     created_at: Time
+    """Creation time."""
     last_updated_at: Time
+    """Time of the last change."""
     metadata: Json = {}
+    """Additional data."""
 
 
 class Memory(Record):
-    """Something to remember about a user or a project, or a learning from a run."""
+    """A fact about a user or a project, or a learning from a run."""
 
     table: ClassVar[str] = "memories"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the memory, a UUIDv7."""
     project: Name = "default"
+    """Project of the memory."""
     user_id: Annotated[Text, Field(max_length=255)] | None = None
+    """Id of the user that the memory is about."""
     agent: Text | None = None
+    """Name of the agent that stored the memory."""
     thread_id: UUID | None = None
+    """Id of the thread that the memory comes from."""
     kind: Literal["memory", "learning"] = "memory"
+    """`memory` for a fact, `learning` for a learning from a run."""
     text: Text
+    """The memory in words."""
     tags: list[str] = []
+    """Tags."""
     metadata: Json = {}
+    """Additional data."""
     created_at: Time
+    """Creation time."""
     updated_at: Time
+    """Time of the last change."""
 
 
 class Knowledge(Record):
-    """A document that agents may look things up in."""
+    """A document that agents can search."""
 
     table: ClassVar[str] = "knowledge"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the document, a UUIDv7."""
     project: Name = "default"
+    """Project of the document."""
     name: Text
+    """Name."""
     description: Text | None = None
+    """Description."""
     type: Text | None = None
+    """Type of the document, as set by the writer."""
     size: Count | None = None
+    """Size in bytes."""
     status: Text | None = None
+    """Status, as set by the writer."""
     metadata: Json = {}
+    """Additional data."""
     created_at: Time
+    """Creation time."""
     updated_at: Time
+    """Time of the last change."""
 
 
 class Eval(Record):
-    """One evaluation of an agent, with its outcome."""
+    """One evaluation of an agent, with its result."""
 
     table: ClassVar[str] = "evals"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the evaluation, a UUIDv7."""
     project: Name = "default"
+    """Project of the evaluation."""
     name: Text
+    """Name."""
     type: Text
+    """Type of the evaluation."""
     agent: Text | None = None
+    """Name of the evaluated agent."""
     run_id: UUID | None = None
+    """Id of the evaluated run."""
     input: Json = {}
+    """Input of the evaluation."""
     result: Json = {}
+    """Result of the evaluation."""
     created_at: Time
+    """Creation time."""
     updated_at: Time
+    """Time of the last change."""
 
 
 class Feedback(Record):
-    """What a person or a check said about a thread, a run or a stitch."""
+    """Feedback of a person or a check on a thread, a run or a stitch."""
 
     table: ClassVar[str] = "feedback"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the feedback, a UUIDv7."""
     project: Name = "default"
+    """Project of the feedback."""
     thread_id: UUID | None = None
+    """Id of the thread."""
     run_id: UUID | None = None
+    """Id of the run."""
     stitch_id: UUID | None = None
+    """Id of the stitch."""
     user_id: Annotated[Text, Field(max_length=255)] | None = None
+    """Id of the user who gave the feedback."""
     name: Name
+    """Name of the rated property, for example `helpful`."""
     score: Number | None = None
+    """Score."""
     value: Json | None = None
+    """Value, if a score is not enough."""
     comment: Text | None = None
+    """Comment in words."""
     source: Text = "native"
+    """System that the feedback comes from; `native` for Lockstitch."""
     created_at: Time
+    """Creation time."""
     updated_at: Time
+    """Time of the last change."""
 
 
 class IngestBody(Record):
-    """A body as another system sent it: acknowledged once it is here, parsed after; `problem` is its quarantine."""
+    """The raw body of a trace request from another system.
+
+    The server acknowledges a request once its body is stored, and parses it afterwards.
+    """
 
     table: ClassVar[str] = "arrivals"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the body, a UUIDv7."""
     project: Name = "default"
+    """Project that receives the traces."""
     source: Name
+    """Protocol or system that sent the body."""
     headers: Json = {}
+    """HTTP headers that parsing needs."""
     body: bytes
+    """The body."""
     parsed: bool = False
+    """True once the body is parsed."""
     problem: Text | None = None
+    """Reason why the body could not be parsed. A body with a problem is quarantined."""
     at: Time
+    """Time of arrival."""
 
 
 class LiveDelta(Record):
-    """Text on its way to readers; gone once its stitch is committed."""
+    """A part of a model response while it streams. It is deleted once its stitch is committed."""
 
     table: ClassVar[str] = "live"
     primary_key: ClassVar[tuple[str, ...]] = ("run_id", "step_number", "number")
 
     thread_id: UUID
+    """Id of the thread."""
     run_id: UUID
+    """Id of the run."""
     step_number: Count
+    """Number of the step in its run."""
     number: Count
+    """Number of the part, ascending."""
     text: Json
+    """The part: its kind, its text and the attempt of the model call."""
 
 
 class Token(Record):
-    """A right to call the server for one project; only its hash is kept."""
+    """An access token of the server for one project. Only its hash is stored."""
 
     table: ClassVar[str] = "tokens"
     primary_key: ClassVar[tuple[str, ...]] = ("sha256",)
 
     sha256: Text
+    """SHA-256 of the token, in hex."""
     project: Name = "default"
+    """Project that the token gives access to."""
     name: Name
+    """Name of the token, for lists and the audit log."""
     scopes: list[str] = []
+    """Allowed scopes."""
     created_at: Time
+    """Creation time."""
     expires_at: Time | None = None
+    """Time after which the token is not valid."""
     revoked_at: Time | None = None
+    """Time of revocation."""
 
 
 class Audit(Record):
-    """Who did what to the store."""
+    """One entry of the audit log."""
 
     table: ClassVar[str] = "audit"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the entry, a UUIDv7."""
     project: Name = "default"
+    """Project of the entry."""
     actor: Text
+    """Name of the person or token that acted."""
     act: Text
+    """The action."""
     subject: Text
+    """Thread or other object of the action."""
     data: Json = {}
+    """Details of the action."""
     at: Time
+    """Time of the action."""
 
 
 class DailyMetric(Record):
-    """A day's totals of the runs that were removed, so that purging loses no figure."""
+    """Totals of one day's deleted runs. With them, statistics stay complete after a purge."""
 
     table: ClassVar[str] = "metrics"
     primary_key: ClassVar[tuple[str, ...]] = ("project", "day", "agent", "model")
 
     project: Name = "default"
+    """Project of the runs."""
     day: Text
+    """Day in UTC, as `2026-03-05`."""
     agent: Text = ""
+    """Name of the agent, or empty."""
     model: Text = ""
+    """Name of the model, or empty."""
     runs: Count = 0
+    """Number of runs."""
     failed_runs: Count = 0
+    """Number of failed runs."""
     input_tokens: Count = 0
+    """Input tokens, cached tokens included."""
     output_tokens: Count = 0
+    """Output tokens."""
     cache_read_tokens: Count = 0
+    """Input tokens that the provider read from its cache."""
     cache_write_tokens: Count = 0
+    """Input tokens that the provider wrote to its cache."""
     total_cost: Number = 0.0
+    """Cost in US dollars, without unpriced calls."""
     unpriced: Count = 0
+    """Number of model calls without a known price."""
 
 
 class Archive(Record):
-    """Stitches of one old turn, compressed: from first_position to last_position of a thread, without a gap."""
+    """Compressed stitches of one old turn, at consecutive positions."""
 
     table: ClassVar[str] = "archives"
     primary_key: ClassVar[tuple[str, ...]] = ("thread_id", "first_position")
 
     thread_id: UUID
+    """Id of the thread."""
     first_position: Count
+    """Position of the first stitch."""
     last_position: Count
+    """Position of the last stitch."""
     run_id: UUID
+    """Id of the turn's run."""
     encoding: Literal["zstd", "gzip"]
+    """Compression of the content."""
     sha256: Text
+    """SHA-256 of the uncompressed text, in hex."""
     content: bytes
+    """The compressed stitches."""
     created_at: Time
+    """Creation time."""
 
 
 class Limit(Record):
-    """How many threads of these agents may be held at once, by all processes of a store together.
+    """Maximum number of threads of some agents that all processes of a store hold at the same time.
 
-    One for an agent names that agent; one for a provider names all agents that use it.
+    The limit of an agent names that agent. The limit of a provider names all agents that use the provider.
     """
 
     table: ClassVar[str] = "limits"
     primary_key: ClassVar[tuple[str, ...]] = ("name",)
 
     name: Name
+    """Name of the limit."""
     at_most: Count
+    """Maximum number of held threads."""
     agents: list[Name] = []
+    """Names of the agents that the limit applies to."""
 
 
 class WebhookEvent(Record):
-    """Something that people outside are to be told: made in the commit that it tells of, gone once it was told.
+    """An event for a webhook.
 
-    Its id is the key by which a receiver knows one that it was told twice.
+    The commit that it reports creates it; the sender deletes it once the webhook has received it.
+
+    A webhook may receive an event twice. The id identifies the duplicate.
     """
 
     table: ClassVar[str] = "notices"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the event, a UUIDv7."""
     thread_id: UUID
+    """Id of the thread that the event reports."""
     hook: Name
+    """Webhook that receives the event."""
     event: Literal["failed", "waiting"]
+    """`failed`: the thread failed. `waiting`: it waits for a person."""
     body: Json
+    """Request body."""
     tries: Count = 0
+    """Number of failed attempts."""
     due_at: Time
+    """Time of the next attempt."""
     at: Time
+    """Time of the event."""
 
 
 class MirroredModelCall(Record):
-    """That a span of a mirror tells of a model call, by the provider's own id of its response."""
+    """A link from the provider's response id to the span of an imported trace that describes the model call."""
 
     table: ClassVar[str] = "model_calls"
     primary_key: ClassVar[tuple[str, ...]] = ("project", "provider", "response_id", "stitch_id")
 
     project: Name = "default"
+    """Project of the trace."""
     provider: Text
+    """Name of the provider, or empty."""
     response_id: Name
+    """Id that the provider gave the response."""
     thread_id: UUID
+    """Id of the imported thread."""
     stitch_id: UUID
+    """Id of the stitch of the span."""
     at: Time
+    """Time at which the link was stored."""
 
 
 def day_of(moment: datetime | date) -> str:
+    """Return the day of a time, as `2026-03-05`."""
     return moment.isoformat()[:10]
 
 
 def hour_of(moment: datetime) -> str:
+    """Return the hour of a time, as `2026-03-05T14`."""
     return moment.isoformat()[:13]
 
 
@@ -338,7 +491,7 @@ SIDE_RECORDS: tuple[type[Record], ...] = (
     WebhookEvent,
     MirroredModelCall,
 )
-"""Every kind of side record, in an order in which they can be copied."""
+"""All side record classes, in an order in which they can be copied."""
 
 OWNED_BY_THREAD: dict[type[Record], str] = {
     BlobUse: "thread_id",
@@ -349,4 +502,4 @@ OWNED_BY_THREAD: dict[type[Record], str] = {
     WebhookEvent: "thread_id",
     MirroredModelCall: "thread_id",
 }
-"""The kinds that go when their thread goes, and the field that names it."""
+"""Side record classes that are deleted with their thread, and the field with the thread's id."""

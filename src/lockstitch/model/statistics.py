@@ -1,4 +1,4 @@
-"""Figures: what is asked of many runs at once, and the rows that answer it."""
+"""Statistics over many runs: `StatsFilter` selects runs, the rows contain the results."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from lockstitch.model.record import Json
 from lockstitch.model.stitch import Stitch
 
 Group = Literal["model", "day", "hour", "agent", "project", "user", "tree", "status"]
-"""By what figures are put together. Day and hour are those in which a run began, in UTC; a tree is its root thread."""
+"""Groupings of statistics. `day` and `hour` are those of a run's start in UTC; `tree` is the root thread."""
 
 Span = Literal["day", "hour"]
-"""A group that time is cut into: `2026-03-05`, or `2026-03-05T14`."""
+"""Groupings by time: `2026-03-05` or `2026-03-05T14`."""
 
 GROUPS: Final[tuple[Group, ...]] = ("model", "day", "hour", "agent", "project", "user", "tree", "status")
 
 PARTS: Final = 10**10
-"""Parts of a dollar that costs are added in: whole numbers, so that sums are equal in any order, everywhere."""
+"""Parts of a dollar in which costs are added. Whole numbers have the same sum in any order, on every backend."""
 
 TOOL_ERRORS: Final = ("error", "failed", "in_doubt")
-"""How a tool call can end that did not do what it was called for. Who was not let do it (denied, cancelled) is none."""
+"""Statuses of a tool call that failed. Calls that were denied or cancelled are not failures."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatsFilter:
-    """Of which runs figures are wanted, and by what they are put together.
+    """Select runs and group their statistics.
 
-    Runs count by when they began: since then, and before `until`. `project` None means all. Of a model, only what it
-    was used for counts. `threads` are the only ones that count, if given.
+    `since` (inclusive) and `until` (exclusive) apply to the start of a run. `project` None selects all projects. With
+    `model`, only the usage of that model counts. With `threads`, only runs of these threads count.
     """
 
     by: Sequence[Group] = ()
@@ -44,10 +44,10 @@ class StatsFilter:
 
 
 class UsageRow(NamedTuple):
-    """What the runs of one group used.
+    """Usage of the runs of one group.
 
-    A run and what failed counts under its own model, tokens and cost under that of each call. `cost` is None while none
-    is known; `unpriced` are model calls that nobody knows the price of, so that they are not in it.
+    Runs and failures count under the model of the run, tokens and cost under the model of each call. `cost` is None if
+    no cost is known. `unpriced` is the number of model calls without a known price; `cost` does not include them.
     """
 
     group: tuple[str | None, ...] = ()
@@ -62,9 +62,11 @@ class UsageRow(NamedTuple):
 
     @property
     def tokens(self) -> tuple[int, int, int, int]:
+        """Return input, output, cache read and cache write tokens."""
         return self.input_tokens, self.output_tokens, self.cache_read_tokens, self.cache_write_tokens
 
     def as_json(self) -> Json:
+        """Return the row as JSON, without its group."""
         return {
             "runs": self.runs,
             "failed_runs": self.failed_runs,
@@ -80,9 +82,10 @@ class UsageRow(NamedTuple):
 
 
 class LatencyRow(NamedTuple):
-    """How long the calls of one tool or model, or those of one day or hour, took in ms, and how many went wrong.
+    """Latency in milliseconds and errors of the calls of one tool or model, or of one day or hour.
 
-    Percentiles are by nearest rank: times that were measured. `timed` calls have one; without any they are None.
+    Percentiles are by nearest rank, so they are measured values. `timed` is the number of calls with a duration. If
+    there are none, the latencies are None.
     """
 
     name: str | None
@@ -97,6 +100,7 @@ class LatencyRow(NamedTuple):
 
     @property
     def error_rate(self) -> float:
+        """Return the share of calls that failed, from 0 to 1."""
         return self.errors / self.calls if self.calls else 0.0
 
     def as_json(self) -> Json:
@@ -104,7 +108,7 @@ class LatencyRow(NamedTuple):
 
 
 class StitchOutline(NamedTuple):
-    """A stitch without what it says: all that the shape of a run needs."""
+    """A stitch without its content: the fields that the structure of a run needs."""
 
     position: int
     id: UUID
@@ -126,25 +130,25 @@ class StitchOutline(NamedTuple):
     at: datetime
     cost: float | None = None
     first_token_ms: int | None = None
-    """When a response began to come, counted from when it was asked for."""
+    """Milliseconds from the request to the first token of the response."""
     purpose: str | None = None
-    """What a model call beside the loop was for."""
+    """Purpose of a model call outside the agent loop."""
     delay: float | None = None
-    """Seconds that were waited after a call that failed."""
+    """Seconds of delay after a failed call."""
 
 
 TOLD: Final = ("cost", "first_token_ms", "purpose", "delay")
-"""What of the details of calls and retries belongs to their outline; backends read no more of them."""
+"""Keys in the `data` of calls and retries that belong to the outline. Backends read only these."""
 
 TELLING: Final = frozenset({"llm_call", "api_retry"})
-"""The types that have such details."""
+"""Types that have these keys."""
 
 STITCHED: Final = tuple(name for name in StitchOutline._fields if name not in TOLD)
-"""The fields of an outline that a stitch has too."""
+"""Fields that an outline and a stitch have in common."""
 
 
 def outline(stitch: Stitch) -> StitchOutline:
-    """The outline of a stitch that was read whole."""
+    """Return the outline of a complete stitch."""
     fields = (getattr(stitch, name) for name in STITCHED)
     return StitchOutline(
         *fields, *(outline_facts([stitch.data.get(name) for name in TOLD]) if stitch.type in TELLING else ())
@@ -152,14 +156,17 @@ def outline(stitch: Stitch) -> StitchOutline:
 
 
 def outline_facts(values: Sequence[Any]) -> tuple[float | None, int | None, str | None, float | None]:
-    """The details of an outline from what stands under their names: content of whoever wrote it, so anything."""
+    """Return the outline's details from the values of these keys.
+
+    Any writer may have stored them, so they can have any type.
+    """
     cost, first, purpose, delay = values
     began = _number(first)
     return amount(cost), None if began is None else round(began), _word(purpose), _number(delay)
 
 
 def amount(cost: Any) -> float | None:
-    """The dollars of a cost, which stands as a number or in parts."""
+    """Return a cost in dollars. It is stored as a number or as an object with `total_cost`."""
     return _number(cast("Json", cost).get("total_cost") if isinstance(cost, dict) else cost)
 
 
@@ -172,12 +179,12 @@ def _word(value: Any) -> str | None:
 
 
 def to_micro_parts(cost: float | None) -> int | None:
-    """A cost in the whole parts that costs are added in."""
+    """Return a cost as a whole number of `PARTS` of a dollar."""
     return None if cost is None else round(min(cost, 1e15) * PARTS)
 
 
 def sum_usage(figures: Iterable[UsageRow], group: tuple[str | None, ...] = ()) -> UsageRow:
-    """The sum of figures, exact in any order."""
+    """Return the sum of usage rows. It does not depend on their order."""
     rows = list(figures)
     costs = [part for row in rows if (part := to_micro_parts(row.cost)) is not None]
     return UsageRow(
@@ -191,7 +198,7 @@ def sum_usage(figures: Iterable[UsageRow], group: tuple[str | None, ...] = ()) -
 
 
 def latency(name: str | None, durations: Iterable[int | None], errors: int) -> LatencyRow:
-    """The latency of calls that took so long; None: nobody measured it."""
+    """Return the latency row of calls with these durations. None is a call without a duration."""
     every = list(durations)
     known = sorted(one for one in every if one is not None)
     if not known:

@@ -1,4 +1,4 @@
-"""A stitch: one entry of a thread's append-only log."""
+"""`Entry` and `Stitch`: one entry of a thread's append-only log, before and after it has a position."""
 
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final
@@ -12,7 +12,7 @@ from lockstitch.model.message import tool_uses
 from lockstitch.model.record import Count, Json, Record, Text, Time
 
 CHAIN_TYPES: Final = frozenset({"llm_call", "tool_call", "thread_result"})
-"""The types that previous_id links into one list per thread."""
+"""Types that `previous_id` links into one list per thread."""
 
 MESSAGE_TYPES: Final = frozenset(
     {
@@ -20,10 +20,10 @@ MESSAGE_TYPES: Final = frozenset(
         *("max_steps_reached", "final_answer_validation_failed", "wait_timed_out"),
     }
 )
-"""The types whose messages are a run's history: what was said in it, by the user, the model, tools or the runtime."""
+"""Types with messages that are the history of a run: those of the user, the model, tools and the engine."""
 
 ERROR_TYPES: Final = frozenset({"error", "run_failed", "api_error", "tool_error", "file_error"})
-"""The types that `errors` lists."""
+"""Types that `Store.errors` returns."""
 
 TAKEN_OVER: Final = "thread_taken_over"
 """A worker executes a thread that another worker lost. It is no progress of the thread."""
@@ -40,37 +40,60 @@ STITCH_TYPES: Final = (
     *("file_generated", "file_downloaded", "file_stored", "file_error"),
     *(TAKEN_OVER, "thread_spawned", "wait_timed_out", "streaming_chunk", "span", "removed", "error"),
 )
-"""The types Lockstitch writes. Others are kept as they come."""
+"""Types that Lockstitch writes. Other types are stored unchanged."""
 
 
 class Entry(Record):
-    """What a writer gives: a stitch that has no place in a log yet."""
+    """A stitch that has no position in a log yet, as a writer creates it."""
 
     table: ClassVar[str] = "stitches"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the stitch, a UUIDv7."""
     type: Annotated[Text, Field(min_length=1, max_length=100)]
+    """Type, see `STITCH_TYPES`."""
     run_id: UUID | None = None
+    """Id of the run."""
     lane: UUID | None = None
+    """Lane of the context that the message belongs to. None is the lane of the thread."""
     parent_id: UUID | None = None
+    """In imported traces only: id of the stitch or run above this one."""
     child_id: UUID | None = None
+    """Id of the child thread that the stitch is about."""
     reply_to: Count | None = None
+    """Position of the response that a tool result answers."""
     call_index: Count | None = None
+    """Index of the answered call among the calls of that response, from 0."""
     calls: Count | None = None
+    """Number of tool calls in a response."""
     step_number: Count | None = None
+    """Number of the step in its run; 0 before the first model call."""
     name: Annotated[Text, Field(max_length=255)] | None = None
+    """Name of the tool, model or agent, depending on the type."""
     call_id: Annotated[Text, Field(max_length=255)] | None = None
+    """Id that the provider gave the tool call."""
     status: Annotated[Text, Field(max_length=100)] | None = None
+    """Outcome, depending on the type."""
     message: Json | None = None
+    """Message or content block that the stitch adds to the context."""
     data: Json = Field(default_factory=dict[str, Any])
+    """Details, depending on the type."""
     input_tokens: Count | None = None
+    """Input tokens of a model call, cached tokens included."""
     output_tokens: Count | None = None
+    """Output tokens of a model call."""
     cache_read_tokens: Count | None = None
+    """Input tokens that the provider read from its cache."""
     cache_write_tokens: Count | None = None
+    """Input tokens that the provider wrote to its cache."""
     duration_ms: Count | None = None
+    """Duration in milliseconds."""
     messages_count: Count | None = None
+    """Number of messages in the context."""
     estimated_tokens: Count | None = None
+    """Estimated tokens of the context."""
     at: Time | None = None
+    """Time of the event. If None, the store sets the time of the commit."""
 
     def __init__(self, **values: Any) -> None:
         if values.get("type") == "llm_call" and values.get("calls") is None:
@@ -78,16 +101,16 @@ class Entry(Record):
         self._fill(values)
         problem = _inconsistency(self)
         if problem:
-            raise Refused(f"A {self.type} stitch {problem}; nothing was written.")
+            raise Refused(f"A {self.type} stitch {problem}. Nothing was written.")
 
     @property
     def in_chain(self) -> bool:
-        """Whether it is part of the thread's list; those of a mirror, which hang below something, are none."""
+        """True if `previous_id` links the stitch. Stitches of imported traces have a parent instead."""
         return self.type in CHAIN_TYPES and self.parent_id is None
 
 
 def _inconsistency(entry: Entry) -> str | None:
-    """What a stitch of this type must or must not have; other types are free."""
+    """Return what is wrong with a stitch of a known type, or None. Other types may have any fields."""
     if entry.type == "tool_call":
         if entry.name is None or entry.call_id is None:
             return "needs the name of its tool and a call_id"
@@ -102,22 +125,23 @@ def _inconsistency(entry: Entry) -> str | None:
 
 
 class Stitch(Entry):
-    """An entry in its place. Native stitches are never updated.
+    """An entry at its position in a log. Native stitches are never updated.
 
-    position counts the thread's stitches from 1 without a gap; parent_id is what a stitch of a mirror hangs below,
-    another one or its run, and native ones have none; previous_id is the llm_call, tool_call or
-    thread_result before this one, for those types; reply_to is the position of the response that a tool
-    result answers and call_index its place among that response's `calls`; fence is the number under which
-    it was written. log_id is given by the store and differs between stores.
+    Stitches of imported traces are replaced in place when more of the trace arrives.
     """
 
     primary_key: ClassVar[tuple[str, ...]] = ("thread_id", "position")
 
     thread_id: UUID
+    """Id of the thread."""
     position: Count
+    """Position in the thread's log, from 1 without gaps."""
     previous_id: UUID | None = None
+    """Id of the previous stitch of the types in `CHAIN_TYPES`, for stitches of these types."""
     fence: Count = 0
+    """Fence of the thread when the stitch was written."""
     log_id: Count | None = None
+    """Number that the store assigns. It differs between stores."""
 
 
 def call_key(response_id: UUID, call_index: int) -> str:

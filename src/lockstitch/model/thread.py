@@ -1,4 +1,4 @@
-"""The head of a thread: a conversation or goal with its state."""
+"""`Thread`: the head of a conversation, goal or task, and functions on its `waiting_for`."""
 
 from datetime import datetime
 from typing import Annotated, ClassVar, Final, Literal
@@ -20,48 +20,86 @@ MAX_CRASHES: Final = 3
 
 
 class Thread(Record):
-    """The unit of resuming, leasing and scheduling. Written field by field, never whole."""
+    """A conversation or goal with its current state. Workers claim, resume and schedule threads.
+
+    The store writes single fields, never the whole row, so different writers can change different fields at the same
+    time.
+    """
 
     __slots__ = ("_waits",)
 
     table: ClassVar[str] = "threads"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the thread, a UUIDv7."""
     key: Annotated[Text, Field(min_length=1, max_length=255)] | None = None
+    """Name of the thread set by the caller, unique within its project."""
     project: Annotated[Text, Field(min_length=1, max_length=255)] = "default"
+    """Project of the thread."""
     user_id: Annotated[Text, Field(max_length=255)] | None = None
+    """Id of the user that the thread belongs to."""
     kind: Kind = "chat"
+    """`chat`: a conversation. `goal`: a task that workers execute. `task`: a child thread. `trace`: an imported trace.
+    """
     agent: Annotated[Text, Field(max_length=255)] | None = None
+    """Name of the agent that executes the thread."""
     version: Count | None = None
+    """Version of the agent's definition."""
     parent_id: UUID | None = None
+    """Id of the thread that created this one."""
     branching_stitch_id: UUID | None = None
+    """Id of the parent's stitch at which this thread was created."""
     depth: Count = 0
+    """Number of ancestors."""
     goal: Annotated[Text, Field(min_length=1)] | None = None
+    """Task of a goal, in words."""
     title: Annotated[Text, Field(max_length=255)] | None = None
+    """Title for lists."""
     tasks: list[Json] = []
+    """Task list of a goal."""
     status: Status = "pending"
+    """Status of the thread; `completed`, `failed` and `cancelled` are terminal."""
     waiting_for: list[Json] = []
     """What it waits for, as it is stored. `waits` has the same entries as objects."""
     asks_since: Time | None = None
-    """Since when it waits for a person; derived from waiting_for, so that those who wait can be found among many."""
+    """Time since which the thread waits for a person. Derived from `waiting_for`, so that a query can find such
+    threads."""
     result: Json | None = None
+    """Result of a thread that has ended."""
     state: Json = {}
+    """Data that the engine or an application stores between runs."""
     settings: Json = {}
+    """Settings of the last run, such as the digests of its system text and tools."""
     extras: Json = {}
+    """Additional data of an application."""
     position: Count = 0
+    """Position of the last stitch; 0 if the log is empty."""
     tip_id: UUID | None = None
+    """Id of the last stitch that `previous_id` links."""
     context_from: Count = 0
+    """Position of the last compaction or fork, at which the context starts; 0 if there is none."""
     first_position: Count = 1
+    """Position of the first stitch that is not archived."""
     last_sequence: Count = 0
+    """Sequence number of the last run."""
     last_turn: Count = 0
+    """Number of the last turn."""
     total_runs: Count = 0
+    """Number of top-level runs that have ended."""
     worker_id: UUID | None = None
+    """Id of the worker that holds the thread."""
     fence: Count = 0
+    """Number that rises whenever the holder changes. A commit with a lower fence is rejected."""
     delivered: Count = 0
+    """Number of deliveries received so far."""
     pending_children: Count = 0
+    """Number of child threads that have not reported yet."""
     cancel_requested: bool = False
+    """True if a cancel is requested."""
     wake_at: Time | None = None
+    """Time from which a worker can claim the waiting thread."""
     priority: Annotated[int, Field(gt=-(2**31), lt=2**31)] = 0
+    """Claim priority within the project. Higher values first."""
     crashes: Count = 0
     """Processes in a row that ended while this thread was the only one they executed, since its last progress."""
     losses: Count = 0
@@ -71,17 +109,22 @@ class Thread(Record):
     alone: bool = False
     """True while a worker executes this suspect with no other thread in its process."""
     created_at: Time
+    """Creation time."""
     updated_at: Time
+    """Time of the last change."""
     last_run_at: Time | None = None
+    """Start of the last run."""
     expires_at: Time | None = None
+    """Time after which a purge deletes the thread."""
 
     @property
     def recent_at(self) -> datetime:
-        """When something last began here; lists of threads are in this order."""
+        """Return the start of the last run, or the creation time. Lists of threads have this order."""
         return self.last_run_at or self.created_at
 
     @property
     def ended(self) -> bool:
+        """True if the status is terminal."""
         return self.status in TERMINAL_STATUSES
 
     @property
@@ -96,6 +139,7 @@ class Thread(Record):
 
     @property
     def held(self) -> bool:
+        """True if a worker holds the thread."""
         return self.worker_id is not None
 
     @property

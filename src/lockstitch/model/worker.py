@@ -1,4 +1,4 @@
-"""`Worker`, process liveness, `ClaimRequest`, fair claim order."""
+"""`Worker`, process liveness, `ClaimRequest` and the fair claim order."""
 
 import os
 import socket
@@ -28,21 +28,33 @@ class Worker(Record):
     table: ClassVar[str] = "workers"
 
     id: UUID = Field(default_factory=new_id)
+    """Id of the worker, a UUIDv7. Every start of a process has a new one."""
     host: Text = ""
+    """Host name."""
     boot_id: Text = ""
+    """Id of the machine's boot. Empty if the system has none."""
     pid_namespace: Text = ""
+    """Id of the PID namespace. Empty if unknown."""
     time_namespace: Text = ""
+    """Id of the time namespace. Empty if unknown."""
     pid: int = 0
+    """Process id."""
     process_started: Text = ""
+    """Start of the process in clock ticks since boot. Empty if unknown."""
     lease_seconds: Number = 30.0
+    """Seconds after a heartbeat in which the lease is valid."""
     started_at: Time
+    """Time of registration."""
     beat_at: Time
+    """Time of the last heartbeat."""
     uptime: Number | None = None
     """Seconds since boot at the last heartbeat, on the kernel's monotonic clock. Only stores of one host write it."""
     dead: bool = False
+    """True once the worker is declared dead. It can hold no threads then."""
     end_cause: Text | None = None
     """An `EndCause`, once the worker is dead."""
     doing: Json = {}
+    """Current actions of the worker, by thread id."""
 
 
 def current_process(now: datetime, lease_seconds: float = 30.0) -> Worker:
@@ -100,7 +112,7 @@ def host_clock(clock: Clock) -> HostClock:
 
 
 def expired_on_host(worker: Worker, now: datetime, here: HostClock) -> bool:
-    """True if the lease of a worker has expired, in a store whose processes all run on one host.
+    """True if the lease of a worker has expired, in a store with all processes on one host.
 
     The monotonic clock of the host decides. A worker of an earlier boot has ended. Where the readings are not
     comparable (another time namespace, or a system without a boot id) the wall clock decides.
@@ -115,7 +127,7 @@ def expired_on_host(worker: Worker, now: datetime, here: HostClock) -> bool:
 
 @cache
 def boot_id() -> str:
-    """Return the id of this boot of the machine; empty where the system has none, and then nothing is provable."""
+    """Return the id of this boot of the machine. It is empty if the system has none, and then nothing is provable."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -123,7 +135,7 @@ def boot_id() -> str:
 
 
 def namespace(kind: Literal["pid", "time"]) -> str:
-    """Return the id of this process's namespace of a kind; empty where the system does not tell.
+    """Return the id of this process's namespace of a kind; empty if the system does not provide it.
 
     The id is an inode number, which is unique within one boot. It is also empty if /proc belongs to another PID
     namespace (`unshare --pid` without `--mount-proc`): the pids of this process are those of other processes there.
@@ -140,7 +152,10 @@ def namespace(kind: Literal["pid", "time"]) -> str:
 
 
 def process_started(pid: int) -> str | None:
-    """Return the start time of a process in clock ticks since boot; None if it cannot be read or is a zombie's."""
+    """Return the start time of a process in clock ticks since boot.
+
+    None if it cannot be read or the process is a zombie.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -170,9 +185,9 @@ def _ended(pid: int) -> bool:
 
 
 class ClaimRequest(NamedTuple):
-    """What a worker asks for when it wants whatever is ready.
+    """A worker's request for ready threads.
 
-    In `agents` an empty name stands for threads that have none; None for all of them.
+    In `agents` an empty name selects threads without an agent. None selects all threads.
     """
 
     worker_id: UUID
@@ -185,10 +200,11 @@ class ClaimRequest(NamedTuple):
     alone: bool = False
 
     def limited_to(self, held: Mapping[str, int], ready: Iterable[str]) -> "ClaimRequest":
-        """The wish cut to what its limits leave, when so many of each agent are held and these have something ready.
+        """Return the request reduced to the free slots of its limits.
 
-        Agents without room are left out, and the rest get no more than the smallest room among them: then it does
-        not matter whose threads are chosen.
+        `held` is the number of held threads of each agent; `ready` are the agents with ready threads. Agents without a
+        free slot are left out. The number of threads is at most the smallest number of free slots among the other
+        agents, so any choice of their threads respects the limits.
         """
         room = free_slots(self.limits, held)
         wanted = {agent for agent in ready if self.agents is None or agent in self.agents}
@@ -198,7 +214,7 @@ class ClaimRequest(NamedTuple):
 
 
 def free_slots(limits: Iterable[Limit], held: Mapping[str, int]) -> dict[str, int]:
-    """How many more threads may be held of every agent that a limit names."""
+    """Return the number of further threads that may be held, for each agent that a limit names."""
     room: dict[str, int] = {}
     for limit in limits:
         left = limit.at_most - sum(held.get(agent, 0) for agent in set(limit.agents))
@@ -208,7 +224,7 @@ def free_slots(limits: Iterable[Limit], held: Mapping[str, int]) -> dict[str, in
 
 
 def limits_covering(limits: Iterable[Limit], agents: Collection[str | None] | None) -> list[Limit]:
-    """The limits that say something about these agents, or about any."""
+    """Return the limits that apply to one of these agents (None: to any agent)."""
     return [limit for limit in limits if agents is None or any(agent in agents for agent in limit.agents)]
 
 
@@ -221,10 +237,11 @@ def most_suspect(ready: Iterable[Thread]) -> list[Thread]:
 
 
 def in_fair_order(ready: Iterable[Thread], after: str) -> list[Thread]:
-    """Threads in the order in which they are claimed.
+    """Return ready threads in the order in which they are claimed.
 
-    Projects take turns, from the first behind `after` on and then from the front: one thread of each, then the second
-    of each. Of one project the most urgent come first, and then the longest ready.
+    Projects take turns: one thread of each project, then the second of each. The first project is the first name after
+    `after`; the names before it follow at the end. Within a project, higher priority comes first, then the longest
+    ready.
     """
     of_project: dict[str, list[Thread]] = {}
     for head in sorted(ready, key=lambda head: (-head.priority, head.wake_at or head.created_at, head.id)):

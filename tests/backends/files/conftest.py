@@ -1,4 +1,4 @@
-"""A fresh folder for every test."""
+"""Fixtures: a new folder for every test."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -2,8 +2,8 @@
 
     python -m tests.backends.files.nursery FOLDER DUTY
 
-For each number on its input it forks as many children. Each says "pid N", does its duty and says "did N" for what was
-acknowledged to it. When all are dead, however they died, the nursery says "dead".
+For each number on its input it forks that many children. Each child prints "pid N", does its duty and prints "did N"
+for each acknowledged commit. When all children are dead for any reason, this process prints "dead".
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from tests.backends.files.writing import START, begin, create, finish, head_of
 
 
 def say(*words: object) -> None:
-    # One system call a line: nothing is lost in a buffer when the process is killed.
+    # One system call per line: no buffered line is lost when the process is killed.
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
 async def write(backend: FilesBackend) -> None:
-    """Go on with the one thread of the store until killed; every commit is acknowledged."""
+    """Append to the one thread of the store until killed. Every commit is acknowledged."""
     found = await backend.find(Find(Thread))
     head = found[0] if found else await create(backend, key="../the only one")
     if head.status == "running":
@@ -42,7 +42,7 @@ async def write(backend: FilesBackend) -> None:
 
 
 async def take_a_turn(backend: FilesBackend) -> None:
-    """One turn on the one thread of the store, in competition with others."""
+    """Append one turn to the one thread of the store, in competition with other processes."""
     (found,) = await backend.find(Find(Thread))
     while True:
         head = await head_of(backend, found.id)

@@ -1,4 +1,4 @@
-"""Appending compares before it sets, and writes all of a commit or nothing."""
+"""append on files: compare-and-set, and all of a commit or nothing."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tests.backends.files.writing import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_log_comes_back_as_it_was_written(files: FilesBackend) -> None:
+async def test_log_is_read_as_it_was_written(files: FilesBackend) -> None:
     head, run = await begin(files, await create(files), "one")
     entries = [
         answered("two", run_id=run.id, data={"content": 2**70}),
@@ -40,7 +40,7 @@ async def test_the_log_comes_back_as_it_was_written(files: FilesBackend) -> None
 
 
 @pytest.mark.req("S0-091")
-async def test_a_runs_log_keeps_the_order_of_writing_when_times_are_equal(files: FilesBackend) -> None:
+async def test_log_of_run_keeps_write_order_when_times_are_equal(files: FilesBackend) -> None:
     head, run = await begin(files, await create(files), "one")
     same = head.created_at
     await append(files, head, *(Entry(type="span", run_id=run.id, at=same, data={"n": n}) for n in range(20)))
@@ -59,7 +59,7 @@ async def test_a_runs_log_keeps_the_order_of_writing_when_times_are_equal(files:
         {"thread_id": new_id()},
     ],
 )
-async def test_a_change_that_saw_something_else_is_a_conflict(files: FilesBackend, seen: dict[str, Any]) -> None:
+async def test_change_conflicts_when_head_differs(files: FilesBackend, seen: dict[str, Any]) -> None:
     head = await create(files)
     await append(files, head, said("one"))
     head = await head_of(files, head.id)
@@ -71,7 +71,7 @@ async def test_a_change_that_saw_something_else_is_a_conflict(files: FilesBacken
     assert (await head_of(files, head.id)).title == "x"
 
 
-async def test_a_conflict_in_the_last_step_undoes_the_first(files: FilesBackend) -> None:
+async def test_conflict_in_last_step_undoes_first_step(files: FilesBackend) -> None:
     one, other = await create(files), await create(files)
     good = ThreadChange(one.id, 0, 0, stitches=placed(one, said("one")))
     late = ThreadChange(other.id, 0, 7)
@@ -83,7 +83,7 @@ async def test_a_conflict_in_the_last_step_undoes_the_first(files: FilesBackend)
     await files.append(Commit([good], threads=[new]))
 
 
-async def test_positions_go_on_without_a_gap(files: FilesBackend) -> None:
+async def test_positions_continue_without_gap(files: FilesBackend) -> None:
     head = await create(files)
     one, two = placed(head, said("one"), said("two"))
     for wrong in ([two], [two, one], [one, one], [one.changed(thread_id=new_id())]):
@@ -91,7 +91,7 @@ async def test_positions_go_on_without_a_gap(files: FilesBackend) -> None:
             await files.append(Commit([ThreadChange(head.id, 0, 0, stitches=wrong)]))
 
 
-async def test_ids_are_unique_and_one_stitch_follows_another(files: FilesBackend, root: Path) -> None:
+async def test_rejects_repeated_ids_and_forked_chain(files: FilesBackend, root: Path) -> None:
     head = await create(files)
     first, second = answered("one"), answered("two")
     await append(files, head, first, second)
@@ -107,22 +107,22 @@ async def test_ids_are_unique_and_one_stitch_follows_another(files: FilesBackend
     with pytest.raises(Conflict):
         await append(files, head, twice, twice)
     await append(files, head, answered("three"))
-    # Another process knows nothing yet, and reads the log to see.
+    # Another process has an empty cache and reads the log.
     with pytest.raises(Conflict, match="already"):
         await append(FilesBackend(root, FakeClock()), await head_of(files, head.id), said("", id=first.id))
 
 
-async def test_runs_have_each_their_sequence_and_turn(files: FilesBackend) -> None:
+async def test_rejects_runs_with_same_sequence_or_turn(files: FilesBackend) -> None:
     head = await turn(files, await create(files), "one", "two")
     (run,) = await files.find(Find(Run))
     for taken in ({"sequence": 1}, {"turn": 1}, {"id": run.id}):
         with pytest.raises(Conflict):
             await append(files, head, said("three"), new_runs=[next_run(head, **taken)])
-    # A member's run belongs to the turn of its leader.
+    # The run of a member belongs to the turn of its leader.
     await append(files, head, said("three"), new_runs=[next_run(head, turn=1, parent_run_id=run.id)])
 
 
-async def test_a_commit_sees_its_own_earlier_steps(files: FilesBackend) -> None:
+async def test_later_steps_of_commit_see_earlier_ones(files: FilesBackend) -> None:
     new = thread(key="k")
     run = next_run(new)
     first = ThreadChange(new.id, 0, 0, stitches=placed(new, answered("one", run_id=run.id)), new_runs=[run])
@@ -134,7 +134,7 @@ async def test_a_commit_sees_its_own_earlier_steps(files: FilesBackend) -> None:
     assert (await head_of(files, new.id)).title == "t"
 
 
-async def test_what_a_change_gives_and_what_follows_from_it(files: FilesBackend) -> None:
+async def test_change_sets_given_and_derived_head_fields(files: FilesBackend) -> None:
     head = await create(files, crashes=3, pending_children=1)
     await append(files, head, said("one"), fields={"title": "t", "position": 99}, new_children=2)
     changed = await head_of(files, head.id)
@@ -142,7 +142,7 @@ async def test_what_a_change_gives_and_what_follows_from_it(files: FilesBackend)
     assert changed.changed(title=None, position=0, pending_children=1) == head
 
 
-async def test_a_key_names_one_thread_of_a_project(files: FilesBackend) -> None:
+async def test_key_is_unique_within_project(files: FilesBackend) -> None:
     head = await create(files, key="../x")
     await create(files, key="../X")
     await create(files, key="../x", project="another")
@@ -150,14 +150,14 @@ async def test_a_key_names_one_thread_of_a_project(files: FilesBackend) -> None:
         await create(files, key="../x")
     with pytest.raises(Conflict):
         await create(files, id=head.id)
-    # A key that was given up can be taken.
+    # A released key can be used again.
     await append(files, head, fields={"key": "../y"})
     await create(files, key="../x")
     with pytest.raises(KeyTaken):
         await create(files, key="../y")
 
 
-async def test_rules_of_the_record_hold(files: FilesBackend) -> None:
+async def test_rejects_records_that_violate_constraints(files: FilesBackend) -> None:
     with pytest.raises(Refused, match="goal"):
         await create(files, kind="goal", status="pending", waiting_for=[])
     with pytest.raises(Refused, match="result"):
@@ -165,10 +165,10 @@ async def test_rules_of_the_record_hold(files: FilesBackend) -> None:
     same = new_id()
     with pytest.raises(Refused, match="parent"):
         await create(files, id=same, parent_id=same)
-    with pytest.raises(Refused, match="no thread"):
+    with pytest.raises(Refused, match="not in this store"):
         await create(files, parent_id=new_id())
     head = await create(files)
-    with pytest.raises(Refused, match="no run"):
+    with pytest.raises(Refused, match=r"Run .* not found"):
         await append(files, head, said("one", run_id=new_id()))
     with pytest.raises(Conflict, match="no run"):
         await append(files, head, runs=[(new_id(), {"steps": 1})])
@@ -177,7 +177,7 @@ async def test_rules_of_the_record_hold(files: FilesBackend) -> None:
     assert await head_of(files, head.id) == head
 
 
-async def test_an_edit_compares_nothing(files: FilesBackend, clock: FakeClock) -> None:
+async def test_edit_is_not_compared_with_head(files: FilesBackend, clock: FakeClock) -> None:
     head = await create(files)
     clock.advance(5)
     await append(files, head, said("one"))
@@ -189,7 +189,7 @@ async def test_an_edit_compares_nothing(files: FilesBackend, clock: FakeClock) -
         await files.append(Commit([ThreadEdit(new_id(), {"title": "t"})]))
 
 
-async def test_log_ids_are_never_given_again(files: FilesBackend) -> None:
+async def test_log_ids_are_never_reused(files: FilesBackend) -> None:
     one = await turn(files, await create(files), "one", "two")
     await files.delete(Find(Thread))
     other = await create(files)

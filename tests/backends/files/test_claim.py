@@ -24,7 +24,7 @@ async def ready(files: FilesBackend, **fields: object) -> UUID:
     return (await create(files, **{"status": "pending", "waiting_for": [], "wake_at": START, **fields})).id
 
 
-async def test_claim_raises_the_fence(files: FilesBackend, clock: FakeClock) -> None:
+async def test_claim_raises_fence(files: FilesBackend, clock: FakeClock) -> None:
     thread_id = await ready(files)
     holder = await worker(files, clock)
     (claimed,) = await files.claim(holder.id)
@@ -33,7 +33,7 @@ async def test_claim_raises_the_fence(files: FilesBackend, clock: FakeClock) -> 
     assert await files.claim(holder.id) == []
 
 
-async def test_the_most_urgent_and_then_the_longest_ready_come_first(files: FilesBackend, clock: FakeClock) -> None:
+async def test_claims_by_priority_then_by_time_ready(files: FilesBackend, clock: FakeClock) -> None:
     later = await ready(files, wake_at=START + timedelta(seconds=1))
     sooner = await ready(files)
     urgent = await ready(files, priority=1, wake_at=START + timedelta(seconds=2))
@@ -46,7 +46,7 @@ async def test_the_most_urgent_and_then_the_longest_ready_come_first(files: File
     assert [head.id for head in claimed] == [urgent, sooner, timer, later]
 
 
-async def test_claims_are_for_agents_and_projects(files: FilesBackend, clock: FakeClock) -> None:
+async def test_claims_only_given_agents_and_projects(files: FilesBackend, clock: FakeClock) -> None:
     holder = await worker(files, clock)
     one = await ready(files, agent="a")
     two = await ready(files, agent="b", project="p")
@@ -56,7 +56,7 @@ async def test_claims_are_for_agents_and_projects(files: FilesBackend, clock: Fa
     assert [head.id for head in await files.claim(holder.id, agents=["a", "b"], limit=5)] == [one]
 
 
-async def test_one_thread_is_claimed_whatever_it_waits_for(files: FilesBackend, clock: FakeClock) -> None:
+async def test_claims_thread_by_id_in_any_wait(files: FilesBackend, clock: FakeClock) -> None:
     head = await create(files)
     first, second = await worker(files, clock), await worker(files, clock)
     (claimed,) = await files.claim(first.id, thread_id=head.id)
@@ -66,7 +66,7 @@ async def test_one_thread_is_claimed_whatever_it_waits_for(files: FilesBackend, 
     await files.heartbeat(second)
     (taken,) = await files.claim(second.id, thread_id=head.id)
     assert (taken.fence, taken.worker_id, taken.losses, taken.lost_by) == (2, second.id, 1, first.id)
-    # The first one lost it without noticing, and can write nothing more.
+    # The first worker lost the thread without noticing, and cannot write to it.
     with pytest.raises(Conflict):
         await append(files, claimed, said("late"))
     ended = await create(files, status="cancelled", waiting_for=[])
@@ -74,7 +74,7 @@ async def test_one_thread_is_claimed_whatever_it_waits_for(files: FilesBackend, 
     assert await files.claim(second.id, thread_id=new_id()) == []
 
 
-async def test_a_dead_or_unknown_worker_gets_nothing(files: FilesBackend, clock: FakeClock) -> None:
+async def test_dead_or_unknown_worker_claims_nothing(files: FilesBackend, clock: FakeClock) -> None:
     thread_id = await ready(files)
     holder = await worker(files, clock)
     assert await files.claim(new_id()) == []
@@ -84,7 +84,7 @@ async def test_a_dead_or_unknown_worker_gets_nothing(files: FilesBackend, clock:
     assert not await files.heartbeat(holder)
 
 
-async def test_releasing_gives_everything_back_in_its_place(files: FilesBackend, clock: FakeClock) -> None:
+async def test_release_keeps_place_in_queue(files: FilesBackend, clock: FakeClock) -> None:
     ids = [await ready(files, wake_at=START + timedelta(seconds=n)) for n in range(3)]
     clock.advance(10)
     holder, other = await worker(files, clock), await worker(files, clock)
@@ -98,7 +98,7 @@ async def test_releasing_gives_everything_back_in_its_place(files: FilesBackend,
     assert [head.id for head in await files.claim(other.id, limit=9)] == ids[:2]
 
 
-async def test_only_expired_leases_are_ended_when_asked_so(files: FilesBackend, clock: FakeClock) -> None:
+async def test_release_with_expired_only_skips_valid_lease(files: FilesBackend, clock: FakeClock) -> None:
     thread_id = await ready(files)
     holder = await worker(files, clock)
     await files.claim(holder.id)

@@ -1,4 +1,4 @@
-"""What the system says is told as what to do."""
+"""Errors of the operating system become errors that say what to do."""
 
 import errno
 import os
@@ -20,9 +20,9 @@ from lockstitch.errors import (
 @pytest.mark.parametrize(
     ("number", "kind", "says"),
     [
-        (errno.ENOSPC, StoreFull, "Free some"),
-        (errno.EDQUOT, StoreFull, "nothing was written"),
-        (errno.EFBIG, StoreFull, "no room"),
+        (errno.ENOSPC, StoreFull, "Free disk space"),
+        (errno.EDQUOT, StoreFull, "Nothing was written"),
+        (errno.EFBIG, StoreFull, "No space"),
         (errno.EACCES, StoreReadOnly, "permissions"),
         (errno.EROFS, StoreReadOnly, "permissions"),
         (errno.ENOENT, StoreUnreachable, "Check the URL"),
@@ -31,12 +31,12 @@ from lockstitch.errors import (
         (errno.EINVAL, StoreError, "/data/store"),
     ],
 )
-def test_errors_of_the_system(number: int, kind: type[LockstitchError], says: str) -> None:
+def test_os_errors_are_translated(number: int, kind: type[LockstitchError], says: str) -> None:
     found = translate(OSError(number, os.strerror(number), "/data/store/heads"), Path("/data/store"))
     assert type(found) is kind
     assert says in str(found)
 
 
-def test_our_own_errors_stay_what_they_are() -> None:
+def test_lockstitch_errors_are_not_translated() -> None:
     own = StoreFull()
     assert translate(own, Path("/data/store")) is own

@@ -1,4 +1,4 @@
-"""Whoever watches sees threads move, in this process and in others."""
+"""watch reports changes of this process and of other processes."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -25,14 +25,14 @@ async def watching(files: FilesBackend) -> AsyncGenerator[ChangeHint, None]:
 
 
 async def seen(sightings: AsyncGenerator[ChangeHint, None], thread_id: UUID, position: int) -> None:
-    """Wait until a thread was seen there or further."""
+    """Wait until a hint reports this position of a thread or a later one."""
     async with asyncio.timeout(PATIENCE):
         async for sighting in sightings:
             if sighting.thread_id == thread_id and sighting.position >= position:
                 return
 
 
-async def test_what_happens_here_is_seen(files: FilesBackend) -> None:
+async def test_watch_sees_commits_of_this_process(files: FilesBackend) -> None:
     before = await create(files)
     sightings = await watching(files)
     head = await create(files)
@@ -45,7 +45,7 @@ async def test_what_happens_here_is_seen(files: FilesBackend) -> None:
     await sightings.aclose()
 
 
-async def test_what_another_process_does_is_seen(files: FilesBackend, root: Path) -> None:
+async def test_watch_sees_commits_of_another_process(files: FilesBackend, root: Path) -> None:
     head = await create(files)
     sightings = await watching(files)
     with nursery(root, "take_a_turn") as others:
@@ -56,7 +56,7 @@ async def test_what_another_process_does_is_seen(files: FilesBackend, root: Path
     await sightings.aclose()
 
 
-async def test_a_checkpoint_in_between_hides_nothing(root: Path) -> None:
+async def test_watch_misses_nothing_when_checkpoint_empties_journal(root: Path) -> None:
     files, other = await opened(root), await opened(root)
     heads = [await create(other) for _ in range(3)]
     place = schema.here(coordinator.FolderCoordinator(root))
@@ -71,7 +71,7 @@ async def test_a_checkpoint_in_between_hides_nothing(root: Path) -> None:
     await other.close()
 
 
-async def test_closing_ends_watching(files: FilesBackend) -> None:
+async def test_close_ends_watch(files: FilesBackend) -> None:
     sightings = await watching(files)
     await files.close()
     async with asyncio.timeout(PATIENCE):

@@ -1,4 +1,4 @@
-"""Stitch and line are the same thing in two forms."""
+"""A stitch and its line have the same content."""
 
 import json
 from datetime import UTC, datetime
@@ -54,7 +54,7 @@ messages = (
 types = st.sampled_from(
     ["llm_call", "tool_call", "input", "compaction", "api_response_received", "tool_execution", "span", "their own"]
 )
-# Not `Stitch(…)`, which refuses much of this: a store must give back what an older version has let in.
+# Not `Stitch(…)`, which rejects many of these values: a store must return values that an older version accepted.
 stitches = st.fixed_dictionaries(
     {
         "id": st.uuids(),
@@ -90,13 +90,13 @@ stitches = st.fixed_dictionaries(
 
 
 @given(stitch=stitches, number=st.integers(1, 1000))
-def test_a_line_gives_back_its_stitch_exactly(stitch: Stitch, number: int) -> None:
+def test_stitch_is_decoded_exactly_from_its_line(stitch: Stitch, number: int) -> None:
     text = format.encode_stitch(stitch, number)
     back = format.decode_stitch(text)
     assert b"\n" not in text
     assert back == stitch
     assert list(back.as_json()) == [name for name, _ in columns(Stitch)]
-    # Equal is not enough: 1 equals true, and the order of keys is part of what a provider gets.
+    # Equality is not enough: 1 equals true, and the order of keys is part of a request to a provider.
     assert json.dumps([back.message, back.data]) == json.dumps([stitch.message, stitch.data])
     assert format.encode_stitch(back, number) == text
 
@@ -109,7 +109,7 @@ def made(**fields: Any) -> Stitch:
 
 
 @pytest.mark.req("S0-080", "S0-082", "S0-084", "S0-085")
-def test_the_known_keys_come_first() -> None:
+def test_documented_keys_come_first() -> None:
     stitch = made(
         type="compaction", step_number=1, data={"applied": False}, messages_count=3, estimated_tokens=450, duration_ms=5
     )
@@ -134,7 +134,7 @@ def test_the_known_keys_come_first() -> None:
     assert "messages_snapshot" not in values
 
 
-def test_a_response_reads_as_people_know_it() -> None:
+def test_response_has_documented_action_data() -> None:
     content = [{"type": "text", "text": "I'll create that chart..."}]
     stitch = made(
         type="llm_call",
@@ -160,7 +160,7 @@ def test_a_response_reads_as_people_know_it() -> None:
     assert values["duration_ms"] == 1845
 
 
-def test_a_tool_execution_reads_as_people_know_it() -> None:
+def test_tool_execution_has_documented_action_data() -> None:
     message = {"type": "tool_result", "tool_use_id": "toolu_123", "content": "no such file", "is_error": True}
     stitch = made(type="tool_call", name="bash", call_id="toolu_123", status="error", message=message, duration_ms=850)
     values = codec.loads(format.encode_stitch(stitch, 6))
@@ -187,5 +187,5 @@ def test_a_tool_execution_reads_as_people_know_it() -> None:
         {"type": "fork", "data": {"messages": ["NEEDLE"]}},
     ],
 )
-def test_no_content_stands_twice(fields: dict[str, Any]) -> None:
+def test_content_is_stored_once(fields: dict[str, Any]) -> None:
     assert format.encode_stitch(made(**fields), 1).count(b"NEEDLE") == 1

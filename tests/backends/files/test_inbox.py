@@ -1,4 +1,4 @@
-"""Letters arrive once, into the log or into the inbox."""
+"""Deliveries arrive once, in the log or in the inbox."""
 
 from datetime import timedelta
 from typing import Any
@@ -33,9 +33,7 @@ async def held(files: FilesBackend, clock: FakeClock) -> Thread:
     return claimed
 
 
-async def test_a_letter_to_a_waiting_thread_becomes_a_stitch_and_wakes_it(
-    files: FilesBackend, clock: FakeClock
-) -> None:
+async def test_delivery_to_waiting_thread_becomes_stitch_and_wakes_it(files: FilesBackend, clock: FakeClock) -> None:
     head = await create(files)
     sent = letter(head)
     assert await deliver(files, sent) == Receipt(1, 1, False, new=True, woken=True, delivery_id=sent.id)
@@ -47,7 +45,7 @@ async def test_a_letter_to_a_waiting_thread_becomes_a_stitch_and_wakes_it(
     assert (kept.entry, kept.position) == (None, 1)
 
 
-async def test_a_second_letter_of_the_same_changes_nothing(files: FilesBackend) -> None:
+async def test_duplicate_delivery_changes_nothing(files: FilesBackend) -> None:
     head = await create(files)
     sent = letter(head, call_id="c")
     await deliver(files, sent)
@@ -58,20 +56,20 @@ async def test_a_second_letter_of_the_same_changes_nothing(files: FilesBackend) 
     assert (await deliver(files, letter(head, call_id="c", sender="bob"))).position == 3
 
 
-async def test_two_of_the_same_in_one_commit_count_once(files: FilesBackend) -> None:
+async def test_duplicate_deliveries_in_one_commit_count_once(files: FilesBackend) -> None:
     head = await create(files)
     receipts = await files.append(Commit([letter(head), letter(head)]))
     assert [(receipt.position, receipt.new) for receipt in receipts] == [(1, True), (1, False)]
     assert (await head_of(files, head.id)).position == 1
 
 
-async def test_a_held_thread_gets_letters_into_its_inbox(files: FilesBackend, clock: FakeClock) -> None:
+async def test_delivery_to_held_thread_waits_in_inbox(files: FilesBackend, clock: FakeClock) -> None:
     head = await held(files, clock)
     sent = letter(head)
     assert await deliver(files, sent) == Receipt(None, 1, False, delivery_id=sent.id)
     assert await files.find(Find(Delivery, (Where("position", "is null"),))) == [sent]
     assert (await deliver(files, letter(head))).new is False
-    # Going to wait compares how many came.
+    # A change to `waiting` compares the number of deliveries.
     with pytest.raises(Conflict):
         await append(files, head, fields={"status": "waiting", "worker_id": None}, delivered=0)
     taken = placed(head, sent.as_entry())
@@ -84,7 +82,7 @@ async def test_a_held_thread_gets_letters_into_its_inbox(files: FilesBackend, cl
         await append(files, (await head_of(files, head.id)), consumed=[(sent.id, 2)])
 
 
-async def test_children_are_counted_down_and_the_last_one_wakes(files: FilesBackend) -> None:
+async def test_last_child_report_wakes_parent(files: FilesBackend) -> None:
     waits = {"waiting_for": [waiting("children", START)], "pending_children": 2}
     head = await create(files, **waits)
     first = await deliver(files, letter(head, kind="children", sender="one"))
@@ -93,7 +91,7 @@ async def test_children_are_counted_down_and_the_last_one_wakes(files: FilesBack
     assert (await head_of(files, head.id)).pending_children == 0
 
 
-async def test_an_ended_thread_keeps_its_end(files: FilesBackend) -> None:
+async def test_delivery_does_not_change_ended_thread(files: FilesBackend) -> None:
     head = await create(files, status="cancelled", waiting_for=[])
     assert await deliver(files, letter(head)) == Receipt(None, 0, False, new=False)
     assert await files.find(Find(Delivery)) == []
@@ -102,7 +100,7 @@ async def test_an_ended_thread_keeps_its_end(files: FilesBackend) -> None:
         await deliver(files, letter(head, thread_id=new_id()))
 
 
-async def test_letters_are_found_by_thread_and_by_id(files: FilesBackend, clock: FakeClock) -> None:
+async def test_finds_deliveries_by_thread_and_by_id(files: FilesBackend, clock: FakeClock) -> None:
     one, other = await held(files, clock), await held(files, clock)
     letters = [
         letter(head, sender=f"s{n}", at=START + timedelta(seconds=n)) for n, head in enumerate([one, other, one])

@@ -1,4 +1,4 @@
-"""Whatever a key contains, its file stays where it belongs."""
+"""The file of a key stays inside its folder, no matter what the key contains."""
 
 from pathlib import PurePosixPath
 
@@ -14,7 +14,7 @@ parts = st.text(st.characters(exclude_categories=["Cs"]), max_size=400) | st.sam
 
 
 @given(st.lists(parts, min_size=1, max_size=4))
-def test_a_name_is_one_visible_part_of_a_path(key: list[str]) -> None:
+def test_file_name_is_one_visible_path_part(key: list[str]) -> None:
     name = f"{name_of(key)}.json"
     assert PurePosixPath(name).parts == (name,)
     assert not name.startswith(".")
@@ -24,12 +24,12 @@ def test_a_name_is_one_visible_part_of_a_path(key: list[str]) -> None:
 
 
 @given(st.lists(parts, min_size=2, max_size=2), st.lists(parts, min_size=2, max_size=2))
-def test_different_keys_have_different_names_whatever_the_case(one: list[str], other: list[str]) -> None:
+def test_different_keys_have_different_file_names_ignoring_case(one: list[str], other: list[str]) -> None:
     assert (one == other) == (name_of(one).casefold() == name_of(other).casefold())
 
 
 @given(st.lists(parts, min_size=2, max_size=3))
-def test_names_begin_as_their_keys_do(key: list[str]) -> None:
+def test_file_names_start_like_their_keys(key: list[str]) -> None:
     assert name_of(key).startswith(prefix_of(key[:1]))
 
 
@@ -42,6 +42,6 @@ def test_names_begin_as_their_keys_do(key: list[str]) -> None:
         (("Ada",), "Ada~"),
     ],
 )
-def test_names_can_be_read(key: tuple[str, ...], name: str) -> None:
+def test_file_names_are_readable(key: tuple[str, ...], name: str) -> None:
     assert name_of(key).startswith(name)
     assert (name_of(key) == name) == ("~" not in name)

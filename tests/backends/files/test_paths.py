@@ -25,7 +25,7 @@ SCRIPT = b"#!/bin/sh\n"
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[Path]:
-    """A folder of the user beside the store, which must be the same after every attack."""
+    """A folder of the user next to the store. It must be unchanged after every attack."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "precious.txt").write_text("precious")
@@ -41,7 +41,7 @@ def contents(folder: Path, *without: str) -> dict[str, bytes | None]:
 
 
 def line_of(operations: list[Any], show: Any = None) -> bytes:
-    """A line of a journal whose checksum is right, as an attacker would write it."""
+    """Return a journal line with a right checksum, as an attacker would write it."""
     body = b'"do":%b,"show":%b}' % (codec.dumps(operations), codec.dumps({} if show is None else show))
     return b'{"crc":"%08x",' % crc32(body) + body + b"\n"
 
@@ -148,7 +148,7 @@ async def test_rejects_journal_when_shown_threads_are_not_ids(root: Path, outsid
     await backend.close()
 
 
-async def test_applies_journal_of_its_own_after_rejecting_a_crafted_one(root: Path, outside: Path) -> None:
+async def test_applies_own_journal_after_rejecting_crafted_one(root: Path, outside: Path) -> None:
     backend = await opened(root)
     head = await create(backend)
     good = (root / disk.JOURNAL).read_bytes()
@@ -163,7 +163,7 @@ async def test_applies_journal_of_its_own_after_rejecting_a_crafted_one(root: Pa
 @pytest.mark.parametrize(
     "folder", [disk.HEADS, disk.RUNS, disk.LOGS, disk.KEYS, disk.CONFIGS, disk.HISTORIES, disk.STAGING]
 )
-async def test_writes_nothing_through_folder_that_links_outside(root: Path, outside: Path, folder: str) -> None:
+async def test_rejects_write_through_folder_that_links_outside(root: Path, outside: Path, folder: str) -> None:
     await (await opened(root)).close()
     (root / folder).symlink_to(outside)
     backend = await opened(root)
@@ -175,7 +175,7 @@ async def test_writes_nothing_through_folder_that_links_outside(root: Path, outs
 
 
 @pytest.mark.parametrize("name", [disk.APPLIED, disk.JOURNAL, disk.COUNTERS, ".counters.json.tmp", disk.LOCK])
-async def test_writes_nothing_through_file_that_links_outside(root: Path, outside: Path, name: str) -> None:
+async def test_rejects_write_through_file_that_links_outside(root: Path, outside: Path, name: str) -> None:
     await (await opened(root)).close()
     (root / name).unlink(missing_ok=True)
     (root / name).symlink_to(outside / "script.sh")
@@ -200,7 +200,7 @@ async def test_rejects_log_that_links_outside_before_it_commits(root: Path, outs
     await backend.close()
 
 
-async def test_stages_nothing_from_file_that_links_outside(root: Path, outside: Path) -> None:
+async def test_rejects_staged_file_that_links_outside(root: Path, outside: Path) -> None:
     await (await opened(root)).close()
     (root / disk.STAGING).mkdir()
     (root / disk.STAGING / "x").symlink_to(outside / "precious.txt")

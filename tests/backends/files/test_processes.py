@@ -1,4 +1,4 @@
-"""Many processes on one folder, some of them killed in the middle of whatever they were doing."""
+"""Many processes on one folder. Some are killed at any point of their work."""
 
 import os
 import random
@@ -49,7 +49,7 @@ def nursery(root: Path, duty: str) -> Iterator[Nursery]:
 
 
 async def check(root: Path, acknowledged: int) -> None:
-    """Nothing acknowledged is lost, nothing is there by half, and people find it in the files they know."""
+    """No acknowledged commit is lost, no commit is incomplete, and the projections contain it."""
     backend = await opened(root)
     heads = await backend.find(Find(Thread))
     if not heads:
@@ -67,17 +67,17 @@ async def check(root: Path, acknowledged: int) -> None:
     assert head.total_runs == len(ended) == head.position // 2
     for blob in await backend.find(Find(Blob)):
         assert blob.content
-    # Whatever was in the making when the process died, a whole document stands at each name.
+    # Every file contains a complete document, no matter at which point the process died.
     for path in root.rglob("[!.]*.json"):
         codec.loads(path.read_bytes())
     if ended:
         index = codec.loads((root / disk.histories(head.id) / "index.json").read_bytes())
         assert index == {"last_sequence": len(ended), "total_conversations": len(ended)}
-    # Not closed: closing would hide from the next writer what this one has left.
+    # Not closed: closing would complete the work that this process has left.
 
 
 @pytest.mark.req("S0-040", "S0-089")
-async def test_a_writer_killed_anywhere_loses_nothing_acknowledged(root: Path) -> None:
+async def test_killed_writer_loses_no_acknowledged_commit(root: Path) -> None:
     chance = random.Random(7)
     acknowledged = 0
     with nursery(root, "write") as writers:
@@ -95,7 +95,7 @@ async def test_a_writer_killed_anywhere_loses_nothing_acknowledged(root: Path) -
     assert acknowledged > KILLS
 
 
-async def test_processes_that_compete_for_a_thread_take_turns(root: Path) -> None:
+async def test_competing_processes_append_in_turns(root: Path) -> None:
     backend = await opened(root)
     head = await create(backend)
     number = 20

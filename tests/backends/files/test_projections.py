@@ -1,4 +1,4 @@
-"""The files that people know, made of the record."""
+"""Projections: agent_config and conversation_history."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -58,7 +58,7 @@ def file(head: Thread, run: Run | None = None, **fields: Any) -> File:
 
 
 @pytest.mark.req("S0-008", "S0-009", "S0-039")
-async def test_agent_config_has_all_keys_and_the_defaults(files: FilesBackend, root: Path) -> None:
+async def test_agent_config_has_all_keys_and_defaults(files: FilesBackend, root: Path) -> None:
     head = await turn(files, await create(files), "hello", "world")
     shown = config(root, head)
     assert list(shown) == CONFIG_KEYS
@@ -100,7 +100,7 @@ def text(message: Json) -> str:
 
 
 @pytest.mark.req("S0-055", "S0-057", "S0-058", "S0-059", "S0-060")
-async def test_a_conversation_record_has_all_keys(files: FilesBackend, root: Path) -> None:
+async def test_conversation_record_has_all_keys(files: FilesBackend, root: Path) -> None:
     head = await create(files)
     head, run = await begin(files, head, "ignored")
     blocks = [{"type": "text", "text": "Create "}, {"type": "image", "source": {}}, {"type": "text", "text": "a chart"}]
@@ -124,7 +124,7 @@ async def test_a_conversation_record_has_all_keys(files: FilesBackend, root: Pat
 
 
 @pytest.mark.req("S0-061", "S0-062", "S0-063", "S0-064", "S0-065")
-async def test_a_conversation_record_holds_what_was_said_and_how_it_ended(files: FilesBackend, root: Path) -> None:
+async def test_conversation_record_contains_messages_and_outcome(files: FilesBackend, root: Path) -> None:
     head, run = await begin(files, await create(files), "look")
     await append(
         files,
@@ -151,7 +151,7 @@ async def test_a_conversation_record_holds_what_was_said_and_how_it_ended(files:
 
 
 @pytest.mark.req("S0-025", "S0-066")
-async def test_files_are_registered_and_listed_with_the_run_that_made_them(files: FilesBackend, root: Path) -> None:
+async def test_files_are_listed_with_the_run_that_created_them(files: FilesBackend, root: Path) -> None:
     head, first = await begin(files, await create(files), "one")
     await files.put([file(head, first)])
     head, second = await begin(files, await finish(files, head, first, "two"), "three")
@@ -197,12 +197,12 @@ async def test_records_are_numbered_by_turn_and_indexed(files: FilesBackend, roo
         (number + 1, {"credits_used": number}, "2026-01-01T00:01:00.000000Z") for number in range(3)
     ]
     assert record(root, heads[1], 1)["sequence_number"] == 1
-    # A run's record is found by the turn that stands with it.
+    # The record of a run is found by its turn.
     run_document = root / "runs" / str(heads[0].id) / f"{shown[1]['run_id']}.json"
     assert codec.loads(run_document.read_bytes())["turn"] == 2
 
 
-async def test_the_thousandth_turn_comes_after_the_one_before(files: FilesBackend, root: Path) -> None:
+async def test_turns_are_ordered_as_numbers(files: FilesBackend, root: Path) -> None:
     head = await create(files, last_turn=998)
     head = await turn(files, head, "q", "999")
     head = await turn(files, head, "q", "1000")
@@ -211,7 +211,7 @@ async def test_the_thousandth_turn_comes_after_the_one_before(files: FilesBacken
     assert codec.loads(index.read_bytes()) == {"last_sequence": 1000, "total_conversations": 2}
 
 
-async def test_a_pause_for_the_browser_shows_what_is_awaited(files: FilesBackend, root: Path) -> None:
+async def test_agent_config_shows_awaited_frontend_tools(files: FilesBackend, root: Path) -> None:
     head, run = await begin(files, await create(files), "buy", state={"container_id": "container_xyz"})
     await append(files, head, asked("c1", "c2", run_id=run.id, input_tokens=12345, output_tokens=678))
     head = await head_of(files, head.id)
@@ -228,7 +228,7 @@ async def test_a_pause_for_the_browser_shows_what_is_awaited(files: FilesBackend
     assert [message["role"] for message in shown["messages"]] == ["user", "assistant"]
     assert (shown["last_known_input_tokens"], shown["last_known_output_tokens"]) == (12345, 678)
     assert not (root / "conversation_history").exists()
-    # The run goes on, and nothing of the pause is left.
+    # The run continues, and nothing of the pause is left.
     head = await head_of(files, head.id)
     await append(files, head, result("c2", 2, 1, "yes", run_id=run.id), fields={"status": "running", "waiting_for": []})
     head = await finish(files, await head_of(files, head.id), run, "bought")
@@ -239,7 +239,7 @@ async def test_a_pause_for_the_browser_shows_what_is_awaited(files: FilesBackend
 
 
 @pytest.mark.req("S0-079")
-async def test_lost_and_damaged_projections_are_made_again(files: FilesBackend, root: Path) -> None:
+async def test_rebuild_restores_lost_and_damaged_projections(files: FilesBackend, root: Path) -> None:
     head = await create(files)
     for number in range(3):
         head = await turn(files, head, str(number), "answer")
@@ -255,7 +255,7 @@ async def test_lost_and_damaged_projections_are_made_again(files: FilesBackend, 
     assert await files.rebuild_projections() == 1
     (directory / "notes.json").unlink()
     assert {path: path.read_bytes() for path in projections(root)} == before
-    # The next turn does it for the index alone.
+    # The next turn rewrites it, because of the index.
     (directory / "index.json").unlink()
     await turn(files, head, "four", "answer")
     index = codec.loads((directory / "index.json").read_bytes())
@@ -266,7 +266,7 @@ def projections(root: Path) -> list[Path]:
     return [path for name in ("agent_config", "conversation_history") for path in sorted((root / name).rglob("*.json"))]
 
 
-async def test_the_index_of_keys_is_made_again(files: FilesBackend, root: Path) -> None:
+async def test_rebuild_restores_index_of_keys(files: FilesBackend, root: Path) -> None:
     head = await create(files, key="../k")
     for path in (root / "keys").iterdir():
         path.rename(path.with_name("nobody.json"))
@@ -277,7 +277,7 @@ async def test_the_index_of_keys_is_made_again(files: FilesBackend, root: Path) 
     assert len(list((root / "keys").iterdir())) == 1
 
 
-async def test_what_cannot_be_shown_keeps_nothing_from_working(files: FilesBackend, root: Path) -> None:
+async def test_store_works_when_projection_fails(files: FilesBackend, root: Path) -> None:
     odd = {"tool_schemas": [7], "model": 7, "max_steps": None, "api_kwargs": []}
     head, run = await begin(files, await create(files, settings=odd), "q")
     await append(files, head, Entry(type="compaction", data={"applied": True, "keep": "nonsense", "replace": [1]}))
@@ -297,7 +297,7 @@ async def test_traces_have_no_projections(files: FilesBackend, root: Path) -> No
 
 
 @pytest.mark.req("S0-036")
-async def test_an_edit_at_rest_shows_at_once(files: FilesBackend, root: Path, clock: FakeClock) -> None:
+async def test_edit_of_resting_thread_updates_projection(files: FilesBackend, root: Path, clock: FakeClock) -> None:
     head = await turn(files, await create(files), "q", "a")
     before = config(root, head)
     clock.advance(60)
@@ -309,7 +309,7 @@ async def test_an_edit_at_rest_shows_at_once(files: FilesBackend, root: Path, cl
 
 
 @pytest.mark.req("S0-010")
-async def test_a_model_shows_without_its_provider(files: FilesBackend, root: Path) -> None:
+async def test_model_is_shown_without_provider(files: FilesBackend, root: Path) -> None:
     head, run = await begin(files, await create(files), "q", model="claude-sonnet-4-5", provider="anthropic")
     await finish(files, head, run, "a")
     assert config(root, head)["model"] == "claude-sonnet-4-5"
@@ -317,7 +317,7 @@ async def test_a_model_shows_without_its_provider(files: FilesBackend, root: Pat
         next_run(head, model="x" * 101)
 
 
-async def test_what_was_put_shows_when_the_store_is_closed(root: Path, tmp_path: Path) -> None:
+async def test_close_writes_projections_of_put_records(root: Path, tmp_path: Path) -> None:
     source, target = await opened(tmp_path / "source"), await opened(root)
     await turn(source, await create(source, key="k"), "q", "a")
     for kind in (Thread, Run, Stitch):

@@ -1,4 +1,4 @@
-"""Records written as they are, and taken away with all that is theirs."""
+"""put and delete on files."""
 
 import gzip
 from pathlib import Path
@@ -79,7 +79,7 @@ def side_records(head: Thread, run: Run) -> list[Record]:
     ]
 
 
-async def test_every_kind_of_side_record_comes_back(files: FilesBackend) -> None:
+async def test_every_side_record_is_read_back(files: FilesBackend) -> None:
     head, run = await begin(files, await create(files), "q")
     for record in side_records(head, run):
         kind = type(record)
@@ -95,7 +95,7 @@ async def test_every_kind_of_side_record_comes_back(files: FilesBackend) -> None
             assert await files.get(kind, key) is None
 
 
-async def test_archives_stand_beside_the_logs_for_zcat(files: FilesBackend, root: Path) -> None:
+async def test_archives_are_gzip_files_next_to_the_logs(files: FilesBackend, root: Path) -> None:
     head, run = await begin(files, await create(files), "q")
     archive = side_records(head, run)[-1]
     assert isinstance(archive, Archive)
@@ -109,13 +109,13 @@ async def test_archives_stand_beside_the_logs_for_zcat(files: FilesBackend, root
         archive,
         more,
     ]
-    # They are no logs, so reading a log does not trip over them.
+    # Archives are not logs, so reading a log ignores them.
     assert len(await files.read(head.id, [(1, None)])) == 1
     await files.delete(Find(Archive, (Where("first_position", "=", 1),)))
     assert sorted(path.name for path in directory.iterdir()) == [f"{run.id}.3.jsonl.gz", f"{run.id}.jsonl"]
 
 
-async def test_what_belongs_to_nobody_is_refused(files: FilesBackend) -> None:
+async def test_rejects_record_without_thread(files: FilesBackend) -> None:
     head, run = await begin(files, await create(files), "q")
     stranger = head.changed(id=new_id())
     owned = (BlobUse, File, Feedback, LiveDelta, Archive)
@@ -123,18 +123,18 @@ async def test_what_belongs_to_nobody_is_refused(files: FilesBackend) -> None:
         with pytest.raises(Refused):
             await files.put([record])
     for other in (next_run(stranger), *placed(stranger, said("x"))):
-        with pytest.raises(Refused, match="no thread"):
+        with pytest.raises(Refused, match="not in this store"):
             await files.put([other])
-    with pytest.raises(Refused, match="no run"):
+    with pytest.raises(Refused, match=r"Run .* not found"):
         await files.put(placed(head, said("x", run_id=new_id())))
-    with pytest.raises(Refused, match="one kind"):
+    with pytest.raises(Refused, match="the same class"):
         await files.put([head, run])
-    with pytest.raises(Refused, match="no blob"):
+    with pytest.raises(Refused, match=r"Blob .* not found"):
         await files.put([BlobUse(thread_id=head.id, sha256=sha("missing"))])
     await files.put([])
 
 
-async def test_put_is_all_or_nothing(files: FilesBackend) -> None:
+async def test_put_writes_all_or_nothing(files: FilesBackend) -> None:
     one, other = await create(files, key="a"), await create(files, key="b")
     with pytest.raises(KeyTaken):
         await files.put([one.changed(title="new"), other.changed(key="a")])
@@ -148,7 +148,7 @@ def _key(key: str) -> tuple[Where, ...]:
     return (Where("project", "=", "default"), Where("key", "=", key))
 
 
-async def test_letters_and_runs_that_are_put_keep_the_rules(files: FilesBackend) -> None:
+async def test_put_checks_deliveries_and_runs(files: FilesBackend) -> None:
     head = await turn(files, await create(files), "q", "a")
     (run,) = await files.find(Find(Run))
     with pytest.raises(Conflict):
@@ -163,7 +163,7 @@ async def test_letters_and_runs_that_are_put_keep_the_rules(files: FilesBackend)
     assert [one.sender for one in await files.find(Find(Delivery))] == ["bob"]
 
 
-async def test_a_log_is_copied_as_it_is(files: FilesBackend, tmp_path: Path) -> None:
+async def test_put_copies_log_unchanged(files: FilesBackend, tmp_path: Path) -> None:
     source = await opened(tmp_path / "source")
     head = await create(source)
     for number in range(5):
@@ -190,13 +190,13 @@ async def test_spans_are_replaced_in_place(files: FilesBackend, root: Path) -> N
     await files.put([log[2].changed(data={"n": "more"}, status="ok")])
     found = await files.read(head.id, [(1, None)])
     assert found == [*log[:2], log[2].changed(data={"n": "more"}, status="ok"), *log[3:]]
-    # One that goes to another run's file leaves its own.
+    # A stitch that moves to the file of another run is removed from its old file.
     await files.put([log[1].changed(run_id=other.id)])
     numbers = {path.stem: lines(path, "log_id") for path in (root / disk.logs(head.id)).iterdir()}
     assert numbers == {str(run.id): [1, 2, 3, 4], str(other.id): [1]}
     found = await files.read(head.id, [(1, None)])
     assert [stitch.position for stitch in found] == [1, 2, 3, 4, 5]
-    # Whatever happens to a file, log_ids rise in it, and whoever follows them misses nothing.
+    # log_ids rise within a file in every case, so a reader that follows them misses nothing.
     await files.put([log[1]])
     for path in (root / disk.logs(head.id)).iterdir():
         assert lines(path, "store_log_id") == sorted(set(lines(path, "store_log_id")))
@@ -211,7 +211,7 @@ def lines(path: Path, key: str) -> list[Any]:
 
 
 @pytest.mark.req("S0-087", "S0-083")
-async def test_a_log_is_one_object_a_line_and_only_grows(files: FilesBackend, root: Path) -> None:
+async def test_log_has_one_object_per_line_and_only_grows(files: FilesBackend, root: Path) -> None:
     head, run = await begin(files, await create(files), "q")
     path = root / "agent_runs" / str(head.id) / f"{run.id}.jsonl"
     before = path.read_bytes()
@@ -226,7 +226,7 @@ async def test_a_log_is_one_object_a_line_and_only_grows(files: FilesBackend, ro
 
 
 @pytest.mark.req("S0-056", "S0-081")
-async def test_a_thread_takes_everything_of_its_own_along(files: FilesBackend, root: Path) -> None:
+async def test_delete_removes_everything_of_a_thread(files: FilesBackend, root: Path) -> None:
     head = await turn(files, await create(files, key="k"), "q", "a")
     (run,) = await files.find(Find(Run))
     child = await turn(files, await create(files, parent_id=head.id, depth=1), "q", "a")
@@ -251,7 +251,7 @@ async def test_a_thread_takes_everything_of_its_own_along(files: FilesBackend, r
     assert await files.find(Find(Blob)) == []
 
 
-async def test_a_held_thread_is_deleted_by_force_only(files: FilesBackend, clock: FakeClock) -> None:
+async def test_held_thread_is_deleted_only_with_force(files: FilesBackend, clock: FakeClock) -> None:
     head = await create(files)
     child = await create(files, parent_id=head.id, depth=1)
     worker = Worker(started_at=clock.now(), beat_at=clock.now())

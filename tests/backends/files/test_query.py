@@ -1,4 +1,4 @@
-"""Conditions, order and cursors mean what they mean in a database."""
+"""Conditions, order and cursors work as in a database."""
 
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ async def names(files: FilesBackend, *where: Where, **more: Any) -> list[str | N
     return [head.key for head in await files.find(Find(Thread, where, **{"order": ("key",), **more}))]
 
 
-async def test_conditions(files: FilesBackend) -> None:
+async def test_find_applies_every_operator(files: FilesBackend) -> None:
     for number, key in enumerate("abcd"):
         await create(files, key=key, priority=number, agent="x" if number % 2 else None, project="pq"[number // 2])
     assert await names(files, Where("priority", ">", 1)) == ["c", "d"]
@@ -28,7 +28,7 @@ async def test_conditions(files: FilesBackend) -> None:
     assert await names(files, Where("key", "in", [])) == []
     assert await names(files, Where("agent", "is null")) == ["a", "c"]
     assert await names(files, Where("agent", "is not null")) == ["b", "d"]
-    # Nothing is equal or unequal to null.
+    # Comparisons with null are false.
     assert await names(files, Where("agent", "!=", "y")) == ["b", "d"]
     assert await names(files, Where("agent", "=", None)) == []
     assert await names(files, Where("project", "=", "q"), Where("key", "=", "c")) == ["c"]
@@ -38,7 +38,7 @@ async def test_conditions(files: FilesBackend) -> None:
         await names(files, Where("colour", "=", "red"))
 
 
-async def test_pages_by_cursor_and_by_offset(files: FilesBackend) -> None:
+async def test_find_pages_by_cursor_and_offset(files: FilesBackend) -> None:
     for number in range(7):
         at = START + timedelta(hours=number // 2)
         await create(files, key=str(number), created_at=at, last_run_at=at if number > 4 else None)
@@ -55,7 +55,7 @@ async def test_pages_by_cursor_and_by_offset(files: FilesBackend) -> None:
     assert await files.find(Find(Thread, order=("id",), offset=6)) == sorted(everything, key=lambda head: head.id)[6:]
 
 
-async def test_ranges_are_read_in_order_and_each_position_once(files: FilesBackend) -> None:
+async def test_read_returns_each_position_once_in_order(files: FilesBackend) -> None:
     head = await create(files)
     for number in range(5):
         head = await turn(files, head, f"q{number}", f"a{number}")
@@ -66,7 +66,7 @@ async def test_ranges_are_read_in_order_and_each_position_once(files: FilesBacke
     assert await files.read(new_id(), [(1, None)]) == []
 
 
-async def test_stitches_across_threads(files: FilesBackend) -> None:
+async def test_finds_stitches_across_threads(files: FilesBackend) -> None:
     heads = [await turn(files, await create(files), "q", "a") for _ in range(3)]
     for number, head in enumerate(heads):
         await append(files, head, Entry(type="api_error", data={"n": number}), said("more"))
@@ -84,7 +84,7 @@ async def test_stitches_across_threads(files: FilesBackend) -> None:
     assert await files.get(Stitch, (heads[0].id, 99)) is None
 
 
-async def test_runs_by_thread_and_by_id(files: FilesBackend) -> None:
+async def test_finds_runs_by_thread_and_by_id(files: FilesBackend) -> None:
     head, run = await begin(files, await create(files), "q")
     other, _ = await begin(files, await create(files), "q")
     await append(files, head, answered("a", run_id=run.id))
@@ -98,7 +98,7 @@ async def test_runs_by_thread_and_by_id(files: FilesBackend) -> None:
     assert await files.find(Find(Stitch, (Where("run_id", "=", new_id()),))) == []
 
 
-async def test_side_records_by_their_key_or_its_beginning(files: FilesBackend) -> None:
+async def test_finds_side_records_by_key_or_key_prefix(files: FilesBackend) -> None:
     agents = [
         Agent(project=project, name=name, created_at=START, updated_at=START)
         for project in ("p", "p,q", "P", "../p")

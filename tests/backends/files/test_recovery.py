@@ -1,4 +1,4 @@
-"""Whatever is cut off anywhere, a commit is there whole or not at all, and an acknowledged one is there."""
+"""After any interruption a commit is complete or absent, and an acknowledged commit is complete."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 def state(root: Path) -> Json:
-    """Everything that a new process finds in the folder."""
+    """Return all records that a new process reads from the folder."""
 
     def everything(folder: Folder) -> Json:
         kinds: list[type[Any]] = [Thread, Run, Delivery, Blob]
@@ -43,7 +43,7 @@ class Moments:
         self.after = tmp_path / "after"
 
     def line(self) -> bytes:
-        """The journal's line of the last commit."""
+        """Return the journal line of the last commit."""
         start = (self.before / disk.JOURNAL).stat().st_size
         return (self.after / disk.JOURNAL).read_bytes()[start:]
 
@@ -55,7 +55,7 @@ class Moments:
 
 @pytest.fixture
 async def moments(root: Path, tmp_path: Path) -> Moments:
-    """The last commit begins a run of a thread: it extends a log, adds a run, changes a head and the counter."""
+    """The last commit starts a run of a thread: it extends a log, adds a run, changes a head and the counter."""
     found = Moments(tmp_path)
     backend = await opened(root)
     head = await turn(backend, await create(backend, key="k"), "one", "two")
@@ -66,7 +66,7 @@ async def moments(root: Path, tmp_path: Path) -> Moments:
     return found
 
 
-async def test_a_torn_line_of_the_journal_never_happened(moments: Moments) -> None:
+async def test_incomplete_journal_line_is_dropped(moments: Moments) -> None:
     before, line = state(moments.before), moments.line()
     root = moments.copy(moments.before)
     journal = root / disk.JOURNAL
@@ -77,7 +77,7 @@ async def test_a_torn_line_of_the_journal_never_happened(moments: Moments) -> No
         assert journal.read_bytes() == kept
 
 
-async def test_a_wrong_last_line_never_happened(moments: Moments) -> None:
+async def test_last_journal_line_with_wrong_checksum_is_dropped(moments: Moments) -> None:
     root = moments.copy(moments.before)
     line = bytearray(moments.line())
     line[len(line) // 2] ^= 1
@@ -86,14 +86,14 @@ async def test_a_wrong_last_line_never_happened(moments: Moments) -> None:
     assert state(root) == state(moments.before)
 
 
-async def test_a_commit_that_nobody_applied_is_applied_by_the_next(moments: Moments) -> None:
+async def test_next_process_applies_unapplied_commit(moments: Moments) -> None:
     root = moments.copy(moments.before)
     with (root / disk.JOURNAL).open("ab") as journal:
         journal.write(moments.line())
     assert state(root) == state(moments.after)
 
 
-async def test_a_commit_that_was_half_applied_is_applied_whole(moments: Moments) -> None:
+async def test_half_applied_commit_is_completed(moments: Moments) -> None:
     after = state(moments.after)
     start = (moments.before / disk.JOURNAL).stat().st_size
     (entry,) = Journal(moments.after).entries(start)
@@ -108,19 +108,19 @@ async def test_a_commit_that_was_half_applied_is_applied_whole(moments: Moments)
 
 
 @pytest.mark.req("S0-089")
-async def test_a_log_cut_off_at_any_byte_is_restored(moments: Moments) -> None:
+async def test_log_cut_off_at_any_byte_is_restored(moments: Moments) -> None:
     after = state(moments.after)
     root = moments.copy(moments.after)
     path = max((root / disk.LOGS).rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
     whole = path.read_bytes()
     for cut in range(len(whole)):
         path.write_bytes(whole[:cut])
-        # The process that wrote it died before it could say that it was done.
+        # The process that wrote it died before it marked the commit as applied.
         (root / disk.APPLIED).write_bytes((moments.before / disk.APPLIED).read_bytes())
         assert state(root) == after
 
 
-async def test_what_is_damaged_later_is_restored_while_the_journal_has_it(moments: Moments) -> None:
+async def test_damaged_file_is_restored_from_journal(moments: Moments) -> None:
     after = state(moments.after)
     for pattern in ("heads/*.json", "runs/*/*.json", "agent_runs/*/*.jsonl", disk.COUNTERS):
         for path in moments.after.glob(pattern):
@@ -131,9 +131,9 @@ async def test_what_is_damaged_later_is_restored_while_the_journal_has_it(moment
             assert damaged.read_bytes() == path.read_bytes() or pattern == disk.COUNTERS
 
 
-async def test_after_a_restart_of_the_machine_the_whole_journal_is_applied(moments: Moments) -> None:
+async def test_applies_whole_journal_after_reboot(moments: Moments) -> None:
     root = moments.copy(moments.after)
-    # What was written without waiting for the disk is lost: files are empty, short, or not there at all.
+    # Writes that were not synced are lost: files are empty, short, or missing.
     for number, path in enumerate(sorted(root.rglob("*.json*"))):
         if path.parent != root:
             [path.unlink, lambda path=path: os.truncate(path, 0), lambda path=path: os.truncate(path, 9)][number % 3]()
@@ -144,7 +144,7 @@ async def test_after_a_restart_of_the_machine_the_whole_journal_is_applied(momen
         codec.loads(path.read_bytes())
 
 
-async def test_damage_inside_the_journal_is_no_torn_tail(moments: Moments) -> None:
+async def test_damage_inside_journal_raises_error(moments: Moments) -> None:
     root = moments.copy(moments.after)
     journal = root / disk.JOURNAL
     text = journal.read_bytes()
@@ -154,14 +154,14 @@ async def test_damage_inside_the_journal_is_no_torn_tail(moments: Moments) -> No
         state(root)
 
 
-async def test_a_checkpoint_changes_nothing_and_empties_the_journal(moments: Moments) -> None:
+async def test_checkpoint_empties_journal_without_changes(moments: Moments) -> None:
     root = moments.copy(moments.after)
     FolderCoordinator(root).checkpoint()
     assert (root / disk.JOURNAL).read_bytes() == b""
     assert state(root) == state(moments.after)
 
 
-async def test_a_checkpoint_cut_short_before_it_says_so_changes_nothing(moments: Moments) -> None:
+async def test_interrupted_checkpoint_changes_nothing(moments: Moments) -> None:
     root = moments.copy(moments.after)
     (root / disk.JOURNAL).write_bytes(b"")
     assert state(root) == state(moments.after)
@@ -173,7 +173,7 @@ async def test_a_checkpoint_cut_short_before_it_says_so_changes_nothing(moments:
 
 
 @pytest.mark.req("S0-090")
-async def test_a_torn_last_line_of_a_log_loses_no_other_line(root: Path) -> None:
+async def test_incomplete_last_log_line_loses_no_other_line(root: Path) -> None:
     backend = await opened(root)
     head, run = await begin(backend, await create(backend), "one")
     await append(backend, head, *(said(str(number), run_id=run.id) for number in range(3)))
@@ -183,14 +183,14 @@ async def test_a_torn_last_line_of_a_log_loses_no_other_line(root: Path) -> None
     backend = await opened(root)
     stitches = await backend.read(head.id, [(1, None)])
     assert [stitch.position for stitch in stitches] == [1, 2, 3]
-    # What comes next does not run into the torn line.
+    # The next commit does not continue the incomplete line.
     await append(backend, await head_of(backend, head.id), said("next", run_id=run.id))
     assert [stitch.position for stitch in await backend.read(head.id, [(1, None)])] == [1, 2, 3, 5]
     await backend.close()
 
 
 @pytest.mark.parametrize("content", [b"", b'{"id": "01', b"[]", b'{"id": 7}'])
-async def test_a_damaged_head_is_named_when_the_journal_cannot_help(root: Path, content: bytes) -> None:
+async def test_error_names_damaged_head_when_journal_cannot_restore_it(root: Path, content: bytes) -> None:
     backend = await opened(root)
     head = await create(backend)
     await backend.close()
@@ -211,7 +211,7 @@ def failing(number: int) -> Failing:
     return fail
 
 
-async def test_a_full_disk_leaves_nothing_behind(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_commit_on_full_disk_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = await opened(root)
     head = await create(backend)
     before, journal = state(root), (root / disk.JOURNAL).read_bytes()
@@ -224,7 +224,7 @@ async def test_a_full_disk_leaves_nothing_behind(root: Path, monkeypatch: pytest
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", write_half)
-        with pytest.raises(StoreFull, match="nothing was written"):
+        with pytest.raises(StoreFull, match="Nothing was written"):
             await append(backend, head, said("one"))
     assert (root / disk.JOURNAL).read_bytes() == journal
     assert state(root) == before
@@ -232,9 +232,7 @@ async def test_a_full_disk_leaves_nothing_behind(root: Path, monkeypatch: pytest
     await backend.close()
 
 
-async def test_a_commit_is_refused_when_there_is_no_room_to_apply_it(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rejects_commit_without_space_to_apply_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = await opened(root)
     head = await create(backend)
     room = os.statvfs(root)
@@ -251,7 +249,7 @@ async def test_a_commit_is_refused_when_there_is_no_room_to_apply_it(
     await backend.close()
 
 
-async def test_a_disk_that_fails_after_the_commit_does_not_undo_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_disk_failure_after_commit_does_not_undo_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = await opened(root)
     head = await create(backend)
     with monkeypatch.context() as patch:
@@ -262,9 +260,7 @@ async def test_a_disk_that_fails_after_the_commit_does_not_undo_it(root: Path, m
     await backend.close()
 
 
-async def test_a_disk_that_fails_altogether_leaves_the_outcome_open(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failing_disk_raises_outcome_unknown(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = await opened(root)
     head = await create(backend)
     with monkeypatch.context() as patch:
@@ -278,7 +274,7 @@ async def test_a_disk_that_fails_altogether_leaves_the_outcome_open(
     await backend.close()
 
 
-async def test_large_contents_are_whole_or_not_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_contents_are_complete_or_missing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = await opened(root)
     head = await create(backend)
     blob = Blob(sha256="a" * 64, size=3, content=b"abc", created_at=head.created_at)
@@ -288,7 +284,7 @@ async def test_large_contents_are_whole_or_not_there(root: Path, monkeypatch: py
             await backend.put([blob])
     assert not list((root / disk.STAGING).iterdir())
     await backend.put([blob])
-    # Lost again before the next checkpoint: the journal has it, beside itself.
+    # Lost again before the next checkpoint: it is restored from the journal's staging folder.
     (root / disk.blob(blob.sha256)).unlink()
     assert (await backend.find(Find(Blob)))[0] == blob
     await backend.close()
@@ -296,7 +292,7 @@ async def test_large_contents_are_whole_or_not_there(root: Path, monkeypatch: py
     assert (root / disk.blob(blob.sha256)).read_bytes() == b"abc"
 
 
-async def test_a_long_journal_is_emptied_on_the_way(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_journal_is_emptied_by_commit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstitch.backends.files.coordinator.CHECKPOINT", 20_000)
     backend = await opened(root)
     head = await create(backend)

@@ -1,4 +1,4 @@
-"""Figures and search over a folder."""
+"""Statistics and search over a folder."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ async def spend(files: FilesBackend, head: Thread, tokens: int, **fields: object
     return await finish(files, head, run, "a", input_tokens=tokens, output_tokens=1)
 
 
-async def test_average_tokens_of_top_level_runs(files: FilesBackend) -> None:
+async def test_average_tokens_counts_top_level_runs(files: FilesBackend) -> None:
     one, two = await create(files), await create(files)
     later = START + timedelta(days=2)
     one = await spend(files, one, 1_000_000)
@@ -48,7 +48,7 @@ async def test_search_finds_every_word_in_titles_inputs_and_answers(files: Files
     assert await files.search("default", " ?! ", 10) == []
 
 
-async def test_sizes(files: FilesBackend, root: Path) -> None:
+async def test_size_reports_bytes_of_thread_and_store(files: FilesBackend, root: Path) -> None:
     head = await turn(files, await create(files), "q" * 1000, "a" * 1000)
     await turn(files, await create(files), "q", "a")
     blob = Blob(sha256=codec.digest("b"), size=5000, content=b"b" * 5000, created_at=START)
@@ -64,6 +64,6 @@ async def test_sizes(files: FilesBackend, root: Path) -> None:
     assert of_store["disk"] >= sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
 
 
-async def test_there_is_no_sql_here(files: FilesBackend) -> None:
+async def test_file_backend_has_no_sql(files: FilesBackend) -> None:
     assert await files.query("SELECT 1", limit=1, seconds=1) is None
     assert files.archive_encoding == "gzip"

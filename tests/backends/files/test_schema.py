@@ -1,4 +1,4 @@
-"""A folder becomes a store only when that harms nothing."""
+"""A folder becomes a store only if it is empty."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ def backend(root: Path) -> FilesBackend:
     return FilesBackend(root, FakeClock())
 
 
-async def test_an_empty_folder_becomes_a_store(tmp_path: Path) -> None:
+async def test_migrate_creates_store_in_empty_folder(tmp_path: Path) -> None:
     root = tmp_path / "new" / "store"
     assert await backend(root).migrate() == 1
     assert codec.loads((root / "store.json").read_bytes()) == {"format": "lockstitch", "version": 1}
@@ -26,16 +26,16 @@ async def test_an_empty_folder_becomes_a_store(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / ".DS_Store").touch()
-    # An earlier attempt was cut off.
+    # An earlier attempt was interrupted.
     (hidden / "journal.jsonl").touch()
     assert await backend(hidden).migrate() == 1
 
 
-async def test_two_that_come_at_once_make_one_store(root: Path) -> None:
+async def test_two_concurrent_migrations_create_one_store(root: Path) -> None:
     assert await asyncio.gather(*(backend(root).migrate() for _ in range(8))) == [1] * 8
 
 
-async def test_other_folders_are_left_alone(tmp_path: Path) -> None:
+async def test_folders_with_other_content_are_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.doc").touch()
     with pytest.raises(Refused, match=r"thesis\.doc"):
         await backend(tmp_path).migrate()
@@ -44,7 +44,7 @@ async def test_other_folders_are_left_alone(tmp_path: Path) -> None:
         await backend(tmp_path / "thesis.doc").migrate()
 
 
-async def test_newer_and_damaged_stores_are_told_apart(root: Path) -> None:
+async def test_newer_and_damaged_stores_raise_different_errors(root: Path) -> None:
     await (await opened(root)).close()
     (root / "store.json").write_text('{"format": "lockstitch", "version": 2}')
     with pytest.raises(SchemaMismatch, match="Upgrade"):
@@ -57,13 +57,13 @@ async def test_newer_and_damaged_stores_are_told_apart(root: Path) -> None:
         await backend(root).migrate()
 
 
-async def test_where_there_is_no_store_every_verb_says_so(root: Path) -> None:
-    with pytest.raises(StoreUnreachable, match="no store"):
+async def test_every_operation_fails_without_store(root: Path) -> None:
+    with pytest.raises(StoreUnreachable, match="No store found"):
         await backend(root).find(Find(Thread))
     assert not root.exists()
 
 
-async def test_a_copy_without_hidden_files_works(root: Path) -> None:
+async def test_copy_without_hidden_files_works(root: Path) -> None:
     files = await opened(root)
     head = await create(files)
     await files.close()
@@ -71,7 +71,7 @@ async def test_a_copy_without_hidden_files_works(root: Path) -> None:
     assert [one.id for one in await backend(root).find(Find(Thread))] == [head.id]
 
 
-async def test_a_closed_store_says_so(root: Path) -> None:
+async def test_closed_store_raises_error(root: Path) -> None:
     files = await opened(root)
     await files.close()
     await files.close()

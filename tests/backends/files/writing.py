@@ -1,4 +1,4 @@
-"""Commits by hand: what tests of the file backend write, without the store above it."""
+"""Commits that tests of the file backend write without the store above it."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -58,7 +58,7 @@ def result(call_id: str, reply_to: int, index: int = 0, content: Any = "found", 
 
 
 def placed(head: Thread, *entries: Entry) -> list[Stitch]:
-    """Entries as the stitches that would continue a thread's log."""
+    """Return entries as the stitches that continue a thread's log."""
     stitches: list[Stitch] = []
     tip = head.tip_id
     for position, entry in enumerate(entries, head.position + 1):
@@ -82,7 +82,7 @@ async def create(backend: FilesBackend, **fields: Any) -> Thread:
 async def append(
     backend: FilesBackend, head: Thread, *entries: Entry, fields: dict[str, Any] | None = None, **more: Any
 ) -> Receipt:
-    """Continue a thread as whoever has seen `head`; `fields` are what else changes of it."""
+    """Continue a thread from the seen `head`. `fields` are further changes of the head."""
     change = ThreadChange(
         head.id, head.fence, head.position, head.worker_id, stitches=placed(head, *entries), head=fields or {}, **more
     )
@@ -105,7 +105,7 @@ def next_run(head: Thread, **fields: Any) -> Run:
 
 
 async def begin(backend: FilesBackend, head: Thread, text: str, **fields: Any) -> tuple[Thread, Run]:
-    """A run with its input."""
+    """Start a run with its input."""
     run = next_run(head, **fields)
     changed = {"status": "running", "waiting_for": [], "last_sequence": run.sequence, "last_turn": run.turn}
     await append(
@@ -115,7 +115,7 @@ async def begin(backend: FilesBackend, head: Thread, text: str, **fields: Any) -
 
 
 async def finish(backend: FilesBackend, head: Thread, run: Run, text: str, **fields: Any) -> Thread:
-    """The answer and the end of the run; the chat waits for input again."""
+    """Append the answer and end the run. The chat waits for input again."""
     ended = {
         "status": "completed",
         "stop_reason": "end_turn",
@@ -130,6 +130,6 @@ async def finish(backend: FilesBackend, head: Thread, run: Run, text: str, **fie
 
 
 async def turn(backend: FilesBackend, head: Thread, question: str, answer: str, **fields: Any) -> Thread:
-    """A whole turn; the head it leaves."""
+    """Append a whole turn. Return the resulting head."""
     begun, run = await begin(backend, head, question)
     return await finish(backend, begun, run, answer, **fields)

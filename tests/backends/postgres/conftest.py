@@ -1,4 +1,4 @@
-"""A backend on a fresh database, a wire to listen to and cut, and a server that may be stopped."""
+"""Fixtures: a backend on a new database, a wire that records and cuts connections, and a server that tests can stop."""
 
 import shutil
 import tempfile
@@ -17,7 +17,7 @@ from tests.servers import PostgresServer
 
 @pytest.fixture
 async def postgres(postgres_url: str) -> AsyncIterator[PostgresBackend]:
-    """The backend on a database of its own, migrated."""
+    """A backend on a separate, migrated database."""
     backend = PostgresBackend(postgres_url, SystemClock())
     await backend.migrate()
     yield backend
@@ -26,15 +26,15 @@ async def postgres(postgres_url: str) -> AsyncIterator[PostgresBackend]:
 
 @pytest.fixture
 def admin(postgres_url: str) -> Iterator[psycopg.Connection]:
-    """Another session on the same database, for looking behind the scenes and getting in the way."""
+    """A second session on the same database, to inspect it and to hold locks."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         yield connection
 
 
 @pytest.fixture
 async def wire(postgres_url: str) -> AsyncIterator[Wire]:
-    """A wire to the database through which a backend may be connected: see `Wire.url`."""
-    # A socket's path must be short.
+    """A wire to the database through which a backend can connect: see `Wire.url`."""
+    # The path of a socket must be short.
     folder = Path(tempfile.mkdtemp(prefix="wire"))
     wire = Wire(postgres_url, folder)
     await wire.open()
@@ -45,7 +45,7 @@ async def wire(postgres_url: str) -> AsyncIterator[Wire]:
 
 @pytest.fixture
 async def wired(wire: Wire, postgres: PostgresBackend) -> AsyncIterator[PostgresBackend]:
-    """A second backend on the same database, behind the wire."""
+    """A second backend on the same database, connected through the wire."""
     backend = PostgresBackend(wire.url, SystemClock())
     yield backend
     await backend.close()
@@ -53,7 +53,7 @@ async def wired(wire: Wire, postgres: PostgresBackend) -> AsyncIterator[Postgres
 
 @pytest.fixture(scope="session")
 def mortal_server() -> Iterator[PostgresServer]:
-    """A server of its own that tests stop and start."""
+    """A separate server that tests stop and start."""
     server = PostgresServer()
     if not server.own:
         pytest.skip("this server is not ours to stop")
@@ -70,7 +70,7 @@ def mortal_url(mortal_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 def role(postgres_url: str, admin: psycopg.Connection, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
-    """A user of this database with the rights that a test names, and their URL."""
+    """Create a user of this database with the given rights, and return the URL."""
     rights: str = getattr(request, "param", "")
     database = (admin.execute("SELECT current_database()").fetchone() or ("",))[0]
     name = f"{database}_owner"

@@ -1,4 +1,4 @@
-"""A change is one statement, one round trip and one commit, and its update leaves the indexes alone."""
+"""A change is one statement, one round trip and one commit, and its update changes no index."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 def rows_of_one_transaction(admin: psycopg.Connection, thread: Thread) -> list[Any]:
-    """The transactions that wrote what stands there of a thread now."""
+    """Return the ids of the transactions that wrote the current rows of a thread."""
     return admin.execute(
         """SELECT DISTINCT xmin::text FROM lockstitch.threads WHERE id = %(id)s
            UNION SELECT xmin::text FROM lockstitch.runs WHERE thread_id = %(id)s
@@ -29,7 +29,7 @@ def rows_of_one_transaction(admin: psycopg.Connection, thread: Thread) -> list[A
     ).fetchall()
 
 
-async def test_everything_of_it_in_one_statement(wired: PostgresBackend, wire: Wire, admin: psycopg.Connection) -> None:
+async def test_change_is_one_statement(wired: PostgresBackend, wire: Wire, admin: psycopg.Connection) -> None:
     thread = await held(wired, await created(wired))
     letter = a_letter(thread)
     await commit(wired, letter)
@@ -59,8 +59,8 @@ async def test_everything_of_it_in_one_statement(wired: PostgresBackend, wire: W
     assert [(kept.position, kept.entry) for kept in await letters_of(wired, thread)] == [(1, None)]
 
 
-async def test_a_shape_is_prepared_once_and_then_only_bound(postgres: PostgresBackend, wire: Wire) -> None:
-    """Nulls and large numbers change nothing in it."""
+async def test_statement_shape_is_prepared_once(postgres: PostgresBackend, wire: Wire) -> None:
+    """NULLs and large numbers do not change the statement."""
     thread = await created(postgres)
     wired = PostgresBackend(option(wire.url, "pool=1"), SystemClock())
     await wired.count(Find(Thread))
@@ -75,12 +75,12 @@ async def test_a_shape_is_prepared_once_and_then_only_bound(postgres: PostgresBa
         thread = await grown(wired, thread, entry)
         appends = [text for text in wire.said if text.startswith("WITH head")]
         assert len(appends) == 1
-        # The head is read too; on the second use of a statement it is prepared, which takes a turn of its own.
+        # The head is read too. At its second use a statement is prepared, which takes a separate round trip.
         assert wire.turns == (4 if number == 1 else 2)
     await wired.close()
 
 
-async def test_a_hundred_appends_are_a_hundred_commits(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_hundred_appends_are_a_hundred_commits(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread = await grown(postgres, await created(postgres), said("first"))
     for _ in range(100):
         (receipt,) = await commit(postgres, change(thread, answered("x"), head={"updated_at": thread.updated_at}))
@@ -93,7 +93,7 @@ async def test_a_hundred_appends_are_a_hundred_commits(postgres: PostgresBackend
 
 
 async def test_updates_of_heads_are_all_hot(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
-    """No index stands on what an append changes, and the page has room."""
+    """No index contains a column that an append changes, and the page has free space."""
     threads = [await created(postgres) for _ in range(5)]
 
     async def append(thread: Thread) -> None:
@@ -104,7 +104,7 @@ async def test_updates_of_heads_are_all_hot(postgres: PostgresBackend, admin: ps
     admin.execute("SELECT pg_stat_force_next_flush()")
     async with asyncio.timeout(30):
         while True:
-            # Sessions report what they did within a second or so, or when they end.
+            # Sessions report their statistics within about a second, or when they end.
             await asyncio.sleep(0.1)
             updated, hot = admin.execute(
                 "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'threads'"
@@ -115,7 +115,7 @@ async def test_updates_of_heads_are_all_hot(postgres: PostgresBackend, admin: ps
     assert hot == updated
 
 
-async def test_of_many_who_saw_the_same_head_one_writes(postgres: PostgresBackend) -> None:
+async def test_one_of_many_concurrent_changes_succeeds(postgres: PostgresBackend) -> None:
     thread = await created(postgres)
 
     async def one() -> bool:
@@ -132,7 +132,7 @@ async def test_of_many_who_saw_the_same_head_one_writes(postgres: PostgresBacken
 
 
 @pytest.mark.parametrize("number", [ROWS - 1, ROWS, ROWS + 1, 3 * ROWS])
-async def test_any_number_of_stitches(postgres: PostgresBackend, number: int) -> None:
+async def test_append_writes_any_number_of_stitches(postgres: PostgresBackend, number: int) -> None:
     thread = await created(postgres)
     stale = change(thread.changed(position=7), *(said(str(n)) for n in range(number)))
     with pytest.raises(Conflict):
@@ -144,7 +144,7 @@ async def test_any_number_of_stitches(postgres: PostgresBackend, number: int) ->
     assert messages == [str(n) for n in range(number)]
 
 
-async def test_a_run_that_is_not_there_takes_everything_down(postgres: PostgresBackend) -> None:
+async def test_missing_run_rejects_whole_change(postgres: PostgresBackend) -> None:
     thread = await created(postgres)
     with pytest.raises(Refused, match="not in this store"):
         await commit(postgres, change(thread, said("x", run_id=new_id())))

@@ -1,4 +1,4 @@
-"""Many records at once, by COPY: as exact as one by one, all or none."""
+"""Many records with COPY: as exact as single statements, all or none."""
 
 from typing import Any
 
@@ -52,8 +52,8 @@ async def test_bytes_are_exact(postgres: PostgresBackend) -> None:
     assert await postgres.find(Find(Blob, order=("sha256",))) == blobs
 
 
-async def test_every_kind_goes_either_way(postgres: PostgresBackend) -> None:
-    """Put once singly and once among copies of itself: the same record comes back."""
+async def test_every_record_class_is_written_by_copy_and_by_statement(postgres: PostgresBackend) -> None:
+    """The same record is read back, put alone or among copies of itself."""
     for record in records():
         kind = type(record)
         await postgres.put([record])
@@ -63,7 +63,7 @@ async def test_every_kind_goes_either_way(postgres: PostgresBackend) -> None:
         assert await postgres.get(kind, key) == one_by_one
 
 
-async def test_what_is_there_is_replaced_and_the_rest_added(postgres: PostgresBackend) -> None:
+async def test_put_replaces_existing_and_adds_new_records(postgres: PostgresBackend) -> None:
     thread = await created(postgres)
     old = stitched(thread, *(said(f"old {n}") for n in range(2 * MANY)))
     new = [stitch.changed(message={"role": "user", "content": "new"}) for stitch in old]
@@ -72,17 +72,17 @@ async def test_what_is_there_is_replaced_and_the_rest_added(postgres: PostgresBa
     await postgres.put(new)
     log = await log_of(postgres, thread)
     assert [stitch.changed(log_id=None) for stitch in log] == new
-    assert {stitch.position: stitch.log_id for stitch in log[:MANY]} == before, "they keep their place in the log"
+    assert {stitch.position: stitch.log_id for stitch in log[:MANY]} == before, "their position in the log is unchanged"
 
 
-async def test_of_two_with_one_key_the_last_counts(postgres: PostgresBackend) -> None:
+async def test_last_of_two_records_with_same_key_counts(postgres: PostgresBackend) -> None:
     thread = a_thread()
     versions = [thread.changed(title=f"title {n}") for n in range(2 * MANY)]
     await postgres.put(versions)
     assert await postgres.get(Thread, (thread.id,)) == versions[-1]
 
 
-async def test_children_may_stand_before_their_parents(postgres: PostgresBackend) -> None:
+async def test_put_accepts_children_before_parents(postgres: PostgresBackend) -> None:
     threads = [a_thread()]
     for _ in range(2 * MANY):
         threads.append(a_thread(parent_id=threads[-1].id, depth=threads[-1].depth + 1))
@@ -101,7 +101,7 @@ async def test_children_may_stand_before_their_parents(postgres: PostgresBackend
         (lambda thread: a_run(thread, sequence=500).changed(model="\x00"), Refused),
     ],
 )
-async def test_all_or_none(postgres: PostgresBackend, spoilt: Any, error: type[LockstitchError]) -> None:
+async def test_put_writes_all_or_none(postgres: PostgresBackend, spoilt: Any, error: type[LockstitchError]) -> None:
     thread = await created(postgres)
     runs: list[Record] = [a_run(thread, sequence=n, turn=n) for n in range(1, 2 * MANY)]
     for place in (0, MANY, len(runs)):
@@ -112,7 +112,7 @@ async def test_all_or_none(postgres: PostgresBackend, spoilt: Any, error: type[L
     assert await postgres.count(Find(Run)) == len(runs)
 
 
-async def test_a_key_in_use_is_not_put_twice(postgres: PostgresBackend) -> None:
+async def test_put_rejects_key_in_use(postgres: PostgresBackend) -> None:
     threads = [a_thread(key=str(n)) for n in range(2 * MANY)]
     await postgres.put(threads)
     with pytest.raises(KeyTaken):
@@ -120,7 +120,7 @@ async def test_a_key_in_use_is_not_put_twice(postgres: PostgresBackend) -> None:
     assert await postgres.count(Find(Thread)) == len(threads)
 
 
-async def test_records_that_are_all_key(postgres: PostgresBackend) -> None:
+async def test_put_writes_records_with_only_key_columns(postgres: PostgresBackend) -> None:
     thread = await created(postgres)
     blobs = [Blob(sha256=f"{n:064x}", size=1, content=b"x", created_at=NOW) for n in range(2 * MANY)]
     await postgres.put(blobs)
@@ -130,7 +130,7 @@ async def test_records_that_are_all_key(postgres: PostgresBackend) -> None:
     assert await postgres.count(Find(BlobUse)) == len(uses)
 
 
-async def test_it_goes_by_copy(wired: PostgresBackend, wire: Wire) -> None:
+async def test_many_records_are_written_with_copy(wired: PostgresBackend, wire: Wire) -> None:
     thread = await created(wired)
     wire.forget()
     await wired.put(stitched(thread, *(answered(str(n)) for n in range(MANY + 1))))

@@ -1,4 +1,4 @@
-"""Claims race with claims, with releases and with writers; nothing is held twice, or by the dead."""
+"""Claims race with claims, releases and writers. No thread is held twice, or by a dead worker."""
 
 import asyncio
 import contextlib
@@ -18,36 +18,36 @@ from tests.conformance.contract import NOW, a_goal, a_thread, created, held, reg
 pytestmark = pytest.mark.anyio
 
 MOMENT = 0.2
-"""Seconds in which something that does not wait would have happened."""
+"""Seconds in which an operation that does not wait would have finished."""
 
 
 async def alive(backend: PostgresBackend, **fields: object) -> Worker:
-    """A worker whose lease is long."""
+    """Return a worker with a long lease."""
     worker = current_process(NOW).changed(id=new_id(), lease_seconds=1e6, **fields)
     assert await backend.heartbeat(worker)
     return worker
 
 
-async def test_fifty_want_one_thread(postgres: PostgresBackend) -> None:
+async def test_one_of_fifty_workers_claims_the_thread(postgres: PostgresBackend) -> None:
     thread = await created(postgres)
     workers = [await alive(postgres) for _ in range(50)]
     claims = await asyncio.gather(*(postgres.claim(worker.id, thread_id=thread.id) for worker in workers))
     assert sorted(len(claim) for claim in claims) == [0] * 49 + [1]
 
 
-async def test_fifty_want_any_of_twenty(postgres: PostgresBackend) -> None:
+async def test_fifty_workers_claim_twenty_threads_once_each(postgres: PostgresBackend) -> None:
     for _ in range(20):
         await created(postgres, a_goal())
     workers = [await alive(postgres) for _ in range(50)]
     claims = await asyncio.gather(*(postgres.claim(worker.id) for worker in workers))
     ids = [head.id for claim in claims for head in claim]
-    # Whoever looked while others were choosing may have found all of them taken for the moment.
+    # A claim may have found all candidates locked for a moment.
     while more := await postgres.claim(workers[0].id):
         ids += [head.id for head in more]
     assert len(ids) == len(set(ids)) == 20
 
 
-async def test_a_claim_takes_no_more_than_its_limit(postgres: PostgresBackend) -> None:
+async def test_claim_returns_at_most_its_limit(postgres: PostgresBackend) -> None:
     for _ in range(30):
         await created(postgres, a_goal())
     worker = await alive(postgres)
@@ -55,10 +55,10 @@ async def test_a_claim_takes_no_more_than_its_limit(postgres: PostgresBackend) -
     assert await postgres.count(Find(Thread, (Where("worker_id", "=", worker.id),))) == 7
 
 
-async def test_who_came_and_claimed_while_another_waited_keeps_it(
+async def test_claim_that_waited_does_not_take_claimed_thread(
     postgres: PostgresBackend, admin: psycopg.Connection
 ) -> None:
-    """The one who waited has seen the world as it was before that worker existed."""
+    """The waiting claim has a snapshot from before that worker existed."""
     thread = await created(postgres)
     waiting = await alive(postgres)
     with admin.transaction():
@@ -73,9 +73,7 @@ async def test_who_came_and_claimed_while_another_waited_keeps_it(
     assert await claim == []
 
 
-async def test_a_release_under_way_lets_no_claim_of_its_worker_through(
-    postgres: PostgresBackend, admin: psycopg.Connection
-) -> None:
+async def test_claim_of_worker_fails_during_its_release(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread, worker = await created(postgres, a_goal()), await alive(postgres)
     with admin.transaction():
         admin.execute("UPDATE lockstitch.workers SET dead = true WHERE id = %s", [worker.id])
@@ -88,12 +86,10 @@ async def test_a_release_under_way_lets_no_claim_of_its_worker_through(
     assert await asyncio.gather(*claims) == [[], []]
 
 
-async def test_a_release_finds_what_a_claim_under_way_has_taken(
-    postgres: PostgresBackend, admin: psycopg.Connection
-) -> None:
+async def test_release_waits_for_claim_in_progress(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread, worker = await created(postgres, a_goal()), await alive(postgres)
     with admin.transaction():
-        # What a claim does before it commits.
+        # The statements of a claim before it commits.
         admin.execute("SELECT 1 FROM lockstitch.workers WHERE id = %s FOR SHARE", [worker.id])
         admin.execute(
             "UPDATE lockstitch.threads SET worker_id = %s, status = 'running' WHERE id = %s", [worker.id, thread.id]
@@ -104,7 +100,7 @@ async def test_a_release_finds_what_a_claim_under_way_has_taken(
     assert await release == [thread.id]
 
 
-async def test_no_thread_is_left_to_the_dead(postgres: PostgresBackend) -> None:
+async def test_no_dead_worker_keeps_a_thread(postgres: PostgresBackend) -> None:
     for _ in range(40):
         await created(postgres, a_goal())
     workers = [await alive(postgres) for _ in range(10)]
@@ -122,9 +118,7 @@ async def test_no_thread_is_left_to_the_dead(postgres: PostgresBackend) -> None:
     assert await postgres.count(Find(Thread, (Where("status", "=", "pending"),))) == 40
 
 
-async def test_rows_that_somebody_is_writing_hold_nobody_up(
-    postgres: PostgresBackend, admin: psycopg.Connection
-) -> None:
+async def test_claim_skips_locked_rows(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     due = [await created(postgres, a_thread(status="waiting", wake_at=NOW + timedelta(seconds=n))) for n in range(3)]
     ready = await created(postgres, a_goal())
     worker = await alive(postgres)
@@ -136,10 +130,10 @@ async def test_rows_that_somebody_is_writing_hold_nobody_up(
     assert {head.id for head in await postgres.claim(worker.id, limit=10)} == {due[0].id, ready.id}
 
 
-async def test_who_finds_all_candidates_in_others_hands_looks_again(
+async def test_claim_retries_when_all_candidates_are_locked(
     wired: PostgresBackend, wire: Wire, admin: psycopg.Connection
 ) -> None:
-    """Once, since they are soon either taken or given up; and not at all where there is nothing to be had."""
+    """Only once, because locked rows are soon claimed or free; and not at all if no thread is ready."""
     worker = await alive(wired)
 
     def choices() -> int:
@@ -156,10 +150,10 @@ async def test_who_finds_all_candidates_in_others_hands_looks_again(
     assert choices() == 4
 
 
-async def test_beyond_what_others_are_choosing_there_is_more(
+async def test_claim_finds_threads_after_locked_candidates(
     postgres: PostgresBackend, admin: psycopg.Connection
 ) -> None:
-    """As many as may be in others' hands are passed over, in one lane or in many."""
+    """All candidates that other transactions may hold are skipped, in one lane or in many."""
     for projects in (["p"] * (SPARE + 1), [f"q{number:02}" for number in range(SPARE + 1)]):
         threads = [await created(postgres, a_goal(project=project)) for project in projects]
         worker = await alive(postgres)
@@ -170,7 +164,7 @@ async def test_beyond_what_others_are_choosing_there_is_more(
         assert len(await postgres.claim(worker.id, limit=SPARE)) == SPARE
 
 
-async def test_who_waits_for_a_limit_sees_what_was_claimed_meanwhile(
+async def test_claim_that_waits_for_limit_sees_concurrent_claims(
     postgres: PostgresBackend, admin: psycopg.Connection
 ) -> None:
     limit = Limit(name="one", at_most=1, agents=["a"])
@@ -178,7 +172,7 @@ async def test_who_waits_for_a_limit_sees_what_was_claimed_meanwhile(
     mine, theirs = await created(postgres, a_goal(agent="a")), await created(postgres, a_goal(agent="a"))
     workers = [await alive(postgres) for _ in range(3)]
     with admin.transaction():
-        # What a claim under the limit does before it commits.
+        # The statements of a claim with a limit before it commits.
         admin.execute("SELECT 1 FROM lockstitch.limits FOR UPDATE")
         claims = [
             asyncio.ensure_future(postgres.claim(workers[1].id, limits=[limit])),
@@ -192,7 +186,7 @@ async def test_who_waits_for_a_limit_sees_what_was_claimed_meanwhile(
     assert await asyncio.gather(*claims) == [[], []]
 
 
-async def test_beats_go_on_while_claims_are_made(postgres: PostgresBackend) -> None:
+async def test_heartbeats_continue_during_claims(postgres: PostgresBackend) -> None:
     worker = await alive(postgres)
     for _ in range(20):
         await created(postgres, a_goal())
@@ -202,8 +196,8 @@ async def test_beats_go_on_while_claims_are_made(postgres: PostgresBackend) -> N
     assert all(results[:20])
 
 
-async def test_an_append_can_go_on_while_a_claim_looks(postgres: PostgresBackend) -> None:
-    """Claims lock what they choose, and nothing of theirs blocks who writes elsewhere."""
+async def test_append_continues_during_claim(postgres: PostgresBackend) -> None:
+    """Claims lock their candidates, but do not block writers of other threads."""
     mine = await held(postgres, await created(postgres), await alive(postgres))
     other = await registered(postgres, lease_seconds=1e6)
     with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Every error of the driver has a meaning for people."""
+"""Every error of the driver is translated."""
 
 import psycopg
 import pytest
@@ -51,7 +51,7 @@ STATES: list[tuple[str, type[LockstitchError]]] = [
 
 
 @pytest.mark.parametrize(("state", "expected"), STATES)
-def test_by_state(state: str, expected: type[LockstitchError]) -> None:
+def test_errors_are_translated_by_sqlstate(state: str, expected: type[LockstitchError]) -> None:
     error = translate(pg.lookup(state)("what the server said"), "postgresql://db/agents")
     assert type(error) is expected
 
@@ -67,18 +67,18 @@ def test_by_state(state: str, expected: type[LockstitchError]) -> None:
         (OSError("no such host"), StoreUnreachable),
     ],
 )
-def test_without_a_state(error: Exception, expected: type[LockstitchError]) -> None:
+def test_errors_without_sqlstate_are_translated(error: Exception, expected: type[LockstitchError]) -> None:
     assert type(translate(error, "postgresql://db/agents")) is expected
 
 
-def test_every_class_of_the_driver_s_errors_is_translated() -> None:
-    """Whatever PostgreSQL may come to say, nobody meets a psycopg.Error."""
+def test_every_driver_error_is_translated() -> None:
+    """No caller gets a psycopg.Error, whatever error PostgreSQL raises."""
     classes = [kind for kind in vars(pg).values() if isinstance(kind, type) and issubclass(kind, psycopg.Error)]
     assert len(classes) > 200
     for kind in classes:
         assert isinstance(translate(kind("said"), "postgresql://db/agents"), LockstitchError)
 
 
-def test_our_own_pass() -> None:
+def test_lockstitch_errors_are_not_translated() -> None:
     conflict = Conflict("as it is")
     assert translate(conflict, "postgresql://db/agents") is conflict

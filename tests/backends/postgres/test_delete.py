@@ -1,4 +1,4 @@
-"""Deleting: whole trees, any number of threads, and blobs that others begin to use meanwhile."""
+"""delete: whole trees, any number of threads, and blobs that get new references concurrently."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ def named(*threads: Thread) -> Find[Thread]:
     return Find(Thread, (Where("id", "in", [thread.id for thread in threads]),))
 
 
-async def test_descendants_go_along_and_are_asked_too(postgres: PostgresBackend) -> None:
+async def test_delete_checks_and_removes_descendants(postgres: PostgresBackend) -> None:
     root = await created(postgres)
     child = await created(postgres, parent_id=root.id, depth=1)
     grandchild = await held(postgres, await created(postgres, parent_id=child.id, depth=2))
@@ -36,7 +36,7 @@ async def test_descendants_go_along_and_are_asked_too(postgres: PostgresBackend)
         assert await postgres.count(Find(kind)) == 0
 
 
-async def test_more_than_a_statement_can_name(postgres: PostgresBackend) -> None:
+async def test_deletes_more_threads_than_a_statement_has_parameters(postgres: PostgresBackend) -> None:
     threads = [a_thread(title="x") for _ in range(3 * MANY)]
     kept = [a_thread(title="kept") for _ in range(10)]
     await postgres.put([*threads, *kept])
@@ -47,7 +47,7 @@ async def test_more_than_a_statement_can_name(postgres: PostgresBackend) -> None
     assert await postgres.count(Find(Thread)) == len(kept)
 
 
-async def test_a_blob_that_finds_a_new_user_meanwhile_stays(
+async def test_delete_keeps_blob_with_concurrent_new_reference(
     postgres: PostgresBackend, admin: psycopg.Connection
 ) -> None:
     old, new = await created(postgres), await created(postgres)
@@ -63,8 +63,8 @@ async def test_a_blob_that_finds_a_new_user_meanwhile_stays(
     assert await postgres.get(Blob, (blob.sha256,)) == blob
 
 
-async def test_two_who_delete_one_tree_at_once(postgres: PostgresBackend) -> None:
-    """Locks are taken in one order, so neither waits for the other in a circle."""
+async def test_concurrent_deletes_of_one_tree_succeed(postgres: PostgresBackend) -> None:
+    """Locks are taken in one order, so the two cannot deadlock."""
     root = await created(postgres)
     children = [await created(postgres, parent_id=root.id, depth=1) for _ in range(20)]
     finds = [named(root), named(*children), named(root, *children), named(*children[::-1])]

@@ -1,4 +1,4 @@
-"""The dialect: no statement depends on what its session was told before."""
+"""The dialect: no statement depends on the settings of its session."""
 
 import re
 
@@ -17,7 +17,7 @@ def test_every_table_has_its_schema() -> None:
         assert not bare.search(text), name
 
 
-def test_only_tables_of_ours_get_it() -> None:
+def test_only_tables_of_lockstitch_get_the_schema() -> None:
     assert (
         qualified("SELECT 1 FROM threads t JOIN head ON true") == "SELECT 1 FROM lockstitch.threads t JOIN head ON true"
     )
@@ -25,7 +25,7 @@ def test_only_tables_of_ours_get_it() -> None:
     assert qualified("INSERT INTO {table} VALUES (1)") == "INSERT INTO lockstitch.{table} VALUES (1)"
 
 
-def test_the_time_is_the_server_s_unless_a_test_says_otherwise() -> None:
+def test_server_clock_is_used_unless_clock_is_fake() -> None:
     assert "statement_timestamp()" in dialect(SystemClock()).text("give_back")
     fake = dialect(FakeClock())
     statement = fake.statement("give_back", {"worker_id": "w"})

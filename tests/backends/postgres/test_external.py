@@ -1,4 +1,4 @@
-"""Threads started in the caller's own transaction: there exactly if it commits, with the caller's own rows."""
+"""Threads started in the caller's transaction: they exist if and only if it commits, with the caller's rows."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def url(postgres_server: PostgresServer, postgres_template: str) -> Iterator[str]:
-    """A database that has a table of its own beside the record."""
+    """A database that has another table besides the record."""
     url = postgres_server.create_database(postgres_template)
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE orders (number int PRIMARY KEY, thread_id uuid)")
@@ -44,7 +44,7 @@ def orders(url: str) -> list[tuple[object, ...]]:
         return connection.execute("SELECT number, thread_id FROM orders ORDER BY number").fetchall()
 
 
-async def test_what_is_rolled_back_never_was(store: Store, url: str) -> None:
+async def test_thread_of_rolled_back_transaction_does_not_exist(store: Store, url: str) -> None:
     async with await psycopg.AsyncConnection.connect(url) as connection:
         made = await store.start("clerk", "Ship it", connection=connection)
         await connection.execute("INSERT INTO orders VALUES (1, %s)", [made.id])
@@ -53,13 +53,13 @@ async def test_what_is_rolled_back_never_was(store: Store, url: str) -> None:
     assert orders(url) == []
 
 
-async def test_a_committed_one_is_there_with_the_callers_row_and_a_worker_runs_it(store: Store, url: str) -> None:
+async def test_committed_thread_exists_with_row_of_caller_and_is_executed(store: Store, url: str) -> None:
     clerk = Agent("clerk", model=Scripted(["Shipped."]), title=False)
     async with await psycopg.AsyncConnection.connect(url) as connection:
         await connection.execute("INSERT INTO orders VALUES (1)")
         made = await clerk.start(store=store, goal="Ship it", key="order-1", connection=connection)
         await connection.execute("UPDATE orders SET thread_id = %s", [made.id])
-        assert await store.count() == 0, "nobody sees it before the commit"
+        assert await store.count() == 0, "it is not visible before the commit"
         await connection.commit()
     assert await store.thread("order-1") == made
     assert orders(url) == [(1, made.id)]
@@ -68,7 +68,7 @@ async def test_a_committed_one_is_there_with_the_callers_row_and_a_worker_runs_i
     assert (ended.status, (ended.result or {})["summary"]) == ("completed", "Shipped.")
 
 
-async def test_workers_are_told_at_the_commit_and_not_before(store: Store, url: str) -> None:
+async def test_workers_are_notified_when_caller_commits(store: Store, url: str) -> None:
     async with (
         aclosing(store._backend.watch()) as sightings,
         await psycopg.AsyncConnection.connect(url) as connection,
@@ -84,7 +84,7 @@ async def test_workers_are_told_at_the_commit_and_not_before(store: Store, url: 
     assert made.id in {sighting.thread_id for sighting in told}
 
 
-async def test_a_connection_that_blocks(store: Store, url: str) -> None:
+async def test_synchronous_connection_is_accepted(store: Store, url: str) -> None:
     with psycopg.connect(url) as connection:
         made = await store.start("clerk", "One", connection=connection)
         connection.commit()
@@ -94,7 +94,7 @@ async def test_a_connection_that_blocks(store: Store, url: str) -> None:
     assert [thread.goal for thread in await store.threads()] == ["One"]
 
 
-def test_the_blocking_face(url: str) -> None:
+def test_sync_store_accepts_connection(url: str) -> None:
     with sync.open_store(url) as store, psycopg.connect(url) as connection:
         with connection.transaction():
             made = store.start("clerk", "One", connection=connection)
@@ -103,7 +103,7 @@ def test_the_blocking_face(url: str) -> None:
     assert orders(url) == [(1, made.id)]
 
 
-async def test_a_key_that_is_taken_leaves_the_callers_transaction_as_it_was(store: Store, url: str) -> None:
+async def test_used_key_does_not_abort_transaction_of_caller(store: Store, url: str) -> None:
     first = await store.start("clerk", "Ship it", key="order-1")
     async with await psycopg.AsyncConnection.connect(url) as connection:
         await connection.execute("INSERT INTO orders VALUES (1, %s)", [first.id])
@@ -113,9 +113,9 @@ async def test_a_key_that_is_taken_leaves_the_callers_transaction_as_it_was(stor
     assert orders(url) == [(1, first.id)]
 
 
-async def test_a_transaction_block_of_a_connection_in_autocommit_mode(store: Store, url: str) -> None:
+async def test_autocommit_connection_needs_transaction_block(store: Store, url: str) -> None:
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-        with pytest.raises(Refused, match="no transaction"):
+        with pytest.raises(Refused, match="no open transaction"):
             await store.start("clerk", "g", connection=connection)
         async with connection.transaction():
             await store.start("clerk", "kept", connection=connection)
@@ -124,7 +124,7 @@ async def test_a_transaction_block_of_a_connection_in_autocommit_mode(store: Sto
     assert [thread.goal for thread in await store.threads()] == ["kept"]
 
 
-async def test_what_no_thread_can_be_part_of_is_refused(
+async def test_rejects_unusable_connections(
     store: Store, url: str, postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     async with await psycopg.AsyncConnection.connect(postgres_url) as elsewhere:
@@ -133,7 +133,7 @@ async def test_what_no_thread_can_be_part_of_is_refused(
     async with await psycopg.AsyncConnection.connect(url) as connection:
         with pytest.raises(psycopg.Error):
             await connection.execute("SELECT nonsense")
-        with pytest.raises(Refused, match="failed already"):
+        with pytest.raises(Refused, match="already failed"):
             await store.start("clerk", "g", connection=connection)
     with pytest.raises(Refused, match="closed"):
         await store.start("clerk", "g", connection=connection)
@@ -160,7 +160,7 @@ with sync.open_store(sys.argv[1]) as store, psycopg.connect(sys.argv[1]) as conn
 """
 
 
-async def test_a_process_killed_before_its_commit_leaves_neither(store: Store, url: str) -> None:
+async def test_process_killed_before_commit_leaves_neither_row(store: Store, url: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, url],
         env=environment(),
@@ -171,7 +171,7 @@ async def test_a_process_killed_before_its_commit_leaves_neither(store: Store, u
         assert process.stdout is not None
         assert process.stdout.readline() == "written\n"
         os.kill(process.pid, signal.SIGKILL)
-    # The key is held until the server has noticed; then it is free, since nothing had it.
+    # The key is locked until the server notices the kill. Then it is free, because no thread has it.
     again = await store.start("clerk", "Ship it", key="order-1")
     assert [thread.id for thread in await store.threads()] == [again.id]
     assert orders(url) == []

@@ -1,4 +1,4 @@
-"""The horizon: the log is complete up to its mark, in whatever order transactions begin, draw numbers and end."""
+"""LogHorizon: the log is complete up to its mark, for any order in which transactions start, draw numbers and end."""
 
 import psycopg
 import pytest
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("order", ["the one that stays began first", "the one that stays began last"])
-async def test_it_waits_for_whoever_drew_a_lower_number(
+async def test_horizon_waits_for_transaction_with_lower_log_id(
     postgres: PostgresBackend, postgres_url: str, order: str
 ) -> None:
     thread, other = await created(postgres), await created(postgres)
@@ -27,13 +27,13 @@ async def test_it_waits_for_whoever_drew_a_lower_number(
         return moved, horizon.mark
 
     with psycopg.connect(postgres_url) as stays, psycopg.connect(postgres_url) as ends:
-        # Every transaction of the backend has its number before it draws one of the log.
+        # Every transaction of the backend has its id before it draws a log_id.
         for session in (stays, ends) if order.endswith("first") else (ends, stays):
             session.execute("SELECT pg_current_xact_id()")
         stays.execute(STITCH, [thread.id, 1])
         ends.execute(STITCH, [other.id, 1])
         ends.commit()
-        assert await look() == (True, 0), "the first look only takes note"
+        assert await look() == (True, 0), "the first call only reads the end"
         for _ in range(3):
             assert await look() == (False, 0)
         ends.execute(STITCH, [other.id, 2])
@@ -47,11 +47,11 @@ async def test_it_waits_for_whoever_drew_a_lower_number(
         ends.commit()
         assert await look() == (True, 3)
         assert await look() == (False, 3)
-        assert await look(patient=False) == (True, 5), "it goes on without the one that stays"
+        assert await look(patient=False) == (True, 5), "it passes the open transaction"
     await pool.close()
 
 
-async def test_a_quiet_log_costs_no_transactions(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_quiet_log_costs_no_transactions(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread = await created(postgres)
     admin.execute(STITCH, [thread.id, 1])
     assert await postgres.search("default", "x", 1) == []

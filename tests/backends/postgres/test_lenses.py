@@ -1,4 +1,4 @@
-"""Lenses in a database: made, refreshed, and never at the price of what is somebody else's."""
+"""Lenses in a database: created, rebuilt, and without changes to objects of other applications."""
 
 import psycopg
 import pytest
@@ -27,14 +27,14 @@ def mark(admin: psycopg.Connection, lens: str) -> str | None:
     return found[0] if found else None
 
 
-async def test_a_schema_for_each_lens(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_every_lens_has_a_schema(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     for name in catalog.written("postgres"):
         assert mark(admin, name) == MARK + catalog.digest(name, "postgres")
         found = admin.execute("SELECT viewname FROM pg_views WHERE schemaname = %s", (name,)).fetchall()
         assert {view for (view,) in found} == set(catalog.views(name))
 
 
-async def test_what_is_stale_is_refreshed(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_stale_lens_is_rebuilt(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     admin.execute("DROP VIEW three_table.agent_runs")
     admin.execute("CREATE VIEW three_table.of_an_older_version AS SELECT 1 AS one")
     admin.execute(f"COMMENT ON SCHEMA three_table IS '{MARK}older'".encode())
@@ -44,8 +44,8 @@ async def test_what_is_stale_is_refreshed(postgres: PostgresBackend, admin: psyc
     assert mark(admin, "three_table") == MARK + catalog.digest("three_table", "postgres")
 
 
-async def test_views_that_went_with_a_table_come_back(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
-    """As they do when the log is partitioned; and who reads for people may read the new table."""
+async def test_dropped_views_are_rebuilt(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+    """This happens when the log is partitioned. The reading role can read the new table too."""
     admin.execute("ALTER TABLE lockstitch.inbox SET SCHEMA public")
     admin.execute("CREATE TABLE lockstitch.inbox (LIKE public.inbox INCLUDING ALL)")
     admin.execute("DROP TABLE public.inbox CASCADE")
@@ -57,14 +57,14 @@ async def test_views_that_went_with_a_table_come_back(postgres: PostgresBackend,
     assert answer.rows == [([],)]
 
 
-async def test_somebody_else_s_schema_is_left_alone(postgres_url: str, admin: psycopg.Connection) -> None:
+async def test_schema_of_another_application_is_not_changed(postgres_url: str, admin: psycopg.Connection) -> None:
     admin.execute("CREATE SCHEMA three_table")
     admin.execute("CREATE TABLE three_table.agent_config AS SELECT 'theirs' AS whose")
     backend = PostgresBackend(postgres_url, SystemClock())
     for _ in range(2):
         await backend.migrate()
     assert admin.execute("SELECT whose FROM three_table.agent_config").fetchone() == ("theirs",)
-    with pytest.raises(Refused, match="The schema three_table of this database is not Lockstitch's"):
+    with pytest.raises(Refused, match="The schema three_table of this database does not belong to Lockstitch"):
         await ask(backend, "SELECT 1", "three_table")
     with pytest.raises(Refused, match="three_table"):
         async with backend.lens("three_table"):
@@ -74,7 +74,9 @@ async def test_somebody_else_s_schema_is_left_alone(postgres_url: str, admin: ps
     await backend.close()
 
 
-async def test_what_others_built_upon_a_lens_stays(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_dependent_views_of_other_applications_are_not_dropped(
+    postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
     admin.execute("CREATE VIEW public.mine AS SELECT agent_uuid FROM three_table.agent_config")
     admin.execute(f"COMMENT ON SCHEMA three_table IS '{MARK}older'".encode())
     await postgres.migrate()
@@ -86,7 +88,7 @@ async def test_what_others_built_upon_a_lens_stays(postgres: PostgresBackend, ad
     assert mark(admin, "three_table") == MARK + catalog.digest("three_table", "postgres")
 
 
-async def test_lenses_do_not_keep_a_migration_from_its_work(
+async def test_lenses_do_not_block_migrations(
     postgres: PostgresBackend, admin: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = queries.migrations("lockstitch.backends.postgres")
@@ -97,8 +99,8 @@ async def test_lenses_do_not_keep_a_migration_from_its_work(
     assert (await ask(postgres, "SELECT count(*) FROM agent_config", "three_table")).rows == [(0,)]
 
 
-async def test_read_only_stays_read_only(postgres: PostgresBackend) -> None:
-    """Whatever a query has changed so far: the transaction has had its first query, and cannot be told otherwise."""
+async def test_lens_connection_stays_read_only(postgres: PostgresBackend) -> None:
+    """The transaction has run its first query, so its mode can no longer change."""
     with pytest.raises(Refused, match="must be set before any query"):
         await ask(postgres, "SELECT set_config('transaction_read_only', 'off', true)")
     answer = await ask(

@@ -1,4 +1,4 @@
-"""Single statements straight to the server: prepared when they come again, and sent again when that is forgotten."""
+"""Single statements with libpq: prepared when repeated, and sent again when the session has lost them."""
 
 from collections.abc import AsyncIterator
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def narrow(postgres: PostgresBackend, postgres_url: str) -> AsyncIterator[PostgresBackend]:
-    """A backend with one connection, so that whatever is done to it is met again."""
+    """A backend with one connection, so that every statement uses the same session."""
     backend = PostgresBackend(option(postgres_url, "pool=1"), SystemClock())
     yield backend
     await backend.close()
 
 
 async def ask(backend: PostgresBackend, sql: bytes) -> list[tuple[str, ...]]:
-    """Ask on the backend's one connection, through the driver."""
+    """Run SQL on the backend's one connection, through the driver."""
     pool = backend._pool  # type: ignore[attr-defined]
     connection = await pool.borrow()
     try:
@@ -41,14 +41,14 @@ async def prepared(backend: PostgresBackend) -> list[str]:
     return [row[0] for row in rows]
 
 
-async def test_a_statement_that_comes_again_is_prepared_once(narrow: PostgresBackend) -> None:
+async def test_repeated_statement_is_prepared_once(narrow: PostgresBackend) -> None:
     thread = await created(narrow)
     for _ in range(5):
         thread = await grown(narrow, thread, said("x"))
     assert sum(statement.startswith("WITH head") for statement in await prepared(narrow)) == 1
 
 
-async def test_a_session_that_forgot_its_statements(narrow: PostgresBackend) -> None:
+async def test_statement_is_sent_again_when_session_lost_it(narrow: PostgresBackend) -> None:
     thread = await created(narrow)
     for _ in range(3):
         for _ in range(3):
@@ -57,8 +57,8 @@ async def test_a_session_that_forgot_its_statements(narrow: PostgresBackend) -> 
     assert (await head_of(narrow, thread)).position == 9
 
 
-async def test_the_driver_forgets_after_a_rollback(narrow: PostgresBackend) -> None:
-    """A transaction that fails is rolled back, whereupon psycopg lets go of everything prepared, ours too."""
+async def test_statement_is_sent_again_after_rollback_deallocated_it(narrow: PostgresBackend) -> None:
+    """A failed transaction is rolled back. psycopg then deallocates all prepared statements, also ours."""
     thread, other = await created(narrow), await created(narrow)
     for number in range(4):
         thread = await grown(narrow, thread, said("x"))
@@ -70,7 +70,9 @@ async def test_the_driver_forgets_after_a_rollback(narrow: PostgresBackend) -> N
     assert len(await log_of(narrow, thread)) == 8
 
 
-async def test_a_statement_whose_columns_changed(narrow: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_prepared_statement_works_after_its_columns_changed(
+    narrow: PostgresBackend, admin: psycopg.Connection
+) -> None:
     thread = await created(narrow)
     for _ in range(3):
         await head_of(narrow, thread)
@@ -79,7 +81,7 @@ async def test_a_statement_whose_columns_changed(narrow: PostgresBackend, admin:
         assert await head_of(narrow, thread) == thread
 
 
-async def test_more_shapes_than_are_kept(narrow: PostgresBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_statements_work_beyond_prepared_limit(narrow: PostgresBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libpq, "PREPARED", 3)
     thread = await created(narrow)
     for _ in range(3):
@@ -91,13 +93,13 @@ async def test_more_shapes_than_are_kept(narrow: PostgresBackend, monkeypatch: p
     assert len(await prepared(narrow)) <= 3
 
 
-async def test_a_text_with_nul(narrow: PostgresBackend) -> None:
+async def test_rejects_text_with_nul(narrow: PostgresBackend) -> None:
     with pytest.raises(Refused, match="NUL"):
         await narrow.find(Find(Thread, (Where("key", "=", "a\x00b"),)))
     assert await narrow.count(Find(Thread)) == 0
 
 
-async def test_bytes_lists_and_large_answers(narrow: PostgresBackend) -> None:
+async def test_bytes_lists_and_large_results_are_read(narrow: PostgresBackend) -> None:
     threads = [await created(narrow) for _ in range(3)]
     ids = [thread.id for thread in threads] * 300
     assert len(await narrow.find(Find(Thread, (Where("id", "in", ids),)))) == 3

@@ -1,4 +1,4 @@
-"""Telling others: soon, seldom, and never inside the commit."""
+"""Notifications: soon, few, and never inside the commit."""
 
 import asyncio
 import time
@@ -17,13 +17,11 @@ pytestmark = pytest.mark.anyio
 
 
 def notified(connection: psycopg.Connection) -> list[tuple[str, int]]:
-    """Notifications that have come, with the process that sent each."""
+    """Return the received notifications, each with the process that sent it."""
     return [(notify.payload, notify.pid) for notify in connection.notifies(timeout=0.5)]
 
 
-async def test_many_appends_are_told_of_in_few_notifications(
-    postgres: PostgresBackend, admin: psycopg.Connection
-) -> None:
+async def test_many_appends_cause_few_notifications(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     threads = [await created(postgres) for _ in range(10)]
     admin.execute("LISTEN lockstitch")
     started = time.monotonic()
@@ -37,11 +35,11 @@ async def test_many_appends_are_told_of_in_few_notifications(
     took = time.monotonic() - started
     payloads = [heard(payload) for payload, _ in notified(admin)]
     assert {(thread.id, 20) for thread in threads} <= set(payloads)
-    # In one turn each thread is told of once.
+    # A notification contains each thread once.
     assert len(payloads) <= (took / PAUSE + 2) * len(threads)
 
 
-async def test_what_is_told_is_there(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_notified_stitch_is_visible(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread = await created(postgres)
     admin.execute("LISTEN lockstitch")
     await commit(postgres, change(thread, said("x")))
@@ -49,7 +47,7 @@ async def test_what_is_told_is_there(postgres: PostgresBackend, admin: psycopg.C
     assert f"{thread.id}:1" in [payload for payload, _ in notified(admin)]
 
 
-async def test_that_there_is_work_is_told_once_for_many(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_ready_threads_are_notified_once(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     admin.execute("LISTEN lockstitch")
     started = time.monotonic()
     await asyncio.gather(*(created(postgres, a_goal()) for _ in range(20)))
@@ -60,7 +58,7 @@ async def test_that_there_is_work_is_told_once_for_many(postgres: PostgresBacken
     assert payloads.index(WORK_READY) == 0
 
 
-async def test_a_server_that_is_gone_does_not_hold_up_closing(postgres_url: str) -> None:
+async def test_close_does_not_wait_for_lost_server(postgres_url: str) -> None:
     backend = PostgresBackend(postgres_url, SystemClock())
     await backend.migrate()
     await created(backend)
@@ -70,5 +68,5 @@ async def test_a_server_that_is_gone_does_not_hold_up_closing(postgres_url: str)
 
 
 @pytest.mark.parametrize("payload", ["", "x", "x:1", "01a1df92-9248-7efc-a1fe-9b90e64a0aee:x", ":"])
-async def test_what_others_say_on_our_channel_is_nothing_to_us(payload: str) -> None:
+async def test_foreign_notifications_are_ignored(payload: str) -> None:
     assert heard(payload) is None

@@ -1,4 +1,4 @@
-"""Connections break: what was not sent is sent again, and what may have happened is said to be unknown."""
+"""Broken connections: unsent operations are sent again, and possibly executed ones raise OutcomeUnknown."""
 
 import asyncio
 import time
@@ -19,23 +19,23 @@ from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.anyio
 
-# Waits until they are gone.
+# Wait until they have ended.
 OTHERS = """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
             WHERE datname = current_database() AND pid <> pg_backend_pid()"""
 WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 async def crowded(backend: PostgresBackend) -> None:
-    """Use the backend so that its pool holds several connections."""
+    """Use the backend so that its pool has several connections."""
     await asyncio.gather(*(backend.count(Find(Thread)) for _ in range(30)))
 
 
-async def test_nothing_connects_before_it_is_needed() -> None:
+async def test_pool_connects_at_first_use() -> None:
     backend = PostgresBackend("postgresql://ada:secret@localhost:1/agents", SystemClock())
     await backend.close()
 
 
-async def test_a_server_that_is_not_there(tmp_path: object) -> None:
+async def test_missing_server_raises_unreachable(tmp_path: object) -> None:
     backend = PostgresBackend("postgresql://ada:secret@localhost:1/agents", SystemClock())
     started = time.monotonic()
     for _ in range(2):
@@ -46,7 +46,7 @@ async def test_a_server_that_is_not_there(tmp_path: object) -> None:
     await backend.close()
 
 
-async def test_a_closed_store(postgres_url: str) -> None:
+async def test_closed_store_raises_error(postgres_url: str) -> None:
     backend = PostgresBackend(postgres_url, SystemClock())
     await backend.migrate()
     await backend.close()
@@ -59,7 +59,7 @@ async def test_a_closed_store(postgres_url: str) -> None:
         await never_opened.count(Find(Thread))
 
 
-async def test_more_tasks_than_connections(postgres: PostgresBackend, postgres_url: str) -> None:
+async def test_tasks_share_few_connections(postgres: PostgresBackend, postgres_url: str) -> None:
     backend = PostgresBackend(option(postgres_url, "pool=2"), SystemClock())
     threads = await asyncio.gather(*(created(backend) for _ in range(40)))
     await asyncio.gather(*(grown(backend, thread, said("x")) for thread in threads))
@@ -67,7 +67,7 @@ async def test_more_tasks_than_connections(postgres: PostgresBackend, postgres_u
     await backend.close()
 
 
-async def test_without_prepared_statements(postgres: PostgresBackend, wire: Wire) -> None:
+async def test_store_works_without_prepared_statements(postgres: PostgresBackend, wire: Wire) -> None:
     backend = PostgresBackend(option(wire.url, "prepare=off", "pool=1"), SystemClock())
     thread = await created(backend)
     for _ in range(5):
@@ -78,9 +78,7 @@ async def test_without_prepared_statements(postgres: PostgresBackend, wire: Wire
     await backend.close()
 
 
-async def test_connections_that_broke_while_idle_are_nobody_s_problem(
-    postgres: PostgresBackend, admin: psycopg.Connection
-) -> None:
+async def test_broken_idle_connections_are_replaced(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread = await created(postgres)
     for _ in range(3):
         await crowded(postgres)
@@ -92,7 +90,7 @@ async def test_connections_that_broke_while_idle_are_nobody_s_problem(
     assert thread.position == 6
 
 
-async def test_a_read_is_repeated(wired: PostgresBackend, wire: Wire) -> None:
+async def test_read_is_repeated_when_connection_breaks(wired: PostgresBackend, wire: Wire) -> None:
     thread = await created(wired)
     wire.cut_before("count(*)")
     assert await wired.count(Find(Thread)) == 1
@@ -102,7 +100,7 @@ async def test_a_read_is_repeated(wired: PostgresBackend, wire: Wire) -> None:
     assert await head_of(wired, thread) == thread
 
 
-async def test_an_append_that_never_arrived(wired: PostgresBackend, wire: Wire) -> None:
+async def test_append_that_never_arrived_raises_outcome_unknown(wired: PostgresBackend, wire: Wire) -> None:
     thread = await created(wired)
     wire.cut_before("WITH head")
     with pytest.raises(OutcomeUnknown) as raised:
@@ -111,7 +109,7 @@ async def test_an_append_that_never_arrived(wired: PostgresBackend, wire: Wire) 
     assert await log_of(wired, thread) == []
 
 
-async def test_an_append_whose_answer_never_came(wired: PostgresBackend, wire: Wire) -> None:
+async def test_append_raises_outcome_unknown_when_response_is_lost(wired: PostgresBackend, wire: Wire) -> None:
     thread = await created(wired)
     wire.cut_after("WITH head")
     with pytest.raises(OutcomeUnknown):
@@ -120,7 +118,9 @@ async def test_an_append_whose_answer_never_came(wired: PostgresBackend, wire: W
 
 
 @pytest.mark.parametrize("word", ["BEGIN", "FOR NO KEY UPDATE", "lockstitch.inbox WHERE"])
-async def test_a_transaction_cut_before_its_commit_is_run_again(wired: PostgresBackend, wire: Wire, word: str) -> None:
+async def test_transaction_is_repeated_when_connection_breaks_before_commit(
+    wired: PostgresBackend, wire: Wire, word: str
+) -> None:
     thread = await created(wired)
     wire.cut_before(word)
     (receipt,) = await commit(wired, a_letter(thread, note()))
@@ -129,7 +129,9 @@ async def test_a_transaction_cut_before_its_commit_is_run_again(wired: PostgresB
 
 
 @pytest.mark.parametrize("happens", [False, True])
-async def test_a_transaction_cut_at_its_commit(wired: PostgresBackend, wire: Wire, happens: bool) -> None:
+async def test_transaction_raises_outcome_unknown_when_connection_breaks_at_commit(
+    wired: PostgresBackend, wire: Wire, happens: bool
+) -> None:
     thread = await created(wired)
     letter = a_letter(thread, note())
     if happens:
@@ -143,7 +145,9 @@ async def test_a_transaction_cut_at_its_commit(wired: PostgresBackend, wire: Wir
     assert (again.position, again.new) == (1, not happens)
 
 
-async def test_a_session_ended_in_mid_append(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_append_raises_outcome_unknown_when_session_is_terminated(
+    postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
     thread = await created(postgres)
     with admin.transaction():
         admin.execute("SELECT 1 FROM lockstitch.threads WHERE id = %s FOR UPDATE", [thread.id])
@@ -156,8 +160,8 @@ async def test_a_session_ended_in_mid_append(postgres: PostgresBackend, admin: p
     assert (await grown(postgres, thread, said("y"))).position == 1
 
 
-async def test_deadlocks_are_settled_by_trying_again(postgres: PostgresBackend) -> None:
-    """Nobody who keeps the order of locks meets one; who does not is not punished."""
+async def test_deadlocks_are_retried(postgres: PostgresBackend) -> None:
+    """A writer that keeps the order of locks causes no deadlock. One that does not is retried."""
     one, two = await created(postgres), await created(postgres)
 
     async def edit(first: Thread, second: Thread, title: str) -> None:
@@ -169,7 +173,7 @@ async def test_deadlocks_are_settled_by_trying_again(postgres: PostgresBackend) 
     assert (await head_of(postgres, one)).title == (await head_of(postgres, two)).title
 
 
-async def test_a_cancelled_append_leaves_its_connection_usable(
+async def test_cancelled_append_leaves_its_connection_usable(
     postgres_url: str, postgres: PostgresBackend, admin: psycopg.Connection
 ) -> None:
     backend = PostgresBackend(option(postgres_url, "pool=1"), SystemClock())
@@ -187,7 +191,7 @@ async def test_a_cancelled_append_leaves_its_connection_usable(
     await backend.close()
 
 
-async def test_a_restart_between_two_calls(mortal_server: PostgresServer, mortal_url: str) -> None:
+async def test_store_works_after_server_restart(mortal_server: PostgresServer, mortal_url: str) -> None:
     backend = PostgresBackend(mortal_url, SystemClock())
     await backend.migrate()
     thread = await created(backend)
@@ -198,7 +202,7 @@ async def test_a_restart_between_two_calls(mortal_server: PostgresServer, mortal
     await backend.close()
 
 
-async def test_a_crash_of_the_server_loses_nothing_acknowledged(mortal_server: PostgresServer, mortal_url: str) -> None:
+async def test_server_crash_loses_no_acknowledged_commit(mortal_server: PostgresServer, mortal_url: str) -> None:
     backend = PostgresBackend(mortal_url, SystemClock())
     await backend.migrate()
     acknowledged: dict[str, int] = {}
@@ -220,7 +224,7 @@ async def test_a_crash_of_the_server_loses_nothing_acknowledged(mortal_server: P
     await asyncio.wait_for(asyncio.gather(*agents), 3 * PATIENCE)
     await asyncio.to_thread(mortal_server.start)
     for thread in await backend.find(Find(Thread)):
-        # One more than was acknowledged may have been committed: its outcome was unknown.
+        # One commit more than acknowledged may exist: its outcome was unknown.
         assert acknowledged[thread.key or ""] <= thread.position <= acknowledged[thread.key or ""] + 1
         assert len(await log_of(backend, thread)) == thread.position
         await grown(backend, thread, said("goes on"))

@@ -1,4 +1,4 @@
-"""SQL for people: it reads, within limits, and leaves nothing behind."""
+"""SQL of users: it only reads, has limits, and leaves no changes."""
 
 import time
 from typing import Any
@@ -36,7 +36,7 @@ async def ask(backend: PostgresBackend, sql: str, limit: int = 10, seconds: floa
         "SELECT ':not_a_parameter', '%s', '$1'",
     ],
 )
-async def test_what_reads(postgres: PostgresBackend, sql: str) -> None:
+async def test_reading_statements_are_allowed(postgres: PostgresBackend, sql: str) -> None:
     await created(postgres)
     answer = await ask(postgres, sql)
     assert answer.columns
@@ -69,20 +69,20 @@ async def test_what_reads(postgres: PostgresBackend, sql: str) -> None:
         "SELECT '\ud800'",
     ],
 )
-async def test_what_does_more_is_refused(postgres: PostgresBackend, sql: str) -> None:
+async def test_rejects_statements_that_do_not_only_read(postgres: PostgresBackend, sql: str) -> None:
     thread = await created(postgres)
     with pytest.raises(Refused):
         await ask(postgres, sql)
     assert await postgres.find(Find(Thread)) == [thread]
 
 
-async def test_who_wants_to_write_is_told_so(postgres: PostgresBackend) -> None:
+async def test_writing_statement_gets_clear_error(postgres: PostgresBackend) -> None:
     for sql in ("DELETE FROM threads", "EXPLAIN ANALYZE DELETE FROM threads"):
         with pytest.raises(Refused, match="Only reading"):
             await ask(postgres, sql)
 
 
-async def test_the_database_s_own_words(postgres: PostgresBackend) -> None:
+async def test_error_contains_message_of_database(postgres: PostgresBackend) -> None:
     with pytest.raises(Refused, match='column "nothing" does not exist'):
         await ask(postgres, "SELECT nothing FROM threads")
 
@@ -93,7 +93,7 @@ async def test_rows_are_limited(postgres: PostgresBackend, limit: int, rows: int
     assert answer == QueryResult(["n"], [(n + 1,) for n in range(rows)], more)
 
 
-async def test_only_what_is_asked_for_is_fetched(postgres: PostgresBackend) -> None:
+async def test_query_fetches_only_limited_rows(postgres: PostgresBackend) -> None:
     answer = await ask(postgres, "SELECT generate_series(1, 1000000000)", limit=2, seconds=60)
     assert (len(answer.rows), answer.truncated) == (2, True)
 
@@ -108,12 +108,12 @@ async def test_time_is_limited(postgres: PostgresBackend, sql: str) -> None:
     assert time.monotonic() - started < 10
 
 
-async def test_nothing_is_left_of_its_session(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_query_leaves_no_session_state(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     await ask(postgres, "SELECT pg_advisory_lock(42)")
     await until(lambda: admin.execute("SELECT pg_try_advisory_lock(42)").fetchone() == (True,))
 
 
-async def test_values_come_as_they_are(postgres: PostgresBackend) -> None:
+async def test_query_returns_typed_values(postgres: PostgresBackend) -> None:
     thread = await created(postgres, extras={"big": 2**70, "b": 1})
     expected: list[tuple[Any, ...]] = [(thread.id, {"big": 2**70, "b": 1}, thread.created_at, None)]
     answer = await ask(postgres, "SELECT id, extras, created_at, title FROM threads")

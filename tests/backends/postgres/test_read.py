@@ -1,4 +1,4 @@
-"""Reading ranges: one statement, whose cost is that of the ranges."""
+"""Reads of ranges: one statement, with a cost that depends on the ranges."""
 
 import psycopg
 import pytest
@@ -31,8 +31,10 @@ async def test_any_number_of_ranges_is_one_statement(wired: PostgresBackend, wir
         assert len(wire.said) == bool(ranges)
 
 
-async def test_a_range_of_a_long_log_costs_what_it_holds(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
-    """Even where most logs are so short that reading them whole would be as good."""
+async def test_cost_of_range_does_not_depend_on_log_length(
+    postgres: PostgresBackend, admin: psycopg.Connection
+) -> None:
+    """Even if most logs are so short that reading them completely would cost the same."""
     threads = [a_thread() for _ in range(300)]
     await postgres.put(threads)
     await postgres.put([stitch for thread in threads for stitch in stitched(thread, said("x"))])

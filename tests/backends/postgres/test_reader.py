@@ -1,4 +1,4 @@
-"""SQL of users cannot leave its login: every attack, against a superuser's store and against an owner's."""
+"""SQL of users cannot leave its login: every attack, on a store of a superuser and on one of an owner."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 WHO = "SELECT current_user::text, session_user::text"
 SECRET = "PG_VERSION"
-"""A file of the server that only a superuser may read."""
+"""A file of the server that only a superuser can read."""
 
 LEAVE = [
     "set_config('role', 'none', true)",
@@ -52,7 +52,8 @@ DO = [
 
 
 def attacks() -> list[str]:
-    """Each act, after each way to leave the role: with columns, without columns, and inside of a later parsed text."""
+    """Each act, after each way to leave the role: with columns, without columns, and inside a text that is parsed
+    later."""
     found: list[str] = []
     for act in DO:
         later = f"query_to_xml('SELECT {act.replace(chr(39), chr(39) * 2)}', true, true, '')"
@@ -60,7 +61,7 @@ def attacks() -> list[str]:
         for leave in LEAVE:
             found += [
                 f"SELECT {leave}, {later}",
-                # The attack of the issue: a query without columns.
+                # A query without columns.
                 f"SELECT FROM (SELECT {leave}) a, LATERAL (SELECT CAST({later} AS text)::int) b",
                 f"SELECT WHERE {leave} IS NOT NULL AND CAST({later} AS text)::int = 1",
             ]
@@ -107,7 +108,7 @@ async def ask(backend: PostgresBackend, query: str, *, seconds: float = 10, forc
 async def backend(
     request: pytest.FixtureRequest, postgres_url: str, admin: psycopg.Connection
 ) -> AsyncIterator[PostgresBackend]:
-    """A store of a superuser, and one of an owner who may create roles and admit members to the role that reads."""
+    """A store of a superuser, and one of an owner who can create roles and grant membership in the reading role."""
     if request.param == "superuser":
         url = postgres_url
     else:
@@ -129,7 +130,7 @@ async def backend(
         admin.execute(sql.SQL("DROP ROLE {}").format(user))
 
 
-async def test_user_of_session_is_login_that_only_reads(backend: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_session_user_is_read_only_login(backend: PostgresBackend, admin: psycopg.Connection) -> None:
     ((current, session),) = (await ask(backend, WHO)).rows
     assert current == session
     row = admin.execute(
@@ -157,7 +158,7 @@ async def test_no_query_leaves_its_login(backend: PostgresBackend, admin: psycop
                 assert f'"{version}"' not in told, (attack, told)
                 assert f">{version}" not in told, (attack, told)
                 if attack.count("query_to_xml") == 1:
-                    # A server without libxml refuses to show what the inner query gave, but has executed it by then.
+                    # A server without libxml does not return the result of the inner query, but it has executed it.
                     assert "unsupported XML" not in told, (attack, told)
             else:
                 assert not answer.rows or "Error" in str(answer.rows), (attack, answer)
@@ -166,7 +167,7 @@ async def test_no_query_leaves_its_login(backend: PostgresBackend, admin: psycop
             with pytest.raises(Refused):
                 await ask(backend, statement.replace("{file}", str(file)))
             assert not file.exists(), statement
-        assert other.execute("SELECT 1").fetchone() == (1,), "the other session still stands"
+        assert other.execute("SELECT 1").fetchone() == (1,), "the other session is still open"
     assert await everything(backend) == before
     assert not os.path.exists("/tmp/lockstitch-should-not-exist")
 
@@ -179,7 +180,7 @@ async def test_reads_lens_and_record(backend: PostgresBackend) -> None:
     assert answer.rows == [(1,)]
 
 
-async def test_many_queries_at_once_are_all_answered(backend: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_many_concurrent_queries_succeed(backend: PostgresBackend, admin: psycopg.Connection) -> None:
     await created(backend)
     query = "SELECT count(*), session_user::text FROM threads, pg_sleep(0.2) GROUP BY 2"
     answers = await asyncio.gather(*(ask(backend, query) for _ in range(2 * CONNECTIONS)))
@@ -188,7 +189,7 @@ async def test_many_queries_at_once_are_all_answered(backend: PostgresBackend, a
     assert admin.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [login]).fetchone() == (1,)
 
 
-async def test_login_that_was_dropped_is_replaced_once(backend: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_dropped_login_is_replaced_once(backend: PostgresBackend, admin: psycopg.Connection) -> None:
     ((_, login),) = (await ask(backend, WHO)).rows
     admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(login)))
     answers = await asyncio.gather(*(ask(backend, WHO) for _ in range(AT_ONCE)))
@@ -196,7 +197,7 @@ async def test_login_that_was_dropped_is_replaced_once(backend: PostgresBackend,
     assert other != login
 
 
-async def test_query_of_no_columns_has_rows(backend: PostgresBackend) -> None:
+async def test_query_without_columns_has_rows(backend: PostgresBackend) -> None:
     assert (await ask(backend, "SELECT FROM generate_series(1, 3)")) == QueryResult([], [(), (), ()], False)
 
 
@@ -209,7 +210,7 @@ async def test_query_of_no_columns_has_rows(backend: PostgresBackend) -> None:
         "SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 100000) b",
     ],
 )
-async def test_stops_query_on_server_when_time_is_over(
+async def test_stops_query_on_server_at_time_limit(
     postgres: PostgresBackend, admin: psycopg.Connection, query: str
 ) -> None:
     await ask(postgres, "SELECT 1")
@@ -238,7 +239,7 @@ def _sessions(admin: psycopg.Connection) -> int:
     return (admin.execute(query).fetchone() or (0,))[0]
 
 
-async def test_answer_is_cut_when_its_bytes_are_too_many(postgres: PostgresBackend) -> None:
+async def test_result_is_truncated_when_too_large(postgres: PostgresBackend) -> None:
     answer = await postgres.query("SELECT repeat('x', 1 << 20) FROM generate_series(1, 500)", limit=500, seconds=60)
     assert answer is not None
     assert (len(answer.rows), answer.truncated) == (32, True)
@@ -246,7 +247,7 @@ async def test_answer_is_cut_when_its_bytes_are_too_many(postgres: PostgresBacke
         await ask(postgres, "SELECT repeat('x', 40 << 20)")
 
 
-async def test_owner_who_cannot_create_roles_is_refused_unless_forced(role: tuple[str, str]) -> None:
+async def test_query_of_owner_without_createrole_is_refused_unless_forced(role: tuple[str, str]) -> None:
     name, url = role
     backend = PostgresBackend(url, SystemClock())
     await backend.migrate()
@@ -268,7 +269,7 @@ async def test_owner_who_cannot_create_roles_is_refused_unless_forced(role: tupl
     await backend.close()
 
 
-async def test_superuser_without_role_that_reads_is_sent_to_migrate(role: tuple[str, str], postgres_url: str) -> None:
+async def test_error_suggests_migrate_when_reading_role_is_missing(role: tuple[str, str], postgres_url: str) -> None:
     owner = PostgresBackend(role[1], SystemClock())
     await owner.migrate()
     await owner.close()
@@ -282,7 +283,7 @@ async def test_superuser_without_role_that_reads_is_sent_to_migrate(role: tuple[
 
 @pytest.fixture
 def login(postgres_url: str, postgres: PostgresBackend, admin: psycopg.Connection) -> Iterator[str]:
-    """A login that an administrator has made, in the group that may read."""
+    """A login that an administrator has created, as a member of the reading role."""
     name = f"{postgres_url.partition('?')[0].rpartition('/')[2]}_login"
     user = sql.Identifier(name)
     admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'se:cret' IN ROLE lockstitch_reader").format(user))
@@ -295,7 +296,7 @@ def with_reader(url: str, login: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}reader={quote(login, safe='')}"
 
 
-async def test_url_names_login(postgres_url: str, login: str) -> None:
+async def test_login_of_url_is_used(postgres_url: str, login: str) -> None:
     backend = PostgresBackend(with_reader(postgres_url, f"{login}:se:cret"), SystemClock())
     assert (await ask(backend, WHO)).rows == [(login, login)]
     await backend.close()
@@ -313,7 +314,7 @@ async def test_url_names_login(postgres_url: str, login: str) -> None:
         ("GRANT postgres TO {}", "member of"),
     ],
 )
-async def test_rejects_login_that_can_do_more(
+async def test_rejects_login_with_more_rights(
     postgres_url: str, login: str, admin: psycopg.Connection, right: str, reason: str
 ) -> None:
     admin.execute(sql.SQL(right).format(sql.Identifier(login)))  # type: ignore[arg-type]
@@ -325,7 +326,7 @@ async def test_rejects_login_that_can_do_more(
         admin.execute(sql.SQL("REVOKE postgres FROM {}").format(sql.Identifier(login)))
 
 
-async def test_makes_new_login_when_its_own_was_dropped(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_creates_new_login_when_own_was_dropped(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     ((first, _),) = (await ask(postgres, WHO)).rows
     admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(first)))
     ((second, _),) = (await ask(postgres, WHO)).rows
@@ -340,7 +341,7 @@ async def test_drops_expired_logins_of_other_processes(postgres: PostgresBackend
 
 
 @pytest.mark.parametrize("value", ["", ":secret"])
-def test_rejects_url_whose_reader_has_no_name(value: str) -> None:
+def test_rejects_url_with_reader_without_name(value: str) -> None:
     with pytest.raises(Refused, match="user:password") as caught:
         parse(f"postgresql:///x?reader={value}")
     assert "secret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Migrations: once, whoever comes first, with no more rights than they need."""
+"""Migrations: they run once, in the first process, with no more rights than needed."""
 
 import asyncio
 import subprocess
@@ -34,7 +34,7 @@ asyncio.run(main())
 """
 
 
-async def test_processes_that_start_at_once(postgres_url: str, admin: psycopg.Connection) -> None:
+async def test_concurrent_processes_migrate_once(postgres_url: str, admin: psycopg.Connection) -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", MIGRATE, postgres_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -56,14 +56,14 @@ async def test_processes_that_start_at_once(postgres_url: str, admin: psycopg.Co
     assert versions == [(number,) for number in range(1, NEWEST + 1)]
 
 
-async def test_backends_of_one_process_at_once(postgres_url: str) -> None:
+async def test_concurrent_backends_migrate_once(postgres_url: str) -> None:
     backends = [PostgresBackend(postgres_url, SystemClock()) for _ in range(8)]
     assert await asyncio.gather(*(backend.migrate() for backend in backends)) == [NEWEST] * 8
     for backend in backends:
         await backend.close()
 
 
-async def test_three_questions_when_there_is_nothing_to_do(wired: PostgresBackend, wire: Wire) -> None:
+async def test_migrate_of_current_store_needs_three_queries(wired: PostgresBackend, wire: Wire) -> None:
     await wired.migrate()
     version, lenses, extensions = wire.said
     assert version == "SELECT max(version) FROM lockstitch.schema_versions"
@@ -71,20 +71,20 @@ async def test_three_questions_when_there_is_nothing_to_do(wired: PostgresBacken
     assert "extension_versions" in extensions
 
 
-async def test_a_store_that_was_never_migrated(postgres_url: str) -> None:
+async def test_unmigrated_store_raises_schema_mismatch(postgres_url: str) -> None:
     backend = PostgresBackend(postgres_url, SystemClock())
     with pytest.raises(SchemaMismatch, match="lockstitch migrate"):
         await created(backend)
     await backend.close()
 
 
-async def test_a_newer_store_is_not_touched(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_newer_store_is_not_changed(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     admin.execute("INSERT INTO lockstitch.schema_versions VALUES (9999, 'future', now())")
     with pytest.raises(SchemaMismatch, match="9999"):
         await postgres.migrate()
 
 
-async def test_a_migration_that_fails_leaves_nothing(
+async def test_failed_migration_leaves_nothing(
     postgres_url: str, admin: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = queries.migrations("lockstitch.backends.postgres")
@@ -98,7 +98,7 @@ async def test_a_migration_that_fails_leaves_nothing(
     await backend.close()
 
 
-async def test_a_user_who_owns_the_schema_and_nothing_else(postgres_url: str, admin: psycopg.Connection) -> None:
+async def test_migrate_works_for_user_who_owns_only_the_schema(postgres_url: str, admin: psycopg.Connection) -> None:
     database = (admin.execute("SELECT current_database()").fetchone() or ("",))[0]
     role = sql.Identifier(f"{database}_agent")
     admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret'").format(role))

@@ -1,4 +1,4 @@
-"""Search: words wherever they stand, by the indexes."""
+"""Search: words at any place, with the indexes."""
 
 import asyncio
 
@@ -37,20 +37,20 @@ async def places(backend: PostgresBackend, text: str) -> list[int | None]:
         ("v1.2.3-rc1", "rc1"),
     ],
 )
-async def test_words_inside_of_larger_ones(postgres: PostgresBackend, text: str, found: str) -> None:
+async def test_search_finds_words_inside_larger_ones(postgres: PostgresBackend, text: str, found: str) -> None:
     await grown(postgres, await created(postgres, title=text), said(text))
     assert await places(postgres, found) == [None, 1]
     assert await places(postgres, f"{found} unheard") == []
 
 
-async def test_a_nul_in_the_text(postgres: PostgresBackend) -> None:
+async def test_search_accepts_nul_in_text(postgres: PostgresBackend) -> None:
     await grown(postgres, await created(postgres), said("before\x00after"), answered("\\u0000 \x00 word"))
     assert await places(postgres, "word") == [2]
     assert await places(postgres, "before") == [1]
     assert await places(postgres, "wo\x00rd") == []
 
 
-async def test_the_best_comes_first(postgres: PostgresBackend) -> None:
+async def test_best_match_comes_first(postgres: PostgresBackend) -> None:
     thread = await created(postgres)
     thread = await grown(postgres, thread, said("once tea and much else besides"), answered("tea tea tea"))
     hits = await postgres.search("default", "tea", 10)
@@ -59,8 +59,8 @@ async def test_the_best_comes_first(postgres: PostgresBackend) -> None:
     assert await postgres.search("default", "tea", 1) == [SearchHit(thread.id, 2, hits[0].score)]
 
 
-async def test_the_indexes_are_used(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
-    """By titles and by what is filled; of the log only what came afterwards is read."""
+async def test_search_uses_indexes(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+    """Searches titles and the filled index. Of the log it reads only later stitches."""
     threads = [a_thread(title=f"title{n}") for n in range(300)]
     await postgres.put(threads)
     for number, thread in enumerate(threads[:50]):
@@ -86,7 +86,7 @@ def indexed(admin: psycopg.Connection) -> int:
     return (admin.execute("SELECT count(*) FROM lockstitch.text_search").fetchone() or (-1,))[0]
 
 
-async def test_an_append_fills_nothing(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_append_does_not_fill_search_index(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread = await grown(postgres, await created(postgres), said("tea"), answered("tea"))
     assert indexed(admin) == 0
     assert await places(postgres, "tea") == [1, 2]
@@ -95,7 +95,7 @@ async def test_an_append_fills_nothing(postgres: PostgresBackend, admin: psycopg
     assert (filled(admin), indexed(admin)) == (2, 2)
 
 
-async def test_it_is_filled_in_batches(
+async def test_search_index_is_filled_in_batches(
     postgres: PostgresBackend, admin: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockstitch.backends.postgres.query.BATCH", 3)
@@ -107,14 +107,14 @@ async def test_it_is_filled_in_batches(
     assert filled(admin) == 14
 
 
-async def test_what_becomes_visible_late_is_found_too(
+async def test_late_visible_stitches_are_found(
     postgres: PostgresBackend, postgres_url: str, admin: psycopg.Connection
 ) -> None:
-    """Its number is lower than others that were filled since, whichever transaction began first."""
+    """Its log_id is lower than others that are already in the index, no matter which transaction started first."""
     for order in ("slow first", "slow last"):
         late, early = await created(postgres), await created(postgres)
         with psycopg.connect(postgres_url) as slow, psycopg.connect(postgres_url) as quick:
-            # A transaction has its number before it draws one of the log, as all of the backend's have.
+            # A transaction has its id before it draws a log_id, like all transactions of the backend.
             for session in (slow, quick) if order == "slow first" else (quick, slow):
                 session.execute("SELECT pg_current_xact_id()")
             slow.execute(TEA, [late.id])
@@ -134,10 +134,10 @@ TEA = """INSERT INTO lockstitch.stitches (thread_id, position, id, fence, type, 
          VALUES (%s, 1, gen_random_uuid(), 0, 'input', '{"role": "user", "content": "tea"}', '{}', now())"""
 
 
-async def test_while_somebody_else_fills(
+async def test_search_works_while_another_process_fills_index(
     postgres: PostgresBackend, postgres_url: str, admin: psycopg.Connection
 ) -> None:
-    """It does not wait for long, and finds everything."""
+    """The search does not wait long, and finds everything."""
     thread = await grown(postgres, await created(postgres), said("tea"))
     assert await places(postgres, "tea") == [1]
     await grown(postgres, thread, said("tea"))
@@ -150,10 +150,10 @@ async def test_while_somebody_else_fills(
 
 
 @pytest.mark.parametrize("filler", ["first", "last"])
-async def test_what_is_replaced_while_it_is_filled(
+async def test_search_finds_stitch_replaced_during_fill(
     postgres: PostgresBackend, postgres_url: str, admin: psycopg.Connection, filler: str
 ) -> None:
-    """Whoever comes first, the new words stand in the index and not the old ones."""
+    """In either order, the index contains the new words and not the old ones."""
     thread = await created(postgres, kind="trace")
     (stitch,) = stitched(thread, said("tea"))
     await postgres.put([stitch])
@@ -186,10 +186,10 @@ FILL = """WITH filled AS (
 REPLACE = """UPDATE lockstitch.stitches SET message = '{"role": "user", "content": "coffee"}'"""
 
 
-async def test_a_user_who_may_only_read(
+async def test_search_works_for_read_only_user(
     postgres: PostgresBackend, postgres_url: str, admin: psycopg.Connection
 ) -> None:
-    """Finds what is filled and what is not."""
+    """Finds stitches in the index and stitches that are not yet in it."""
     thread = await grown(postgres, await created(postgres, title="tea"), said("tea"))
     assert await places(postgres, "tea") == [None, 1]
     await grown(postgres, thread, answered("tea"))

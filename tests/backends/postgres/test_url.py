@@ -1,4 +1,4 @@
-"""URLs: our own options, libpq's, and passwords that are never shown."""
+"""URLs: options of Lockstitch, options of libpq, and passwords that are never shown."""
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -9,7 +9,7 @@ from lockstitch.errors import Refused
 from lockstitch.model import SystemClock
 
 
-def test_our_options_are_not_the_driver_s() -> None:
+def test_own_options_are_removed_from_conninfo() -> None:
     address = parse("postgresql://ada:se%40cret@db:5433/agents?pool=3&sslmode=require&prepare=off")
     parts = conninfo_to_dict(address.conninfo)
     assert (address.pool, address.prepare) == (3, False)
@@ -18,7 +18,7 @@ def test_our_options_are_not_the_driver_s() -> None:
     assert (parts["dbname"], parts["sslmode"]) == ("agents", "require")
 
 
-def test_what_is_not_said() -> None:
+def test_missing_options_get_defaults() -> None:
     address = parse("postgresql:///agents")
     assert (address.pool, address.prepare) == (POOL, True)
     parts = conninfo_to_dict(address.conninfo)
@@ -26,19 +26,19 @@ def test_what_is_not_said() -> None:
     assert address.listening == address.conninfo
 
 
-def test_libpq_s_own_words_win() -> None:
+def test_options_of_libpq_override_defaults() -> None:
     parts = conninfo_to_dict(parse("postgresql:///agents?connect_timeout=2&application_name=mine").conninfo)
     assert (parts["connect_timeout"], parts["application_name"]) == ("2", "mine")
 
 
-def test_listening_past_a_pooler() -> None:
+def test_listen_option_sets_address_for_listen() -> None:
     address = parse("postgresql://ada@pooler:6432/agents?listen=db.internal:5432")
     parts = conninfo_to_dict(address.listening)
     assert (parts["host"], parts["port"], parts["user"]) == ("db.internal", "5432", "ada")
     assert conninfo_to_dict(address.conninfo)["host"] == "pooler"
 
 
-def test_the_password_is_not_shown() -> None:
+def test_password_is_not_shown() -> None:
     assert parse("postgresql://ada:secret@db:5433/agents").shown == "postgresql://ada@db:5433/agents"
 
 
@@ -55,7 +55,7 @@ def test_the_password_is_not_shown() -> None:
         "postgresql://ada:secret%zz@db/agents",
     ],
 )
-def test_what_makes_no_sense_is_refused_at_once(url: str) -> None:
+def test_rejects_invalid_options(url: str) -> None:
     with pytest.raises(Refused) as refused:
         PostgresBackend(url, SystemClock())
     assert "secret" not in str(refused.value)

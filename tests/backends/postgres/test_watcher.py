@@ -1,4 +1,4 @@
-"""Watching: what is not heard is found by polling, whatever breaks and in whatever order it becomes visible."""
+"""watch: polling finds lost notifications, whatever breaks, and in any order of visibility."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -20,7 +20,7 @@ from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.anyio
 
-# What a listener asked last is how far the log has come.
+# The last statement of a listener reads the end of the log.
 LISTENERS_END = """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
                    WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%max(log_id)%'"""
 STITCH = """INSERT INTO lockstitch.stitches (thread_id, position, id, fence, type, data, at)
@@ -35,7 +35,7 @@ async def watching(backend: PostgresBackend) -> AsyncGenerator[AsyncGenerator[Ch
 
 
 async def told(sightings: AsyncGenerator[ChangeHint, None], thread_id: UUID, position: int) -> list[ChangeHint]:
-    """All sightings up to and with this one."""
+    """Return all hints up to and including this one."""
     seen: list[ChangeHint] = []
     async with asyncio.timeout(LONG):
         async for sighting in sightings:
@@ -46,11 +46,11 @@ async def told(sightings: AsyncGenerator[ChangeHint, None], thread_id: UUID, pos
 
 
 def written_silently(admin: psycopg.Connection, thread: Thread, position: int) -> None:
-    """A stitch by somebody who died before telling."""
+    """Append a stitch without a notification, like a process that died before it sent one."""
     admin.execute(STITCH, [thread.id, position])
 
 
-async def test_what_nobody_told_of_is_found(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_polling_finds_unnotified_changes(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread = await created(postgres)
     async with watching(postgres) as sightings:
         for position in (1, 2, 3):
@@ -58,10 +58,10 @@ async def test_what_nobody_told_of_is_found(postgres: PostgresBackend, admin: ps
             await told(sightings, thread.id, position)
 
 
-async def test_what_becomes_visible_late_is_found_too(
+async def test_late_visible_stitches_are_found(
     postgres: PostgresBackend, postgres_url: str, admin: psycopg.Connection
 ) -> None:
-    """Its log_id is lower than others that were told of long before, and than some before watching began."""
+    """Its log_id is lower than those of earlier hints, and lower than some from before the watch started."""
     late, early, old = await created(postgres), await created(postgres), await created(postgres)
     with psycopg.connect(postgres_url) as slow:
         written_silently(slow, late, 1)
@@ -74,7 +74,7 @@ async def test_what_becomes_visible_late_is_found_too(
             await told(sightings, late.id, 1)
 
 
-async def test_a_hint_is_not_repeated_by_polling(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_hint_is_not_repeated_by_polling(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread, last = await created(postgres), await created(postgres)
     async with watching(postgres) as sightings:
         await grown(postgres, thread, said("x"))
@@ -85,9 +85,7 @@ async def test_a_hint_is_not_repeated_by_polling(postgres: PostgresBackend, admi
             assert [sighting for sighting in seen if sighting.thread_id == thread.id] == []
 
 
-async def test_a_listener_whose_connection_breaks_listens_again(
-    postgres: PostgresBackend, admin: psycopg.Connection
-) -> None:
+async def test_watcher_reconnects_when_connection_breaks(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     one, two = await created(postgres), await created(postgres)
     async with watching(postgres) as sightings:
         assert admin.execute(LISTENERS_END).fetchall() == [(True,)]
@@ -97,7 +95,7 @@ async def test_a_listener_whose_connection_breaks_listens_again(
         await told(sightings, two.id, 1)
 
 
-async def test_a_watcher_outlives_the_server(mortal_server: PostgresServer, mortal_url: str) -> None:
+async def test_watcher_survives_server_restart(mortal_server: PostgresServer, mortal_url: str) -> None:
     backend = PostgresBackend(mortal_url, SystemClock())
     await backend.migrate()
     thread = await created(backend)
@@ -111,7 +109,7 @@ async def test_a_watcher_outlives_the_server(mortal_server: PostgresServer, mort
     await backend.close()
 
 
-async def test_one_connection_for_all_and_none_for_nobody(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+async def test_all_watchers_share_one_connection(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     def sessions() -> int:
         rows = admin.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()").fetchone()
         return (rows or (0,))[0]
@@ -123,7 +121,7 @@ async def test_one_connection_for_all_and_none_for_nobody(postgres: PostgresBack
     await until(lambda: sessions() == before)
 
 
-async def test_closing_the_store_ends_the_watch(postgres_url: str, postgres: PostgresBackend) -> None:
+async def test_close_ends_watch(postgres_url: str, postgres: PostgresBackend) -> None:
     backend = PostgresBackend(postgres_url, SystemClock())
     async with watching(backend) as sightings:
         following = asyncio.ensure_future(anext(sightings, None))
@@ -132,7 +130,7 @@ async def test_closing_the_store_ends_the_watch(postgres_url: str, postgres: Pos
         assert await asyncio.wait_for(following, LONG) is None
 
 
-async def test_letters_releases_and_new_threads_are_told_too(postgres: PostgresBackend) -> None:
+async def test_deliveries_releases_and_new_threads_are_notified(postgres: PostgresBackend) -> None:
     async with watching(postgres) as sightings:
         thread = await created(postgres)
         await told(sightings, thread.id, 0)
@@ -140,8 +138,8 @@ async def test_letters_releases_and_new_threads_are_told_too(postgres: PostgresB
         await told(sightings, thread.id, 1)
 
 
-async def test_listening_elsewhere_than_writing(wire: Wire, postgres: PostgresBackend, postgres_url: str) -> None:
-    """As past a pooler: `listen` names the server itself."""
+async def test_listens_on_separate_address(wire: Wire, postgres: PostgresBackend, postgres_url: str) -> None:
+    """As with a pooler: `listen` names the server itself."""
     parts = conninfo_to_dict(postgres_url)
     backend = PostgresBackend(option(wire.url, f"listen={parts['host']}:{parts.get('port') or 5432}"), SystemClock())
     thread = await created(backend)

@@ -1,4 +1,4 @@
-"""Waiting for what other processes do."""
+"""Wait for effects of other processes."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LONG = 60.0
-"""Seconds after which it will not come."""
+"""Seconds to wait before the test fails."""
 
 
 async def until(looked: Callable[[], T]) -> T:
-    """What `looked` gives once it gives something."""
+    """Return the result of `looked` once it is truthy."""
     async with asyncio.timeout(LONG):
         while True:
             if found := looked():

@@ -1,4 +1,4 @@
-"""A wire between a client and PostgreSQL that hears what the client says, and can be cut at a word."""
+"""A proxy between a client and PostgreSQL that records statements, and can cut the connection at a word."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,14 +10,14 @@ Matches = Callable[[str], bool]
 
 
 def option(url: str, *options: str) -> str:
-    """A URL with options of ours."""
+    """Return a URL with options of Lockstitch."""
     return f"{url}{'&' if '?' in url else '?'}{'&'.join(options)}"
 
 
 class Wire:
-    """Listens on a socket of its own. `said` are the statements executed, `turns` how often an answer was awaited.
+    """Listens on a separate socket. `said` are the executed statements, `turns` is the number of round trips.
 
-    Notifications are left out of both: they come when they come.
+    Notifications are left out of both, because they come at any time.
     """
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -34,18 +34,18 @@ class Wire:
         self.said: list[str] = []
         self.turns = 0
         self.names: set[str] = set()
-        """Under which statements were prepared; the empty one is for once."""
+        """Names of prepared statements. The empty name is for single use."""
 
     def forget(self) -> None:
         self.said.clear()
         self.turns = 0
 
     def cut_before(self, word: str) -> None:
-        """Once: a statement with this word never arrives, and the connection is gone."""
+        """Once: a statement with this word never arrives, and the connection is cut."""
         self._cut_before = lambda text: word in text
 
     def cut_after(self, word: str) -> None:
-        """Once: a statement with this word is executed, but its answer never comes back."""
+        """Once: a statement with this word is executed, but its response never arrives."""
         self._cut_after = lambda text: word in text
 
     async def open(self) -> None:
@@ -104,7 +104,7 @@ class _Line:
         self._server = server
         self._prepared: dict[bytes, str] = {}
         self._deaf = False
-        """The server's next answer is the end."""
+        """Cut the connection at the server's next response."""
         self._notifying = False
 
     async def run(self) -> None:
@@ -132,7 +132,7 @@ class _Line:
             writer.write(kind + length + body)
 
     def _hears(self, kind: bytes, body: bytes) -> bool:
-        """Take note of what the client says; False where the wire is cut."""
+        """Record the messages of the client. Return False if the wire is cut."""
         wire = self._wire
         if kind == b"P":
             name, text, _ = body.split(b"\0", 2)

@@ -1,4 +1,4 @@
-"""SQL of users on SQLite: neither time nor memory without bound, no process left behind, and nothing but reading."""
+"""SQL of users on SQLite: limited time and memory, no process left running, and only reading."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from tests.cli.calling import environment
 pytestmark = pytest.mark.anyio
 
 MARGIN = 8.0
-"""Seconds that a busy machine may take to start and end a process, beside the limit of a query."""
+"""Seconds that a busy machine may take to start and end a process, in addition to the limit of a query."""
 
 LONG = "hex(zeroblob(30000000))"
 """A text of 60 MB, just below the limit of one value."""
@@ -42,7 +42,7 @@ async def file_store(tmp_path: Path) -> AsyncIterator[Store]:
         yield opened
 
 
-async def test_answers_with_all_kinds_of_values(store: Store) -> None:
+async def test_query_returns_all_kinds_of_values(store: Store) -> None:
     answer = await store.sql(
         "SELECT 1, 2.5, 'é\u2028\U0001f600', x'00ff', NULL, 9223372036854775807, 9e999, key FROM threads"
     )
@@ -69,7 +69,7 @@ async def test_rejects_query_that_needs_too_much_memory(file_store: Store, query
     before, children = _peak(), _peak_of_children()
     with pytest.raises(Refused, match=r"memory|too big|MiB|longer than"):
         await file_store.sql(query, seconds=10)
-    assert _peak() - before < 200 << 20, "this process keeps its size"
+    assert _peak() - before < 200 << 20, "this process does not grow"
     # Children of other tests in this process may have been larger.
     assert _peak_of_children() <= max(children, 1100 << 20)
 
@@ -99,7 +99,7 @@ TIME = [
 
 
 @pytest.mark.parametrize("query", TIME)
-async def test_stops_query_when_time_is_over(file_store: Store, query: str) -> None:
+async def test_stops_query_at_time_limit(file_store: Store, query: str) -> None:
     started = time.monotonic()
     with pytest.raises(Refused, match="longer than 1 s"):
         await file_store.sql(query, seconds=1)
@@ -107,7 +107,7 @@ async def test_stops_query_when_time_is_over(file_store: Store, query: str) -> N
     assert _children() == []
 
 
-async def test_other_requests_are_answered_meanwhile(file_store: Store) -> None:
+async def test_other_requests_run_during_query(file_store: Store) -> None:
     asking = asyncio.create_task(file_store.sql(TIME[1], seconds=5))
     slowest = 0.0
     while not asking.done():
@@ -129,7 +129,7 @@ async def test_kills_process_when_caller_is_cancelled(file_store: Store) -> None
     assert _children() == []
 
 
-async def test_runs_few_queries_at_once(file_store: Store) -> None:
+async def test_limits_concurrent_queries(file_store: Store) -> None:
     asking = [asyncio.create_task(file_store.sql(ENDLESS, seconds=2)) for _ in range(10)]
     most = 0
     while not all(task.done() for task in asking):
@@ -154,7 +154,7 @@ asyncio.run(main())
 
 
 def test_process_ends_when_server_is_killed(tmp_path: Path) -> None:
-    """Also while a single function works, which calls no handler."""
+    """Also while a single function runs, which calls no handler."""
     program = [sys.executable, "-c", ORPHAN, f"sqlite:///{tmp_path / 's.db'}", TIME[1]]
     with subprocess.Popen(program, env=environment(), stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
@@ -169,7 +169,7 @@ def test_process_ends_when_server_is_killed(tmp_path: Path) -> None:
 
 
 def _children(parent: int | None = None) -> list[int]:
-    """The processes that run a query for this process, or for another one."""
+    """Return the processes that run a query for this process, or for another one."""
     parent = parent or os.getpid()
     found: list[int] = []
     for folder in Path("/proc").iterdir():
@@ -191,7 +191,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-async def test_answer_is_cut_when_its_bytes_are_too_many(file_store: Store) -> None:
+async def test_result_is_truncated_when_too_large(file_store: Store) -> None:
     rows = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 500)"
     answer = await file_store.sql(f"{rows} SELECT hex(zeroblob(524288)) FROM n", limit=500)
     assert answer.truncated
@@ -201,21 +201,21 @@ async def test_answer_is_cut_when_its_bytes_are_too_many(file_store: Store) -> N
         await file_store.sql("SELECT hex(zeroblob(20000000))")
 
 
-async def test_counts_rows_as_before(file_store: Store) -> None:
+async def test_query_applies_row_limit(file_store: Store) -> None:
     rows = "SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3"
     for limit, more in ((2, True), (3, False), (4, False)):
         answer = await file_store.sql(rows, limit=limit)
         assert (len(answer.rows), answer.truncated) == (min(limit, 3), more)
 
 
-async def test_says_what_is_wrong_with_store(file_store: Store, tmp_path: Path) -> None:
+async def test_query_reports_problem_of_store(file_store: Store, tmp_path: Path) -> None:
     (tmp_path / "s.db").unlink()
     with pytest.raises(StoreError, match="cannot be opened"):
         await file_store.sql("SELECT 1")
 
 
 @pytest.mark.parametrize("query", ["SELECT '\ud800'", "SELECT '\0'", "", " ", "-- nothing", "SELECT ?", "SELECT :a"])
-async def test_rejects_text_that_is_no_query(file_store: Store, query: str) -> None:
+async def test_rejects_text_that_is_not_a_query(file_store: Store, query: str) -> None:
     try:
         answer = await file_store.sql(query)
     except Refused:

@@ -174,13 +174,13 @@ async def test_writes_message_in_one_commit_and_runs_no_agent_code(store: Store,
         async def close(self) -> None: ...
 
     commits: list[Commit] = []
-    append = store.backend.append
+    append = store._backend.append
 
     async def count(commit: Commit) -> Any:
         commits.append(commit)
         return await append(commit)
 
-    monkeypatch.setattr(store.backend, "append", count)
+    monkeypatch.setattr(store._backend, "append", count)
     app = App([Agent("helper", model="nowhere:none", tools=[Broken()], title=False)])
     async with serving(store, app, Settings(work=False)) as url, caller(url) as http:
         sent = [

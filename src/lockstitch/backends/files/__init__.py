@@ -1,4 +1,4 @@
-"""Files: a folder that people read with cat and jq, as safe as a database, on one host."""
+"""The file backend: a folder of readable JSON files, transactional, for the processes of one host."""
 
 from lockstitch.backends.files.backend import FilesBackend
 

@@ -1,4 +1,4 @@
-"""Compare-and-set of heads, deliveries, and the rules a database would enforce."""
+"""Commits on files: compare-and-set of heads, deliveries, and the constraints that a database would enforce."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -26,44 +26,47 @@ from lockstitch.model.delivery import apply_delivery
 
 
 def check_head(head: Thread) -> None:
-    """A goal or task has a goal, and a result exactly when it has ended, unless it was cancelled."""
+    """Check a head: a goal or task has a goal, and has a result if and only if it is completed or failed.
+
+    A cancelled thread may have a result.
+    """
     if head.parent_id == head.id:
-        raise Refused(f"Thread {head.id} cannot be its own parent; nothing was written.")
+        raise Refused(f"Thread {head.id} cannot be its own parent. Nothing was written.")
     if head.kind not in ("goal", "task"):
         return
     if not head.goal:
-        raise Refused(f"Thread {head.id} is a {head.kind} and needs a goal; nothing was written.")
+        raise Refused(f"Thread {head.id} is a {head.kind} and needs a goal. Nothing was written.")
     if head.status != "cancelled" and (head.status in ("completed", "failed")) != (head.result is not None):
         raise Refused(
-            f"Thread {head.id} is {head.status}: a {head.kind} has a result exactly when it is completed or failed. "
+            f"Thread {head.id} is {head.status}. A {head.kind} has a result if and only if it is completed or failed. "
             "Nothing was written."
         )
 
 
 def require_blob(folder: Folder, sha256: str) -> None:
-    """What is used must be there."""
+    """Raise `Refused` if a referenced blob is not in this store."""
     if not folder.exists(disk.record(Blob, (sha256,))):
-        raise Refused(f"There is no blob {sha256} in this store; nothing was written.")
+        raise Refused(f"Blob {sha256} not found in this store. Nothing was written.")
 
 
 def check_stitch(stitch: Stitch) -> None:
-    """A tool call names its tool and its call, a thread's result the thread; and nothing follows itself."""
+    """Check a stitch: tool calls have a name and a call id, thread results a child, and no stitch follows itself."""
     if stitch.previous_id == stitch.id:
-        raise Refused(f"Stitch {stitch.id} cannot follow itself; nothing was written.")
+        raise Refused(f"Stitch {stitch.id} cannot follow itself. Nothing was written.")
     if stitch.type == "thread_result" and stitch.child_id is None:
-        raise Refused(f"Stitch {stitch.id} is a thread_result and names no child_id; nothing was written.")
+        raise Refused(f"Stitch {stitch.id} is a thread_result and needs a child_id. Nothing was written.")
     if stitch.type == "tool_call" and (stitch.name is None or stitch.call_id is None):
-        raise Refused(f"Stitch {stitch.id} is a tool_call and needs a name and a call_id; nothing was written.")
+        raise Refused(f"Stitch {stitch.id} is a tool_call and needs a name and a call_id. Nothing was written.")
 
 
 def check_runs(thread_id: UUID, runs: Iterable[Facts]) -> None:
-    """The runs of one thread have each their sequence, and a turn has one run of the top lane."""
+    """Check that the runs of a thread have different sequence numbers, and top-level runs different turns."""
     sequences: set[int] = set()
     turns: set[int | None] = set()
     for sequence, turn, _ in runs:
         if sequence in sequences or (turn is not None and turn in turns):
             raise Conflict(
-                f"Thread {thread_id} has another run with sequence {sequence} or turn {turn}; nothing was written.",
+                f"Thread {thread_id} has another run with sequence {sequence} or turn {turn}. Nothing was written.",
                 thread_id=thread_id,
             )
         sequences.add(sequence)
@@ -71,17 +74,22 @@ def check_runs(thread_id: UUID, runs: Iterable[Facts]) -> None:
 
 
 def require_thread(folder: Folder, thread_id: UUID | None) -> None:
+    """Raise `Refused` if the thread is not in this store."""
     if thread_id is not None and not folder.exists(disk.head(thread_id)):
-        raise Refused(f"There is no thread {thread_id} in this store to which this belongs; nothing was written.")
+        raise Refused(f"A record belongs to thread {thread_id}, which is not in this store. Nothing was written.")
 
 
 def require_run(folder: Folder, thread_id: UUID, run_id: UUID | None) -> None:
+    """Raise `Refused` if the run is not in this store."""
     if run_id is not None and not folder.exists(disk.run(thread_id, run_id)):
-        raise Refused(f"There is no run {run_id} of thread {thread_id} in this store; nothing was written.")
+        raise Refused(f"Run {run_id} of thread {thread_id} not found in this store. Nothing was written.")
 
 
 def write_head(transaction: Transaction, before: Thread | None, after: Thread) -> None:
-    """Write a head. KeyTaken when its key names another thread; Refused when it breaks a rule of the record."""
+    """Write a head.
+
+    Raises `KeyTaken` if another thread has its key, and `Refused` if the head is not valid.
+    """
     check_head(after)
     if before is not None and before.key is not None and (before.project, before.key) != (after.project, after.key):
         transaction.remove(disk.key(before.project, before.key))
@@ -89,7 +97,7 @@ def write_head(transaction: Transaction, before: Thread | None, after: Thread) -
         holder = tables.thread_of_key(transaction, after.project, after.key)
         if holder not in (None, after.id):
             raise KeyTaken(
-                f"The key {after.key!r} names another thread of project {after.project!r} already: {holder}.",
+                f"Key {after.key!r} is already used by thread {holder} of project {after.project!r}.",
                 thread_id=holder,
             )
         _index(transaction, after.project, after.key, after.id)
@@ -97,13 +105,13 @@ def write_head(transaction: Transaction, before: Thread | None, after: Thread) -
 
 
 def is_ready(values: Json, now: str) -> bool:
-    """Whether nobody holds a thread and its time has come, by its document; times as text sort as they do."""
+    """True if a document of a head shows that a worker can claim the thread. Times are compared as text."""
     waits = values["status"] in ("pending", "waiting") and values["worker_id"] is None
     return waits and values["wake_at"] is not None and values["wake_at"] <= now
 
 
 def index(transaction: Transaction) -> None:
-    """Let every key name its thread again, and no thread that is not there."""
+    """Rebuild the index of keys from the heads."""
     heads = list(tables.all_in(transaction, Thread, disk.HEADS))
     keys = {disk.key(head.project, head.key).rpartition("/")[2] for head in heads if head.key is not None}
     for name in transaction.names(disk.KEYS):
@@ -119,10 +127,13 @@ def _index(transaction: Transaction, project: str, key: str, thread_id: UUID) ->
 
 
 def deliver(transaction: Transaction, letter: Delivery, now: datetime) -> Receipt:
-    """Hand a letter over: into the log when nobody holds the thread, else into its inbox; a second one does nothing."""
+    """Deliver an entry: into the log if no worker holds the thread, else into its inbox.
+
+    A duplicate changes nothing.
+    """
     head = tables.head(transaction, letter.thread_id)
     if head is None:
-        raise NotFound(f"There is no thread {letter.thread_id} to deliver to.")
+        raise NotFound(f"Thread {letter.thread_id} not found. Nothing was delivered.")
     first = tables.same_letter(transaction, letter)
     if first is not None:
         return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
@@ -143,10 +154,10 @@ def deliver(transaction: Transaction, letter: Delivery, now: datetime) -> Receip
 
 
 def take(transaction: Transaction, thread_id: UUID, letter_id: UUID, position: int) -> None:
-    """Note that a letter became a stitch. It stays, without its entry, to recognise a second delivery."""
+    """Mark a delivery as consumed at a position. Its row stays, without the entry, to recognise a duplicate."""
     letter = tables.letter(transaction, thread_id, letter_id)
     if letter is None or letter.position is not None:
-        raise Conflict(f"Letter {letter_id} is no longer in the inbox; nothing was written.", thread_id=thread_id)
+        raise Conflict(f"Delivery {letter_id} is no longer in the inbox. Nothing was written.", thread_id=thread_id)
     write_delivery(transaction, letter.changed(entry=None, position=position))
 
 
@@ -155,15 +166,15 @@ def write_delivery(transaction: Transaction, letter: Delivery) -> None:
 
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
-    """Prepare a commit without its `records`; later steps see what earlier ones did."""
+    """Prepare a commit without its `records`. Later steps see the changes of earlier ones."""
     if commit.deleted_threads or not {type(record) for record in commit.records} <= {Blob, *OWNED_BY_THREAD}:
-        raise Refused("Applications keep tables of their own, which a store of files has none of. Use SQLite.")
+        raise Refused("Applications need their own tables, which the file backend does not support. Use SQLite.")
     if commit.superseded:
         doomed = [_compare(tables.head(transaction, wanted.thread_id), wanted) for wanted in commit.superseded]
         supersede(transaction, doomed, commit)
     for thread in commit.threads:
         if transaction.exists(disk.head(thread.id)):
-            raise Conflict(f"There is a thread {thread.id} already; nothing was written.", thread_id=thread.id)
+            raise Conflict(f"Thread {thread.id} already exists. Nothing was written.", thread_id=thread.id)
         write_head(transaction, None, thread)
         require_thread(transaction, thread.parent_id)
     receipts = [_step(transaction, step, now) for step in commit.steps]
@@ -176,7 +187,7 @@ def _notify(transaction: Transaction, notice: WebhookEvent) -> None:
     require_thread(transaction, notice.thread_id)
     path = disk.record(WebhookEvent, (notice.id,))
     if transaction.exists(path):
-        raise Conflict(f"There is a notice {notice.id} already; nothing was written.", thread_id=notice.thread_id)
+        raise Conflict(f"Webhook event {notice.id} already exists. Nothing was written.", thread_id=notice.thread_id)
     transaction.put(path, format.encode_record(notice))
 
 
@@ -189,7 +200,7 @@ def _step(transaction: Transaction, step: ThreadChange | Delivery | ThreadEdit, 
 def _edit(transaction: Transaction, edit: ThreadEdit, now: datetime) -> Receipt:
     before = tables.head(transaction, edit.thread_id)
     if before is None:
-        raise NotFound(f"There is no thread {edit.thread_id}.")
+        raise NotFound(f"Thread {edit.thread_id} not found. Nothing was written.")
     after = before.changed(**edit.fields, updated_at=now)
     write_head(transaction, before, after)
     if rests(after):
@@ -222,12 +233,12 @@ def _change(transaction: Transaction, wanted: ThreadChange) -> Receipt:
 
 
 def rests(head: Thread) -> bool:
-    """Whether nothing moves in a thread until somebody comes: the moment people look at its projections."""
+    """True if nothing happens in a thread until a delivery or a claim. Then people read its projections."""
     return not head.held and (head.status == "waiting" or head.ended)
 
 
 def _compare(head: Thread | None, wanted: ThreadChange) -> Thread:
-    """The head, if it is still what the change has seen."""
+    """Return the head if it is as the change expects. Raises `Conflict` if not."""
     first = wanted.position + 1
     contiguous = all(
         (stitch.thread_id, stitch.position) == (wanted.thread_id, place)
@@ -245,7 +256,7 @@ def _compare(head: Thread | None, wanted: ThreadChange) -> Thread:
 
 
 def _fields(head: Thread, wanted: ThreadChange) -> dict[str, Any]:
-    """The head's changed fields: those that were given, and those that follow from the rest of the change."""
+    """Return the changed fields of the head: those of the change, and those that follow from it."""
     fields = {**wanted.head, "position": wanted.position + len(wanted.stitches)}
     tip = next((stitch.id for stitch in reversed(wanted.stitches) if stitch.in_chain), None)
     if tip is not None:
@@ -256,9 +267,9 @@ def _fields(head: Thread, wanted: ThreadChange) -> dict[str, Any]:
 
 
 def _write_runs(transaction: Transaction, wanted: ThreadChange) -> list[UUID]:
-    """Write new and changed runs, and say which have ended by it."""
+    """Write new and changed runs. Return those that have ended."""
     if any(transaction.exists(disk.run(wanted.thread_id, run.id)) for run in wanted.new_runs):
-        raise Conflict("A new run is in this store already; nothing was written.", thread_id=wanted.thread_id)
+        raise Conflict("A new run already exists in this store. Nothing was written.", thread_id=wanted.thread_id)
     ended: list[UUID] = []
     for run in wanted.new_runs:
         _write_run(transaction, run, ended)
@@ -267,7 +278,9 @@ def _write_runs(transaction: Transaction, wanted: ThreadChange) -> list[UUID]:
     for run_id, fields in wanted.runs:
         run = tables.run(transaction, wanted.thread_id, run_id)
         if run is None:
-            raise Conflict(f"Thread {wanted.thread_id} has no run {run_id}.", thread_id=wanted.thread_id)
+            raise Conflict(
+                f"Thread {wanted.thread_id} has no run {run_id}. Nothing was written.", thread_id=wanted.thread_id
+            )
         _write_run(transaction, run.changed(**fields), ended)
     return ended
 

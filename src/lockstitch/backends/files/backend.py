@@ -1,4 +1,4 @@
-"""The file backend."""
+"""`FilesBackend`: the backend for a folder of JSON files."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 
 class FilesBackend:
-    """A folder of JSON on one host, safe between the processes that use it.
+    """A folder of JSON files on one host. Many processes can use it at the same time.
 
-    All work on files is done in one thread of this process, so the event loop never waits for a disk or a lock.
+    All file operations run in one thread of this process, so the event loop never waits for a disk or a lock.
     """
 
     archive_encoding: Literal["zstd", "gzip"] = "gzip"
@@ -69,7 +69,7 @@ class FilesBackend:
         return await self._read(lambda folder: finding.find(folder, find))
 
     async def put(self, records: Sequence[Record], *, new: bool = False) -> None:
-        """The projections of what is put here are written when the store is closed, or rebuilt."""
+        """Write records. Their projections are written when the store is closed, or when projections are rebuilt."""
         await self._write(lambda transaction: put.put(transaction, records, new=new))
         self._stale |= put.shown_in(records)
 
@@ -134,7 +134,7 @@ class FilesBackend:
     async def close(self) -> None:
         if self._closed:
             return
-        # Whatever keeps the journal from being emptied, it is read again by whoever comes next.
+        # If the journal cannot be emptied, the next process applies it again.
         with suppress(LockstitchError):
             await self._run(self._finish)
         self._closed = True
@@ -184,7 +184,7 @@ class FilesBackend:
         return None
 
     async def rebuild_projections(self) -> int:
-        """Restore what the journal can restore, make every projection anew, and return how many threads have some."""
+        """Restore files from the journal, rewrite every projection, and return the number of threads that have some."""
         return await self._run(lambda: coordinator.rebuild(self._guard))
 
     async def _read(self, work: Callable[[Folder], T]) -> T:
@@ -197,11 +197,11 @@ class FilesBackend:
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._closed:
-            raise StoreUnreachable(f"The store in {self._root} was closed here; open it again.")
+            raise StoreUnreachable(f"The store in {self._root} is closed. Open it again.")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._worker, work)
         except LockstitchError:
-            # Some of ours are OSErrors too.
+            # Some subclasses of LockstitchError are OSErrors too.
             raise
         except OSError as exc:
             raise translate(exc, self._root) from exc

@@ -1,9 +1,8 @@
-"""Leases and fences: who may act on a thread, and until when.
+"""Leases and fences on files: claim, heartbeat and release.
 
-A worker's document says when it last beat and how long its lease is; a thread's head says which worker holds it and
-under which fence. Claiming raises the fence, giving back raises it too, and every change compares it: a worker that
-lost a thread without noticing can write nothing more. All processes run on one host, so leases are judged by its
-monotonic clock.
+A worker's document contains its last heartbeat and the length of its lease. A thread's head contains its holder and the
+fence. Claim and release raise the fence, and every change compares it. So a worker that lost a thread without noticing
+cannot write to it. All processes run on one host, so its monotonic clock decides about leases.
 """
 
 from collections import Counter
@@ -27,14 +26,14 @@ from lockstitch.model.worker import (
 
 
 class Moment(NamedTuple):
-    """When a claim or a release happens: by the wall clock, and by the clock that judges leases."""
+    """Time of a claim or a release: on the wall clock, and on the clock that decides about leases."""
 
     now: datetime
     here: HostClock
 
 
 def claim_one(transaction: Transaction, wish: ClaimRequest, thread_id: UUID, moment: Moment) -> list[Thread]:
-    """Take this thread, whatever it waits for, if nobody who is alive holds it and it has not ended."""
+    """Claim this thread, in any state of waiting, if no live worker holds it and it has not ended."""
     head = tables.head(transaction, thread_id)
     if head is None or head.ended or not _alive(transaction, wish.worker_id):
         return []
@@ -50,7 +49,7 @@ def claim_one(transaction: Transaction, wish: ClaimRequest, thread_id: UUID, mom
 
 
 def claim(transaction: Transaction, wish: ClaimRequest, moment: Moment) -> list[Thread]:
-    """Take threads whose time has come, by turns; or the first suspect."""
+    """Claim ready threads in fair order, or the first suspect."""
     now = moment.now
     if not _alive(transaction, wish.worker_id):
         return []
@@ -74,7 +73,7 @@ def claim(transaction: Transaction, wish: ClaimRequest, moment: Moment) -> list[
 
 
 def beat(transaction: Transaction, worker: Worker, now: datetime) -> bool:
-    """Register a worker, or renew its lease unless it was declared dead."""
+    """Register a worker, or renew its lease. Return False if it was declared dead."""
     known = tables.load(transaction, Worker, disk.record(Worker, (worker.id,)))
     if known is not None and known.dead:
         return False
@@ -86,7 +85,7 @@ def beat(transaction: Transaction, worker: Worker, now: datetime) -> bool:
 def release(
     transaction: Transaction, worker_id: UUID, expired_only: bool, cause: EndCause, moment: Moment
 ) -> list[UUID]:
-    """Declare a worker dead and release its threads. wake_at stays, and with it the place in the queue."""
+    """Declare a worker dead and release its threads. `wake_at` is unchanged, and with it the place in the queue."""
     now = moment.now
     worker = tables.load(transaction, Worker, disk.record(Worker, (worker_id,)))
     if worker is None or (expired_only and not worker.dead and not expired_on_host(worker, *moment)):
@@ -104,7 +103,7 @@ def release(
 
 
 def _lost(head: Thread, crashed: bool) -> Json:
-    """Return the changed fields of a thread whose worker lost it; `crashed` if that held only this thread."""
+    """Return the changed fields of a lost thread. `crashed` is True if its worker held only this thread and crashed."""
     crashes = head.crashes + (crashed and head.alone)
     return {"lost_by": head.worker_id, "losses": head.losses + 1, "alone": False, "crashes": crashes}
 
@@ -120,20 +119,20 @@ def _take(transaction: Transaction, head: Thread, worker_id: UUID, now: datetime
 
 
 def _heads(folder: Folder, fits: Callable[[Json], bool]) -> list[Thread]:
-    """The heads whose documents fit. Many are looked at and few wanted, so only those are made records."""
+    """Return the heads with matching documents. Many documents are read and few match, so only these become records."""
     paths = (f"{disk.HEADS}/{name}" for name in folder.names(disk.HEADS))
     documents = (folder.document(path) for path in paths)
     return [format.decode_record(Thread, values) for values in documents if values is not None and fits(values)]
 
 
 def _stored(folder: Folder, wish: ClaimRequest) -> list[Limit]:
-    """The limits as they are stored. Nobody else claims meanwhile: the folder is locked."""
+    """Return the limits as stored. The folder is locked, so no other process claims now."""
     found = (tables.load(folder, Limit, disk.record(Limit, (limit.name,))) for limit in wish.limits)
     return [limit for limit in found if limit is not None]
 
 
 def _held(folder: Folder, but: UUID | None = None) -> Counter[str]:
-    """How many threads of each agent are held by anybody, but for one of them."""
+    """Return the number of held threads of each agent, without the thread `but`."""
     held = _heads(folder, lambda values: values["worker_id"] is not None and values["id"] != str(but))
     return Counter(head.agent or "" for head in held)
 

@@ -1,15 +1,15 @@
-"""Lock, commit, recover, checkpoint, rebuild: the only way to read or change the folder.
+"""`FolderCoordinator`: every read and write of the folder goes through it.
 
-The order of a commit, which everything else rests on:
+A commit has these steps:
 
-1. The lock is taken, alone. What a dead process left undone is applied first, so the files are true.
-2. Everything is compared and prepared in memory. A refusal or a conflict ends here: no file was touched.
-3. Large contents are written to `staging/` and waited for.
-4. **One line goes to the journal and is waited for: now it has happened.**
-5. The operations are applied, the projections rewritten, and the journal is marked as applied.
+1. Take the exclusive lock. Apply the unfinished commits of dead processes, so that the files are up to date. 2. Compare
+and prepare everything in memory. After a refusal or a conflict, no file is changed. 3. Write large contents to
+`staging/` and wait for the disk. 4. **Write one line to the journal and wait for the disk. This is the commit.** 5.
+Apply the operations, rewrite the projections, and mark the journal as applied.
 
-A process that dies before 4 leaves a torn line at most, which is dropped. One that dies after 4 leaves 5 to whoever
-takes the lock next. Readers share the lock, and wait for it alone only when there is something left to apply.
+A process that dies before step 4 leaves at most an incomplete line, which is dropped. If a process dies after step 4,
+the next process that takes the lock does step 5. Readers share the lock. They take it exclusively only if there are
+operations to apply.
 """
 
 import errno
@@ -33,27 +33,27 @@ from lockstitch.model import new_id
 
 @contextmanager
 def locked(root: Path, *, shared: bool = False) -> Generator[None]:
-    """Hold the folder's lock, alone or with others who only read; waits for it.
+    """Hold the lock of the folder, exclusively or shared with other readers. Wait until it is free.
 
-    The file is opened anew each time: a lock belongs to the open file, and one kept open would be shared with
-    every child that this process forks. The system lets go of it when the process dies, however it dies.
+    The file is opened each time: a lock belongs to the open file, and forked children would share one that stays open.
+    The system releases the lock when the process dies for any reason.
     """
     path = root / disk.LOCK
-    # A copy made with `cp store/* …` has no hidden files; a store that may only be read can still be locked.
+    # A copy made with `cp store/* …` has no hidden files. A read-only store can be locked too.
     missing = not path.exists() and (root / disk.STORE).exists()
     with disk.opened(path, os.O_RDWR | os.O_CREAT if missing else os.O_RDONLY) as file:
         fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         try:
             yield
         finally:
-            # Closing alone would not let go while a child that was forked meanwhile has the file open too.
+            # Closing is not enough while a child that was forked in between has the file open too.
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
 T = TypeVar("T")
 
 CHECKPOINT = 4 << 20
-"""Bytes of journal after which the files are waited for and it is emptied."""
+"""Size of the journal in bytes after which the files are synced and the journal is emptied."""
 
 _ROOM = 64 << 10
 _ROOM_OF_FILE = 4 << 10
@@ -61,7 +61,7 @@ _ROOM_FILES = 16
 
 
 class FolderCoordinator:
-    """Runs work on the folder, one at a time as far as it writes."""
+    """Runs functions on the folder. Writing functions run one at a time."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -69,7 +69,7 @@ class FolderCoordinator:
         self._memory = FolderState()
 
     def read(self, work: Callable[[Folder], T]) -> T:
-        """The result of work that only reads; nobody writes meanwhile."""
+        """Return the result of `work`, which only reads. No process writes at the same time."""
         while True:
             with locked(self.root, shared=True):
                 if self.journal.is_applied():
@@ -84,7 +84,7 @@ class FolderCoordinator:
             return work(Folder(self.root, self._memory, tolerant=True))
 
     def write(self, work: Callable[[Transaction], T]) -> T:
-        """The result of work whose transaction is durable then. When it raises, nothing has changed."""
+        """Return the result of `work` once its transaction is durable. If it raises, nothing has changed."""
         with locked(self.root):
             self._catch_up()
             transaction = Transaction(self.root, self._memory)
@@ -98,12 +98,12 @@ class FolderCoordinator:
             return result
 
     def replay_journal(self) -> None:
-        """Apply the whole journal once more, for files that were damaged since."""
+        """Apply the whole journal again, to restore files that were damaged since."""
         with locked(self.root):
             self._apply_from(0)
 
     def update_projections(self, work: Callable[[Folder], T]) -> T:
-        """The result of work on projections, which may write them and nothing else."""
+        """Return the result of `work`, which may write projections and nothing else."""
         with locked(self.root):
             self._catch_up()
             return work(Folder(self.root, self._memory, tolerant=True))
@@ -134,7 +134,7 @@ class FolderCoordinator:
             for beside in staged.values():
                 (self.root / beside).unlink(missing_ok=True)
             raise
-        # It has happened. What fails from here on is done by whoever takes the lock next.
+        # The commit is durable. If one of the next steps fails, the next process that takes the lock repeats it.
         with suppress(OSError, LockstitchError):
             self._apply(entry)
             self._remember(transaction)
@@ -144,12 +144,12 @@ class FolderCoordinator:
                 self._checkpoint()
 
     def _require_room(self, length: int, transaction: Transaction) -> None:
-        """Refuse a commit that would fit into the journal but perhaps not into the files."""
+        """Raise `OSError` if the journal may have room for a commit but the files may not."""
         files = 2 * len(transaction.operations) + _ROOM_FILES
         needed = _ROOM + _ROOM_OF_FILE * files + 2 * length
         needed += sum(2 * len(content) for content in transaction.contents.values())
         if not self._has_room(needed, files) and self.journal.size():
-            # What the journal holds stands in the files too: without it there may be room.
+            # The files contain everything in the journal. Without the journal there may be enough space.
             self._checkpoint()
         if not self._has_room(needed, files):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.root))
@@ -170,7 +170,10 @@ class FolderCoordinator:
             disk.sync(self.root)
 
     def _catch_up(self) -> None:
-        """Apply what a dead process has left, or notice that one emptied the journal without saying so."""
+        """Apply the unfinished commits of dead processes.
+
+        Also detect that a process emptied the journal without updating the mark.
+        """
         if not self.journal.is_applied() or self.journal.mark().applied > self.journal.size():
             self._apply_from(self.journal.unapplied_from())
 
@@ -192,8 +195,10 @@ class FolderCoordinator:
             operation.apply(self.root)
 
     def _show(self, shows: Shows) -> None:
-        """Rewrite projections. They are a convenience, made of whatever people and models have said: nothing that
-        keeps one from being written, not even a mistake of ours, may keep the store from working."""
+        """Rewrite projections.
+
+        Projections contain arbitrary text of users and models. No error in writing them may stop the store.
+        """
         folder = Folder(self.root, self._memory, tolerant=True)
         for thread_id, run_ids in shows.items():
             with suppress(Exception):
@@ -221,9 +226,10 @@ class FolderCoordinator:
 
 
 def rebuild(guard: FolderCoordinator) -> int:
-    """Restore what the journal can restore, index all keys, rewrite all projections and remove those of nobody.
+    """Restore files from the journal, index all keys, and rewrite all projections.
 
-    Returns how many threads have projections now. One that cannot be shown is passed over: reading it says why.
+    Projections of deleted threads are removed. Return the number of threads that have projections. A thread with
+    unreadable data is skipped. Reading it raises the error.
     """
     guard.replay_journal()
     with suppress(StoreDamaged):
@@ -233,7 +239,7 @@ def rebuild(guard: FolderCoordinator) -> int:
 
 
 def show(guard: FolderCoordinator, thread_ids: Iterable[UUID]) -> int:
-    """Rewrite all projections of these threads; how many have some."""
+    """Rewrite all projections of these threads. Return the number of threads that have some."""
     number = 0
     for thread_id in thread_ids:
         try:
@@ -242,6 +248,6 @@ def show(guard: FolderCoordinator, thread_ids: Iterable[UUID]) -> int:
             )
         except OSError:
             raise
-        except Exception:  # made of whatever people and models have said: one that cannot be shown hides no other
+        except Exception:  # arbitrary content: one thread that cannot be shown must not hide the others
             continue
     return number

@@ -1,4 +1,4 @@
-"""The verb delete: records, and with a thread everything of its own."""
+"""`delete()`: delete records, and threads with everything that belongs to them."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -14,7 +14,10 @@ from lockstitch.model import OWNED_BY_THREAD, Archive, Blob, BlobUse, Delivery, 
 
 
 def delete(transaction: Transaction, find: Find[Any], *, force: bool) -> int:
-    """Delete what `find` describes; the descendants of a thread go with it and are not counted."""
+    """Delete the records that `find` selects and return their number.
+
+    Threads are deleted with their descendants, which are not counted.
+    """
     _refuse_others(find)
     found: list[Record] = query.find(transaction, find)
     if find.kind is Thread:
@@ -28,12 +31,12 @@ def delete(transaction: Transaction, find: Find[Any], *, force: bool) -> int:
 
 
 def _refuse_others(find: Find[Any]) -> None:
-    """A log is shortened by whole ranges, never by what its stitches say."""
+    """Raise `Refused` for runs, and for stitches unless selected by thread and range. A log loses only whole ranges."""
     if find.kind is Run:
-        raise Refused("A run goes with its thread, or stays; nothing was deleted.")
+        raise Refused("Runs cannot be deleted without their thread. Nothing was deleted.")
     named = {(condition.field, condition.operator) for condition in find.where}
     if find.kind is Stitch and named != {("thread_id", "="), ("position", ">="), ("position", "<=")}:
-        raise Refused("Stitches are deleted by their thread and a range of positions; nothing was deleted.")
+        raise Refused("Stitches can be deleted only by thread and a range of positions. Nothing was deleted.")
 
 
 def _delete_threads(transaction: Transaction, heads: Sequence[Thread], *, force: bool) -> None:
@@ -55,7 +58,7 @@ def _delete_threads(transaction: Transaction, heads: Sequence[Thread], *, force:
 
 
 def supersede(transaction: Transaction, heads: Sequence[Thread], commit: Commit) -> None:
-    """Delete mirrors whose stitches a commit writes again. The commit may create a thread with the same id."""
+    """Delete imported threads that a commit writes again. The commit may create a thread with the same id."""
     ids = {head.id for head in heads}
     kept = {record.sha256 for record in commit.records if isinstance(record, BlobUse)}
     _delete_unused_blobs(transaction, ids, kept)
@@ -101,7 +104,7 @@ def _with_descendants(transaction: Transaction, heads: Sequence[Thread]) -> list
 
 
 def _delete_unused_blobs(transaction: Transaction, ids: set[UUID], needed: Iterable[str] = ()) -> None:
-    """Blobs are shared, so they go with the last thread that refers to them."""
+    """Delete the blobs that only these threads refer to, except those in `needed`."""
     uses = list(tables.shelf(transaction, BlobUse))
     kept = {use.sha256 for use in uses if use.thread_id not in ids} | set(needed)
     for sha256 in {use.sha256 for use in uses} - kept:
@@ -112,7 +115,7 @@ def _delete_unused_blobs(transaction: Transaction, ids: set[UUID], needed: Itera
 def _delete_owned(transaction: Transaction, kind: type[Record], field: str, ids: Iterable[UUID]) -> None:
     directory = disk.shelf(kind)
     if kind.primary_key[0] == field:
-        # The name begins with the thread's id: nothing need be read.
+        # The file name starts with the thread's id, so no file has to be read.
         beginnings = tuple(f"{thread_id}," for thread_id in ids)
         for name in transaction.names(directory):
             if name.startswith(beginnings):

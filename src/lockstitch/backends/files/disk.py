@@ -1,26 +1,26 @@
-"""Paths and file names; fsync and atomic replace; OS errors translated.
+"""Paths and file names, fsync and atomic replace, and translation of OS errors.
 
-A key of small letters, digits and `_.-` is its own name. Any other is made readable and told apart by a hash,
-so that neither `../..`, a slash, a very long text nor two keys that differ in case only can meet another file.
+A key of lower-case letters, digits and `_.-` is used as the file name. Any other key becomes a readable name with a
+hash, so that neither `../..`, a slash, a very long text nor two keys that differ only in case can address another file.
 
-store.json                                   what this folder is
-agent_runs/{thread}/{run}.jsonl              the log, one stitch a line: the truth
-agent_runs/{thread}/thread.jsonl             stitches that belong to no run
-agent_runs/{thread}/{run}.jsonl.gz           a log that was archived
-heads/{thread}.json  runs/{thread}/{run}.json
-inbox/{thread}/{letter}.{sender and call}.json
-workers/{worker}.json
-keys/{project and key}.json                  which thread a key names
-blobs/{sha256}  blobs/{sha256}.json          content, and what is known of it
-shelves/{table}/{key}.json                   every other side record
-counters.json                                the last log_id given
-agent_config/{thread}.json                   projections, for people: rewritten when a run pauses or ends
-conversation_history/{thread}/{turn}.json
-journal.jsonl  journal.applied  staging/     commits on their way into the files above
+    store.json                                   format and version of this folder
+    agent_runs/{thread}/{run}.jsonl              the log, one stitch per line: the source of truth
+    agent_runs/{thread}/thread.jsonl             stitches that belong to no run
+    agent_runs/{thread}/{run}.jsonl.gz           an archived log
+    heads/{thread}.json  runs/{thread}/{run}.json
+    inbox/{thread}/{delivery}.{sender and call}.json
+    workers/{worker}.json
+    keys/{project and key}.json                  the thread that has the key
+    blobs/{sha256}  blobs/{sha256}.json          content and its record
+    shelves/{table}/{key}.json                   all other side records
+    counters.json                                the last assigned log_id
+    agent_config/{thread}.json                   projections for people, rewritten when a run pauses or ends
+    conversation_history/{thread}/{turn}.json
+    journal.jsonl  journal.applied  staging/     commits that are being applied to the files above
 
-Paths reach this backend from its own layout and from files that another program may have written: the journal and the
-documents of archives. `check` compares the text of a path with the layout. `locate` also follows the folders on disk,
-so that a symbolic link cannot lead a write to another place.
+Paths come from this layout, and from files that another program may have written: the journal and the documents of
+archives. `check` compares the text of a path with the layout. `locate` also follows the directories on disk, so that a
+symbolic link cannot redirect a write to another place.
 """
 
 import errno
@@ -37,26 +37,29 @@ from lockstitch.errors import LockstitchError, StoreDamaged, StoreError, StoreFu
 from lockstitch.model import Blob, Delivery, Record, Thread, Worker, codec
 
 LONGEST = 120
-"""Characters of a key that stand in a name; file systems take 255 bytes, and a hash and an ending follow."""
+"""Maximum number of characters of a key in a file name.
+
+File systems allow 255 bytes, and a hash and an extension follow.
+"""
 
 _PLAIN = re.compile(r"[a-z0-9_][a-z0-9_.-]*|")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def name_of(key: Sequence[Any]) -> str:
-    """The name, without its ending, of the file that belongs to a key."""
+    """Return the file name of a key, without extension."""
     parts = [str(part) for part in key]
     readable = ",".join(_UNSAFE.sub("_", part) for part in parts)
     if readable and all(map(_PLAIN.fullmatch, parts)) and len(readable) <= LONGEST:
         return readable
     if readable.startswith("."):
-        # It would be hidden, and such names are those of temporary files.
+        # Hidden names are reserved for temporary files.
         readable = f"_{readable}"
     return f"{readable[:LONGEST]}~{codec.digest(parts)[:32]}"
 
 
 def prefix_of(key: Sequence[Any]) -> str:
-    """How every name begins whose key begins with these parts; empty when that cannot be said."""
+    """Return the common prefix of the file names of keys that start with these parts. Empty if there is none."""
     parts = [str(part) for part in key]
     prefix = "".join(f"{part}," for part in parts)
     return prefix if all(map(_PLAIN.fullmatch, parts)) and len(prefix) <= LONGEST else ""
@@ -81,7 +84,7 @@ CONFIGS: Final = "agent_config"
 HISTORIES: Final = "conversation_history"
 
 OUTSIDE_RUNS: Final = "thread"
-"""The name of the log of stitches that belong to no run; no run's id looks like it."""
+"""Name of the log of stitches that belong to no run. It cannot be the id of a run."""
 
 
 def head(thread_id: UUID) -> str:
@@ -109,7 +112,7 @@ def inbox(thread_id: UUID) -> str:
 
 
 def sender(name: str, call_id: str) -> str:
-    """The part of a letter's name that tells a second delivery of the same from a new one."""
+    """Return the part of a delivery's file name that identifies its sender and call."""
     return codec.digest([name, call_id])[:32]
 
 
@@ -130,7 +133,7 @@ def archive(thread_id: UUID, name: str) -> str:
 
 
 def shelf(kind: type[Record]) -> str:
-    """The folder of a kind whose records are single documents named after their key."""
+    """Return the directory of a record class with one document per record, named after its key."""
     if kind is Worker:
         return WORKERS
     if kind is Thread:
@@ -139,7 +142,7 @@ def shelf(kind: type[Record]) -> str:
 
 
 def record(kind: type[Record], key: Sequence[Any]) -> str:
-    """The document of such a record."""
+    """Return the path of such a record."""
     return f"{shelf(kind)}/{name_of(key)}.json"
 
 
@@ -155,7 +158,7 @@ def history(thread_id: UUID, turn: int) -> str:
     return f"{HISTORIES}/{thread_id}/{turn:03d}.json"
 
 
-# What a commit waits for: the data and the length, not the times. Not every system has it.
+# A commit waits for the data and the size, not the times. Not every system has fdatasync.
 sync_data = getattr(os, "fdatasync", os.fsync)
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -183,7 +186,7 @@ def opened(path: Path, flags: int) -> Generator[int]:
 
 
 def write(file: int, content: bytes, offset: int) -> None:
-    """Write all of `content`; the system may take it in parts."""
+    """Write all of `content`. The system may accept only parts of it at a time."""
     rest = memoryview(content)
     while rest:
         written = os.pwrite(file, rest, offset)
@@ -191,12 +194,15 @@ def write(file: int, content: bytes, offset: int) -> None:
 
 
 def temporary(path: Path) -> Path:
-    """Where a file is prepared that will replace `path`. The name is always the same, so a leftover is overwritten."""
+    """Return the path of the temporary file that will replace `path`.
+
+    The name is always the same, so a leftover is overwritten.
+    """
     return path.with_name(f".{path.name}.tmp")
 
 
 def replace(path: Path, content: bytes, *, durably: bool = False) -> None:
-    """Replace a file in one step: whoever opens it finds the old content or the new."""
+    """Replace a file atomically: a reader gets the old or the new content."""
     beside = temporary(path)
     with opened(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
         write(file, content, 0)
@@ -219,7 +225,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or a folder is on the disk; one that is gone has nothing to wait for."""
+    """Wait until a file or directory is on the disk. Ignore a missing one."""
     with suppress(FileNotFoundError, NotADirectoryError), opened(path, os.O_RDONLY) as file:
         os.fsync(file)
 
@@ -240,7 +246,7 @@ _FOLDERS: Final = frozenset(
     }
 )
 _DEEPEST: Final = 3
-"""Parts of the longest path of the layout: folder, thread, file."""
+"""Number of parts of the longest path of the layout: folder, thread, file."""
 
 
 def check(path: Any) -> str:
@@ -286,17 +292,22 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOLCK})
 
 
 def translate(exc: OSError, root: Path) -> LockstitchError:
-    """The error that tells a user what to do. Nothing was written, unless a commit had happened already."""
+    """Return the error as a `LockstitchError`, with a message that says what to do.
+
+    Nothing was written, unless the commit had already happened.
+    """
     if isinstance(exc, LockstitchError):
         return exc
     what = exc.strerror or str(exc)
     where = exc.filename or root
     if exc.errno in _FULL:
-        return StoreFull(f"There is no room left for {root} ({what}); nothing was written. Free some and try again.")
+        return StoreFull(f"No space is left for {root} ({what}). Nothing was written. Free disk space and try again.")
     if exc.errno in _FORBIDDEN:
-        return StoreReadOnly(f"{where} cannot be used ({what}). Check the permissions of {root} and all in it.")
+        return StoreReadOnly(f"{where} is not accessible ({what}). Check the permissions of {root} and its content.")
     if exc.errno in _MISSING:
-        return StoreUnreachable(f"There is no store in {root} ({where}: {what}). Check the URL, or migrate it first.")
+        return StoreUnreachable(
+            f"No store found in {root} ({where}: {what}). Check the URL or run `lockstitch migrate`."
+        )
     if exc.errno in _EXHAUSTED:
         return StoreUnreachable(f"The system cannot open {where} now ({what}). Close other files and try again.")
     if exc.errno == errno.ELOOP:
@@ -306,7 +317,7 @@ def translate(exc: OSError, root: Path) -> LockstitchError:
         )
     if exc.errno == errno.EIO:
         return StoreDamaged(
-            f"The disk under {root} failed ({where}: {what}); what was not acknowledged was not written. "
+            f"The disk under {root} failed ({where}: {what}). Commits that were not acknowledged were not written. "
             "Check the disk, and restore a backup if files are lost."
         )
-    return StoreError(f"The system refused to work on {where}: {what}.")
+    return StoreError(f"The operation on {where} failed: {what}.")

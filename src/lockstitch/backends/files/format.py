@@ -1,10 +1,10 @@
-"""One stitch as one JSON line, one record as one JSON document.
+"""File formats: one stitch as one JSON line, one record as one JSON document.
 
-The keys that people know come first: log_id (counted within the file), agent_uuid, run_id, timestamp, step_number,
-action_type, action_data, messages_count, estimated_tokens, duration_ms. What else a stitch holds follows. No content
-stands twice: a response's content and a tool's result stand in action_data, and the message is made of them again.
-Where that would not give back the same stitch (an unusual message, details whose names are taken), they stand
-whole in keys of their own.
+The well-known keys come first: log_id (counted within the file), agent_uuid, run_id, timestamp, step_number,
+action_type, action_data, messages_count, estimated_tokens, duration_ms. The other fields of a stitch follow. No content
+is stored twice: a response's content and a tool's result are in action_data, and the message is rebuilt from them. If
+that would not restore the same stitch (an unusual message, or data with conflicting names), separate keys contain the
+whole message or data.
 """
 
 from base64 import b64decode, b64encode
@@ -24,7 +24,7 @@ _USAGE: Final = (
     ("cache_creation_input_tokens", "cache_write_tokens"),
     ("cache_read_input_tokens", "cache_read_tokens"),
 )
-"""The names of the documents, and ours."""
+"""Names in the documents, and fields of a stitch."""
 
 _MEASURES: Final = ("messages_count", "estimated_tokens", "duration_ms")
 _PLACE: Final = ("lane", "parent_id", "child_id", "reply_to", "call_index", "calls", "previous_id")
@@ -36,7 +36,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 def encode_stitch(stitch: Stitch, number: int) -> bytes:
-    """The line, without its end, of the stitch that is the `number`th of its file."""
+    """Return the line of a stitch without its line end. `number` is its number in the file."""
     action_data, rest = _parts(stitch)
     line: Json = {
         "log_id": number,
@@ -60,7 +60,7 @@ def encode_stitch(stitch: Stitch, number: int) -> bytes:
 
 
 def decode_stitch(line: bytes) -> Stitch:
-    """The stitch of a line that `encode` made."""
+    """Return the stitch of a line that `encode_stitch` wrote."""
     values: Json = codec.loads(line)
     kind = values.get("type") or _TYPES.get(values["action_type"], values["action_type"])
     action_data = cast("Json", values["action_data"])
@@ -104,7 +104,7 @@ def decode_stitch(line: bytes) -> Stitch:
 
 
 def _parts(stitch: Stitch) -> tuple[Json, Json]:
-    """What stands in action_data, and what must stand beside it."""
+    """Return the content of action_data, and the further keys of the line."""
     usage = {theirs: count for theirs, ours in _USAGE if (count := getattr(stitch, ours)) is not None}
     message = stitch.message
     if stitch.type == "llm_call":
@@ -140,7 +140,7 @@ def _with_data(action: Json, taken: frozenset[str], data: Json, beside: Json) ->
 
 
 def _is_response(message: Json | None) -> bool:
-    """Whether the message is nothing but what `decode` makes of its content."""
+    """True if `decode_stitch` can rebuild the message from its content."""
     return message is not None and list(message) == ["role", "content"] and message["role"] == "assistant"
 
 
@@ -176,11 +176,11 @@ def _id(value: str | None) -> UUID | None:
 R = TypeVar("R", bound=Record)
 
 BESIDE: Mapping[type[Record], str] = {Blob: "content", Archive: "content"}
-"""The field of a kind that stands in a file of its own, because it is large and people want it as it is."""
+"""Fields that are stored in separate files, because they are large and useful in their original form."""
 
 
 def encode_record(record: Record) -> Json:
-    """The document; a field that stands beside is left out."""
+    """Return the document of a record, without a field that has a separate file."""
     values = record.as_json()
     kind = type(record)
     return {
@@ -191,12 +191,12 @@ def encode_record(record: Record) -> Json:
 
 
 def decode_record(kind: type[R], document: Json, **beside: Any) -> R:
-    """The record of a document and of what stands beside it."""
+    """Return the record of a document and of its separate file."""
     return kind.from_json(restored(kind, {**document, **beside}))
 
 
 def restored(kind: type[Record], document: Mapping[str, Any]) -> Json:
-    """Return the values of a document with bytes in place of their base64."""
+    """Return the values of a document, with base64 decoded to bytes."""
     values = dict(document)
     for name, column in columns(kind):
         if column is ColumnKind.BYTES and isinstance(values.get(name), str):

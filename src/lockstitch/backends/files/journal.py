@@ -1,17 +1,17 @@
-"""Write-ahead journal and its repeatable file operations.
+"""`Journal`: the write-ahead journal and its repeatable file operations.
 
     {"crc":"8d2f01c7","do":[operation, …],"show":{"thread id": ["run id", …]}}
 
-**The commit point is one write of one line and one fdatasync.** Only then are the operations applied to the files,
-without waiting for the disk again. `journal.applied` says up to which byte that was done, and since which boot of the
-machine: a process that dies half-way leaves it behind, and whoever comes next applies the rest before looking at
-anything. After a restart of the machine nothing that was written without waiting can be relied on, so the whole
-journal is applied again. A checkpoint waits until all files it tells of are on the disk, and empties it.
+**A commit is one write of one line and one fdatasync.** Only then are the operations applied to the files, without
+waiting for the disk again. `journal.applied` contains the byte up to which the journal is applied, and the boot id of
+the machine. If a process dies in between, the next process applies the remaining operations before it reads anything.
+After a restart of the machine, unsynced writes may be lost, so the whole journal is applied again. A checkpoint waits
+until all files of the journal are on the disk, and empties it.
 
-A last line that is cut off, or whose checksum is wrong, was never acknowledged and is dropped. A wrong line with right
-ones after it is damage, and said to be.
+A last line that is incomplete, or has a wrong checksum, was never acknowledged and is dropped. A wrong line that is
+followed by right ones is damage and raises `StoreDamaged`.
 
-Emptying raises the generation, by which those who follow the journal know that their place in it is gone.
+Emptying the journal raises its generation. With it, watchers detect that their position is no longer in the journal.
 """
 
 import os
@@ -30,7 +30,7 @@ from lockstitch.model import Json, as_id, codec, new_id
 from lockstitch.model.worker import boot_id
 
 LONGEST = 1 << 40
-"""Bytes that a file of lines may have."""
+"""Maximum size in bytes of a file of lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Overwrite a document where it stands.
+    """Overwrite a document in place.
 
-    A file system hurries to write a file that replaces another, which costs as much as waiting for the journal. So
-    what changes with every commit and is read by nobody else is not replaced.
+    A file system writes a file that replaces another one to disk at once, which costs as much as waiting for the
+    journal. So a document that changes with every commit, and is only read under the lock, is overwritten instead.
     """
 
     path: str
@@ -69,9 +69,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Let a file of lines go on at an offset with these lines; whatever stood after it is gone.
+    """Write lines to a file at an offset and truncate the file after them.
 
-    The offset makes it repeatable. A file that lost what stood before it gets a hole, which reading passes over.
+    The offset makes the operation repeatable. If the file has lost its content before the offset, it gets a hole, which
+    readers skip.
     """
 
     path: str
@@ -80,6 +81,7 @@ class Extend:
 
     @property
     def end(self) -> int:
+        """The offset after the last line."""
         return self.offset + sum(len(line) + 1 for line in self.lines)
 
     def encode(self) -> bytes:
@@ -94,7 +96,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Put a file in place that was written beside the journal; it stays there until the next checkpoint."""
+    """Copy a staged file to its place. The staged file stays until the next checkpoint."""
 
     staged: str
     path: str
@@ -116,7 +118,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a file, or a folder with all that is in it."""
+    """Remove a file, or a directory with its content."""
 
     path: str
 
@@ -130,7 +132,7 @@ class Delete:
         except FileNotFoundError:
             return
         except (IsADirectoryError, PermissionError):
-            # Unlinking a folder is EISDIR on Linux and EPERM elsewhere.
+            # Unlinking a directory is EISDIR on Linux and EPERM elsewhere.
             if not place.is_dir():
                 raise
             shutil.rmtree(place)
@@ -140,16 +142,16 @@ Operation = Put | Write | Extend | Copy | Delete
 
 
 def decode(values: Any) -> Operation:
-    """Return the operation of a journal's entry.
+    """Return the operation of a journal entry.
 
-    Raises StoreDamaged if it is malformed or names a path that is not one of the store: a journal may come from a
-    program that is not Lockstitch.
+    Raises `StoreDamaged` if it is malformed or names a path that is not part of a store: another program may have
+    written the journal.
     """
     try:
         return _decode_operation(cast("Json", values))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as exc:
         raise StoreDamaged(
-            f"The journal of this store holds an operation that cannot be read ({exc!r}). Nothing was written. "
+            f"The journal of this store contains an unreadable operation ({exc!r}). Nothing was written. "
             "Restore a backup."
         ) from exc
 
@@ -176,12 +178,12 @@ _MARK_LENGTH = 128
 _HEAD = b'{"crc":"%08x",'
 
 Shows = Mapping[str, Sequence[str]]
-"""Threads whose projections a commit makes stale, with the runs that ended in it."""
+"""Threads with projections that a commit makes stale, with the runs that ended in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One commit: what it does, whose projections it changes, and where its line ends."""
+    """One commit: its operations, the stale projections, and the end of its line in bytes."""
 
     operations: Sequence[Operation]
     shows: Shows
@@ -197,22 +199,26 @@ class JournalMark(NamedTuple):
 
 
 class Journal:
-    """The journal of one folder. Every method but `raw_mark` needs the folder's lock, and writing ones the whole."""
+    """The journal of one folder.
+
+    Every method except `raw_mark` needs the folder's lock. Writing methods need the exclusive lock.
+    """
 
     def __init__(self, root: Path) -> None:
         self._path = root / disk.JOURNAL
         self._mark_path = root / disk.APPLIED
-        # Where the system does not tell one boot from another, trust nothing but what this process has applied.
+        # If the system has no boot id, trust only what this process has applied.
         self._boot = boot_id() or str(new_id())
 
     def size(self) -> int:
+        """Return the size of the journal in bytes."""
         try:
             return self._path.stat().st_size
         except FileNotFoundError:
             return 0
 
     def raw_mark(self) -> bytes:
-        """The mark as it stands: it changes with every commit, and costs little to look at."""
+        """Return the raw content of `journal.applied`. It changes with every commit, and reading it is cheap."""
         try:
             with disk.opened(self._mark_path, os.O_RDONLY) as file:
                 return os.pread(file, _MARK_LENGTH, 0)
@@ -220,6 +226,7 @@ class Journal:
             return b""
 
     def mark(self) -> JournalMark:
+        """Return how far the journal has been applied."""
         try:
             values = cast("Json", codec.loads(self.raw_mark()))
             return JournalMark(values["boot"], values["generation"], values["applied"])
@@ -227,26 +234,26 @@ class Journal:
             return JournalMark()
 
     def is_applied(self) -> bool:
-        """Whether the files say all that the journal says."""
+        """True if all entries of the journal are applied to the files."""
         size = self.size()
         mark = self.mark()
         return size == 0 or (mark.boot == self._boot and mark.applied == size)
 
     def unapplied_from(self) -> int:
-        """The byte from which entries must be applied (again)."""
+        """Return the byte from which on entries must be applied (again)."""
         mark = self.mark()
         return mark.applied if mark.boot == self._boot and mark.applied <= self.size() else 0
 
     def set_applied(self, end: int) -> None:
-        """Note that everything before `end` has been applied."""
+        """Record that all entries before `end` are applied."""
         mark = self.mark()
-        # A journal shorter than the mark was emptied by a process that died before it could say so.
+        # If the journal is shorter than the mark, a process emptied it and died before it updated the mark.
         self._set_mark(JournalMark(self._boot, mark.generation + (end < mark.applied), end))
 
     def append(self, line: bytes) -> int:
-        """Commit: write an entry's line behind all others and wait for the disk. Returns where it ends.
+        """Commit: append the line of an entry and wait for the disk. Return its end in bytes.
 
-        When that fails nothing is left of it, unless the disk refuses even this: OutcomeUnknown.
+        If that fails, the line is removed. Raises `OutcomeUnknown` if removing it fails too.
         """
         start = self.size()
         with disk.opened(self._path, os.O_WRONLY | os.O_CREAT) as file:
@@ -267,7 +274,10 @@ class Journal:
         return start + len(line)
 
     def entries(self, start: int) -> Iterator[Entry]:
-        """The entries from a byte on. Stops before a torn last line; StoreDamaged when it is not the last."""
+        """Yield the entries from a byte on. Stops before an incomplete last line.
+
+        Raises `StoreDamaged` if a damaged line is not the last.
+        """
         if start >= self.size():
             return
         with disk.opened(self._path, os.O_RDONLY) as file:
@@ -281,22 +291,22 @@ class Journal:
                 if any(_decode(later, 0) for later in lines[number + 1 : -1]):
                     raise StoreDamaged(
                         f"{self._path} is damaged before byte {end}, and commits follow. Restore a backup, or remove "
-                        "it to go on with what the other files say."
+                        "it to continue with the state of the other files."
                     )
                 return
             yield entry
 
     def cut(self, end: int) -> None:
-        """Drop a torn line that begins at `end`."""
+        """Remove an incomplete line that starts at `end`."""
         if self.size() > end:
             with disk.opened(self._path, os.O_WRONLY) as file:
                 os.ftruncate(file, end)
 
     def empty(self) -> None:
-        """Forget all entries: the files they tell of are on the disk.
+        """Remove all entries, because their files are on the disk.
 
-        The next commit's fdatasync makes this durable. Should the machine fail before, the old entries are applied
-        once more, to files that say the same already.
+        The fdatasync of the next commit makes this durable. If the machine fails before, the old entries are applied
+        again, to files that already have this content.
         """
         generation = self.mark().generation
         self.cut(0)
@@ -309,7 +319,7 @@ class Journal:
 
 
 def encode(entry: Entry) -> bytes:
-    """The line of an entry."""
+    """Return the line of an entry."""
     body = b'"do":[%b],"show":%b}' % (
         b",".join(operation.encode() for operation in entry.operations),
         codec.dumps(dict(entry.shows)),
@@ -324,7 +334,7 @@ def _decode(line: bytes, end: int) -> Entry | None:
         return None
     with suppress(ValueError, RecursionError):
         values = cast("Json", codec.loads(line))
-        # StoreDamaged is raised here and not suppressed: the line is whole, so dropping it would hide the damage.
+        # StoreDamaged is raised here and not suppressed: the line is complete, so dropping it would hide the damage.
         return Entry([decode(operation) for operation in _list(values, "do")], _shows(values), end)
     return None
 
@@ -332,7 +342,7 @@ def _decode(line: bytes, end: int) -> Entry | None:
 def _list(values: Json, name: str) -> list[Any]:
     found: Any = values.get(name)
     if not isinstance(found, list):
-        raise StoreDamaged(f"The journal of this store holds an entry without {name!r}. Restore a backup.")
+        raise StoreDamaged(f"The journal of this store contains an entry without {name!r}. Restore a backup.")
     return cast("list[Any]", found)
 
 
@@ -340,11 +350,13 @@ def _shows(values: Json) -> Shows:
     """Return the threads and runs of an entry. Projections are named after them, so they must be ids."""
     found: Any = values.get("show")
     if not isinstance(found, dict):
-        raise StoreDamaged("The journal of this store holds an entry without 'show'. Restore a backup.")
+        raise StoreDamaged("The journal of this store contains an entry without 'show'. Restore a backup.")
     shows = cast("dict[str, list[Any]]", found)
     for name in (name for thread_id in shows for name in (thread_id, *_list(shows, thread_id))):
         if as_id(str(name)) is None:
-            raise StoreDamaged(f"The journal of this store names {str(name)[:200]!r} where an id is needed.")
+            raise StoreDamaged(
+                f"The journal of this store contains {str(name)[:200]!r} where an id is needed. Restore a backup."
+            )
     return shows
 
 

@@ -1,6 +1,6 @@
-"""A thread's JSONL log: read, append, unique ids.
+"""The JSONL log of a thread: read, append, and unique ids.
 
-Within a file positions and log_ids both rise, so its first and last line say it all.
+Within a file positions and log_ids both rise, so its first and last line give its extent.
 """
 
 import os
@@ -28,7 +28,7 @@ _CHUNK = 1 << 16
 
 
 def extent_of(folder: Folder, path: str) -> Extent | None:
-    """The extent of a log file, None when it is missing or holds no whole line."""
+    """Return the extent of a log file, or None if it is missing or contains no complete line."""
     if path in folder.extents:
         return folder.extents[path]
     try:
@@ -48,7 +48,7 @@ def extent_of(folder: Folder, path: str) -> Extent | None:
 
 
 def remember_extent(memory: FolderState, root: Path, path: str, extent: Extent) -> None:
-    """Keep the extent that a commit has left behind."""
+    """Cache the extent of a file after a commit."""
     signature = _signature(root, path)
     if signature[1] == extent.size:
         memory.extents.keep(path, (signature, extent))
@@ -67,7 +67,7 @@ def _from_ends(folder: Folder, path: str, size: int) -> Extent:
 
 
 def _from_lines(folder: Folder, path: str) -> Extent | None:
-    """The slow way, for a file whose last line is torn: its size is that of the lines before."""
+    """Return the extent by reading all lines. Needed if the last line is incomplete; it does not count."""
     lines = folder.lines(path)
     for whole in (lines, lines[:-1]):
         if not whole:
@@ -111,21 +111,21 @@ Ranges = Sequence[tuple[int, int | None]]
 
 
 def files(folder: Folder, thread_id: UUID) -> list[str]:
-    """The log files of a thread."""
+    """Return the log files of a thread."""
     directory = disk.logs(thread_id)
     return [f"{directory}/{name}" for name in folder.names(directory) if name.endswith(".jsonl")]
 
 
 def stitches(folder: Folder, path: str) -> list[Stitch]:
-    """All stitches of a file, in the order in which they were written."""
+    """Return all stitches of a file, in the order in which they were written."""
     return list(each(folder, path))
 
 
 def each(folder: Folder, path: str) -> Iterator[Stitch]:
-    """The stitches of a file one by one."""
+    """Yield the stitches of a file."""
     lines = folder.lines(path)
     for number, text in enumerate(lines, 1):
-        # A hole stands where lines were lost before the journal's oldest entry.
+        # The file has a hole of NUL bytes if lines before the oldest entry of the journal were lost.
         text = text.lstrip(b"\0")
         try:
             yield line.decode_stitch(text)
@@ -135,7 +135,10 @@ def each(folder: Folder, path: str) -> Iterator[Stitch]:
 
 
 def read(folder: Folder, thread_id: UUID, ranges: Ranges) -> list[Stitch]:
-    """The stitches of these ranges of positions, in order, each once. Files that hold none are not opened."""
+    """Return the stitches in these ranges of positions, in order, without duplicates.
+
+    Files without such stitches are not opened.
+    """
     found: list[Stitch] = []
     for path in files(folder, thread_id):
         extent = extent_of(folder, path)
@@ -146,7 +149,7 @@ def read(folder: Folder, thread_id: UUID, ranges: Ranges) -> list[Stitch]:
 
 
 def last_log_id(folder: Folder) -> int:
-    """The last log_id that was given to a stitch; a lost counter goes on behind all that stand here."""
+    """Return the last assigned log_id. If the counter is lost, return the highest one in the logs."""
     with suppress(StoreDamaged, KeyError):
         document = folder.document(disk.COUNTERS)
         if document is not None:
@@ -165,7 +168,7 @@ def _within(position: int, ranges: Ranges) -> bool:
 
 
 def admit(transaction: Transaction, new: Sequence[Stitch]) -> None:
-    """Let these go on behind a thread's log, or raise Conflict when one of them is there already."""
+    """Check that these stitches can follow a thread's log. Raises `Conflict` if one is already in it."""
     thread_id = new[0].thread_id
     pending = transaction.appended.setdefault(thread_id, [])
     base = (pending or new)[0].position - 1
@@ -185,7 +188,7 @@ def admit(transaction: Transaction, new: Sequence[Stitch]) -> None:
 
 
 def admit_all(transaction: Transaction, thread_id: UUID, log: Iterable[Stitch]) -> None:
-    """The same for a log that is written anew."""
+    """Check the stitches of a whole log that is rewritten."""
     known = Identities(0, set(), set())
     for stitch in log:
         _check(stitch, stitch.id in known.ids, stitch.in_chain and stitch.previous_id in known.followed)
@@ -194,7 +197,7 @@ def admit_all(transaction: Transaction, thread_id: UUID, log: Iterable[Stitch]) 
 
 
 def remember(memory: FolderState, appended: dict[UUID, list[Stitch]]) -> None:
-    """Keep what a commit has appended, so that the next one need not read the log."""
+    """Cache the ids that a commit has appended, so that the next one need not read the log."""
     for thread_id, stitches in appended.items():
         known = memory.identities.get(thread_id)
         if known is not None and stitches and known.position == stitches[0].position - 1:
@@ -203,7 +206,7 @@ def remember(memory: FolderState, appended: dict[UUID, list[Stitch]]) -> None:
 
 
 def _identities(folder: Folder, thread_id: UUID, position: int) -> Identities:
-    """What is unique in the log up to a position. Logs only grow, so what was known up to there still holds."""
+    """Return the unique values of the log up to a position. Logs only grow, so a cached result stays valid."""
     known = folder.memory.identities.get(thread_id)
     if known is None or known.position != position:
         known = Identities(0, set(), set())
@@ -234,7 +237,7 @@ def _check(stitch: Stitch, known: bool, forks: bool) -> None:
 
 
 def append(transaction: Transaction, new: Sequence[Stitch]) -> None:
-    """Let a thread's log go on with these, each at the end of its run's file, with the store's next log_ids."""
+    """Append stitches to a thread's log, each to the file of its run, with the next log_ids of the store."""
     if not new:
         return
     admit(transaction, new)
@@ -252,11 +255,11 @@ def append(transaction: Transaction, new: Sequence[Stitch]) -> None:
 
 
 def replace(transaction: Transaction, thread_id: UUID, given: Sequence[Stitch]) -> None:
-    """Put stitches where they belong in a thread's log, in place of those with the same positions.
+    """Write stitches to a thread's log, replacing those with the same positions.
 
-    What only continues the log is appended. Otherwise the files that change are written anew from the first line
-    that differs. A stitch keeps its log_id; one that gets in before others makes those behind it in its file look
-    new, so that log_ids rise within a file and whoever follows them misses nothing.
+    If they only continue the log, they are appended. Otherwise each changed file is rewritten from the first different
+    line on. A replaced stitch keeps its log_id. If a stitch is inserted before others, those after it in the file get
+    new log_ids, so that log_ids rise within a file and watchers miss nothing.
     """
     given = sorted(given, key=lambda stitch: stitch.position)
     paths = files(transaction, thread_id)
@@ -274,7 +277,7 @@ def replace(transaction: Transaction, thread_id: UUID, given: Sequence[Stitch]) 
 
 
 def remove(transaction: Transaction, thread_id: UUID, positions: set[int]) -> None:
-    """Take the stitches at these positions out of a thread's log."""
+    """Remove the stitches at these positions from a thread's log."""
     old = {path: stitches(transaction, path) for path in files(transaction, thread_id)}
     kept = [stitch for path in old for stitch in old[path] if stitch.position not in positions]
     transaction.memory.identities.pop(thread_id, None)
@@ -286,7 +289,10 @@ def _set_log_id(transaction: Transaction, log_id: int) -> None:
 
 
 def _write(transaction: Transaction, old: dict[str, list[Stitch]], wanted: Iterable[Stitch]) -> None:
-    """Make the files say what is wanted, changing no line before the first that must differ."""
+    """Write the files so that they contain exactly these stitches.
+
+    Lines before the first difference are not changed.
+    """
     new: dict[str, list[Stitch]] = {path: [] for path in old}
     for stitch in sorted(wanted, key=lambda stitch: stitch.position):
         new.setdefault(disk.log(stitch.thread_id, stitch.run_id), []).append(stitch)

@@ -1,6 +1,6 @@
-"""The `agent_config` and `conversation_history` files.
+"""Write the `agent_config` and `conversation_history` files.
 
-Nothing is ever read back from them; one that is lost or stale is made again from the log.
+The store never reads them. A lost or stale file is rebuilt from the log.
 """
 
 import re
@@ -56,7 +56,7 @@ _SHA256: Final = re.compile("[0-9a-f]{64}")
 
 
 def agent_config_of(folder: Folder, head: Thread) -> Json:
-    """The document of a thread, its keys in the order in which people know them."""
+    """Return the agent_config document of a thread, with its keys in the usual order."""
     stitches = _context_stitches(folder, head)
     facts = tables.facts_of_runs(folder, head.id)
     newest = max(facts, key=lambda run_id: facts[run_id].sequence, default=None)
@@ -102,7 +102,7 @@ def agent_config_of(folder: Folder, head: Thread) -> Json:
 
 
 def _context_stitches(folder: Folder, head: Thread) -> list[Stitch]:
-    """What the context is a fold of: from where it begins, and what its compaction keeps of the time before."""
+    """Return the stitches of the context: those from its start on, and those that its compaction keeps."""
     stitches = log.read(folder, head.id, [(head.context_from, None)])
     start = next((one for one in reversed(stitches) if one.lane is None and replaces_context(one)), None)
     if start is None or start.type == "fork":
@@ -120,7 +120,7 @@ def _is_awaited(response: Stitch, call: Json, wait: Wait) -> bool:
 
 
 def _relay(folder: Folder, head: Thread, open_runs: Sequence[Run], stitches: Sequence[Stitch], state: Json) -> Json:
-    """What a pause for tools in the browser needs to go on: read off the log, and empty while there is none."""
+    """Return the state of a wait for frontend tools, from the log. Empty if the thread does not wait for them."""
     awaited = [wait for wait in head.waits if isinstance(wait, FrontendToolWait)]
     awaiting = head.status == "waiting" and bool(awaited)
     pending: list[Json] = []
@@ -154,18 +154,18 @@ def _relay(folder: Folder, head: Thread, open_runs: Sequence[Run], stitches: Seq
 
 
 def _state(head: Thread, open_runs: Sequence[Run]) -> Json:
-    """What the runtime must remember: the thread's, and over it what the open run of the top lane says."""
+    """Return the engine's state: that of the thread, overridden by that of the open top-level run."""
     top = [run for run in open_runs if run.parent_run_id is None]
     return {**head.state, **(top[-1].state if top else {})}
 
 
 def _texts(folder: Folder, head: Thread) -> Json:
-    """The instructions and tools of the latest run, which threads refer to by their hash."""
+    """Return the instructions and tools of the latest run. Threads refer to them by hash."""
     digests: Any = head.settings.get("texts")
     found: Json = {}
     for name, key in (("system", "system_prompt"), ("tools", "tool_schemas")):
         digest = str(cast("Json", digests).get(name)) if isinstance(digests, dict) else ""
-        # Settings are the caller's to write, and a file name is made of this.
+        # Callers can write settings, and a file name is built from this value.
         content = folder.content(disk.blob(digest)) if _SHA256.fullmatch(digest) else None
         if content is not None:
             found[key] = content.decode() if name == "system" else codec.loads(content)
@@ -198,11 +198,11 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def conversation_history_of(folder: Folder, run: Run) -> Json:
-    """The record of a finished run of the top lane."""
+    """Return the conversation_history document of a finished top-level run."""
     stitches = tables.stitches_of_run(folder, run)
     said = {stitch.position: stitch.message for stitch in stitches}
     outside = [position for position in (run.input_position, run.output_position) if position and position not in said]
-    # An input that came as a letter may stand outside the run's own file.
+    # An input that came as a delivery may be outside the file of the run.
     for stitch in log.read(folder, run.thread_id, [(position, position) for position in outside]):
         said[stitch.position] = stitch.message
     files = [file for file in tables.files(folder, run.thread_id) if file.last_updated_run == run.id]
@@ -228,7 +228,7 @@ def conversation_history_of(folder: Folder, run: Run) -> Json:
 
 
 def recorded_turns(folder: Folder, thread_id: UUID) -> list[int]:
-    """The turns that have a record, in order. Only numbers are records, and they are compared as numbers."""
+    """Return the turns that have a record, in order. Only numeric file names are records."""
     names = (name.removesuffix(".json") for name in folder.names(disk.histories(thread_id)))
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
@@ -246,7 +246,7 @@ def _generated(file: File) -> Json:
 
 
 KINDS = frozenset({"chat", "goal", "task"})
-"""The kinds of threads that have projections; a trace was no agent of ours."""
+"""Kinds of threads that have projections. Traces were not executed by an agent of this store."""
 
 
 def show(folder: Folder, thread_id: UUID, run_ids: Sequence[UUID]) -> None:
@@ -266,7 +266,7 @@ def show(folder: Folder, thread_id: UUID, run_ids: Sequence[UUID]) -> None:
 
 
 def show_all(folder: Folder, thread_id: UUID) -> bool:
-    """Write all projections of a thread anew and remove those of runs that are no more; whether it has any."""
+    """Rewrite all projections of a thread and remove those of deleted runs. Return True if the thread has any."""
     head = tables.head(folder, thread_id)
     if head is None or head.kind not in KINDS:
         return False
@@ -274,14 +274,14 @@ def show_all(folder: Folder, thread_id: UUID) -> bool:
     for turn in recorded_turns(folder, thread_id):
         if turn not in finished:
             locate(folder.root, disk.history(thread_id, turn)).unlink()
-    # What an archived run has said stands in its record still, but no longer in the log.
+    # The messages of an archived run are still in its record, but no longer in the log.
     shown = [run_id for turn, run_id in finished.items() if not _is_archived(folder, head, run_id, turn)]
     show(folder, thread_id, shown)
     return True
 
 
 def sweep(folder: Folder) -> None:
-    """Remove the projections of threads that are no more."""
+    """Remove the projections of deleted threads."""
     known = {str(thread_id) for thread_id in tables.ids_in(folder, disk.HEADS)}
     for name in folder.names(disk.CONFIGS):
         if name.removesuffix(".json") not in known:
@@ -292,12 +292,12 @@ def sweep(folder: Folder) -> None:
 
 
 def has_record(run: Run) -> bool:
-    """Whether a run is a finished turn of the conversation; members' runs are part of their leader's."""
+    """True if the run is a finished turn of the conversation. Nested runs are part of their leader's turn."""
     return run.parent_run_id is None and run.status in TERMINAL_STATUSES
 
 
 def files(root: Path, thread_id: UUID) -> list[str]:
-    """The projections of a thread that there are."""
+    """Return the existing projections of a thread."""
     histories = sorted((root / disk.histories(thread_id)).glob("*.json"))
     return [disk.config(thread_id), *(str(path.relative_to(root)) for path in histories)]
 

@@ -1,4 +1,4 @@
-"""The verb put: records written as they are, in place of those with the same key."""
+"""`put()`: write records, replacing those with the same key."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
@@ -13,12 +13,12 @@ from lockstitch.model import OWNED_BY_THREAD, Archive, Blob, BlobUse, Delivery, 
 
 
 def put(transaction: Transaction, records: Sequence[Record], *, new: bool = False) -> None:
-    """Write records of one kind. Refused when one belongs to a thread or run that is not here."""
+    """Write records of one class. Raises `Refused` if one belongs to a thread or run that is not in this store."""
     if not records:
         return
     kind = type(records[0])
     if any(type(record) is not kind for record in records):
-        raise Refused("Records of one kind are put at a time; nothing was written.")
+        raise Refused("All records of one put must have the same class. Nothing was written.")
     if new:
         _refuse_known(transaction, records)
     _WRITERS.get(kind, _put_on_shelf)(transaction, records)
@@ -27,11 +27,11 @@ def put(transaction: Transaction, records: Sequence[Record], *, new: bool = Fals
 def _refuse_known(transaction: Transaction, records: Sequence[Record]) -> None:
     for record in records:
         if query.get(transaction, type(record), [getattr(record, field) for field in record.primary_key]) is not None:
-            raise Conflict("Somebody else wrote this first; nothing was written.")
+            raise Conflict("Another writer stored this record first. Nothing was written.")
 
 
 def shown_in(records: Iterable[Record]) -> set[UUID]:
-    """The threads whose projections show something of these records."""
+    """Return the threads with projections that contain these records."""
     threads = {record.id for record in records if isinstance(record, Thread)}
     return threads | {record.thread_id for record in records if isinstance(record, Run | Stitch | File)}
 
@@ -69,7 +69,7 @@ def _put_letters(transaction: Transaction, letters: Sequence[Delivery]) -> None:
         same = tables.same_letter(transaction, letter)
         if same is not None and same.id != letter.id:
             raise Conflict(
-                f"{letter.sender!r} has sent another letter for this call; nothing was written.",
+                f"Another delivery of {letter.sender!r} for this call is stored. Nothing was written.",
                 thread_id=letter.thread_id,
             )
         before = tables.letter(transaction, letter.thread_id, letter.id)
@@ -98,14 +98,15 @@ def _put_on_shelf(transaction: Transaction, records: Sequence[Record]) -> None:
 
 
 def _put_blob(transaction: Transaction, blob: Blob) -> None:
-    """Content is named by its hash: what stands there already is the same."""
+    """Store content under its hash. A file with the same name has the same content."""
     path = disk.blob(blob.sha256)
     if transaction.content(path) != blob.content:
         transaction.store(path, blob.content)
 
 
 def _archive_file(transaction: Transaction, archive: Archive) -> str:
-    """Where an archive's content stands: beside the logs, under its run's name unless another has that."""
+    """Return the path of an archive's content: next to the logs, named after its run unless another archive has that
+    name."""
     path = disk.archive(archive.thread_id, str(archive.run_id))
     for other in tables.archive_files(transaction, archive.thread_id, except_from=archive.first_position):
         if other == path:
@@ -114,7 +115,7 @@ def _archive_file(transaction: Transaction, archive: Archive) -> str:
 
 
 def _show_at_rest(transaction: Transaction, thread_id: UUID) -> None:
-    """A thread at work shows its files when it pauses or ends."""
+    """Update the projections if the thread rests. A running thread shows its files when it pauses or ends."""
     head = tables.head(transaction, thread_id)
     if head is not None and append.rests(head):
         transaction.show(thread_id)

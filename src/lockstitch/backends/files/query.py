@@ -1,4 +1,4 @@
-"""`Find` over files: candidates, filters, order, cursor."""
+"""`Find` over files: candidates, filters, order and cursor."""
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,12 +31,12 @@ _DERIVED: Mapping[type[Record], Mapping[str, ColumnKind]] = {Thread: {"recent_at
 
 
 def select(records: Iterable[R], find: Find[R]) -> list[R]:
-    """The records that fit, in order, from behind the cursor, as many as wanted."""
+    """Return the matching records in order, after the cursor, up to the limit."""
     chosen = sorted(matching(records, find), key=lambda record: _key(record, find.kind.primary_key))
     fields = [field.removeprefix("-") for field in find.order]
     descending = bool(find.order) and find.order[0].startswith("-")
     if fields:
-        # Sorting is stable: what is equal stays in the order of its key.
+        # The sort is stable: records that compare equal stay in the order of their key.
         chosen.sort(key=lambda record: _key(record, fields), reverse=descending)
     if find.after is not None:
         behind = [_comparable(_typed(find.kind, name, value)) for name, value in zip(fields, find.after, strict=True)]
@@ -47,13 +47,13 @@ def select(records: Iterable[R], find: Find[R]) -> list[R]:
 
 
 def matching(records: Iterable[R], find: Find[R]) -> list[R]:
-    """The records that meet every condition; as in SQL, nothing is equal to, unequal to or beyond null."""
+    """Return the records that meet every condition. As in SQL, comparisons with null are false."""
     tests = [_test(find.kind, condition) for condition in find.where]
     return [record for record in records if all(test(record) for test in tests)]
 
 
 def wanted_values(find: Find[Any], field: str) -> list[Any] | None:
-    """The values that a field can have in what `find` describes; None when it says nothing about it."""
+    """Return the values that the conditions allow for a field, or None if they do not restrict it."""
     values: list[Any] | None = None
     for condition in find.where:
         if condition.field == field and condition.operator in ("=", "in"):
@@ -64,7 +64,7 @@ def wanted_values(find: Find[Any], field: str) -> list[Any] | None:
 
 
 def typed_key(kind: type[Record], key: Sequence[Any]) -> list[Any]:
-    """The values of a primary key as the record has them."""
+    """Return the values of a primary key with the types of their fields."""
     return [_typed(kind, field, value) for field, value in zip(kind.primary_key, key, strict=True)]
 
 
@@ -96,7 +96,7 @@ def _kind_of(kind: type[Record], field: str) -> ColumnKind:
 
 
 def _typed(kind: type[Record], field: str, value: Any) -> Any:
-    """A value as the field has it: ids and times may be given as text."""
+    """Return a value with the type of the field. Ids and times may be given as text."""
     column = _kind_of(kind, field)
     if column is ColumnKind.UUID and isinstance(value, str):
         return UUID(value)
@@ -110,30 +110,30 @@ def _key(record: Record, fields: Sequence[str]) -> list[Any]:
 
 
 def _comparable(value: datetime | Any) -> tuple[bool, Any]:
-    """Nothing stands before everything."""
+    """Return a sort key in which None comes first."""
     return (False, 0) if value is None else (True, value)
 
 
 def find(folder: Folder, wanted: Find[R]) -> list[R]:
-    """The records that `wanted` describes."""
+    """Return the records that `wanted` selects."""
     return select(candidates(folder, wanted), wanted)
 
 
 def get(folder: Folder, kind: type[R], key: list[Any]) -> R | None:
-    """The record with this primary key."""
+    """Return the record with this primary key, or None."""
     where = [Where(field, "=", value) for field, value in zip(kind.primary_key, key, strict=True)]
     found = find(folder, Find(kind, where, limit=1))
     return found[0] if found else None
 
 
 def count(folder: Folder, wanted: Find[Any]) -> int:
-    """How many records `wanted` describes."""
+    """Return the number of records that `wanted` selects."""
     folder.with_contents = False
     return len(matching(candidates(folder, wanted), wanted))
 
 
 def candidates(folder: Folder, wanted: Find[R]) -> Iterable[R]:
-    """Records among which all are that `wanted` describes."""
+    """Return records that include all that `wanted` selects."""
     found: Iterable[Record]
     if wanted.kind is Thread:
         found = _threads(folder, wanted)
@@ -192,7 +192,7 @@ def _stitches(folder: Folder, wanted: Find[Any]) -> Iterator[Stitch]:
 
 
 def _newest(folder: Folder, wanted: Find[Any], files: Sequence[tuple[int, str]]) -> list[Stitch]:
-    """The newest that fit, reading the file with the newest first; once there are enough, the rest stay shut."""
+    """Return the newest matching stitches. It reads files with newer stitches first and stops when it has enough."""
     found: list[Stitch] = []
     number = (wanted.limit or 0) + wanted.offset
     for last, path in files:
@@ -216,7 +216,7 @@ def _log_files(folder: Folder, wanted: Find[Any]) -> Iterator[str]:
 
 
 def _bounds(wanted: Find[Any], field: str) -> tuple[int, float]:
-    """The lowest and the highest value of a number that the conditions leave."""
+    """Return the lowest and the highest value that the conditions allow for a number."""
     lowest, highest = 0, float("inf")
     for condition in wanted.where:
         if condition.field == field and condition.value is not None:
@@ -240,7 +240,7 @@ def _letters(folder: Folder, wanted: Find[Any]) -> Iterator[Delivery]:
 
 
 def _shelf(folder: Folder, wanted: Find[R]) -> Iterator[R]:
-    """By its name when the conditions give the whole key, else by how the name begins."""
+    """Return records by file name if the conditions give the whole key, else by the prefix of the name."""
     key: list[Any] = []
     for field in wanted.kind.primary_key:
         values = wanted_values(wanted, field)

@@ -1,4 +1,4 @@
-"""Statistics, sizes and search by reading files."""
+"""Statistics, sizes and search over files."""
 
 import os
 import re
@@ -27,14 +27,14 @@ from lockstitch.model.statistics import (
 
 
 class _Share(NamedTuple):
-    """What one model counts of a run."""
+    """Usage of one model in a run."""
 
     model: str | None
     figures: UsageRow
 
 
 def usage(folder: Folder, asked: StatsFilter) -> list[UsageRow]:
-    """A row for each group, in no order."""
+    """Return one usage row per group, in no order."""
     by_model = "model" in asked.by or asked.model is not None
     roots = _roots(folder) if "tree" in asked.by else {}
     groups: defaultdict[tuple[str | None, ...], list[UsageRow]] = defaultdict(list)
@@ -48,7 +48,7 @@ def usage(folder: Folder, asked: StatsFilter) -> list[UsageRow]:
 
 
 def latencies(folder: Folder, asked: StatsFilter, kind: str) -> list[LatencyRow]:
-    """A row for each tool or model, or for each day or hour if asked by that, in no order."""
+    """Return one row per tool or model, or per day or hour if grouped by that, in no order."""
     durations: defaultdict[str | None, list[int | None]] = defaultdict(list)
     errors: defaultdict[str | None, int] = defaultdict(int)
     types = ("tool_call",) if kind == "tool" else ("llm_call", "api_error")
@@ -70,6 +70,7 @@ def latencies(folder: Folder, asked: StatsFilter, kind: str) -> list[LatencyRow]
 
 
 def runs(folder: Folder, asked: StatsFilter, order: str, limit: int) -> list[Run]:
+    """Return the newest or the slowest of the selected runs."""
     found = [run for _, run in _chosen(folder, asked) if asked.model is None or run.model == asked.model]
     if order == "newest":
         return sorted(found, key=lambda run: (run.started_at, run.id), reverse=True)[:limit]
@@ -78,12 +79,13 @@ def runs(folder: Folder, asked: StatsFilter, order: str, limit: int) -> list[Run
 
 
 def mirrored(folder: Folder, project: str, foreign_id: str) -> Run | None:
+    """Return the run of an imported trace by its id in the other system."""
     found = [run for _, run in _chosen(folder, StatsFilter(project=project)) if run.foreign_id == foreign_id]
     return min(found, key=lambda run: (run.started_at, run.id), default=None)
 
 
 def outlines(folder: Folder, run_id: UUID) -> list[StitchOutline]:
-    """Line by line, so that what they say is not kept."""
+    """Return the outline of a run's stitches. Reads line by line, so their content is not held in memory."""
     thread_id = tables.thread_of_run(folder, run_id)
     if thread_id is None:
         return []
@@ -119,7 +121,7 @@ def _keys(head: Thread, run: Run, model: str | None, root: UUID) -> dict[str, st
 
 
 def _roots(folder: Folder) -> dict[UUID, UUID]:
-    """Every thread with the root above it."""
+    """Return the root of every thread."""
     parents = {head.id: head.parent_id for head in tables.all_in(folder, Thread, disk.HEADS)}
     roots: dict[UUID, UUID] = {}
     for thread_id in parents:
@@ -138,7 +140,10 @@ def _of_run(run: Run) -> UsageRow:
 
 
 def _shares(folder: Folder, run: Run) -> list[_Share]:
-    """What each model counts of a run; what the run counts beyond its calls that stand here is its own model's."""
+    """Return the usage of each model in a run.
+
+    If the run counts more than its calls in the log, the difference belongs to the run's own model.
+    """
     whole = _of_run(run)
     calls: defaultdict[str | None, list[UsageRow]] = defaultdict(list)
     for stitch in tables.stitches_of_run(folder, run):
@@ -172,7 +177,7 @@ def _of_call(stitch: Stitch) -> UsageRow:
 
 
 def average_tokens(folder: Folder, project: str, since: datetime) -> list[ThreadUsage]:
-    """Per thread, what its top-level runs that started since then took on average."""
+    """Return, per thread, the average tokens of its top-level runs started since then."""
     usages: list[ThreadUsage] = []
     for head in tables.all_in(folder, Thread, disk.HEADS):
         if head.project != project:
@@ -188,7 +193,7 @@ def average_tokens(folder: Folder, project: str, since: datetime) -> list[Thread
 
 
 def size(folder: Folder, thread_id: UUID | None) -> Sizes:
-    """Bytes of the files of one thread, or of all; for all also what the whole folder takes on the disk."""
+    """Return the size in bytes of the files of one thread or of all. For all also the size of the folder on disk."""
     root = folder.root
     if thread_id is None:
         heads, runs, logs, blobs = disk.HEADS, disk.RUNS, disk.LOGS, [disk.BLOBS]
@@ -213,7 +218,7 @@ def _bytes(path: Path, suffix: str) -> int:
 
 
 def _files(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """A file, or all files in a folder."""
+    """Yield a file, or all files in a folder."""
     if path.is_file():
         yield path, path.stat()
     for folder, _, names in os.walk(path):
@@ -225,11 +230,11 @@ def _files(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
 _WORD = re.compile(r"[^\W_]+")
 
 LONGEST = 262_144
-"""Characters of one message that are searched."""
+"""Maximum number of characters of one message that are searched."""
 
 
 def search(folder: Folder, project: str, text: str, limit: int) -> list[SearchHit]:
-    """Places that contain every word, in whatever case; those that say them most often first."""
+    """Return titles and stitches that contain every word in any case, those with most occurrences first."""
     words = set(_words(text))
     if not words:
         return []
@@ -247,7 +252,7 @@ def search(folder: Folder, project: str, text: str, limit: int) -> list[SearchHi
 
 
 def _is_said(stitch: Stitch) -> bool:
-    """Whether a person said it, or an agent as its answer; what an agent says between tool calls is not searched."""
+    """True for an input or a final answer. Texts between tool calls are not searched."""
     return stitch.type == "input" or (stitch.type == "llm_call" and stitch.status != "tool_use")
 
 

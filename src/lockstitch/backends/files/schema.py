@@ -1,4 +1,4 @@
-"""`store.json` and layout version; following the journal for `watch`."""
+"""`store.json` with the layout version, and following the journal for `watch`."""
 
 import os
 import time
@@ -20,22 +20,22 @@ VERSION = 1
 
 
 def migrate(root: Path) -> int:
-    """Make the folder a store if it is empty, and return the version of its layout.
+    """Create the store in an empty folder if there is none. Return the version of its layout.
 
-    Of two processes that come at once one makes it. A folder that holds something else is left alone.
+    Two processes may call it at once. A folder with other content is not changed.
     """
     version = _version(root)
     if version is not None:
         return version
     if root.exists() and not root.is_dir():
-        raise Refused(f"{root} is a file; a store of files needs a folder.")
+        raise Refused(f"{root} is a file, but the file backend needs a folder.")
     root.mkdir(parents=True, exist_ok=True)
     try:
         _require_empty(root)
     except Refused:
         version = _version(root)
         if version is not None:
-            return version  # somebody has just made it
+            return version  # another process has just created it
         raise
     with disk.opened(root / disk.LOCK, os.O_RDWR | os.O_CREAT), locked(root):
         version = _version(root)
@@ -43,56 +43,56 @@ def migrate(root: Path) -> int:
             return version
         with disk.opened(root / disk.JOURNAL, os.O_WRONLY | os.O_CREAT):
             pass
-        # Written last: without it the folder is no store, and making it begins anew.
+        # Written last: without it the folder is not a store, and the next attempt starts from the beginning.
         disk.replace(root / disk.STORE, codec.dumps({"format": FORMAT, "version": VERSION}) + b"\n", durably=True)
         disk.sync(root.parent)
     return VERSION
 
 
 def _version(root: Path) -> int | None:
-    """The version of the store in this folder, None when there is none."""
+    """Return the version of the store in this folder, or None if there is no store."""
     path = root / disk.STORE
     try:
         found = codec.loads(path.read_bytes())
         format_, version = found["format"], found["version"]
         if format_ == FORMAT and (type(version) is not int or version < 1):
-            raise ValueError(f"{version!r} is no version")
+            raise ValueError(f"{version!r} is not a version")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as exc:
         raise StoreDamaged(
-            f"{path} is damaged. If this folder is a store of Lockstitch, let it say "
+            f"{path} is damaged. If this folder is a Lockstitch store, replace the content of this file by "
             f'{{"format": "{FORMAT}", "version": {VERSION}}}.'
         ) from exc
     if format_ != FORMAT:
-        raise Refused(f"{root} is a folder of {format_!r}, not of Lockstitch. Choose another one.")
+        raise Refused(f"{root} contains a store of {format_!r}, not of Lockstitch. Choose another folder.")
     if version > VERSION:
         raise SchemaMismatch(
-            f"{root} was written by a newer Lockstitch (layout {version}, this one knows {VERSION}). "
+            f"{root} was written by a newer Lockstitch (layout {version}, this version supports {VERSION}). "
             "Upgrade Lockstitch: pip install --upgrade lockstitch"
         )
     return version
 
 
 def _require_empty(root: Path) -> None:
-    # An earlier attempt may have been cut off after it made the journal.
+    # An earlier attempt may have been interrupted after it created the journal.
     others = [name for name in os.listdir(root) if not name.startswith(".") and name != disk.JOURNAL]
     if others:
         raise Refused(
-            f"{root} is no store of Lockstitch and not empty (it holds {min(others)!r}). Choose an empty folder."
+            f"{root} is neither a Lockstitch store nor empty (it contains {min(others)!r}). Choose an empty folder."
         )
 
 
 POLL = 0.05
-"""Seconds between two looks at whether another process has committed."""
+"""Seconds between two checks for commits of other processes."""
 
 _SLACK = 1.0
-"""Seconds by which the times of files may differ from the clock."""
+"""Seconds by which file times may differ from the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalPosition:
-    """How far somebody has followed the journal."""
+    """How far a watcher has followed the journal."""
 
     mark: bytes
     generation: int
@@ -101,15 +101,15 @@ class JournalPosition:
 
 
 def here(guard: FolderCoordinator) -> JournalPosition:
-    """The place from which to follow what happens from now on."""
+    """Return the current position. A watcher starts here."""
     raw, mark = guard.journal.raw_mark(), guard.journal.mark()
     return JournalPosition(raw, mark.generation, mark.applied, time.time())
 
 
 def look(guard: FolderCoordinator, place: JournalPosition, now: datetime) -> tuple[list[ChangeHint], JournalPosition]:
-    """The threads that have moved since, WORK if one of them is ready now, and the new place.
+    """Return the threads that have changed since a position, and the new position.
 
-    Costs next to nothing when none has moved.
+    `WORK_READY` is included if one of them is ready now. If nothing has changed, this costs almost nothing.
     """
     if guard.journal.raw_mark() == place.mark:
         return [], place
@@ -123,7 +123,7 @@ def _follow(
     moved: dict[str, Json] = {}
     emptied = end.generation != place.generation or end.end < place.end
     if emptied:
-        # What stood behind our place is gone from the journal, but all of it changed a head since we looked.
+        # Entries after our position are no longer in the journal. Each of them changed a head since the last check.
         moved |= _changed_since(folder, place.looked_at - _SLACK)
     for entry in guard.journal.entries(0 if emptied else place.end):
         for operation in entry.operations:

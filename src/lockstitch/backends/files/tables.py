@@ -1,4 +1,4 @@
-"""Records read from the folder, by their key or by what they belong to."""
+"""Read records from the folder by key or by owner."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
@@ -13,18 +13,18 @@ R = TypeVar("R", bound=Record)
 
 
 def load(folder: Folder, kind: type[R], path: str) -> R | None:
-    """The record of a document."""
+    """Return the record of a document, or None if there is no such file."""
     values = folder.document(path)
     if values is None:
         return None
     try:
         return format.decode_record(kind, values, **_beside(folder, kind, values))
     except UNREADABLE as exc:
-        folder.damaged(path, f"it is no {kind.__name__}", exc)
+        folder.damaged(path, f"it is not a {kind.__name__}", exc)
 
 
 def all_in(folder: Folder, kind: type[R], directory: str, prefix: str = "") -> Iterator[R]:
-    """The records of a directory's documents, in the order of their names."""
+    """Yield the records of a directory's documents, in the order of their file names."""
     for name in folder.names(directory):
         if name.startswith(prefix) and name.endswith(".json"):
             record = load(folder, kind, f"{directory}/{name}")
@@ -33,16 +33,20 @@ def all_in(folder: Folder, kind: type[R], directory: str, prefix: str = "") -> I
 
 
 def shelf(folder: Folder, kind: type[R], key: Sequence[Any] = ()) -> Iterator[R]:
-    """The records of a kind whose keys begin with these parts, or may do so."""
+    """Yield the records of a class.
+
+    With `key`, yield at least those with keys that start with these parts.
+    """
     return all_in(folder, kind, disk.shelf(kind), prefix_of(key))
 
 
 def head(folder: Folder, thread_id: UUID) -> Thread | None:
+    """Return the head of a thread, or None."""
     return load(folder, Thread, disk.head(thread_id))
 
 
 def thread_of_key(folder: Folder, project: str, key: str) -> UUID | None:
-    """The thread that a key names."""
+    """Return the id of the thread with this key, or None."""
     path = disk.key(project, key)
     values = folder.document(path)
     try:
@@ -52,15 +56,17 @@ def thread_of_key(folder: Folder, project: str, key: str) -> UUID | None:
 
 
 def run(folder: Folder, thread_id: UUID, run_id: UUID) -> Run | None:
+    """Return a run of a thread, or None."""
     return load(folder, Run, disk.run(thread_id, run_id))
 
 
 def runs(folder: Folder, thread_id: UUID) -> list[Run]:
+    """Return all runs of a thread."""
     return list(all_in(folder, Run, disk.runs(thread_id)))
 
 
 def facts_of_runs(folder: Folder, thread_id: UUID) -> dict[UUID, Facts]:
-    """What is asked often of a thread's runs. Only those that have not ended are read again."""
+    """Return facts about a thread's runs that are needed often. Only runs that have not ended are read again."""
     facts: dict[UUID, Facts] = {}
     for run_id in ids_in(folder, disk.runs(thread_id)):
         known = folder.memory.runs.get(run_id)
@@ -77,7 +83,10 @@ def facts_of_runs(folder: Folder, thread_id: UUID) -> dict[UUID, Facts]:
 
 
 def thread_of_run(folder: Folder, run_id: UUID) -> UUID | None:
-    """The thread that a run belongs to; found by looking into each, and remembered, since it never changes."""
+    """Return the thread of a run, or None.
+
+    It is found by checking each thread. The result never changes, so it is cached.
+    """
     known = folder.memory.threads_of_runs.get(run_id)
     if known is not None and folder.exists(disk.run(known, run_id)):
         return known
@@ -88,21 +97,23 @@ def thread_of_run(folder: Folder, run_id: UUID) -> UUID | None:
 
 
 def ids_in(folder: Folder, directory: str) -> list[UUID]:
-    """The ids after which documents or directories are named here."""
+    """Return the ids that are names of documents or directories in this directory."""
     names = (name.removesuffix(".json") for name in folder.names(directory))
     return [found for name in names if (found := as_id(name))]
 
 
 def stitches_of_run(folder: Folder, run: Run) -> list[Stitch]:
+    """Return the stitches in the log file of a run."""
     return log.stitches(folder, disk.log(run.thread_id, run.id))
 
 
 def files(folder: Folder, thread_id: UUID) -> list[File]:
+    """Return the files of a thread."""
     return [file for file in shelf(folder, File, (thread_id,)) if file.thread_id == thread_id]
 
 
 def archive_files(folder: Folder, thread_id: UUID, *, except_from: int) -> list[str]:
-    """Where the contents of a thread's archives stand, but for the one that begins at a position."""
+    """Return the paths of a thread's archive contents, except the one that starts at a position."""
     directory = disk.shelf(Archive)
     names = [name for name in folder.names(directory) if name.startswith(prefix_of((thread_id,)))]
     documents = (folder.document(f"{directory}/{name}") for name in names)
@@ -110,16 +121,17 @@ def archive_files(folder: Folder, thread_id: UUID, *, except_from: int) -> list[
 
 
 def letters(folder: Folder, thread_id: UUID) -> list[Delivery]:
+    """Return the inbox of a thread."""
     return list(all_in(folder, Delivery, disk.inbox(thread_id)))
 
 
 def letter(folder: Folder, thread_id: UUID, letter_id: UUID) -> Delivery | None:
-    """A letter of a thread's inbox; its name begins with its id."""
+    """Return a delivery of a thread's inbox. Its file name starts with its id."""
     return next(all_in(folder, Delivery, disk.inbox(thread_id), f"{letter_id}."), None)
 
 
 def same_letter(folder: Folder, letter: Delivery) -> Delivery | None:
-    """The letter that the same sender has sent for the same call; its name ends with both."""
+    """Return the stored delivery of the same sender and call, or None. Its file name ends with a digest of both."""
     ending = f".{disk.sender(letter.sender, letter.call_id)}.json"
     directory = disk.inbox(letter.thread_id)
     for name in folder.names(directory):

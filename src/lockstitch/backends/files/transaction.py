@@ -1,4 +1,4 @@
-"""The folder as readers see it and as a commit in progress will leave it; the per-process cache."""
+"""`Folder` for readers, `Transaction` with the pending changes of a commit, and the per-process cache."""
 
 import os
 from collections import OrderedDict
@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class Extent(NamedTuple):
-    """What a log file holds: from which position to which, the last log_id, how many lines and bytes."""
+    """Summary of a log file: first and last position, last log_id, number of lines and bytes."""
 
     first: int
     last: int
@@ -29,7 +29,7 @@ class Extent(NamedTuple):
 
 @dataclass(slots=True)
 class Identities:
-    """What must be unique in a thread's log: the ids up to a position, and what its chain has followed already."""
+    """Values that must be unique in a thread's log: the ids up to a position, and the `previous_id`s of its chain."""
 
     position: int
     ids: set[UUID]
@@ -37,7 +37,7 @@ class Identities:
 
 
 class Facts(NamedTuple):
-    """What never changes of a run that has ended, and is asked for often; a member's run has no turn of its own."""
+    """Facts about a run that are needed often and no longer change once it has ended. A nested run has no turn here."""
 
     sequence: int
     turn: int | None
@@ -45,13 +45,14 @@ class Facts(NamedTuple):
 
 
 class FolderCache(OrderedDict[K, V], Generic[K, V]):
-    """A mapping that keeps the newest things only."""
+    """A mapping with a maximum size. It drops the oldest entries."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
 
     def keep(self, key: K, value: V) -> V:
+        """Store a value and return it. Drop the oldest entry if there are too many."""
         self[key] = value
         self.move_to_end(key)
         if len(self) > self._most:
@@ -60,10 +61,12 @@ class FolderCache(OrderedDict[K, V], Generic[K, V]):
 
 
 Signature = tuple[int, int, int]
-"""A file's number, length and time of change: another content has another one."""
+"""Inode, size and modification time of a file. They change with its content."""
 
 
 class FolderState:
+    """Per-process cache of the folder. Callers validate an entry before they use it."""
+
     def __init__(self) -> None:
         self.extents: FolderCache[str, tuple[Signature, Extent]] = FolderCache(20_000)
         self.identities: FolderCache[UUID, Identities] = FolderCache(200)
@@ -72,18 +75,18 @@ class FolderState:
 
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
-"""What reading something raises that is not what it should be."""
+"""Exceptions that reading malformed data raises."""
 
 
 class TornRead(Exception):
-    """A file is cut off or unreadable: the journal may be able to restore it."""
+    """A file is truncated or unreadable. The journal may be able to restore it."""
 
 
 class Folder:
-    """Reads files by their path in the folder, under its lock.
+    """Reads files by their path in the folder, while its lock is held.
 
-    What looks torn is first left to the journal: `Torn` makes the guard restore what it can and ask again
-    with `tolerant`. Then a torn last line is passed over, and other damage is an error that names the file.
+    If a file looks damaged, `TornRead` makes the coordinator restore it from the journal and read again with
+    `tolerant`. Then an incomplete last line is ignored, and any other damage raises an error that names the file.
     """
 
     def __init__(self, root: Path, memory: FolderState, *, tolerant: bool = False) -> None:
@@ -92,24 +95,25 @@ class Folder:
         self.memory = memory
         self.tolerant = tolerant
         self.with_contents = True
-        """Whether records come with the large contents that stand beside them."""
+        """True if records include the large contents that are stored in separate files."""
         self.extents: dict[str, Extent | None] = {}
-        """Extents that a commit in the making will leave. None: it deletes the file."""
+        """Extents after the pending commit. None: it deletes the file."""
 
     def document(self, path: str) -> Json | None:
-        """The JSON object of a file, None when there is no such file."""
+        """Return the JSON object of a file, or None if there is no such file."""
         text = self.content(path)
         if text is None:
             return None
         try:
             value = codec.loads(text)
         except ValueError as exc:
-            self.damaged(path, "it is cut off or no JSON", exc)
+            self.damaged(path, "it is truncated or not JSON", exc)
         if not isinstance(value, dict):
-            self.damaged(path, "it holds no JSON object")
+            self.damaged(path, "it contains no JSON object")
         return cast("Json", value)
 
     def content(self, path: str) -> bytes | None:
+        """Return the bytes of a file, or None if there is no such file."""
         try:
             with open(self._base + path, "rb") as file:
                 return file.read()
@@ -117,21 +121,21 @@ class Folder:
             return None
 
     def names(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; hidden ones are temporary and left out."""
+        """Return the sorted names in a directory, without hidden files, which are temporary."""
         try:
             return sorted(name for name in os.listdir(self._base + directory) if not name.startswith("."))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def is_pending(self, path: str) -> bool:
-        """Whether a commit in the making changes this file."""
+        """True if the pending commit changes this file."""
         return False
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._base + path)
 
     def lines(self, path: str) -> list[bytes]:
-        """The whole lines of a file, without their ends."""
+        """Return the complete lines of a file, without line ends."""
         text = self.content(path)
         if not text:
             return []
@@ -141,35 +145,35 @@ class Folder:
         return lines
 
     def damaged(self, path: str, what: str, cause: Exception | None = None) -> Never:
-        """Say that a file cannot be read, once the journal could not help."""
+        """Raise `TornRead` for an unreadable file, or `StoreDamaged` if the journal could not restore it."""
         if not self.tolerant:
             raise TornRead(path) from cause
         raise StoreDamaged(
-            f"{self.root / path} is damaged: {what}. Restore this file from a backup; "
-            "`lockstitch doctor` shows what else can be read."
+            f"{self.root / path} is damaged: {what}. Restore this file from a backup. "
+            "`lockstitch doctor` shows other problems."
         ) from cause
 
 
 class Transaction(Folder):
-    """Collects changes and shows them to later steps; nothing is written before the guard commits it.
+    """Collects changes and shows them to later steps. The coordinator writes them at the commit.
 
-    One operation is kept per path, the last: a commit that changes a head twice writes it once.
+    It contains one operation per path, the last one: a commit that changes a head twice writes it once.
     """
 
     def __init__(self, root: Path, memory: FolderState, *, tolerant: bool = False) -> None:
         super().__init__(root, memory, tolerant=tolerant)
         self.operations: dict[str, Operation] = {}
         self.contents: dict[str, bytes] = {}
-        """Large contents, by path: written beside the journal, not into it."""
+        """Large contents by path. They are written to separate files, not into the journal."""
         self.shows: dict[str, list[str]] = {}
         self.appended: dict[UUID, list[Stitch]] = {}
 
     def put(self, path: str, value: Json) -> None:
-        """Write a document. Refused when the value cannot be kept exactly."""
+        """Write a document. Raises `Refused` if JSON cannot represent the value exactly."""
         self._add(Put(path, codec.dumps(value)))
 
     def write(self, path: str, value: Json) -> None:
-        """Write a small document that changes all the time and that nobody looks at without the lock."""
+        """Write a small document that changes with every commit and is only read while the lock is held."""
         self._add(Write(path, codec.dumps(value)))
 
     def store(self, path: str, content: bytes) -> None:
@@ -177,19 +181,19 @@ class Transaction(Folder):
         self.contents[check(path)] = content
 
     def remove(self, path: str) -> None:
-        """Remove a file or a folder; it need not be there."""
+        """Remove a file or a directory, if it exists."""
         self.contents.pop(path, None)
         self._add(Delete(path))
 
     def extend(self, path: str, offset: int, lines: Sequence[bytes]) -> None:
-        """Let a file of lines go on at `offset` with these."""
+        """Continue a file of lines at `offset` with these lines."""
         before = self.operations.get(path)
         if isinstance(before, Extend) and before.end == offset:
             offset, lines = before.offset, [*before.lines, *lines]
         self._add(Extend(path, offset, tuple(lines)))
 
     def show(self, thread_id: UUID, run_ids: Iterable[UUID] = ()) -> None:
-        """Let this thread's projections be rewritten, with the records of these runs."""
+        """Mark the projections of this thread, and the records of these runs, to be rewritten."""
         runs = self.shows.setdefault(str(thread_id), [])
         runs.extend(str(run_id) for run_id in run_ids if str(run_id) not in runs)
 
@@ -220,6 +224,6 @@ class Transaction(Folder):
 
     def _add(self, operation: Operation) -> None:
         check(operation.path)
-        # The order of the operations is the order of their last mention.
+        # Operations are in the order of the last change of their path.
         self.operations.pop(operation.path, None)
         self.operations[operation.path] = operation

@@ -1,1 +1,1 @@
-"""PostgreSQL: many processes, one round trip and one commit per append."""
+"""The PostgreSQL backend: many processes, one round trip and one commit per append."""

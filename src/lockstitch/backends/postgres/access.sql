@@ -1,6 +1,6 @@
--- The role that SQL of users is asked as: it owns nothing and may read the record. It cannot log in. Each process that asks
--- makes a login that is a member of it: `reader.py` says why. The right to create roles may be missing; then
--- this is undone, and SQL of users needs a login that an administrator has made.
+-- The role for SQL of users: it owns nothing and can read the record. It cannot log in. Each process that runs such SQL
+-- creates a login that is a member of it; `reader.py` explains why. If the right to create roles is missing, this
+-- script is undone, and SQL of users needs a login that an administrator has created.
 
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'lockstitch_reader') THEN

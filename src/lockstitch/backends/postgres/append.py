@@ -1,4 +1,4 @@
-"""One `ThreadChange` as one data-modifying statement; which writes make threads claimable."""
+"""Write one `ThreadChange` as one data-modifying statement, and decide which commits make threads ready."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -16,14 +16,17 @@ from lockstitch.model import Delivery, Record, Run, Stitch, Thread, columns
 from lockstitch.model.record import column_kinds
 
 ROWS = 50
-"""Stitches, runs and letters that one statement carries; every number of them is a statement to prepare."""
+"""Maximum number of stitches, runs and deliveries in one statement.
+
+Each number of rows is a separate prepared statement.
+"""
 
 _GIVEN = frozenset({"log_id"})
-"""What the store gives, not the writer."""
+"""Columns that the database generates."""
 
 
 class Shape(NamedTuple):
-    """All that the text of a change depends on."""
+    """The properties of a change that determine its SQL text."""
 
     head: tuple[str, ...]
     spawns: bool
@@ -36,13 +39,16 @@ class Shape(NamedTuple):
 
 
 def fits(wanted: ThreadChange) -> bool:
-    """Whether a change is one statement; a larger one takes a transaction of several."""
+    """True if one statement can write the change. A larger change needs a transaction."""
     parts = (wanted.stitches, wanted.new_runs, wanted.runs, wanted.consumed, wanted.blob_refs)
     return sum(map(len, parts)) <= ROWS and not wanted.replaced_stitches
 
 
 def change(dialect: Dialect, wanted: ThreadChange) -> Script[Receipt]:
-    """Write a change. What does not fit into its statement follows it."""
+    """Write a change.
+
+    Stitches that do not fit into its statement follow it. Raises `Conflict` if the head does not match.
+    """
     rows = yield _statement(dialect, wanted)
     if not rows:
         raise Conflict(thread_id=wanted.thread_id)
@@ -54,7 +60,7 @@ def change(dialect: Dialect, wanted: ThreadChange) -> Script[Receipt]:
 
 
 def _statement(dialect: Dialect, wanted: ThreadChange) -> Statement:
-    """The values stand in the order of the names in `_names`."""
+    """Return the statement of a change. Its values have the order of `_names`."""
     head = head_columns(wanted)
     new_runs, runs = _settled(wanted) if wanted.runs else (wanted.new_runs, ())
     stitches = wanted.stitches[:ROWS]
@@ -94,7 +100,7 @@ def _statement(dialect: Dialect, wanted: ThreadChange) -> Statement:
 
 
 def _settled(wanted: ThreadChange) -> tuple[Sequence[Run], Sequence[tuple[UUID, Fields]]]:
-    """Each run once: one statement cannot write a row twice, nor change what it has just inserted."""
+    """Return each run once: one statement cannot write a row twice, nor change a row that it inserts."""
     changed: dict[UUID, Fields] = {}
     for run_id, fields in wanted.runs:
         changed[run_id] = {**changed[run_id], **fields} if run_id in changed else fields
@@ -102,7 +108,7 @@ def _settled(wanted: ThreadChange) -> tuple[Sequence[Run], Sequence[tuple[UUID, 
     return new_runs, [(run_id, fields) for run_id, fields in changed.items() if fields]
 
 
-# The text, worked out once per shape
+# The text, computed once per shape
 
 
 @lru_cache(maxsize=512)
@@ -164,18 +170,18 @@ def _numbered(kind: type[Record], number: int) -> list[str]:
 
 
 def _inserted(kind: type[Record]) -> list[str]:
-    """The columns that an insert gives, in their order."""
+    """Return the columns of an insert, in order."""
     return [name for name, _ in columns(kind) if name not in _GIVEN]
 
 
 def makes_work(commit: Commit, receipts: Sequence[Receipt], now: datetime) -> bool:
-    """Whether a commit may have made a thread ready. It is told in vain rather than not at all."""
+    """True if a commit may have made a thread ready. It may return True without need, but never False wrongly."""
     made = any(is_ready(thread, now) for thread in commit.threads)
     return made or any(_wakes(step, receipt, now) for step, receipt in zip(commit.steps, receipts, strict=True))
 
 
 def is_ready(thread: Thread, now: datetime) -> bool:
-    """Whether a thread as it was written is there to be claimed."""
+    """True if a worker can claim the written thread."""
     waits = thread.status in ("pending", "waiting") and not thread.held
     return waits and _has_come(thread.wake_at, now)
 
@@ -185,7 +191,7 @@ def _wakes(step: ThreadChange | Delivery | ThreadEdit, receipt: Receipt, now: da
         return receipt.woken
     if isinstance(step, ThreadEdit):
         return _has_come(step.fields.get("wake_at"), now)
-    # One that goes to wait for a moment that has come is ready too.
+    # A thread that starts to wait for a time in the past is ready too.
     return step.head.get("status") == "pending" or _has_come(step.head.get("wake_at"), now)
 
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL backend."""
+"""`PostgresBackend`: the backend for a PostgreSQL database."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class PostgresBackend:
-    """One database, used by many processes. Nothing connects before it is needed."""
+    """One database that many processes use. It connects at the first operation."""
 
     archive_encoding: Literal["zstd", "gzip"] = "zstd"
 
@@ -73,7 +73,8 @@ class PostgresBackend:
         elif _is_one_statement(commit):
             receipts = await self._pool.alone(lambda: self._commit(commit), repeatable=False)
         else:
-            # A blob that found a new user meanwhile is refused by its foreign key; the next look sees that user.
+            # If a blob got a new reference concurrently, its foreign key rejects the deletion. The retry sees the
+            # reference.
             again = (pg.ForeignKeyViolation,) if commit.deleted_threads or commit.superseded else ()
             receipts = await self._pool.transact(lambda: self._commit(commit), again=again)
         for thread in commit.threads:
@@ -102,9 +103,7 @@ class PostgresBackend:
         guest = ExternalTransaction(connection, self._pool.address.shown)
         here, there = await self._read(lambda: place(self._dialect)), await guest.run(place(self._dialect))
         if here != there:
-            raise Refused(
-                f"`connection` leads to another database than {self._pool.address.shown}, where this store is."
-            )
+            raise Refused(f"`connection` belongs to another database than the store {self._pool.address.shown}.")
         await guest.run(undone_alone(insert(self._dialect, thread, self._clock)))
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
@@ -139,7 +138,8 @@ class PostgresBackend:
     async def delete(self, find: Find[Any], *, force: bool = False) -> int:
         if find.kind is not Thread:
             return await self._pool.alone(lambda: delete(self._dialect, find, force), repeatable=False)
-        # A blob that found a new user meanwhile is refused by its foreign key; the next look sees that user.
+        # If a blob got a new reference concurrently, its foreign key rejects the deletion. The retry sees the
+        # reference.
         again = (pg.ForeignKeyViolation,)
         return await self._pool.transact(lambda: delete(self._dialect, find, force), again=again)
 
@@ -252,7 +252,7 @@ class PostgresBackend:
 
 
 def _is_one_statement(commit: Commit) -> bool:
-    """Whether a commit needs no transaction around it: it is a change, an edit or a new record, and nothing else."""
+    """True if the commit is a single change, edit or new record, which needs no explicit transaction."""
     if len(commit.steps) + len(commit.threads) + len(commit.notices) != 1 or not commit.is_record_only:
         return False
     step = commit.steps[0] if commit.steps else None

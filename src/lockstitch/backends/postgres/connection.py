@@ -1,4 +1,4 @@
-"""One connection: settings, binding, scripts in few round trips; psycopg errors translated."""
+"""`Connection`: run scripts on PostgreSQL in few round trips, and translate errors of psycopg."""
 
 import asyncio
 import re
@@ -40,12 +40,14 @@ from lockstitch.model import codec
 T = TypeVar("T")
 
 LARGE = 64 * 1024
-"""Bytes of one statement's values that a pipeline does not carry: it would wait for the server to read on while the
-server waits for it."""
+"""Maximum size in bytes of one statement's values in a pipeline.
 
-# Set for the transaction, not the session, so it holds behind a pooler too: a process stopped in mid-transaction
-# keeps its row locks for so long and no longer. Asking for the transaction's number gives it one before the first
-# log_id is drawn, which is what the horizon reckons with.
+With larger values, client and server could wait for each other.
+"""
+
+# Set for the transaction, not the session, so it also works behind a pooler. A process that stops during a transaction
+# holds its row locks at most this long. Reading the transaction's id assigns one before the first log_id is drawn, as
+# `LogHorizon` requires.
 _BEGIN, _COMMIT = b"BEGIN", b"COMMIT"
 _SETUP = b"SELECT set_config('idle_in_transaction_session_timeout', '10s', true), pg_current_xact_id()"
 
@@ -53,7 +55,7 @@ _WRITES_ONLY = re.compile(r"(INSERT|UPDATE|DELETE)\b(?!.*\bRETURNING\b)", re.DOT
 
 
 class TooLarge(Exception):
-    """A statement that a pipeline must not carry; nothing of its transaction remains."""
+    """The statement is too large for a pipeline. Its transaction was rolled back."""
 
 
 def _adapters() -> AdaptersMap:
@@ -71,20 +73,20 @@ class Connection(AsyncConnection[TupleRow]):
 
     _direct: LibpqConnection | None = None
     commits = False
-    """Whether something that commits has been sent and its answer has not come."""
+    """True while a commit has been sent and its response has not arrived."""
     lent_until = 0.0
-    """When it must pass through the pool again, by the monotonic clock."""
+    """Time at which it must return to the inner pool, on the monotonic clock."""
     _poll: "select.poll | None" = None
 
     @classmethod
     async def open(cls, conninfo: str, *, prepare: bool = True) -> "Connection":
-        """A connection of its own, outside any pool."""
+        """Return a separate connection outside any pool."""
         connection = await cls.connect(conninfo, **settings(prepare))
         await configure(connection)
         return connection
 
     async def alone(self, script: Script[T]) -> T:
-        """Run a script that yields one statement, which is a transaction of its own: one round trip."""
+        """Run a script of one statement, which is a separate transaction: one round trip."""
         try:
             statement = next(script)
         except StopIteration as stop:
@@ -102,19 +104,19 @@ class Connection(AsyncConnection[TupleRow]):
         raise RuntimeError("a script of more than one statement needs a transaction")
 
     async def execute_one(self, statement: Statement) -> Rows:
-        """Execute a statement of whatever transaction there is."""
+        """Execute a statement in the current transaction, if there is one."""
         sql, values, _ = bind(statement)
         cursor = await self._send(sql, values)
         rows: list[TupleRow] = []
         while cursor.rownumber is not None and (part := await cursor.fetchmany(MANY)):
             rows += part
             if len(part) == MANY:
-                # Other tasks get their turn while a large answer is taken in.
+                # Other tasks get their turn while a large result is read.
                 await asyncio.sleep(0)
         return rows
 
     async def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        """What the driver itself does, it waits for in its own way."""
+        """Unregister the socket from the event loop before psycopg waits for it."""
         if self._direct is not None:
             self._direct.stop()
         return await super().wait(gen, interval, timeout)
@@ -125,9 +127,9 @@ class Connection(AsyncConnection[TupleRow]):
         await super().close()
 
     async def transact(self, script: Script[T]) -> T:
-        """Run a script as one transaction, waiting only for rows that it wants to see.
+        """Run a script as one transaction. Wait only for rows that the script reads.
 
-        After an error nothing of it remains, except where `commits` says that this is not known.
+        After an error the transaction is rolled back, except if `commits` is True: then the outcome is unknown.
         """
         try:
             async with self.pipeline() as pipeline:
@@ -144,13 +146,14 @@ class Connection(AsyncConnection[TupleRow]):
         return result
 
     async def transact_slowly(self, script: Script[T]) -> T:
-        """The same, a round trip a statement: for content that is too large for a pipeline."""
+        """Run a script as one transaction, with one round trip per statement: for content that is too large for a
+        pipeline."""
         async with self.steps():
             return await self._drive(script, piped=False)
 
     @asynccontextmanager
     async def steps(self) -> AsyncGenerator[None]:
-        """A transaction around statements that are executed one by one."""
+        """Open a transaction around statements that are executed one by one."""
         try:
             await self._send(_BEGIN)
             await self._send(_SETUP)
@@ -163,7 +166,7 @@ class Connection(AsyncConnection[TupleRow]):
             raise
 
     async def forget(self) -> None:
-        """Undo whatever is open; a connection that cannot is closed."""
+        """Roll back an open transaction. Close the connection if that fails."""
         if self.pgconn.transaction_status == TransactionStatus.IDLE:
             return
         with suppress(psycopg.Error):
@@ -172,9 +175,10 @@ class Connection(AsyncConnection[TupleRow]):
             await self.close()
 
     def is_sound(self) -> bool:
-        """Whether an idle connection still stands: one whose server went away has something to be read.
+        """True if an idle connection is still alive. If the server closed it, there is data to read.
 
-        Looking costs a microsecond, and spares asking whether a statement sent into the void was executed.
+        The check costs a microsecond. Without it, the outcome of a statement sent on a dead connection would be
+        unknown.
         """
         if self.closed:
             return False
@@ -184,7 +188,7 @@ class Connection(AsyncConnection[TupleRow]):
         if not self._poll.poll(0):
             return True
         try:
-            # Twice: the first may read the server's last words, the second finds the end behind them.
+            # Twice: the first call may read the last message of the server, the second finds the end of the stream.
             self.pgconn.consume_input()
             self.pgconn.consume_input()
         except psycopg.OperationalError:
@@ -205,14 +209,14 @@ class Connection(AsyncConnection[TupleRow]):
             rows = await cursor.fetchall() if wanted else ()
 
     async def _send(self, sql: bytes, values: Sequence[Any] | None = None) -> AsyncRawCursor[TupleRow]:
-        # One cursor per statement: in a pipeline a cursor holds the answer of its last one alone.
+        # One cursor per statement: in a pipeline a cursor contains only the result of its last statement.
         cursor = AsyncRawCursor(self)
         cursor.format = Format.BINARY
         return await cursor.execute(sql, values)
 
 
 def settings(prepare: bool) -> dict[str, Any]:
-    """How a connection is opened, beside its address."""
+    """Return the keyword arguments to open a connection."""
     return {
         "autocommit": True,
         "prepare_threshold": 1 if prepare else None,
@@ -226,7 +230,7 @@ async def configure(connection: AsyncConnection[Any]) -> None:
 
 
 class Bound(NamedTuple):
-    """A statement as the driver takes it, and whether it gives rows."""
+    """A statement for the driver. `wanted` is True if it returns rows."""
 
     sql: bytes
     values: Sequence[Any]
@@ -234,25 +238,27 @@ class Bound(NamedTuple):
 
 
 def bind(statement: Statement) -> Bound:
+    """Return a statement with numbered parameters."""
     sql, names, wanted = _compiled(statement.sql)
     parameters = statement.parameters
     if isinstance(parameters, dict):
         values = [parameters[name] for name in names]
-        # Numbers as text of no type: psycopg would choose one by size, and each would be prepared anew.
+        # Numbers as text without a type: psycopg would choose a type by size, and each would be a separate prepared
+        # statement.
         return Bound(sql, [str(value) if type(value) is int else value for value in values], wanted)
     return Bound(sql, parameters, wanted)
 
 
 @lru_cache(maxsize=2048)
 def _compiled(text: str) -> tuple[bytes, tuple[str, ...], bool]:
-    """The text with numbers for its named parameters, the names in their order, and whether rows come back."""
+    """Return the text with numbered parameters, their names in order, and True if the statement returns rows."""
     numbers: dict[str, int] = {}
     numbered = MARK.sub(lambda match: f"${numbers.setdefault(match[1], len(numbers) + 1)}", text)
     return numbered.encode(), tuple(numbers), _WRITES_ONLY.match(text) is None
 
 
 AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
-"""PostgreSQL undid the transaction in favour of another one; the same again will do."""
+"""Errors after which PostgreSQL rolled back the transaction in favour of another one. A retry works."""
 
 _UNREACHABLE = (
     pg.AdminShutdown,
@@ -273,23 +279,26 @@ _DAMAGED = (pg.DataCorrupted, pg.IndexCorrupted)
 
 
 def translate(exc: Exception, store: str) -> LockstitchError:
-    """The error that tells a user what to do. `store` is the URL without its password."""
+    """Return the error as a `LockstitchError`, with a message that says what to do.
+
+    `store` is the URL without its password.
+    """
     if isinstance(exc, LockstitchError):
         return exc
     if isinstance(exc, pg.UniqueViolation):
         return _taken(exc.diag.constraint_name)
     if isinstance(exc, pg.ForeignKeyViolation):
-        return Refused("A record refers to a thread or run that is not in this store; nothing was written.")
+        return Refused("A record refers to a thread or run that is not in this store. Nothing was written.")
     if isinstance(exc, psycopg.IntegrityError):
         rule = exc.diag.constraint_name or exc.diag.column_name or _first_line(exc)
-        return Refused(f"A rule of the record is broken ({rule}); nothing was written.")
+        return Refused(f"A constraint of the schema is violated ({rule}). Nothing was written.")
     if isinstance(exc, _UNSTORABLE):
         return Refused(f"A value cannot be stored: {_first_line(exc)}. Nothing was written.")
     return _trouble(exc, store)
 
 
 def unknown(store: str) -> OutcomeUnknown:
-    """What is said when the connection broke after a commit had been sent."""
+    """Return the error for a connection that broke after a commit was sent."""
     return OutcomeUnknown(
         f"The connection to {store} broke during a commit: it may or may not have happened. "
         "Read the thread to find out."
@@ -299,35 +308,35 @@ def unknown(store: str) -> OutcomeUnknown:
 def _taken(constraint: str | None) -> Conflict:
     if constraint == "threads_key":
         return KeyTaken()
-    return Conflict(f"Somebody else wrote this first ({constraint}); nothing was written.")
+    return Conflict(f"Another writer stored this record first ({constraint}). Nothing was written.")
 
 
 def _trouble(exc: Exception, store: str) -> StoreError:
-    """What is wrong with the server rather than with what was asked of it."""
+    """Return the error for a problem of the server."""
     said = _first_line(exc)
     if isinstance(exc, pg.DiskFull):
-        return StoreFull(f"The disk of {store} is full; nothing was written. Free some room and try again.")
+        return StoreFull(f"The disk of {store} is full. Nothing was written. Free disk space and try again.")
     if isinstance(exc, pg.ReadOnlySqlTransaction):
-        return StoreReadOnly(f"{store} only allows reading. Connect to the primary server.")
+        return StoreReadOnly(f"{store} is read-only. Connect to the primary server.")
     if isinstance(exc, pg.InsufficientPrivilege):
-        return StoreReadOnly(f"{store} does not allow this ({said}). Give its user the rights on schema lockstitch.")
+        return StoreReadOnly(f"{store} denied this operation ({said}). Grant its user the rights on schema lockstitch.")
     if isinstance(exc, _OTHER_SCHEMA):
         return SchemaMismatch(f"{store} is not migrated to this version ({said}). Run `lockstitch migrate`.")
     if isinstance(exc, _DAMAGED):
-        return StoreDamaged(f"{store} is damaged ({said}). Restore a backup; check the server's disk first.")
+        return StoreDamaged(f"{store} is damaged ({said}). Check the server's disk, then restore a backup.")
     if isinstance(exc, _MIXED_UP):
         return StoreError(
-            f"A pooler before {store} mixes up prepared statements ({said}). Add ?prepare=off to the URL."
+            f"The pooler of {store} does not support prepared statements ({said}). Add ?prepare=off to the URL."
         )
     if isinstance(exc, PoolClosed):
         return StoreUnreachable("This store is closed.")
     if isinstance(exc, PoolTimeout):
-        return StoreUnreachable(f"{store} gives no connection. Raise its max_connections, or lower pool=N in the URL.")
-    # 08 is the class of broken connections; none at all means that the driver said it, not the server.
+        return StoreUnreachable(f"{store} has no free connection. Raise max_connections, or lower pool=N in the URL.")
+    # 08 is the class of connection errors. An error without a class comes from the driver, not the server.
     broken = isinstance(exc, psycopg.OperationalError) and (exc.sqlstate or "08").startswith("08")
     if broken or isinstance(exc, _UNREACHABLE):
         return StoreUnreachable(f"{store} cannot be reached ({said}). Check the URL and that the server is running.")
-    return StoreError(f"PostgreSQL refused: {said}")
+    return StoreError(f"PostgreSQL failed: {said}.")
 
 
 def _first_line(exc: Exception) -> str:

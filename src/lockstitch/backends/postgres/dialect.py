@@ -1,4 +1,4 @@
-"""PostgreSQL's dialect: everything as the text of its type, every table by its full name."""
+"""The PostgreSQL dialect: values are sent as text, tables have their schema name."""
 
 import re
 from collections.abc import Sequence
@@ -38,10 +38,10 @@ TYPES = {
     ColumnKind.JSON: "json",
     ColumnKind.BYTES: "bytea",
 }
-"""What a column of each kind is."""
+"""Column type of each storage type."""
 
-# The full name instead of a search_path: a path set at connect does not survive a transaction-mode pooler, which
-# refuses startup options and hands a session's settings to whoever comes next.
+# Schema names instead of a search_path: a transaction-mode pooler rejects startup options, and passes the settings of a
+# session to its next client.
 _OWN = ["schema_versions", "extension_versions", "text_search", "search_mark", r"\{table\}"]
 _TABLES = [kind.table for kind in (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)] + _OWN
 
@@ -54,7 +54,7 @@ _TABLE = _named(_TABLES)
 
 
 def qualified(text: str, tables: re.Pattern[str] = _TABLE) -> str:
-    """The same SQL with every table of ours by its full name."""
+    """Return the SQL with the schema name before every table of Lockstitch."""
     return tables.sub(rf"\1\2{SCHEMA}.\3", text)
 
 
@@ -68,7 +68,7 @@ def _boolean(value: bool) -> str:
 
 @lru_cache(maxsize=256)
 def _time(value: datetime) -> str:
-    # What is written together was written at the same moment.
+    # Records that are written together often have the same time.
     return (value if value.tzinfo else value.astimezone(UTC)).isoformat()
 
 
@@ -97,7 +97,7 @@ def _nothing() -> dict[str, Any]:
 
 
 def _stitch_target() -> Target:
-    # log_id is the store's to give.
+    # The database generates log_id.
     values = {name: f":{name}" for name, _ in columns(Stitch) if name != "log_id"}
     return Target(Stitch.table, values, Stitch.primary_key)
 
@@ -109,7 +109,7 @@ _FIGURES = {
     "sum": "sum",
     "day": "to_char(r.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
     "hour": "to_char(r.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24')",
-    # The least of nothing and something is something here.
+    # In PostgreSQL, least() ignores NULL.
     "run_parts": "CASE WHEN r.total_cost IS NOT NULL THEN round(least(r.total_cost, 1e15)::numeric * 10000000000) END",
     "run_unpriced": "CASE WHEN jsonb_typeof(lockstitch.safe_jsonb(r.cost) -> 'unpriced') = 'number' "
     "THEN (lockstitch.safe_jsonb(r.cost) ->> 'unpriced')::numeric WHEN r.total_cost IS NULL THEN r.steps ELSE 0 END",
@@ -125,15 +125,18 @@ _FIGURES = {
 
 
 def dialect(clock: Clock) -> Dialect:
-    """Values go as text without a type, so that a statement is the same to the server whatever is null in it."""
-    # The moment the statement arrived, not clock_timestamp(), which no index condition can use. A statement that
-    # waits for a lock so renews a lease from when it was asked, never later.
+    """Return the dialect with a clock.
+
+    Values are sent as text without a type, so the server sees the same statement no matter which values are NULL.
+    """
+    # The time at which the statement arrived, not clock_timestamp(), which no index condition can use. A heartbeat that
+    # waits for a lock renews the lease from the time of its request, never later.
     real = isinstance(clock, SystemClock)
     return Dialect(
         queries={name: qualified(text) for name, text in queries.load_dialect("lockstitch.backends.postgres").items()},
         now="statement_timestamp()" if real else ":now::timestamptz",
         expired="(w.beat_at + make_interval(secs => w.lease_seconds) < {now})",
-        # Projects take turns in the same order on every backend, whatever language the database speaks.
+        # Projects take turns in the same order on every backend, independent of the collation of the database.
         words={"ready": "", "due": "", "held": "", "suspect": "", "binary": 'COLLATE "C"', **_FIGURES},
         encoders={
             ColumnKind.UUID: attrgetter("hex"),
@@ -153,7 +156,7 @@ def dialect(clock: Clock) -> Dialect:
 
 @lru_cache(maxsize=64)
 def speaking(spoken: Dialect, extension: Extension) -> Dialect:
-    """The dialect with the queries of an extension, its tables by their full names too."""
+    """Return the dialect with the queries of an extension, with schema names for its tables."""
     tables = _named([*_TABLES, *(kind.table for kind in extension.kinds)])
     theirs = operations.with_extension(spoken, extension, "postgres").queries
     return replace(spoken, queries={name: qualified(text, tables) for name, text in theirs.items()})

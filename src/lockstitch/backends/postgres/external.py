@@ -1,8 +1,8 @@
-"""A guest in somebody else's transaction: a thread that exists exactly if their commit does.
+"""`ExternalTransaction`: write a thread inside the caller's transaction.
 
-Whoever keeps orders in the same database wants an order and the thread that works on it to be there together, or
-neither. So the thread is inserted over their connection, by the same statement as any other, and everything else about
-the transaction stays theirs: when it ends, how, and what it waits for.
+An application that stores orders in the same database can create an order and the thread that works on it in one
+transaction. The thread is inserted through the caller's connection, with the same statement as any other thread. The
+caller controls everything else: when and how the transaction ends, and which locks it waits for.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from lockstitch.model import Clock, Thread
 T = TypeVar("T")
 
 Place = tuple[Any, ...]
-"""Which database of which server this is, whatever it is called and however it is reached."""
+"""Identity of a database and its server, independent of names and addresses."""
 
 _MARK, _UNDO, _KEEP = (
     Statement(f"{verb} lockstitch_start", ()) for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
@@ -32,19 +32,23 @@ _MARK, _UNDO, _KEEP = (
 
 
 def place(dialect: Dialect) -> Script[Place]:
+    """Return the identity of the database."""
     rows = yield dialect.statement("place", {})
     return tuple(rows[0])
 
 
 def insert(dialect: Dialect, thread: Thread, clock: Clock) -> Script[None]:
-    """The thread, and a hint for workers that is sent when the transaction commits, or not at all."""
+    """Insert a thread, and send a hint to workers when the transaction commits."""
     yield dialect.insert(thread)
     told = [f"{thread.id}:{thread.position}", *([WORK_PAYLOAD] if is_ready(thread, clock.now()) else [])]
     yield dialect.statement("notify_within", {"payloads": " ".join(told)})
 
 
 def undone_alone(script: Script[T]) -> Script[T]:
-    """The same; what fails is undone without the rest of the transaction, so that the caller may go on with it."""
+    """Run a script inside a savepoint.
+
+    If it fails, only its own changes are undone, and the transaction can continue.
+    """
     yield _MARK
     try:
         result = yield from script
@@ -56,26 +60,29 @@ def undone_alone(script: Script[T]) -> Script[T]:
 
 
 class ExternalTransaction:
-    """Runs scripts over a connection of the caller's, blocking or not."""
+    """Runs scripts on a connection of the caller, synchronous or asynchronous.
+
+    Raises `Refused` if the connection cannot take part in a transaction.
+    """
 
     def __init__(self, connection: object, shown: str) -> None:
         if not isinstance(connection, Connection | AsyncConnection):
-            raise Refused("`connection` is neither a Connection nor an AsyncConnection of psycopg 3.")
+            raise Refused("`connection` must be a Connection or an AsyncConnection of psycopg 3.")
         self._connection = cast("Connection[Any] | AsyncConnection[Any]", connection)
         self._shown = shown
         if connection.closed:
-            raise Refused("`connection` is closed.")
+            raise Refused("`connection` is closed. Pass an open connection.")
         status = connection.info.transaction_status
         if status == TransactionStatus.INERROR:
-            raise Refused("The transaction of `connection` has failed already; roll it back first.")
+            raise Refused("The transaction of `connection` has already failed. Roll it back first.")
         if status == TransactionStatus.IDLE and connection.autocommit:
             raise Refused(
-                "`connection` commits every statement by itself, so there is no transaction for the thread to belong "
-                "to. Begin one with connection.transaction(), or leave `connection` out."
+                "`connection` is in autocommit mode and has no open transaction. Start one with "
+                "connection.transaction(), or omit `connection`."
             )
 
     async def run(self, script: Script[T]) -> T:
-        """Run a script in the transaction that is open, or begins with it."""
+        """Run a script in the open transaction, or in one that starts with it. Return its result."""
         try:
             statement = next(script)
             while True:
@@ -101,5 +108,5 @@ class ExternalTransaction:
             done = RawCursor(connection, row_factory=tuple_row).execute(sql, values)
             return done.fetchall() if done.description else ()
 
-        # Its driver blocks, which an event loop must not.
+        # A synchronous driver would block the event loop.
         return await asyncio.to_thread(execute)

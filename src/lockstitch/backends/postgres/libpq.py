@@ -1,13 +1,13 @@
-"""One statement straight to the server: libpq and the event loop, without the driver's cursors between them.
+"""`LibpqConnection`: execute one statement with libpq and the event loop, without a cursor of psycopg.
 
-A cursor is made for every case; a statement that is its own transaction is one case, and by far the most frequent.
-What a cursor does each time is done once per connection here: the socket stays registered with the loop, and a
-statement that comes again is prepared, its values going as text. That is a third of an append's time in the client.
-Everything else (transactions, COPY, LISTEN) waits in the driver's own way, before which `stop` is called.
+A cursor handles every case. A statement that is a separate transaction is one case, and by far the most frequent. Work
+that a cursor repeats for every statement is done once per connection here: the socket stays registered with the event
+loop, and a repeated statement is prepared, with its values as text. This saves a third of the client's time for an
+append. All other operations (transactions, COPY, LISTEN) use psycopg. `stop` must be called before them.
 
-A prepared statement is named after its text, so a name never means another statement, whoever prepared it. It may be
-gone from the session at any time, since the driver lets go of all of them after a rollback: then the server says so
-before it has done anything, and the statement is sent once more.
+The name of a prepared statement is a digest of its text, so a name always means the same statement. The session can
+lose a prepared statement at any time, because psycopg deallocates all of them after a rollback. The server reports this
+before it has executed anything, and the statement is sent again.
 """
 
 import asyncio
@@ -27,22 +27,22 @@ from psycopg.pq.abc import PGresult
 from lockstitch.backends.sql.queries import Rows
 
 PREPARED = 250
-"""Statements a connection keeps prepared; every shape of append is one."""
+"""Maximum number of prepared statements per connection. Every shape of append is one."""
 
 MANY = 200
-"""Rows that are taken in at once."""
+"""Number of rows to read at once."""
 
 CANCEL = 5.0
-"""Seconds in which the server must have given up a statement whose caller was cancelled."""
+"""Seconds in which the server must cancel a statement after its caller was cancelled."""
 
 _FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
-# It is gone from this session; or what it selects has changed since it was prepared.
+# The session no longer has the statement, or its result type has changed since it was prepared.
 _STALE = (pg.InvalidSqlStatementName, pg.FeatureNotSupported)
 
 
 class LibpqConnection:
-    """Executes statements on a connection that nobody else uses meanwhile."""
+    """Executes statements on a connection that no other task uses at the same time."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
@@ -57,7 +57,7 @@ class LibpqConnection:
         self._names: dict[bytes, bytes] = {}
 
     async def execute(self, sql: bytes, values: Sequence[Any]) -> Rows:
-        """The rows of a statement. The server works out the types of what goes as text."""
+        """Return the rows of a statement. The server infers the types of values that are sent as text."""
         texts = _as_text(values)
         if texts is None:
             self._send_typed(sql, values)
@@ -73,19 +73,19 @@ class LibpqConnection:
         return await self._rows(await self._answer())
 
     def stop(self) -> None:
-        """Leave the socket to others: the driver registers it itself, and a closed one must not stay registered."""
+        """Unregister the socket: psycopg registers it itself, and a closed socket must not stay registered."""
         if self._registered:
             self._registered = False
             self._loop.remove_reader(self._socket)
 
     def _send_typed(self, sql: bytes, values: Sequence[Any]) -> None:
-        """Bytes and lists go as the driver writes them."""
+        """Send bytes and lists in the formats of psycopg."""
         transformer = self._transformer
         dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
         self._pgconn.send_query_params(sql, dumped, transformer.types, transformer.formats, result_format=Format.BINARY)
 
     async def _prepared(self, sql: bytes) -> bytes | None:
-        """The name under which a statement is prepared, if it comes for the second time."""
+        """Return the name of the prepared statement, or None if the statement comes for the first time."""
         if self._connection.prepare_threshold is None:
             return None
         if sql not in self._seen:
@@ -97,7 +97,7 @@ class LibpqConnection:
             await self._forget(next(iter(self._names)))
         name = b"lockstitch_" + blake2b(sql, digest_size=16).hexdigest().encode()
         self._pgconn.send_prepare(name, sql)
-        # That it is there already does no harm: its name says that it is the same.
+        # If it already exists, it is the same statement, because it has the same name.
         with suppress(pg.DuplicatePreparedStatement):
             await self._answer()
         self._names[sql] = name
@@ -109,10 +109,10 @@ class LibpqConnection:
             await self._answer()
 
     async def _answer(self) -> PGresult:
-        """Wait for the server's answer to what was sent; its error is raised."""
+        """Wait for the result of the sent statement. Raise its error."""
         try:
             if self._pgconn.flush():
-                # It does not fit into the socket's buffer: writing and reading by turns is the driver's business.
+                # It does not fit into the buffer of the socket. psycopg writes and reads alternately.
                 result = (await self._connection.wait(execute(self._pgconn)))[-1]
             else:
                 result = await self._read()
@@ -140,8 +140,8 @@ class LibpqConnection:
                     break
                 last = result
         except psycopg.OperationalError:
-            # libpq has closed the socket. The server's last words, if it complained, say more than that; rows mean
-            # nothing, since a statement is committed only after them.
+            # libpq has closed the socket. An error of the server explains more than that. Rows mean nothing, because
+            # the commit follows them.
             self.stop()
             if last is None or last.status in _FINE:
                 raise
@@ -156,14 +156,14 @@ class LibpqConnection:
             if not self._waiter.done():
                 self._waiter.set_result(None)
             return
-        # Once may be the echo of what has just been read. More often, the server speaks unasked, most likely its last
-        # words: whoever takes the connection next looks first.
+        # One event may come from data that was just read. More events mean that the server sends something unasked,
+        # most likely that it closes the connection. The next user of the connection checks this first.
         self._unasked += 1
         if self._unasked > 2:
             self.stop()
 
     async def _give_up(self) -> None:
-        """The caller is gone: have the server stop, so that the statement does not happen after all much later."""
+        """The caller was cancelled: cancel the statement on the server, so that it does not happen later."""
         connection = self._connection
         if self._pgconn.transaction_status == TransactionStatus.ACTIVE:
             with suppress(psycopg.Error, TimeoutError):
@@ -181,7 +181,7 @@ class LibpqConnection:
         transformer.set_pgresult(result)
         if number <= MANY:
             return transformer.load_rows(0, number, tuple)
-        # Other tasks get their turn while a large answer is taken in, and it is not kept.
+        # Other tasks get their turn while a large result is read. The result is released afterwards.
         rows: list[tuple[Any, ...]] = []
         for first in range(0, number, MANY):
             rows += transformer.load_rows(first, min(first + MANY, number), tuple)
@@ -191,12 +191,12 @@ class LibpqConnection:
 
 
 def _as_text(values: Sequence[Any]) -> list[bytes | None] | None:
-    """The values as the server reads them, if all are texts or nothing."""
+    """Return the values as encoded text, or None if some are not text."""
     try:
         encoded = [None if value is None else value.encode() for value in values]
     except AttributeError:
         return None
-    # libpq would take it for the end of the value.
+    # libpq would read it as the end of the value.
     if b"\0" in b"".join(filter(None, encoded)):
         raise psycopg.DataError("a text cannot contain NUL")
     return encoded

@@ -1,11 +1,11 @@
-"""NOTIFY after commit; LISTEN with polling as fallback; how far the log is complete.
+"""NOTIFY after commits, LISTEN with polling as fallback, and how far the log is complete.
 
-Its numbers are drawn in order but become visible out of order, so one that has been seen does not mean that all below
-it have. It does once every transaction that was under way when it was seen has ended: only then does the mark move up
-to it.
+Transactions draw values of `log_id` in order but become visible out of order. So a visible `log_id` does not mean that
+all lower ones are visible. They are once every transaction that was open at that time has ended. Only then does the
+mark move up.
 
-A notification is lost when its process dies between commit and telling, or while nobody is connected. Polling finds
-it by log_id, above the mark up to which the log is complete.
+A notification is lost if its process dies between commit and NOTIFY, or while the receiver is not connected. Polling
+finds these changes by `log_id`, above the mark up to which the log is complete.
 """
 
 import asyncio
@@ -26,17 +26,23 @@ from lockstitch.errors import LockstitchError
 
 
 class LogHorizon:
-    """Up to `mark` nothing more will appear in the log. It moves by looking, so by two looks or more."""
+    """The position up to which the log is complete (`mark`).
+
+    It advances with calls of `look`, and needs at least two of them.
+    """
 
     def __init__(self) -> None:
         self.mark = 0
         self.end = 0
-        """Where the log ended when it was last found to have grown: what becomes the mark next."""
+        """End of the log when it was last found to have grown: the next mark."""
         self._writing = 0
-        """The transaction from which on all began after that was seen."""
+        """Transaction id. All transactions from this id on started after that end was read."""
 
     def look(self, dialect: Dialect, *, patient: bool = True) -> Script[bool]:
-        """Look once; whether the mark stands where it can. Without patience it passes what does not end."""
+        """Read the end of the log once. Return True if the mark is as high as possible.
+
+        Without `patient`, the mark passes transactions that do not end.
+        """
         ((end, oldest, own),) = yield dialect.statement("horizon", {"known": self.end})
         if patient and oldest < self._writing:
             return False
@@ -50,16 +56,19 @@ PAUSE = 0.020
 """Seconds between two notifications of one process."""
 
 SHORT_PAUSE = 0.005
-"""The same, when something has become ready to be claimed."""
+"""Seconds between two notifications if a thread has become ready."""
 
 MANY = 2000
-"""Threads told of in one statement. Whoever writes more at a time is found by polling."""
+"""Maximum number of threads in one notification statement. Polling finds further ones."""
 
 WORK_PAYLOAD = "work"
 
 
 class Notifier:
-    """Gathers what moved and sends it when the time has come. What cannot be sent is dropped: watchers also poll."""
+    """Collects changed threads and sends notifications.
+
+    Notifications that cannot be sent are dropped: watchers also poll.
+    """
 
     def __init__(self, pool: Pool, dialect: Dialect) -> None:
         self._pool = pool
@@ -70,20 +79,22 @@ class Notifier:
         self._sent = 0.0
 
     def tell(self, thread_id: UUID, position: int) -> None:
+        """Notify watchers that a thread has changed."""
         self._moved[thread_id] = max(position, self._moved.get(thread_id, 0))
         self._start()
 
     def tell_work(self) -> None:
-        """Tell that something has become ready; once for all that did since the last time."""
+        """Notify watchers that threads have become ready."""
         self._work = True
         self._start()
 
     async def flush(self) -> None:
-        """Wait until everything is sent, but not long for a server that does not answer."""
+        """Wait until everything is sent, but at most one second."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=1)
 
     async def close(self) -> None:
+        """Send the remaining notifications and stop."""
         await self.flush()
         if self._task is not None:
             task = self._task
@@ -97,7 +108,8 @@ class Notifier:
     async def _send_all(self) -> None:
         try:
             while self._moved or self._work:
-                # Somebody waits for work, nobody waits for a stitch: what is ready is told sooner.
+                # Workers wait for ready threads, but no process waits for a single stitch, so ready threads are
+                # notified sooner.
                 pause = SHORT_PAUSE if self._work else PAUSE
                 await asyncio.sleep(max(0.0, self._sent + pause - time.monotonic()))
                 moved, self._moved = self._moved, {}
@@ -117,7 +129,7 @@ class Notifier:
 
 
 def heard(payload: str) -> ChangeHint | None:
-    """What a notification says, or None when somebody else uses our channel."""
+    """Return the hint of a notification, or None if another application uses the channel."""
     if payload == WORK_PAYLOAD:
         return WORK_READY
     thread_id, _, position = payload.partition(":")
@@ -128,20 +140,20 @@ def heard(payload: str) -> ChangeHint | None:
 
 
 POLL = 1.0
-"""Seconds between two polls, give or take a fifth, so that processes do not poll in step."""
+"""Seconds between two polls, varied by a fifth, so that processes do not poll at the same time."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two attempts to listen again."""
 
 BEFORE = 1000
-"""Entries before the end of the log among which some may not be visible yet when watching begins."""
+"""Stitches before the end of the log among which some may not be visible yet when watching starts."""
 
 PATIENCE = 60
-"""Polls after which the mark moves even past a transaction that does not end."""
+"""Number of polls after which the mark passes a transaction that does not end."""
 
 
 class Watcher:
-    """One listening connection for all who watch in this process; none while nobody does."""
+    """One listening connection for all watchers of this process. It is open only while there are watchers."""
 
     def __init__(self, pool: Pool, dialect: Dialect, notifier: Notifier) -> None:
         self._pool = pool
@@ -152,6 +164,7 @@ class Watcher:
         self._starting = asyncio.Lock()
 
     async def watch(self) -> AsyncGenerator[ChangeHint, None]:
+        """Yield `WATCHING` first, then hints."""
         mailbox = _Mailbox()
         self._mailboxes.add(mailbox)
         try:
@@ -166,6 +179,7 @@ class Watcher:
                 await self._stop()
 
     async def close(self) -> None:
+        """End all watches and close the connection."""
         for mailbox in self._mailboxes:
             mailbox.close()
         await self._stop()
@@ -173,11 +187,11 @@ class Watcher:
     async def _start(self) -> None:
         async with self._starting:
             if self._task is None:
-                # What was committed here before is not to be heard of afterwards.
+                # Watchers must not get hints for earlier commits of this process.
                 await self._notifier.flush()
                 log = _Log(self._dialect)
                 self._task = asyncio.create_task(self._follow(await self._listen(log), log))
-                # It must have begun before it can be cancelled, or nobody would close its connection.
+                # The task must have started before it can be cancelled, or its connection would stay open.
                 await asyncio.sleep(0)
 
     async def _stop(self) -> None:
@@ -190,7 +204,7 @@ class Watcher:
         connection = await self._pool.connect(listening=True)
         try:
             await connection.execute(b"LISTEN lockstitch")
-            # Only now, so that nothing falls between the two.
+            # After LISTEN, so that no change is missed between the two.
             self._tell(await log.news(connection))
         except psycopg.Error as exc:
             await connection.close()
@@ -201,7 +215,7 @@ class Watcher:
         return connection
 
     async def _follow(self, connection: Connection, log: "_Log") -> None:
-        """Listen, poll in between, and connect again when the connection breaks."""
+        """Listen, poll in between, and reconnect when the connection breaks."""
         while True:
             try:
                 while True:
@@ -212,7 +226,7 @@ class Watcher:
             finally:
                 await connection.close()
             connection = await self._listen_again(log)
-            # The log tells what moved meanwhile, but not what became ready.
+            # The log contains changes in between, but not which threads became ready.
             self._tell([WORK_READY])
 
     async def _hear(self, connection: Connection, log: "_Log") -> None:
@@ -237,7 +251,7 @@ class Watcher:
 
 
 class _Mailbox:
-    """What one watcher has not taken yet: of each thread the last, so a slow one costs no memory."""
+    """Hints that one watcher has not read yet: the last one of each thread, so a slow watcher needs no memory."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -262,7 +276,7 @@ class _Mailbox:
 
 
 class _Log:
-    """How far the log has been told of, by polling and by ear."""
+    """Which part of the log has been reported, by polling and by notifications."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -273,15 +287,15 @@ class _Log:
         self._heard: dict[UUID, int] = {}
         self._heard_before: dict[UUID, int] = {}
         self._old: dict[UUID, int] = {}
-        """Where threads stood when watching began; others may still be telling of that for a moment."""
+        """Positions of threads when watching started. Late notifications may still report them."""
 
     def hear(self, sighting: ChangeHint) -> bool:
-        """Take note of a notification; whether it tells something new."""
+        """Store a notification. Return True if it contains a new position."""
         self._heard[sighting.thread_id] = sighting.position
         return sighting.position > self._old.get(sighting.thread_id, -1)
 
     async def news(self, connection: Connection) -> list[ChangeHint]:
-        """What was committed since the last time. The first time nothing: it only takes note of what is there."""
+        """Return the commits since the last call. The first call only reads the current state and returns nothing."""
         begins, self._begun = not self._begun, True
         mark = self._horizon.mark
         await self._look(connection)

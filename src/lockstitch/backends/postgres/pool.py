@@ -1,4 +1,4 @@
-"""Connection pool; options in the URL."""
+"""`Pool`: connections to PostgreSQL, and the options of a store URL."""
 
 import asyncio
 import logging
@@ -19,11 +19,11 @@ from lockstitch.backends.sql.queries import Script
 from lockstitch.errors import Refused, StoreError, StoreUnreachable
 
 POOL = 20
-"""Connections of one process at most, unless the URL says otherwise. They are opened as they are needed."""
+"""Maximum number of connections of one process, unless the URL sets another. They are opened when needed."""
 
 MOST = 500
 
-# A server that vanished without a word is noticed in about half a minute, not after the two hours of TCP.
+# A server that disappeared is noticed in about half a minute, not after the two hours of TCP.
 _DEFAULTS = {
     "application_name": "lockstitch",
     "connect_timeout": "10",
@@ -36,21 +36,24 @@ _DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`conninfo` is for the driver; `shown` is for people and never holds a password."""
+    """Parts of a store URL. `conninfo` is for the driver; `shown` is for people and never contains a password."""
 
     conninfo: str
     listening: str
-    """Where LISTEN is said: the same server, past a pooler."""
+    """Connection string for LISTEN: the same server, without a pooler."""
     shown: str
     pool: int
     prepare: bool
     reader: str | None = None
-    """The login that asks SQL of users, if the URL names one: the same database with another user."""
+    """Connection string for SQL of users, if the URL names a login: the same database with another user."""
 
 
 def parse(url: str) -> Address:
-    """Read a URL. Our own options are pool=N, prepare=off, listen=host:port and
-    reader=user:password; the others are libpq's."""
+    """Parse a store URL.
+
+    The options of Lockstitch are pool=N, prepare=off, listen=host:port and reader=user:password. All other options are
+    those of libpq.
+    """
     base, _, query = url.partition("?")
     options: dict[str, str] = {}
     others: list[str] = []
@@ -63,8 +66,8 @@ def parse(url: str) -> Address:
     try:
         parts = conninfo_to_dict(f"{base}?{'&'.join(others)}" if others else base)
     except psycopg.Error:
-        # The driver's own words may quote a part of the password.
-        raise Refused("This is no PostgreSQL URL. Write postgresql://user:password@host:5432/database.") from None
+        # The message of the driver may contain a part of the password.
+        raise Refused("This is not a PostgreSQL URL. Use postgresql://user:password@host:5432/database.") from None
     parts = {**_DEFAULTS, **parts, "client_encoding": "utf8"}
     conninfo = make_conninfo("", **parts)
     listening = make_conninfo(conninfo, **_place(options["listen"])) if "listen" in options else conninfo
@@ -86,28 +89,28 @@ def _shown(parts: dict[str, Any]) -> str:
 
 def _pool(value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= MOST:
-        raise Refused(f"pool={value} is not a number of connections from 1 to {MOST}.")
+        raise Refused(f"pool={value} is not valid. Use a number of connections from 1 to {MOST}.")
     return int(value)
 
 
 def _prepare(value: str) -> bool:
     if value not in ("on", "off"):
-        raise Refused(f"prepare={value} is neither on nor off.")
+        raise Refused(f"prepare={value} is not valid. Use on or off.")
     return value == "on"
 
 
 def _login(value: str) -> dict[str, str]:
     user, _, password = value.partition(":")
     if not user:
-        # The value may be a password, so it is not shown.
-        raise Refused("The option reader= of this URL is not user:password.")
+        # The value may be a password, so the message does not contain it.
+        raise Refused("The option reader= of this URL is not valid. Use reader=user:password.")
     return {"user": user, "password": password}
 
 
 def _place(value: str) -> dict[str, str]:
     host, _, port = value.rpartition(":")
     if not host or not port.isdecimal():
-        raise Refused(f"listen={value} is not host:port.")
+        raise Refused(f"listen={value} is not valid. Use listen=host:port.")
     return {"host": host, "port": port}
 
 
@@ -120,20 +123,20 @@ PATIENCE = 10.0
 """Seconds to wait for a connection while the server restarts."""
 
 RECONNECT = 1.5
-"""Seconds after which the pool's attempts to connect begin anew, because the pauses between them double."""
+"""Seconds after which the pool restarts its attempts to connect, because the pauses between attempts double."""
 
 LOAN = 300.0
-"""Seconds after which a connection passes through the pool again, which closes those that are old or too many."""
+"""Seconds after which a connection returns to the inner pool, which closes old and surplus connections."""
 
 ATTEMPTS = 5
-"""How often something is tried that leaves nothing behind when it fails."""
+"""Maximum number of attempts of an operation that leaves no changes when it fails."""
 
-# What goes wrong comes to the caller as an error; it need not stand on the terminal as well.
+# The caller gets errors as exceptions. They need not be logged too.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 
 class Pool:
-    """Runs scripts, each on a connection of its own while it lasts."""
+    """Runs scripts, each on one connection that no other script uses. Safe to use from many tasks."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -141,12 +144,12 @@ class Pool:
         self._closed = False
         self._opening = asyncio.Lock()
         self._idle: list[Connection] = []
-        """Lent by the pool and not in use."""
-        # Waiting here costs much less than waiting in the pool.
+        """Connections that the inner pool has lent and no script uses."""
+        # Waiting here costs much less than waiting in the inner pool.
         self._slots = asyncio.Semaphore(address.pool)
 
     async def alone(self, script: Callable[[], Script[T]], *, repeatable: bool) -> T:
-        """Run a script of one statement. A repeatable one is sent again even when it may have been executed."""
+        """Run a script of one statement. A repeatable script is sent again even if it may have been executed."""
         return await self.run(lambda connection: connection.alone(script()), repeatable=repeatable)
 
     async def transact(self, script: Callable[[], Script[T]], *, again: tuple[type[Exception], ...] = ()) -> T:
@@ -163,10 +166,11 @@ class Pool:
         repeatable: bool = False,
         again: tuple[type[Exception], ...] = (),
     ) -> T:
-        """Do something on a connection; once more where that is safe.
+        """Call `act` with a connection. Retry if that is safe.
 
-        It is after a deadlock and after errors of `again`, which leave nothing behind, and after a connection broke
-        before anything was sent that commits. After that it is OutcomeUnknown.
+        A retry is safe after a deadlock and after the errors in `again`, which leave no changes, and if the connection
+        broke before a commit was sent. If it broke after that, raises `OutcomeUnknown`, unless the operation is
+        `repeatable`.
         """
         attempt = 0
         while True:
@@ -187,7 +191,7 @@ class Pool:
             await asyncio.sleep(random.uniform(0.005, 0.05) * attempt)
 
     async def borrow(self) -> Connection:
-        """A connection that stood a moment ago; StoreUnreachable when there is none to be had."""
+        """Return a connection that was alive a moment ago. Raises `StoreUnreachable` if there is none."""
         pool = self._pool or await self._open()
         await self._slots.acquire()
         try:
@@ -200,7 +204,7 @@ class Pool:
                 await pool.putconn(connection)
         except PoolTimeout as exc:
             self._slots.release()
-            # The pool does not say what is wrong; a connection of our own does.
+            # The inner pool does not report the reason. A separate connection does.
             await (await self.connect()).close()
             raise translate(exc, self.address.shown) from exc
         except psycopg.Error as exc:
@@ -211,7 +215,11 @@ class Pool:
             raise
 
     async def give_back(self, connection: Connection) -> None:
-        """The last one used is the next one used: its session is warm on the server, and it costs no turn here."""
+        """Return a connection to the idle list.
+
+        The last one used is the next one used: its session is warm on the server, and the event loop needs no
+        iteration.
+        """
         pool = self._pool
         assert pool is not None
         try:
@@ -230,7 +238,7 @@ class Pool:
         return connection
 
     async def connect(self, *, listening: bool = False, prepared: bool | None = None) -> Connection:
-        """A connection of its own, outside the pool."""
+        """Return a separate connection outside the pool."""
         conninfo = self.address.listening if listening else self.address.conninfo
         prepare = self.address.prepare if prepared is None else prepared
         try:
@@ -241,12 +249,13 @@ class Pool:
         if version < OLDEST:
             await connection.close()
             raise StoreError(
-                f"{self.address.shown} is PostgreSQL {version // 10000}; Lockstitch needs 15 or newer. "
+                f"{self.address.shown} runs PostgreSQL {version // 10000}, but Lockstitch needs 15 or newer. "
                 "Upgrade the server."
             )
         return connection
 
     async def close(self) -> None:
+        """Close all connections."""
         self._closed = True
         if self._pool is not None:
             await self._pool.close()
@@ -258,7 +267,8 @@ class Pool:
             if self._closed:
                 raise StoreUnreachable("This store is closed.")
             if self._pool is None:
-                # The first connection is our own, so that a wrong URL is told at once and in the server's words.
+                # Open a separate connection first, so that a wrong URL is reported at once with the message of the
+                # server.
                 await (await self.connect()).close()
                 self._pool = AsyncConnectionPool(
                     self.address.conninfo,

@@ -1,10 +1,10 @@
--- What PostgreSQL says in its own way: many transactions run at once here, so rows are locked by name, and everything
--- that a round trip can be saved on is one statement. Tables get their schema when this file is loaded.
+-- Queries that only PostgreSQL needs. Many transactions run at once here, so rows are locked explicitly. Statements are
+-- combined to save round trips. Tables get their schema name when this file is loaded.
 
 -- own: change
--- The compare-and-set, and all that a change writes hangs on it in one statement. The update re-reads the row once
--- it has its lock, so of two who saw the same head exactly one finds it; where it finds none, nothing is inserted.
--- Foreign keys are checked when the statement ends, so a stitch may refer to a run that came with it.
+-- The compare-and-set, with everything that a change writes in one statement. The update reads the row again once it
+-- has the lock, so of two writers that saw the same head exactly one finds it. If it finds none, nothing is inserted.
+-- Foreign keys are checked at the end of the statement, so a stitch may refer to a run of the same statement.
 WITH head AS (
     UPDATE threads SET position = :position{changes}
     WHERE id = :thread_id AND fence = :seen_fence AND position = :seen_position
@@ -38,16 +38,16 @@ SELECT delivered, cancel_requested FROM head;
     ON CONFLICT DO NOTHING);
 
 -- name: delete
--- Differs: the number comes with it.
+-- Differs: it returns the number of rows.
 WITH gone AS (DELETE FROM {table}{where} RETURNING 1) SELECT count(*) FROM gone;
 
 -- name: thread_lock
--- Differs: NO KEY UPDATE, since FOR UPDATE would block the foreign-key checks of inserts.
+-- Differs: NO KEY UPDATE, because FOR UPDATE would block the foreign-key checks of inserts.
 SELECT {columns} FROM threads WHERE id = :id FOR NO KEY UPDATE;
 
 -- own: ranges
--- Several ranges of one log in one snapshot. The ordered subquery is not pulled up, so each range costs what it holds
--- however long the log is.
+-- Several ranges of one log in one snapshot. The planner does not flatten the ordered subquery, so the cost of a range
+-- depends on its size, not on the length of the log.
 SELECT {columns}
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS part (first, last)
 CROSS JOIN LATERAL (
@@ -57,36 +57,37 @@ CROSS JOIN LATERAL (
 ORDER BY position;
 
 -- own: worker_hold
--- Held to the end of a claim: `release` of the same worker waits, and then finds what was claimed. The other way
--- round, this waits, and the claim after it finds a dead worker. Beats wait for a moment. The planner takes a walk along
--- an index for more than it is, and compiling it would cost a hundred times what it takes.
+-- Locked until the claim ends: a `release` of the same worker waits, and then finds the claimed threads. If the release
+-- comes first, this statement waits, and the claim finds a dead worker. Heartbeats wait for a moment. The planner
+-- overestimates the recursive index scan, and compiling it would take a hundred times longer than running it, so JIT is
+-- off.
 SELECT set_config('jit', 'off', true) FROM workers WHERE id = :worker_id FOR SHARE;
 
 -- name: thread_hold
--- Differs: locked. The claim after this looks with fresh eyes, so a worker who came and claimed while this waited is
--- seen.
+-- Differs: locked. The next statement has a new snapshot, so it sees a claim that committed while this statement
+-- waited.
 SELECT coalesce(agent, '') FROM threads WHERE id = :id FOR NO KEY UPDATE;
 
 -- name: limits_lock
--- Differs: locked. What is held is counted after this, so that all who claimed under the same limits are seen.
+-- Differs: locked. Held threads are counted after this, so all earlier claims with the same limits are visible.
 SELECT {columns} FROM limits WHERE name IN ({names}) ORDER BY name FOR UPDATE;
 
 -- name: claim_agents
--- Differs: the function's name.
+-- Differs: the name of the function.
 SELECT json_array_elements_text(:agents::json);
 
 -- name: claim_due
--- Differs: rows that somebody is writing are left for the next time. An array, which the planner takes for a few: it
--- cannot know how few of those that wait have a timer, and would read all threads.
+-- Differs: rows that another transaction is writing are skipped. An array, because the planner assumes a few elements:
+-- it cannot know how few waiting threads have a timer, and would read all threads.
 UPDATE threads SET status = 'pending'
 WHERE id = ANY (ARRAY(
     SELECT id FROM threads WHERE status = 'waiting' AND wake_at IS NOT NULL AND wake_at <= {now}
     ORDER BY wake_at LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED));
 
 -- name: claim
--- Differs: many choose at once, and each skips what another is choosing; so some more candidates are looked at than are
--- wanted. They go as an array, which the planner takes for a few, so that it looks them up by their key; they are
--- looked at again under their lock. The first column says how many candidates there were, also where none was taken.
+-- Differs: many transactions select at once, and each skips rows that another one has locked. So it looks at more
+-- candidates than wanted. They are passed as an array, because the planner assumes a few elements and looks them up by
+-- key. They are checked again once locked. The first column is the number of candidates, also if none was claimed.
 WITH RECURSIVE known (name) AS ({agents}),
 lane (agent, project, number, found) AS ({lanes}),
 ready AS (
@@ -117,7 +118,7 @@ taken AS (
 SELECT cardinality(candidate.ids), taken.* FROM candidate LEFT JOIN taken ON true;
 
 -- name: claim_suspect
--- Differs: a suspect that another transaction is choosing is skipped.
+-- Differs: a suspect that another transaction has locked is skipped.
 WITH chosen AS MATERIALIZED (
     SELECT id AS chosen_id FROM threads
     WHERE status = 'pending' AND lost_by IS NOT NULL AND wake_at <= {now}{chosen}
@@ -130,15 +131,15 @@ FROM chosen WHERE id = chosen_id
 RETURNING {columns};
 
 -- name: worker_threads
--- Differs: locked, in the order of every writer.
+-- Differs: locked, in the order of all writers.
 SELECT id FROM threads WHERE worker_id = :worker_id ORDER BY depth DESC, id FOR UPDATE;
 
 -- name: threads_lock
--- Differs: locked, in the order of every writer.
+-- Differs: locked, in the order of all writers.
 SELECT id, worker_id FROM threads WHERE id IN ({ids}) ORDER BY depth DESC, id FOR UPDATE;
 
 -- own: incoming
--- Columns alone, no rules: the table that the rows go to has those. Gone with its transaction.
+-- Only columns, no constraints: the target table has those. Dropped with its transaction.
 CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS SELECT {columns} FROM {table} WITH NO DATA;
 
 -- own: copy
@@ -148,33 +149,33 @@ COPY {into} ({columns}) FROM STDIN;
 INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming ON CONFLICT ({key}) DO {action};
 
 -- own: notify
--- After the commit it tells of, never inside: NOTIFY takes a lock that all committers share. Nothing is lost with it,
--- so it does not wait for the disk.
+-- After the commit, never inside it: NOTIFY takes a lock that all committing transactions share. A lost notification
+-- does no harm, so it does not wait for the disk.
 SELECT pg_notify('lockstitch', payload), set_config('synchronous_commit', 'off', true)
 FROM unnest(string_to_array(:payloads, ' ')) AS payload;
 
 -- own: notify_within
--- The one that stands inside: the transaction is somebody else's, who does not tell us of its end. The server sends it
--- at their commit, and not at all if there is none. The lock that committers share is taken once per thread that is
--- started so, never per step. Whether their commit waits for the disk is theirs to say.
+-- Inside the transaction, because it belongs to the caller, who does not report its end. The server sends it when the
+-- caller commits. The lock that committing transactions share is taken once per started thread, never per step. The
+-- caller decides whether the commit waits for the disk.
 SELECT pg_notify('lockstitch', payload) FROM unnest(string_to_array(:payloads, ' ')) AS payload;
 
 -- own: place
--- A server is known by the moment it began, a database in it by its number: names and addresses may differ.
+-- The start time identifies a server, the oid a database in it: names and addresses may differ.
 SELECT pg_postmaster_start_time(), oid::bigint FROM pg_catalog.pg_database WHERE datname = current_database();
 
 -- own: horizon
--- The end of the log as it is seen now, the oldest transaction that still writes and, where the log has grown, one that
--- is younger than all that drew their numbers before that end: this one, which gets its number after it has looked.
--- The end of the snapshot would not do: transactions that began after the last one that ended lie beyond it.
+-- The current end of the log, the oldest transaction that still writes and, if the log has grown, a transaction that is
+-- younger than all that drew their numbers before that end: this one, which gets its id after it has read the end. The
+-- end of the snapshot is not enough: transactions that started after the last one that ended are beyond it.
 SELECT log_end, pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
        CASE WHEN log_end > :known THEN pg_current_xact_id()::text::bigint END
 FROM (SELECT coalesce(max(log_id), 0) AS log_end FROM stitches) AS log;
 
 -- own: search
--- Titles, with the same expression as in their index, or it would not be used; texts up to the mark by theirs; and what
--- came after it word by word. The mark is a value, so that the planner sees how little that is. Places are found before
--- their projects are asked for, or the planner might go through all threads of a project.
+-- Titles, with the same expression as in their index, so that the index is used; texts up to the mark with their index;
+-- later texts word by word. The mark is a literal value, so that the planner sees how few stitches follow it. Matches
+-- are found before their projects are read, or the planner might scan all threads of a project.
 WITH known AS MATERIALIZED (
     SELECT thread_id, position, ts_rank(words, query) AS score
     FROM text_search, plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
@@ -203,14 +204,14 @@ LIMIT :limit;
 SELECT log_id FROM search_mark;
 
 -- own: search_lock
--- One fills at a time, while nobody replaces what may just be filled. Whoever waits too long searches without. What is
--- lost can be filled again, so nothing waits for the disk.
+-- One transaction fills the index at a time, while no other transaction replaces the stitches that it reads. A search
+-- that waits too long continues without filling. A lost fill can be repeated, so it does not wait for the disk.
 SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true),
        pg_advisory_xact_lock(7167303524108317285);
 
 -- own: search_fill
--- Safe under its lock. The stitches are locked as their foreign key locks them: one that is deleted meanwhile is passed
--- over, and before the limit, so that fewer rows mean that there are no more.
+-- Safe while the lock is held. The stitches are locked as their foreign key locks them: one that is deleted
+-- concurrently is skipped before the limit, so fewer rows mean that no stitches are left.
 WITH next AS MATERIALIZED (
     SELECT thread_id, position, log_id, message FROM stitches
     WHERE log_id > :mark AND log_id <= :complete AND message IS NOT NULL
@@ -231,7 +232,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'lockstitch' AND c.relkind IN ('r', 'm');
 
 -- own: schema_lock
--- One process migrates at a time; the number is this project's alone.
+-- One process migrates at a time. The number is used only by this project.
 SELECT pg_advisory_xact_lock(7167303524108317284);
 
 -- own: schema_known
@@ -247,9 +248,8 @@ SET LOCAL search_path TO lockstitch;
 CREATE TABLE schema_versions (version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL);
 
 -- own: lenses_known
--- The schemas with these names, what their comments say, whether we own them and how many views they have; whether we may
--- make more; whether the role that reads for people is missing where it could be made; and whether it can be asked for
--- what applications have added.
+-- The schemas with these names, their comments, their ownership and their number of views; if this user can create
+-- schemas; if the role for reading is missing and can be created; and if the extensions can be read.
 SELECT n.nspname::text, obj_description(n.oid, 'pg_namespace'), pg_has_role(n.nspowner, 'USAGE'),
        (SELECT count(*) FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relkind = 'v')
 FROM pg_catalog.pg_namespace n WHERE n.nspname = ANY (string_to_array(:names, ' '))
@@ -266,7 +266,7 @@ UNION ALL
 SELECT '', 'extensions', to_regclass('lockstitch.extension_versions') IS NOT NULL, 0;
 
 -- own: lens_patience
--- Whoever reads through a lens without end keeps it as it is; they do not keep a store from being opened.
+-- A reader with a long transaction prevents changes of a lens, but must not prevent opening the store.
 SELECT set_config('lock_timeout', '3s', true);
 
 -- own: lens_views
@@ -284,8 +284,8 @@ SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'lockstitch_rea
                AND pg_has_role(oid, 'MEMBER'));
 
 -- own: reader_possible
--- Whether this connection may make a login that is a member of the role that reads: there is such a role with rights on
--- this store, and we may create roles and admit members to it.
+-- True if this connection can create a login that is a member of the reading role: the role exists and has rights on
+-- this store, and this user can create roles and grant membership in it.
 SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_roles r JOIN pg_catalog.pg_namespace n ON n.nspname = 'lockstitch'
                WHERE r.rolname = 'lockstitch_reader' AND NOT r.rolsuper AND has_schema_privilege(r.oid, n.oid, 'USAGE')),
        me.rolsuper OR (me.rolcreaterole AND (
@@ -299,11 +299,11 @@ FROM pg_catalog.pg_roles me WHERE me.rolname = current_user;
 SELECT now() + CAST(:valid AS interval);
 
 -- own: reader_expired
--- Logins of processes that ended without removing theirs.
+-- Logins of processes that ended without removing them.
 SELECT rolname::text FROM pg_catalog.pg_roles WHERE rolname ~ '^lockstitch_sql_[0-9a-f]{16}$' AND rolvaliduntil < now();
 
 -- own: reader_faults
--- What a login could do besides reading; nothing if it may ask SQL of users.
+-- Rights of a login beyond reading. Empty if it can be used for SQL of users.
 SELECT concat_ws(', ',
     CASE WHEN session_user <> current_user THEN 'has another session user' END,
     CASE WHEN me.rolsuper THEN 'is a superuser' END,

@@ -1,11 +1,11 @@
-"""Read-only SQL; full-text search.
+"""Read-only SQL of users, and full-text search.
 
-The connection's login can only read (`reader.py`). The transaction is read-only too, is never committed, and has a time
-limit. None of this separates users from each other: every user of this function may read everything.
+SQL of users: the connection's login can only read (`reader.py`). The transaction is read-only too, is never committed,
+and has a time limit. This does not separate users from each other: every user of this function can read everything.
 
-It is filled up to a mark below which nothing more can appear. What came after the mark is searched without it, so an
-answer is right even where nothing could be filled: because somebody else is at it, because a transaction does not end,
-or because this user may only read.
+Search: the index is filled up to a mark below which no further stitch can appear. Stitches after the mark are searched
+without the index. So a result is complete even if the index cannot be filled, because another process fills it, a
+transaction does not end, or the user of the database can only read.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Script
 from lockstitch.errors import Refused, StoreReadOnly
 
-# These cannot be the query of a cursor; they read all the same.
+# These statements only read, but cannot be the query of a cursor.
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
 _SHOW = re.compile(r"\s*SHOW\b", re.IGNORECASE)
 _MEANT_TO_WRITE = re.compile(
@@ -38,7 +38,7 @@ _MEANT_TO_WRITE = re.compile(
 async def query(
     connection: Connection, dialect: Dialect, sql: str, limit: int, seconds: float, lens: str | None
 ) -> QueryResult:
-    """Run one statement in a read-only transaction with a time limit, a row limit and a limit of the answer's size."""
+    """Run one statement in a read-only transaction, with limits of time, rows and result size."""
     try:
         async with asyncio.timeout(seconds + 1):
             await connection.execute_one(dialect.statement("query_begin", {}))
@@ -51,21 +51,21 @@ async def query(
     except (pg.QueryCanceled, TimeoutError) as exc:
         raise Refused(f"The query took longer than {seconds:g} s and was stopped.") from exc
     except (pg.ReadOnlySqlTransaction, pg.InsufficientPrivilege) as exc:
-        raise Refused(f"Only reading is allowed here: {exc.diag.message_primary}.") from exc
+        raise Refused(f"Only reading is allowed: {exc.diag.message_primary}.") from exc
     except pg.AdminShutdown as exc:
-        # The login may end its own sessions. If the server itself stops, the next statement says so.
-        raise Refused("The query's own connection was ended.") from exc
+        # The login can end its own sessions. If the server itself stops, the next statement reports it.
+        raise Refused("The connection of the query was terminated. Run the query again.") from exc
     except (psycopg.Error, UnicodeError) as exc:
         if connection.closed:
             raise
         said = exc.diag.message_primary if isinstance(exc, psycopg.Error) else None
         if _MEANT_TO_WRITE.match(sql):
-            raise Refused("Only reading is allowed here: SELECT, WITH, VALUES, TABLE, EXPLAIN and SHOW.") from exc
+            raise Refused("Only reading is allowed: SELECT, WITH, VALUES, TABLE, EXPLAIN and SHOW.") from exc
         raise Refused(f"PostgreSQL refused the query: {said or exc}.") from exc
 
 
 async def _ask(connection: Connection, sql: str, limit: int) -> QueryResult:
-    """Execute the statement and return its rows. Prepared, because then PostgreSQL takes one statement only."""
+    """Execute the statement and return its rows. It is prepared, because PostgreSQL prepares only single statements."""
     async with AsyncRawCursor(connection) as cursor:
         if _EXPLAIN.match(sql) or _SHOW.match(sql):
             await cursor.execute(sql.encode(), (), prepare=True)
@@ -78,21 +78,21 @@ async def _ask(connection: Connection, sql: str, limit: int) -> QueryResult:
 
 
 async def _fetched(cursor: AsyncRawCursor[TupleRow], columns: list[str], limit: int) -> QueryResult:
-    """Fetch rows one by one, until there are enough or their bytes are too many."""
+    """Fetch rows one by one until a row or byte limit is reached."""
     rows: list[tuple[Any, ...]] = []
     size = 0
     async for row in cursor.stream(f"FETCH {limit + 1} FROM asked".encode()):
         size += _size(cursor, len(columns))
         if len(rows) == limit or size > ANSWER:
             if not rows and limit:
-                raise Refused(f"The first row of the answer has more than {ANSWER >> 20} MiB. Select less of it.")
+                raise Refused(f"The first row of the result is larger than {ANSWER >> 20} MiB. Select fewer columns.")
             return QueryResult(columns, rows, True)
         rows.append(row)
     return QueryResult(columns, rows, False)
 
 
 def _size(cursor: AsyncRawCursor[TupleRow], columns: int) -> int:
-    """Return the bytes of the row that was fetched last, as the server sent them."""
+    """Return the size of the last fetched row in bytes, as the server sent it."""
     result = cursor.pgresult
     if result is None:
         return 0
@@ -100,20 +100,20 @@ def _size(cursor: AsyncRawCursor[TupleRow], columns: int) -> int:
 
 
 BATCH = 1000
-"""Stitches that are filled in one transaction."""
+"""Number of stitches to index in one transaction."""
 
 PAUSES = (0, 0, 0.01, 0.04)
-"""Seconds before each look at how far the log is complete; most transactions end within a few milliseconds."""
+"""Seconds before each check how far the log is complete. Most transactions end within a few milliseconds."""
 
 _WORD = re.compile(r"[^\W_]")
 
 
 class _Busy(Exception):
-    """Somebody else holds what filling needs."""
+    """Another transaction holds a lock that indexing needs."""
 
 
 class Searcher:
-    """Searches, and remembers how far it has filled."""
+    """Searches, and fills the index first. Safe to use from many tasks."""
 
     def __init__(self, pool: Pool, dialect: Dialect) -> None:
         self._pool = pool
@@ -123,11 +123,12 @@ class Searcher:
         self._filling = asyncio.Lock()
 
     async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
+        """Return threads and stitches that contain every word of `text`, best match first."""
         if not _WORD.search(text):
             return []
         async with self._filling:
             await self._catch_up()
-        # The mark as it is now: it only rises, and what is filled stays so.
+        # The mark only rises, and indexed stitches stay indexed.
         mark = self._mark
         return await self._pool.alone(lambda: search(self._dialect, project, text, limit, mark), repeatable=True)
 
@@ -138,7 +139,7 @@ class Searcher:
                 self._mark = await self._pool.run(self._fill, repeatable=True)
             if self._horizon.mark == self._horizon.end:
                 return
-        # Others may have filled more.
+        # Other processes may have indexed more.
         self._mark = await self._pool.alone(lambda: mark_of(self._dialect), repeatable=True)
 
     async def _fill(self, connection: Connection) -> int:
@@ -148,7 +149,7 @@ class Searcher:
             raise _Busy from exc
 
     async def _look(self) -> None:
-        """Move the horizon to where the log ends now, or as far as others allow."""
+        """Move the horizon to the current end of the log, or as far as open transactions allow."""
         grown = False
         for pause in PAUSES:
             await asyncio.sleep(pause)
@@ -160,7 +161,7 @@ class Searcher:
 
 
 def fill(dialect: Dialect, complete: int) -> Script[int]:
-    """Fill the next ones, up to where the log is complete; how far it is filled."""
+    """Index the next stitches up to `complete`. Return the new mark."""
     yield dialect.statement("search_lock", {})
     mark = yield from mark_of(dialect)
     if mark >= complete:
@@ -170,12 +171,13 @@ def fill(dialect: Dialect, complete: int) -> Script[int]:
 
 
 def mark_of(dialect: Dialect) -> Script[int]:
+    """Return the `log_id` up to which the index is filled."""
     return int((yield dialect.statement("search_mark", {}))[0][0])
 
 
 def search(dialect: Dialect, project: str, text: str, limit: int, mark: int) -> Script[list[SearchHit]]:
-    """PostgreSQL cuts what is searched for into words just as it cut what is there."""
-    # A NUL cannot be sent, and stands in no text.
+    """Return the matches of a search. PostgreSQL splits the query into words in the same way as the indexed texts."""
+    # A NUL cannot be sent, and no text contains one.
     wanted = {"project": project, "text": text.replace("\x00", " "), "limit": limit, "mark": mark}
     rows = yield dialect.statement("search", wanted)
     return [SearchHit(thread_id, position, score) for thread_id, position, score in rows]

@@ -1,17 +1,17 @@
 """`Readers`: connections for SQL of users, logged in as a role that can only read.
 
-A session that has logged in with more rights cannot give them up for good. SET ROLE and SET SESSION AUTHORIZATION are
-undone by a query that calls set_config, also in a text that is only parsed when it runs (query_to_xml). So SQL of users
-runs on a connection that has never had more rights:
+A session that has logged in with more rights cannot drop them permanently. A query that calls set_config undoes SET
+ROLE and SET SESSION AUTHORIZATION, even in a text that is only parsed when it runs (query_to_xml). So SQL of users runs
+on a connection that has never had more rights:
 
-1. If the URL names a login (`reader=user:password`), that one.
-2. Else, if the store's own user may create roles, a login that this process makes for itself. It is a member of
-   `lockstitch_reader` and nothing else. Its password is random, exists in memory only, and expires within a day. The
-   login is dropped when the store is closed; the next process that makes one drops those that have expired.
-3. Else the query is refused, unless the caller forces it. A forced query has all rights of the store's own user, held
-   by a read-only transaction alone.
+1. If the URL names a login (`reader=user:password`), that login.
+2. Else, if the store's own user may create roles, a login that this process creates. It is a member of
+   `lockstitch_reader` and nothing else. Its password is random, exists only in memory, and expires within a day. The
+   login is dropped when the store is closed. The next process that creates a login drops expired ones.
+3. Else the query is refused, unless the caller forces it. A forced query has all rights of the store's own user. Only
+   the read-only transaction protects the store then.
 
-Each login is examined before it is used, also one that the URL names.
+Each login is checked before it is used, also one that the URL names.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ from lockstitch.errors import LockstitchError, Refused
 
 VALID: Final = "1 day"
 AT_ONCE: Final = 10
-"""Statements of users that run at once in one store. Further statements wait."""
+"""Maximum number of concurrent statements of users in one store. Further statements wait."""
 CONNECTIONS: Final = 2 * AT_ONCE
-"""Sessions of one login at once. A session that was closed still counts until its process has ended."""
+"""Maximum number of sessions of one login. A closed session counts until its server process has ended."""
 
 _INSTEAD: Final = (
-    "Name a login that can only read in the store's URL (reader=user:password), or force the query, which then runs "
+    "Add a read-only login to the store's URL (reader=user:password), or force the query, which then runs "
     "with all rights of the store's user."
 )
 
-# Set for every session of the login. A query may change them, but not what is already counted for it.
+# Set for every session of the login. A query may change them, but values that are already in effect for it stay.
 _SETTINGS: Final = (
     ("default_transaction_read_only", "on"),
     ("idle_in_transaction_session_timeout", "60s"),
@@ -51,22 +51,23 @@ _SETTINGS_OF_SUPERUSERS: Final = (("temp_file_limit", "1GB"),)
 
 
 class Readers:
-    """Opens connections for SQL of users, and keeps the login of this process. Safe to use from many tasks."""
+    """Opens connections for SQL of users, and manages the login of this process. Safe to use from many tasks."""
 
     def __init__(self, pool: Pool, dialect: Dialect) -> None:
         self._pool = pool
         self._dialect = dialect
         self._login: str | None = None
-        """The name of the login that this process has made."""
+        """Name of the login that this process has created."""
         self._conninfo = ""
         self._making = asyncio.Lock()
         self.places = asyncio.Semaphore(AT_ONCE)
-        """Held while a connection of `connect` is open."""
+        """Acquired while a connection of `connect` is open."""
 
     async def connect(self, *, force: bool) -> Connection:
-        """Return a new connection that can only read. With `force` the store's own user, if there is no other way.
+        """Return a new connection that can only read.
 
-        Raises Refused, and says what to do, if there is no such login.
+        With `force`, return a connection of the store's own user if there is no other way. Raises `Refused` if there is
+        no read-only login.
         """
         try:
             return await self._connect()
@@ -80,7 +81,7 @@ class Readers:
         login, self._login = self._login, None
         if login is None:
             return
-        # A login that cannot be dropped now expires, and is dropped by another process.
+        # A login that cannot be dropped now expires later. Then another process drops it.
         with suppress(psycopg.Error, LockstitchError):
             connection = await self._pool.connect(listening=True)
             try:
@@ -90,8 +91,8 @@ class Readers:
 
     async def _connect(self) -> Connection:
         if self._pool.address.reader is not None:
-            return await self._open(self._pool.address.reader, "The login that the store's URL names for reading")
-        made = "The login that Lockstitch made for reading"
+            return await self._open(self._pool.address.reader, "The login in the option reader= of the store's URL")
+        made = "The login that Lockstitch created for reading"
         conninfo = await self._made()
         try:
             return await self._open(conninfo, made)
@@ -104,7 +105,7 @@ class Readers:
         try:
             connection = await Connection.open(conninfo, prepare=True)
         except psycopg.OperationalError as exc:
-            # A server that is gone is another matter: then this fails too, and says so.
+            # If the server is unreachable, this fails too, with the right error.
             await (await self._pool.connect(listening=True)).close()
             reason = str(exc).strip().splitlines()[-1]
             raise _LoginFailed(f"{what} cannot connect ({reason}). {_INSTEAD}") from exc
@@ -115,11 +116,14 @@ class Readers:
             raise
         if faults:
             await connection.close()
-            raise Refused(f"{what} could do more than read: it {faults}. {_INSTEAD}")
+            raise Refused(f"{what} has more rights than reading: it {faults}. {_INSTEAD}")
         return connection
 
     async def _made(self, instead_of: str | None = None) -> str:
-        """Return how to connect as the login. One that failed is replaced, unless another task has replaced it."""
+        """Return the connection string of the login.
+
+        Replace a login that failed, unless another task has replaced it.
+        """
         async with self._making:
             if self._conninfo == instead_of:
                 await self.close()
@@ -128,7 +132,7 @@ class Readers:
             return self._conninfo
 
     async def _make(self) -> tuple[str, str]:
-        """Create a login; its name, and how to connect as it."""
+        """Create a login. Return its name and its connection string."""
         name, password = f"lockstitch_sql_{secrets.token_hex(8)}", secrets.token_urlsafe(32)
         own = await self._pool.connect(listening=True)
         try:
@@ -149,7 +153,7 @@ class Readers:
         return name, make_conninfo(self._pool.address.listening, user=name, password=password)
 
     async def _create(self, own: Connection, name: str, password: str, is_superuser: bool) -> None:
-        # Hashed here, so that the password does not appear in the log of the server. Without a named algorithm libpq
+        # Hash the password here, so that it does not appear in the log of the server. Without a named algorithm libpq
         # asks the server for one, which blocks the event loop.
         hashed = own.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256").decode()
         login = sql.Identifier(name)
@@ -169,15 +173,15 @@ class Readers:
 
 
 class _LoginFailed(Refused):
-    """The server does not accept a login."""
+    """The server rejects a login."""
 
 
 def _why_not(has_group: bool, is_superuser: bool) -> str:
     if not has_group and is_superuser:
         return (
-            "SQL of users is asked as the role lockstitch_reader, and this database does not have it yet. "
+            "SQL of users runs as the role lockstitch_reader, which this database does not have yet. "
             "Run `lockstitch migrate`."
         )
     if is_superuser:
-        return f"SQL of users needs a login that can only read. {_INSTEAD}"
-    return f"SQL of users needs a login that can only read, and the store's user cannot create one. {_INSTEAD}"
+        return f"SQL of users needs a read-only login. {_INSTEAD}"
+    return f"SQL of users needs a read-only login, and the store's user cannot create one. {_INSTEAD}"

@@ -1,4 +1,4 @@
-"""COPY, deletes, ranged reads, claims."""
+"""Bulk writes with COPY, deletes, reads of several ranges, and claims."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ from lockstitch.model import Record, Run, Stitch, Thread, columns
 from lockstitch.model.worker import ClaimRequest
 
 MANY = 50
-"""Records from which on COPY is faster than statements."""
+"""Number of records above which COPY is faster than statements."""
 
 BREATH = 500
-"""Rows after which other tasks get their turn."""
+"""Number of rows after which other tasks get their turn."""
 
 
 async def put(connection: Connection, dialect: Dialect, records: Sequence[Record]) -> None:
-    """Write records of one kind, replacing those with the same key, all or none."""
+    """Write records of one class, replacing those with the same key, all or none."""
     kind = type(records[0])
-    # Of two with the same key the last one counts, as if they had been written one by one.
+    # If two records have the same key, the last one counts, as if they were written one by one.
     key = kind.primary_key
     wanted = list({tuple(record.__dict__[field] for field in key): record for record in records}.values())
     names = [name for name, _ in columns(kind) if name != "log_id"]
@@ -88,11 +88,14 @@ def _upsert(dialect: Dialect, kind: type[Record], names: Sequence[str]) -> State
 
 
 SPARE = 10
-"""Candidates beyond those wanted: so many may be in the hands of others without anyone coming away empty."""
+"""Additional candidates of a claim. Other transactions may hold this many without the claim returning too few."""
 
 
 def claim(dialect: Dialect, wish: ClaimRequest, thread_id: UUID | None) -> Script[list[Thread]]:
-    """First the worker, then threads: the order of `release`, with which two cannot wait in a circle."""
+    """Claim one thread, or ready threads.
+
+    It locks the worker first, then threads. `release` has the same order, so the two cannot deadlock.
+    """
     yield dialect.statement("worker_hold", {"worker_id": dialect.encode_id(wish.worker_id)})
     if thread_id is not None:
         return (yield from claim_one(dialect, wish, thread_id))
@@ -103,7 +106,7 @@ def claim(dialect: Dialect, wish: ClaimRequest, thread_id: UUID | None) -> Scrip
     if wish.suspects:
         return [dialect.decode(Thread, row) for row in rows]
     if _all_in_others_hands(rows):
-        # Some of those who chose them may be done by now, and there may be more behind.
+        # Some of the transactions that hold them may have ended by now, and there may be further threads.
         rows = yield statement
     return taken(dialect, wish, [row for _, *row in rows if row[0] is not None])
 
@@ -114,8 +117,9 @@ def _all_in_others_hands(rows: Rows) -> bool:
 
 
 def delete(dialect: Dialect, find: Find[Any], force: bool) -> Script[int]:
+    """Delete the records that `find` selects and return their number."""
     if find.kind is Run:
-        raise Refused("A run goes with its thread, or stays; nothing was deleted.")
+        raise Refused("Runs cannot be deleted without their thread. Nothing was deleted.")
     if find.kind is Thread:
         return (yield from _threads(dialect, find, force))
     if find.kind is Stitch:
@@ -125,7 +129,7 @@ def delete(dialect: Dialect, find: Find[Any], force: bool) -> Script[int]:
 
 
 def _threads(dialect: Dialect, find: Find[Thread], force: bool) -> Script[int]:
-    """Descendants go too, so they are locked and asked for their holders too; only what was found is counted."""
+    """Delete threads with their descendants. Return the number of selected threads, without descendants."""
     number, ids = yield from operations.tree_of(dialect, find)
     yield from operations.delete_threads(dialect, ids, force)
     return number
@@ -136,6 +140,7 @@ END = 2**63 - 1
 
 
 def read(dialect: Dialect, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> Script[list[Stitch]]:
+    """Return the stitches in these ranges, in one statement."""
     parts = operations.disjoint(ranges)
     if len(parts) == 1:
         return (yield from operations.read(dialect, thread_id, parts))

@@ -1,11 +1,12 @@
-"""Migrations under one lock; lens schemas and read-only lens connections.
+"""Migrations under one lock, lens schemas, and read-only lens connections.
 
-A schema is ours if its comment says so, and the comment has the digest of the scripts its views were made of. One that
-is somebody else's is left alone; so is one that we may not change, or whose views others have built upon. Nothing else
-suffers from that: only using such a lens is refused, or shows it as it was.
+A lens schema belongs to Lockstitch if its comment says so. The comment contains the digest of the scripts that created
+its views. A schema of another application is not changed. Neither is a schema that this user may not change, or with
+views that other objects depend on. Only that lens is affected: it is refused, or shows its old views.
 
-Behind that digest stand those of the parts that applications have added. Code that does not know an application leaves
-its part as it is; if it must make the lens anew it makes it without, and whoever knows the application adds it again.
+After that digest, the comment contains the digests of the parts that applications have added. Code that does not know
+an application leaves its part unchanged. If it must rebuild the lens, it does so without the part, and the next process
+that knows the application adds it again.
 """
 
 import asyncio
@@ -30,13 +31,13 @@ from lockstitch.extension import Extension
 from lockstitch.lenses import catalog
 
 MARK = "Lockstitch lens "
-"""What the comment on a schema of ours begins with."""
+"""Prefix of the comment on a lens schema."""
 
 READER = "lockstitch_reader"
-"""The role that may read the record and cannot log in. Logins for SQL of users are members of it."""
+"""Role that can read the record and cannot log in. Logins for SQL of users are its members."""
 
-# What leaves things as they are: no right to it, views of others upon ours, somebody who reads and reads, and another
-# database of the same server that makes the same role at the same moment.
+# Errors that leave a lens unchanged: no privilege, dependent views of other applications, a long reading transaction,
+# or another database of the same server that creates the same role at the same time.
 _LEFT = (
     pg.InsufficientPrivilege,
     pg.DependentObjectsStillExist,
@@ -49,29 +50,30 @@ _LEFT = (
 
 
 class InstalledLenses(NamedTuple):
-    """What there is of lenses in a database."""
+    """State of the lenses in a database."""
 
     marks: dict[str, str | None]
-    """The comments on the schemas that have the name of a lens."""
+    """Comments of the schemas that have the name of a lens."""
     ours: frozenset[str]
-    """Those whose owner we are."""
+    """Schemas that this user owns."""
     views: dict[str, int]
-    """How many they have: whoever replaces a table of the core with another one takes the views of it away."""
+    """Number of views by schema. If a core table is replaced by another one, its views are dropped."""
     may_create: bool
     lacks_reader: bool
-    """Whether the role that reads for people is missing, and could be made."""
+    """True if the role for reading is missing and this user can create it."""
     extensions: Sequence[Extension]
-    """What applications have added, as far as their code is here."""
+    """Extensions in the store that this process can load."""
 
     def is_current(self) -> bool:
+        """True if nothing has to be created or rebuilt."""
         return not self.lacks_reader and not self.stale()
 
     def stale(self) -> list[str]:
-        """The lenses to be made or refreshed."""
+        """Return the lenses to create or rebuild."""
         return [name for name in catalog.written("postgres") if self._is_stale(name)]
 
     def marked(self) -> list[str]:
-        """The lenses that are there and may be changed."""
+        """Return the existing lenses that this user can change."""
         return [name for name, mark in self.marks.items() if name in self.ours and (mark or "").startswith(MARK)]
 
     def _is_stale(self, name: str) -> bool:
@@ -86,12 +88,13 @@ class InstalledLenses(NamedTuple):
         return not is_whole or not is_ours or not set(_marks(parts)) <= set(theirs)
 
     def parts(self, name: str) -> dict[str, str]:
-        """What applications add to a lens, by their names."""
+        """Return the parts that applications add to a lens, by application."""
         found = {one.name: one.lens(name, "postgres") for one in self.extensions}
         return {added: part for added, part in found.items() if part}
 
 
 async def installed_lenses(connection: Connection, dialect: Dialect) -> InstalledLenses:
+    """Return the state of the lenses in the database."""
     rows = await connection.execute_one(dialect.statement("lenses_known", {"names": " ".join(catalog.NAMES)}))
     schemas = [row for row in rows if row[0]]
     extended = any(there for name, what, there, _ in rows if not name and what == "extensions")
@@ -107,14 +110,14 @@ async def installed_lenses(connection: Connection, dialect: Dialect) -> Installe
 
 
 async def drop_outdated_views(connection: Connection, dialect: Dialect) -> None:
-    """Drop the views of all lenses, so that they do not keep a migration from changing what they show."""
+    """Drop the views of all lenses, because they would prevent migrations of the tables they read."""
     for name in (await installed_lenses(connection, dialect)).marked():
         if await _attempt(connection, lambda name=name: _drop(connection, dialect, name)):
             await _run(connection, f"COMMENT ON SCHEMA {name} IS '{MARK}'")
 
 
 async def make(connection: Connection, dialect: Dialect) -> None:
-    """Make what is missing and refresh what is stale, within the migration's transaction."""
+    """Create missing lenses and rebuild stale ones, within the transaction of the migration."""
     there = await installed_lenses(connection, dialect)
     stale = there.stale()
     has_reader = await _attempt(connection, lambda: _run(connection, _access()))
@@ -129,17 +132,17 @@ async def make(connection: Connection, dialect: Dialect) -> None:
 
 
 async def require(connection: Connection, dialect: Dialect, name: str) -> None:
-    """Refuse a lens that is not in this database, and say what to do."""
+    """Raise `Refused` if a lens is not in this database."""
     marks = (await installed_lenses(connection, dialect)).marks
     if (marks.get(name) or "").startswith(MARK):
         return
     if name in marks:
         raise Refused(
-            f"The schema {name} of this database is not Lockstitch's, so the lens of that name cannot be there. "
+            f"The schema {name} of this database does not belong to Lockstitch, so the lens cannot use that name. "
             "Rename that schema and run `lockstitch migrate`."
         )
     raise Refused(
-        f"The lens {name} is not in this database. Run `lockstitch migrate` as a user who may create schemas in it."
+        f"The lens {name} is not in this database. Run `lockstitch migrate` as a user who can create schemas in it."
     )
 
 
@@ -151,7 +154,7 @@ async def _drop(connection: Connection, dialect: Dialect, name: str) -> None:
     await connection.execute_one(dialect.statement("lens_patience", {}))
     rows = await connection.execute_one(dialect.statement("lens_views", {"name": name}))
     if rows:
-        # All at once, whatever order they depend on each other in; not those of others that depend on them.
+        # All at once, because they depend on each other. Views of other applications are not dropped.
         await _run(connection, f"DROP VIEW {', '.join(view for (view,) in rows)}")
 
 
@@ -172,13 +175,13 @@ async def _grant(connection: Connection, name: str) -> None:
 
 
 async def _run(connection: Connection, text: str) -> None:
-    """A script of many statements: it has no parameters and is not prepared."""
+    """Run a script of many statements. It has no parameters and is not prepared."""
     if text.strip():
         await connection.execute(text.encode(), prepare=False)
 
 
 async def _attempt(connection: Connection, act: Callable[[], Awaitable[None]]) -> bool:
-    """Whether `act` could be done; if not, nothing of it remains and the transaction goes on."""
+    """Return True if `act` succeeded. If not, its changes are undone and the transaction continues."""
     await _run(connection, "SAVEPOINT lens")
     try:
         await act()
@@ -190,7 +193,10 @@ async def _attempt(connection: Connection, act: Callable[[], Awaitable[None]]) -
 
 
 async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
-    """Apply what is missing, refresh the lenses, and return the version. Three questions when nothing is missing."""
+    """Apply the missing migrations, rebuild stale lenses, and return the version.
+
+    If nothing is missing, this costs three queries.
+    """
     steps = queries.migrations("lockstitch.backends.postgres")
     newest = steps[-1][0]
     try:
@@ -212,7 +218,7 @@ async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
 
 
 async def extend(connection: Connection, dialect: Dialect, extension: Extension, store: str) -> None:
-    """Apply what is missing of an extension, and give the lenses its part of them."""
+    """Apply the missing migrations of an extension, and add its parts to the lenses."""
     steps = extension.migrations("postgres")
     newest = steps[-1][0]
     about = {"extension": extension.name}
@@ -234,12 +240,12 @@ async def extend(connection: Connection, dialect: Dialect, extension: Extension,
 
 
 async def _apply(connection: Connection, text: str) -> None:
-    # A script of many statements: it has no parameters and is not prepared.
+    # A script of many statements has no parameters and is not prepared.
     await connection.execute(text.encode(), prepare=False)
 
 
 async def _prepare(connection: Connection, dialect: Dialect) -> int:
-    """Make the schema where it is missing; the version that is there."""
+    """Create the schema if it is missing. Return its version."""
     ((has_versions, has_schema),) = await connection.execute_one(dialect.statement("schema_known", {}))
     if not has_schema:
         await connection.execute_one(dialect.statement("schema_create", {}))
@@ -256,9 +262,9 @@ async def _version(connection: Connection, dialect: Dialect) -> int:
 
 @asynccontextmanager
 async def looking(pool: Pool, dialect: Dialect, name: str, blocking: bool) -> AsyncGenerator[Any]:
-    """A connection of the driver's own kind, past a pooler: what it sets for its session must stay.
+    """Yield a connection of the driver with a lens, without a pooler, because its session settings must stay.
 
-    Every statement is a transaction of its own, so that nobody who looks and thinks keeps old rows from being cleared.
+    Every statement is a separate transaction, so that an idle reader does not prevent the vacuum of old rows.
     """
     own = await pool.connect(listening=True)
     try:

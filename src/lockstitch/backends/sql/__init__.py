@@ -1,1 +1,1 @@
-"""What the SQL backends share: queries, rows, and the verbs as scripts that either kind of connection can run."""
+"""Shared parts of the SQL backends: queries, row conversion, and operations as scripts that any connection can run."""

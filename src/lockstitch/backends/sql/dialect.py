@@ -1,4 +1,4 @@
-"""A dialect: how one database writes what both must say."""
+"""`Dialect`: what differs between SQLite and PostgreSQL in queries, conversions and expressions."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,18 +17,24 @@ Convert = Callable[[Any], Any]
 
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 _VOCABULARIES = frozenset({"type", "status", "kind"})
-"""Fields whose values are words of ours. They stand in the text, where a planner sees that a partial index fits."""
+"""Fields with fixed words as values.
+
+The words are part of the SQL text, so that the planner can use partial indexes.
+"""
 
 _WORD = re.compile(r"[a-z_]+")
 _DERIVED = {"recent_at": ColumnKind.TIME}
 
 MANY = 500
-"""Values from which on a list goes as one parameter, where the database can: no statement takes any number of them."""
+"""Number of values above which a list becomes one array parameter, if the database supports it.
+
+The number of parameters of a statement is limited.
+"""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where records of a kind are written: the table, each column with the expression for its value, the key."""
+    """Where records of a class are written: the table, the value expression of each column, and the key."""
 
     table: str
     values: Mapping[str, str]
@@ -37,46 +43,47 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class Dialect:
-    """One database's queries, conversions and the few expressions that differ."""
+    """Queries, conversions and expressions of one database."""
 
     queries: Mapping[str, str]
     now: str
     expired: str
     words: Mapping[str, str]
-    """What stands for the parts that a text names and nobody fills in: hints and collations."""
+    """Replacements for the parts of a query that all statements fill in the same way, such as hints and collations."""
     encoders: Mapping[ColumnKind, Convert]
     decoders: Mapping[ColumnKind, Convert]
     mark: Callable[[str], str]
-    """How the driver spells a named parameter."""
+    """Return a named parameter in the notation of the driver."""
     clock_parameters: Callable[[], dict[str, Any]]
-    """The parameters that `now` refers to."""
+    """Return the parameters that `now` refers to."""
     targets: Mapping[type[Record], Target]
-    """Where kinds are written whose table is not simply theirs."""
+    """Targets of record classes that are not written directly to their own table."""
     unnest: Callable[[str, ColumnKind], str] | None = None
-    """A query for the values of a parameter that is a list, where there are such."""
+    """Return a query for the values of an array parameter. None if the database has no arrays."""
 
     def target(self, kind: type[Record]) -> Target:
+        """Return where records of a class are written."""
         given = self.targets.get(kind)
         if given is not None:
             return given
         return Target(kind.table, {name: f":{name}" for name, _ in columns(kind)}, kind.primary_key)
 
     def statement(self, name: str, parameters: dict[str, Any], **parts: str) -> Statement:
-        """A named query with its parts filled in, ready for the driver."""
+        """Return a named query with its parts filled in and its parameters."""
         return self.bound(self.text(name, **parts), parameters)
 
     def text(self, name: str, **parts: str) -> str:
-        """The text of a named query with its parts filled in, as the driver takes it."""
+        """Return the text of a named query with its parts filled in, in the notation of the driver."""
         return self._text(name, tuple(parts.items()))
 
     def bound(self, text: str, parameters: dict[str, Any]) -> Statement:
-        """A text with its parameters, and those of the clock where it asks for the time."""
+        """Return a text with its parameters, and with those of the clock if the text uses the time."""
         if self._asks_for_time(text):
             parameters = {**self.clock_parameters(), **parameters}
         return Statement(text, parameters)
 
     def encode(self, kind: type[Record], values: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of a record as the driver takes them."""
+        """Return fields of a record as values for the driver."""
         encoders = self._encoders(kind)
         return {
             name: value if value is None or (convert := encoders[name]) is None else convert(value)
@@ -84,7 +91,7 @@ class Dialect:
         }
 
     def row(self, record: Record, left_out: frozenset[str]) -> list[Any]:
-        """A record's values in the order of its columns as the driver takes them, some columns left out."""
+        """Return the values of a record for the driver, in the order of its columns, without those in `left_out`."""
         values = record.__dict__
         return [
             value if (value := values[name]) is None or convert is None else convert(value)
@@ -92,7 +99,7 @@ class Dialect:
         ]
 
     def decode(self, kind: type[R], row: Row) -> R:
-        """The record of a row whose columns are those of `names(kind)`."""
+        """Return the record of a row with the columns `names(kind)`."""
         return kind.unchecked(
             {
                 name: value if value is None or convert is None else convert(value)
@@ -101,28 +108,33 @@ class Dialect:
         )
 
     def decode_id(self, value: Any) -> UUID:
+        """Return the UUID of a value that the driver returned."""
         convert = self.decoders.get(ColumnKind.UUID)
         return convert(value) if convert else value
 
     @cached_property
     def encode_id(self) -> Callable[[UUID], Any]:
+        """The function that converts a UUID for the driver."""
         return self.encoders[ColumnKind.UUID]
 
-    # Statements made of a record's own columns
+    # Statements from the columns of a record
 
     def insert(self, record: Record, name: str = "insert") -> Statement:
-        """Insert, `upsert` or `keep` a record; what it leaves to the database to give is not named."""
+        """Return the statement that inserts a record (`insert`, `upsert` or `keep`), without empty generated fields."""
         kind, values = type(record), record.__dict__
         given = frozenset(field for field in kind.generated if values[field] is None)
         return Statement(self._insert_text(kind, name, given), self.encode(kind, values))
 
     def upsert_name(self, kind: type[Record]) -> str:
+        """Return the query that replaces a record: `keep` if its class has only key columns."""
         return "upsert" if set(self.target(kind).values) - set(self.target(kind).key) else "keep"
 
     def changes(self, names: Sequence[str]) -> str:
+        """Return the assignments of an UPDATE."""
         return ", ".join(f"{name} = :{name}" for name in names)
 
     def select(self, find: Find[Any]) -> Statement:
+        """Return the SELECT of the records that `find` selects."""
         where, parameters = self._where(find)
         if find.after is not None:
             comparison, more = self._after(find)
@@ -133,7 +145,7 @@ class Dialect:
             limit = " LIMIT :row_limit"
             parameters["row_limit"] = find.limit
         if find.offset:
-            # SQLite knows OFFSET only behind a LIMIT.
+            # SQLite accepts OFFSET only after a LIMIT.
             limit = f"{limit or ' LIMIT 9223372036854775807'} OFFSET :row_offset"
             parameters["row_offset"] = find.offset
         return self.statement(
@@ -147,17 +159,19 @@ class Dialect:
         )
 
     def count(self, find: Find[Any]) -> Statement:
+        """Return the statement that counts the records that `find` selects."""
         where, parameters = self._where(find)
         return self.statement("count", parameters, table=find.kind.table, where=where)
 
     def delete(self, find: Find[Any], table: str | None = None) -> Statement:
+        """Return the statement that deletes the records that `find` selects."""
         where, parameters = self._where(find)
         return self.statement("delete", parameters, table=table or find.kind.table, where=where)
 
     def among(
         self, ids: Sequence[Any], prefix: str = "id", kind: ColumnKind = ColumnKind.UUID
     ) -> tuple[str, dict[str, Any]]:
-        """The inside of an IN (…) and its parameters."""
+        """Return the inside of an `IN (…)` and its parameters."""
         if self.unnest is not None and len(ids) > MANY:
             return self.unnest(prefix, kind), {prefix: list(ids)}
         named = {f"{prefix}_{number}": value for number, value in enumerate(ids)}
@@ -165,7 +179,7 @@ class Dialect:
 
     @staticmethod
     def names(kind: type[Record]) -> str:
-        """The columns of a kind, to select."""
+        """Return the columns of a class, for a SELECT."""
         return ", ".join(name for name, _ in columns(kind))
 
     def _where(self, find: Find[Any]) -> tuple[str, dict[str, Any]]:
@@ -213,7 +227,7 @@ class Dialect:
     def _column(kind: type[Record], field: str) -> ColumnKind:
         return column_kinds(kind).get(field) or _DERIVED[field]
 
-    # What is worked out once per shape of statement
+    # Cached per form of statement
 
     @cached_property
     def _text(self) -> Callable[[str, tuple[tuple[str, str], ...]], str]:
@@ -280,7 +294,7 @@ class Dialect:
 
 
 def _words(value: Any) -> str:
-    """Plain words as SQL, or nothing when they must be parameters."""
+    """Return plain words as SQL literals, or an empty text if they must be parameters."""
     words: list[Any] = [value] if isinstance(value, str) else list(value)
     if not words or not all(isinstance(word, str) and _WORD.fullmatch(word) for word in words):
         return ""

@@ -1,4 +1,4 @@
-"""The contract's operations as statement scripts: commit, find, put, delete, claim, release, extension queries."""
+"""The operations of a backend as statement scripts: commit, find, put, delete, claim, release, extension queries."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,14 +19,15 @@ from lockstitch.model.worker import ClaimRequest, EndCause, free_slots, in_fair_
 R = TypeVar("R", bound=Record)
 
 Changing = Callable[[Dialect, ThreadChange], Script[Receipt]]
-"""How a dialect writes one change: compare-and-set first, then everything that depends on it."""
+"""Function of a dialect that writes one change: first the compare-and-set, then everything that depends on it."""
 
 
 Removing = Callable[[Find[Thread]], Script[int]]
-"""How a dialect deletes threads with all that is theirs."""
+"""Function of a dialect that deletes threads with everything that belongs to them."""
 
 
 def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit, clock: Clock) -> Script[list[Receipt]]:
+    """Write all parts of a commit in the order that `Commit` documents."""
     for step in wanted.superseded:
         yield from change(dialect, step)
     if going := [*wanted.deleted_threads, *(step.thread_id for step in wanted.superseded)]:
@@ -54,16 +55,19 @@ def _edit(dialect: Dialect, edit: ThreadEdit) -> Script[Receipt]:
     parameters = {"id": dialect.encode_id(edit.thread_id), **fields}
     rows = yield dialect.statement("head_edit", parameters, changes=dialect.changes(list(fields)))
     if not rows:
-        raise NotFound(f"There is no thread {edit.thread_id}.")
+        raise NotFound(f"Thread {edit.thread_id} not found. Nothing was written.")
     return Receipt(None)
 
 
 def _deliver(dialect: Dialect, letter: Delivery, clock: Clock) -> Script[Receipt]:
-    """The receiver's row is locked first, so what is decided about it still holds when it is written."""
+    """Deliver an entry.
+
+    The receiver's row is locked first, so the decision about it is still valid when it is written.
+    """
     thread_id = dialect.encode_id(letter.thread_id)
     rows = yield dialect.statement("thread_lock", {"id": thread_id}, columns=dialect.names(Thread))
     if not rows:
-        raise NotFound(f"There is no thread {letter.thread_id} to deliver to.")
+        raise NotFound(f"Thread {letter.thread_id} not found. Nothing was delivered.")
     head = dialect.decode(Thread, rows[0])
     found = yield dialect.select(same_letter(letter))
     if found:
@@ -87,6 +91,7 @@ def _deliver(dialect: Dialect, letter: Delivery, clock: Clock) -> Script[Receipt
 
 
 def same_letter(letter: Delivery) -> Find[Delivery]:
+    """Select the stored delivery with the same thread, sender and call."""
     return Find(
         Delivery,
         (
@@ -98,16 +103,19 @@ def same_letter(letter: Delivery) -> Find[Delivery]:
 
 
 def find(dialect: Dialect, wanted: Find[R]) -> Script[list[R]]:
+    """Return the records that `wanted` selects."""
     rows = yield dialect.select(wanted)
     return [dialect.decode(wanted.kind, row) for row in rows]
 
 
 def count(dialect: Dialect, wanted: Find[Any]) -> Script[int]:
+    """Return the number of records that `wanted` selects."""
     rows = yield dialect.count(wanted)
     return int(rows[0][0])
 
 
 def read(dialect: Dialect, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> Script[list[Stitch]]:
+    """Return the stitches in these ranges, in order."""
     stitches: list[Stitch] = []
     for first, last in disjoint(ranges):
         where = [Where("thread_id", "=", thread_id), Where("position", ">=", first)]
@@ -118,11 +126,13 @@ def read(dialect: Dialect, thread_id: UUID, ranges: Sequence[tuple[int, int | No
 
 
 def put(dialect: Dialect, records: Sequence[Record], *, new: bool = False) -> Script[None]:
+    """Insert records, or replace those with the same key unless `new` is set."""
     for record in records:
         yield dialect.insert(record, "insert" if new else dialect.upsert_name(type(record)))
 
 
 def beat(dialect: Dialect, worker: Worker) -> Script[bool]:
+    """Register a worker or renew its lease. Return False if it was declared dead."""
     values = dialect.encode(Worker, worker.__dict__)
     expressions = {name: f":{name}" for name in values} | {"beat_at": dialect.now, "dead": "false"}
     rows = yield dialect.statement(
@@ -132,7 +142,10 @@ def beat(dialect: Dialect, worker: Worker) -> Script[bool]:
 
 
 def release(dialect: Dialect, worker_id: UUID, expired_only: bool, cause: EndCause) -> Script[list[UUID]]:
-    """Lock the worker's row first, so that no other transaction claims for it, or ends it, at the same time."""
+    """Declare a worker dead and release its threads. Return their ids.
+
+    The worker's row is locked first, so no other transaction claims for the worker, or ends it, at the same time.
+    """
     worker = {"worker_id": dialect.encode_id(worker_id)}
     condition = f" AND {dialect.expired.replace('w.', 'workers.')}" if expired_only else ""
     yield dialect.statement("worker_end", {**worker, "cause": cause}, expired_only=condition)
@@ -147,7 +160,7 @@ def release(dialect: Dialect, worker_id: UUID, expired_only: bool, cause: EndCau
 
 
 def tree_of(dialect: Dialect, find: Find[Thread]) -> Script[tuple[int, list[UUID]]]:
-    """How many threads were found, and the ids of them and all their descendants."""
+    """Return the number of threads that `find` selects, and the ids of these threads and all their descendants."""
     found = [dialect.decode(Thread, row) for row in (yield dialect.select(find))]
     if not found:
         return 0, []
@@ -157,7 +170,11 @@ def tree_of(dialect: Dialect, find: Find[Thread]) -> Script[tuple[int, list[UUID
 
 
 def delete_threads(dialect: Dialect, ids: Sequence[UUID], force: bool) -> Script[int]:
-    """Everything of a thread goes by the foreign keys; blobs are shared, so they go with their last user."""
+    """Delete threads. Return the number of deleted threads.
+
+    The foreign keys delete everything that belongs to a thread. Threads share blobs, so a blob is deleted with its last
+    reference.
+    """
     if not ids:
         return 0
     marks, named = dialect.among([dialect.encode_id(thread_id) for thread_id in ids])
@@ -178,14 +195,15 @@ def delete_threads(dialect: Dialect, ids: Sequence[UUID], force: bool) -> Script
 
 
 def stitch_range(find: Find[Stitch]) -> tuple[UUID, int, int]:
-    """The thread and the positions that a deletion of stitches names; it can name nothing else."""
+    """Return the thread and the positions of a deletion of stitches. Raises `Refused` for any other condition."""
     values = {(condition.field, condition.operator): condition.value for condition in find.where}
     if values.keys() != {("thread_id", "="), ("position", ">="), ("position", "<=")}:
-        raise Refused("Stitches are deleted by their thread and a range of positions only; nothing was deleted.")
+        raise Refused("Stitches can be deleted only by thread and a range of positions. Nothing was deleted.")
     return values["thread_id", "="], values["position", ">="], values["position", "<="]
 
 
 def stitches_between(thread_id: UUID, first: int, last: int) -> Find[Stitch]:
+    """Select the stitches of a thread from `first` to `last`."""
     return Find(
         Stitch,
         (Where("thread_id", "=", thread_id), Where("position", ">=", first), Where("position", "<=", last)),
@@ -193,7 +211,7 @@ def stitches_between(thread_id: UUID, first: int, last: int) -> Find[Stitch]:
 
 
 def disjoint(ranges: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
-    """The same positions in ascending ranges that do not overlap."""
+    """Return the same positions as ascending ranges that do not overlap."""
     result: list[tuple[int, int | None]] = []
     for first, last in sorted(ranges, key=lambda part: part[0]):
         if result:
@@ -208,12 +226,15 @@ def disjoint(ranges: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | 
 
 
 def claim_one(dialect: Dialect, wish: ClaimRequest, thread_id: UUID) -> Script[list[Thread]]:
-    """Take this thread. The order of locks is limits, then threads, for everyone who claims."""
+    """Claim this thread.
+
+    Every claim locks limits first, then threads.
+    """
     limits = yield from _locked(dialect, wish.limits)
     named = {"id": dialect.encode_id(thread_id)}
     agents = yield dialect.statement("thread_hold", named)
     if limits and agents:
-        # A thread that is taken over from the dead is held already, and not counted against itself.
+        # A thread that is taken over from a dead worker is still held. It does not count against itself.
         held = yield from _held(dialect, " AND id <> :id", named)
         if free_slots(limits, held).get(agents[0][0], 1) <= 0:
             return []
@@ -223,9 +244,9 @@ def claim_one(dialect: Dialect, wish: ClaimRequest, thread_id: UUID) -> Script[l
 
 
 def choosing(dialect: Dialect, wish: ClaimRequest, spare: int = 0) -> Script[Statement | None]:
-    """The statement that chooses and takes what is wished for, or None when there can be nothing.
+    """Return the statement that selects and claims ready threads, or None if no agent has a free slot.
 
-    `spare` is how many candidates more than wanted are looked at.
+    `spare` is the number of additional candidates to look at.
     """
     limits = yield from _locked(dialect, wish.limits)
     yield dialect.statement("claim_due", {})
@@ -255,7 +276,7 @@ def choosing(dialect: Dialect, wish: ClaimRequest, spare: int = 0) -> Script[Sta
         agents=dialect.queries[agents],
         lanes=dialect.queries[lanes],
         suspects="" if wish.suspects is None else "AND lost_by IS NULL",
-        # As a number in the text: a planner that does not know how few are wanted may sort all that there are.
+        # As a number in the text: a planner that does not know the small number may sort all ready threads.
         most=str(wish.limit + spare),
         columns=dialect.names(Thread),
     )
@@ -276,12 +297,12 @@ def _suspect(dialect: Dialect, wish: ClaimRequest) -> Statement:
 
 
 def taken(dialect: Dialect, wish: ClaimRequest, rows: Rows) -> list[Thread]:
-    """The threads of rows that came back, in turn: no database promises an order for what it has changed."""
+    """Return the threads of the claimed rows in claim order. Databases return changed rows in any order."""
     return in_fair_order((dialect.decode(Thread, row) for row in rows), wish.after)
 
 
 def _locked(dialect: Dialect, limits: Sequence[Limit]) -> Script[list[Limit]]:
-    """The limits as they are stored, which are nobody else's until this transaction ends."""
+    """Return the limits as stored, locked until this transaction ends."""
     if not limits:
         return []
     marks, named = dialect.among(sorted(limit.name for limit in limits), "name", ColumnKind.TEXT)
@@ -290,12 +311,13 @@ def _locked(dialect: Dialect, limits: Sequence[Limit]) -> Script[list[Limit]]:
 
 
 def _held(dialect: Dialect, others: str = "", parameters: dict[str, Any] | None = None) -> Script[dict[str, int]]:
-    """How many threads of each agent are held by anybody."""
+    """Return the number of held threads of each agent."""
     rows = yield dialect.statement("held", parameters or {}, others=others)
     return {agent: int(number) for agent, number in rows}
 
 
 def _ready_agents(dialect: Dialect, wish: ClaimRequest) -> Script[Iterable[str]]:
+    """Return the agents that may have ready threads."""
     if wish.agents is not None:
         return wish.agents
     rows = yield dialect.statement("ready_agents", {}, agents=dialect.queries["claim_any_agent"])
@@ -311,13 +333,13 @@ _KINDS: Final[Mapping[type[Any], ColumnKind]] = {
     dict: ColumnKind.JSON,
     list: ColumnKind.JSON,
 }
-"""How a value is kept that is no field of a record; text and bytes go as they are."""
+"""Storage types of parameters that are not fields of a record. Text and bytes are passed unchanged."""
 
 
 def asked(
     dialect: Dialect, extension: Extension, name: str, parameters: Mapping[str, Any], into: type[Record] | None
 ) -> Script[list[Any]]:
-    """The rows of a query of an extension, as tuples or as records; `dialect` is one that `speaking` made."""
+    """Return the rows of an extension's query, as tuples or as records. `dialect` comes from `with_extension`."""
     if name not in dialect.queries:
         raise Refused(f"{extension.name} has no query {name}. It has {', '.join(sorted(dialect.queries)) or 'none'}.")
     values = {key: _encoded(dialect, value) for key, value in parameters.items()}
@@ -328,7 +350,7 @@ def asked(
 
 @lru_cache(maxsize=64)
 def with_extension(dialect: Dialect, extension: Extension, which: str) -> Dialect:
-    """The dialect with the queries of an extension instead of the record's."""
+    """Return the dialect with the queries of an extension instead of the core queries."""
     return replace(dialect, queries=extension.queries(which))
 
 
@@ -339,7 +361,7 @@ def _encoded(dialect: Dialect, value: Any) -> Any:
 
 
 def head_columns(wanted: ThreadChange) -> Fields:
-    """The head's changed fields, with the tip that the appended stitches leave."""
+    """Return the changed fields of the head, with the tip of the appended stitches."""
     for stitch in reversed(wanted.stitches):
         if stitch.in_chain:
             return {**wanted.head, "tip_id": stitch.id}
@@ -347,18 +369,19 @@ def head_columns(wanted: ThreadChange) -> Fields:
 
 
 class NewThread(NamedTuple):
-    """A new thread as its first change leaves it, and that change."""
+    """A new thread with the state after its first change, and that change."""
 
     head: Thread
     change: ThreadChange
 
     @property
     def receipt(self) -> Receipt:
+        """Return the receipt of the change."""
         return Receipt(self.head.position, self.head.delivered, self.head.cancel_requested)
 
 
 def new_threads_only(commit: Commit) -> list[NewThread] | None:
-    """The new threads of a commit with their changes, if it is made of nothing else."""
+    """Return the new threads of a commit with their changes, or None if the commit contains anything else."""
     if not commit.threads or len(commit.threads) != len(commit.steps) or commit.notices or not commit.is_record_only:
         return None
     new = {thread.id: thread for thread in commit.threads}
@@ -373,7 +396,7 @@ def new_threads_only(commit: Commit) -> list[NewThread] | None:
 
 
 def _simple(thread: Thread, change: ThreadChange) -> bool:
-    """Whether a change fits to its thread, and does nothing but append; the ordinary way knows the rest."""
+    """True if the change fits its thread and only appends. All other changes take the general path."""
     if change.runs or change.consumed or change.new_children or change.blob_refs or change.replaced_stitches:
         return False
     seen = (change.fence, change.position, change.worker_id)

@@ -1,6 +1,6 @@
-"""Named queries from `.sql` files, statement scripts, schema versions.
+"""Named queries from `.sql` files, statement scripts, and checks of schema versions.
 
-It is a generator that yields statements and gets their rows sent back, so the verbs know nothing of drivers:
+A script is a generator that yields statements and receives their rows. It does not depend on a database driver:
 
     rows = yield Statement("SELECT …", {"id": …})
 """
@@ -18,7 +18,7 @@ _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 
 
 def load(package: str) -> dict[str, str]:
-    """The queries of a package's queries.sql by name, without their comments."""
+    """Return the queries of a package's `queries.sql` by name, without comments."""
     parts = _NAME.split(_text(package))
     return {
         name: _COMMENT.sub("", body).strip().removesuffix(";")
@@ -27,14 +27,15 @@ def load(package: str) -> dict[str, str]:
 
 
 def load_dialect(package: str) -> dict[str, str]:
-    """The shared queries with a dialect's in their place.
+    """Return the shared queries, with those of a dialect in their place.
 
-    A dialect overrides under `-- name:` and adds under `-- own:`; overriding what is not shared is a mistake.
+    A dialect overrides queries under `-- name:` and adds queries under `-- own:`. It must not override a query that is
+    not shared.
     """
     shared, dialect = load("lockstitch.backends.sql"), load(package)
     unknown = dialect.keys() - shared.keys() - set(_OWN.findall(_text(package)))
     if unknown:
-        raise RuntimeError(f"these queries of {package} override nothing: {', '.join(sorted(unknown))}")
+        raise RuntimeError(f"Queries of {package} that override no shared query: {', '.join(sorted(unknown))}")
     return {**shared, **dialect}
 
 
@@ -43,25 +44,25 @@ def _text(package: str) -> str:
 
 
 def migrations(package: str) -> list[tuple[int, str, str]]:
-    """The numbered migrations of a package in order: number, name, text."""
+    """Return the numbered migrations of a package in order, as number, name and text."""
     found = [entry for entry in files(package).joinpath("migrations").iterdir() if entry.name.endswith(".sql")]
     return sorted((int(entry.name[:4]), entry.name.removesuffix(".sql"), entry.read_text()) for entry in found)
 
 
 def refuse_newer(found: int, known: int, store: str) -> None:
-    """A store that newer code has changed is not touched by older code."""
+    """Raise `SchemaMismatch` if newer code has migrated the store."""
     if found > known:
         raise SchemaMismatch(
-            f"{store} has schema version {found}, this Lockstitch knows {known}. "
+            f"{store} has schema version {found}, but this version of Lockstitch supports {known}. "
             "Upgrade Lockstitch here, or use the version that wrote the store."
         )
 
 
 def refuse_newer_extension(found: int, known: int, extension: str, store: str) -> None:
-    """The same for the tables of an application."""
+    """Raise `SchemaMismatch` if newer code has migrated the tables of an application."""
     if found > known:
         raise SchemaMismatch(
-            f"{store} has version {found} of the tables of {extension}, this code knows {known}. "
+            f"{store} has version {found} of the tables of {extension}, but this code supports {known}. "
             f"Upgrade {extension} here, or use the version that wrote them."
         )
 
@@ -73,7 +74,7 @@ Rows = Sequence[Row]
 
 
 class Statement(NamedTuple):
-    """SQL as the driver takes it, and its parameters by name, or by number in their order."""
+    """SQL for the database driver, with parameters by name or in order."""
 
     sql: str
     parameters: dict[str, Any] | Sequence[Any]

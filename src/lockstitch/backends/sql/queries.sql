@@ -1,4 +1,4 @@
--- The queries both databases run as they stand. {now} is the store's clock.
+-- Queries that both databases use unchanged. {now} is the store's clock.
 
 -- name: insert
 INSERT INTO {table} ({columns}) VALUES ({values});
@@ -7,11 +7,12 @@ INSERT INTO {table} ({columns}) VALUES ({values});
 INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE SET {changes};
 
 -- name: keep
--- A record that is all key has nothing to replace.
+-- All columns of the record are part of its key, so there is nothing to replace.
 INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO NOTHING;
 
 -- name: figures_add
--- To what the day has already: others may add to it at the same time. Tokens stay at the largest number there is.
+-- Add to the stored totals of the day, because other transactions may add at the same time. Tokens stop at the largest
+-- integer.
 INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE SET
     runs = metrics.runs + excluded.runs,
     failed_runs = metrics.failed_runs + excluded.failed_runs,
@@ -36,51 +37,52 @@ SELECT count(*) FROM {table}{where};
 DELETE FROM {table}{where};
 
 -- name: head_edit
--- Needs no lock: no decision rests on these fields.
+-- Needs no lock: no decision depends on these fields.
 UPDATE threads SET {changes}, updated_at = {now} WHERE id = :id RETURNING id;
 
 -- name: head_update
--- Safe only under the row's lock: whoever runs it has just locked or compared the row.
+-- Safe only while the row is locked: the caller has just locked or compared the row.
 UPDATE threads SET {changes} WHERE id = :id;
 
 -- name: letter_take
 UPDATE inbox SET position = :position, entry = NULL WHERE id = :id AND thread_id = :thread_id;
 
 -- name: thread_lock
--- NO KEY UPDATE on PostgreSQL, since FOR UPDATE would block the foreign-key checks of inserts.
+-- NO KEY UPDATE on PostgreSQL, because FOR UPDATE would block the foreign-key checks of inserts.
 SELECT {columns} FROM threads WHERE id = :id;
 
 -- name: beat
--- A worker that was declared dead stays dead: no row comes back and it must stop.
+-- A worker that was declared dead stays dead: no row is returned, and the worker must stop.
 INSERT INTO workers ({columns}) VALUES ({values})
 ON CONFLICT (id) DO UPDATE SET beat_at = {now}, uptime = excluded.uptime, doing = excluded.doing
 WHERE NOT workers.dead
 RETURNING id;
 
 -- name: claim_due
--- Timers that have come make their threads ready; wake_at stays, so they keep the place their timer gave them. When very
--- many have come at once, each claim does a part of it.
+-- Threads with expired timers become ready. They keep wake_at, and with it their place in the queue. If very many
+-- timers have expired, each claim handles a part of them.
 UPDATE threads SET status = 'pending'
 WHERE id IN (SELECT id FROM threads{due}
              WHERE status = 'waiting' AND wake_at IS NOT NULL AND wake_at <= {now} ORDER BY wake_at LIMIT 1000);
 
 -- name: limits_lock
--- By name, so that two who claim under several limits cannot wait for each other in a circle.
+-- Ordered by name, so that two claims with several limits cannot deadlock.
 SELECT {columns} FROM limits WHERE name IN ({names}) ORDER BY name;
 
 -- name: held
--- Under the limits' lock: whoever else claims under them has committed, or waits. It reads what is held, no more.
+-- Runs while the limits are locked: every other claim with these limits has committed, or waits.
 SELECT coalesce(agent, ''), count(*) FROM threads{held} WHERE worker_id IS NOT NULL{others} GROUP BY 1;
 
 -- name: thread_hold
--- The thread's agent, as it stays until the claim.
+-- The agent of the thread. It cannot change before the claim.
 SELECT coalesce(agent, '') FROM threads WHERE id = :id;
 
 -- name: claim_agents
 SELECT value FROM json_each(:agents);
 
 -- name: claim_any_agent
--- From one agent to the next along the index, so it costs what there are agents, not threads. The last row is NULL.
+-- Steps along the index from one agent to the next, so the cost depends on the number of agents, not threads. The last
+-- row is NULL.
 SELECT (SELECT coalesce(t.agent, '') FROM threads t{ready} WHERE t.status = 'pending'
         ORDER BY coalesce(t.agent, '') LIMIT 1)
 UNION ALL
@@ -97,10 +99,10 @@ SELECT name FROM known WHERE name IS NOT NULL;
 SELECT known.name, CAST(:project AS text), 1, 0 FROM known WHERE known.name IS NOT NULL
 
 -- name: claim_turns
--- Of each agent the projects that take turns: the next behind the last one, at the end again from the front, until the
--- one that began. Row 0 stands where it begins; NULL ends it. A project counts once something of it is due, and when
--- enough have been found it stops: a million threads, or projects, behind them are not looked at. No EXISTS: PostgreSQL
--- may answer many of those by reading all that is ready.
+-- For each agent, the projects that take turns: the next name after the last one, at the end again from the front,
+-- until the first one. Row 0 is the start; NULL ends it. A project counts once one of its threads is due. The query
+-- stops when it has found enough, so it does not read a million further threads or projects. No EXISTS: PostgreSQL may
+-- answer many of those by reading all ready threads.
 SELECT known.name, CAST(:after AS text), 0, 0 FROM known WHERE known.name IS NOT NULL
 UNION ALL
 SELECT lane.agent,
@@ -125,8 +127,8 @@ SELECT lane.agent,
 FROM lane WHERE lane.project IS NOT NULL AND lane.found < {most}
 
 -- name: claim
--- Differs on PostgreSQL, where many transactions choose at once; here there is only one writer, so whoever chooses has
--- chosen. Of every lane no more rows are read than are wanted in all.
+-- Differs on PostgreSQL, where many transactions select at once. Here there is only one writer. From every lane at most
+-- as many rows are read as are wanted in total.
 WITH RECURSIVE known (name) AS ({agents}),
 lane (agent, project, number, found) AS ({lanes}),
 ready AS (
@@ -147,7 +149,7 @@ WHERE id IN (SELECT id FROM ready ORDER BY turn, project <= :after, project LIMI
 RETURNING {columns};
 
 -- name: claim_suspect
--- Differs on PostgreSQL, where many transactions choose at once. Suspects are few; those lost most often come first.
+-- Differs on PostgreSQL, where many transactions select at once. Suspects are few; those lost most often come first.
 UPDATE threads
 SET status = 'running', fence = fence + 1, worker_id = :worker_id, alone = {alone}, updated_at = {now}
 WHERE id = (SELECT id FROM threads{suspect}
@@ -157,10 +159,10 @@ WHERE id = (SELECT id FROM threads{suspect}
 RETURNING {columns};
 
 -- name: claim_one
--- The row's own lock decides between two who claim at once: the second sees the first one's worker_id.
+-- The lock of the row decides between two concurrent claims: the second one sees the worker_id of the first.
 UPDATE threads
 SET status = 'running', fence = fence + 1, worker_id = :worker_id, alone = false, updated_at = {now},
-    -- A holder whose lease has expired loses it, as in `release`.
+    -- A holder with an expired lease loses the thread, as in `release`.
     lost_by = coalesce(worker_id, lost_by),
     losses = losses + CASE WHEN worker_id IS NULL THEN 0 ELSE 1 END,
     crashes = crashes + CASE
@@ -176,12 +178,12 @@ RETURNING {columns};
 UPDATE workers SET dead = true, end_cause = :cause WHERE id = :worker_id AND NOT dead{expired_only} RETURNING id;
 
 -- name: worker_threads
--- Locks are taken descendants first, like everywhere.
+-- Locks descendants first, like all writers.
 SELECT id FROM threads WHERE worker_id = :worker_id ORDER BY depth DESC, id;
 
 -- name: give_back
--- wake_at stays, so a thread that lost its worker keeps its place in the queue. The fence rises, so the worker that
--- lost it can write no more, even if it still lives.
+-- wake_at is unchanged, so a thread that lost its worker keeps its place in the queue. The fence rises, so the worker
+-- that lost the thread cannot write to it, even if it is still alive.
 UPDATE threads
 SET status = 'pending', worker_id = NULL, fence = fence + 1, updated_at = {now}, wake_at = coalesce(wake_at, {now}),
     alone = false{lost}
@@ -190,15 +192,15 @@ WHERE worker_id = :worker_id
 RETURNING id;
 
 -- name: lost
--- The worker did not release them itself: each may be the reason why it ended.
+-- The worker did not release the threads itself: each of them may be the reason why it ended.
 , lost_by = worker_id, losses = losses + 1
 
 -- name: crashed
--- Only if the worker held nothing else: then it executed this thread alone until its process ended.
+-- Only if the worker held no other thread: then it executed this thread alone until its process ended.
 , crashes = crashes + CASE WHEN alone THEN 1 ELSE 0 END
 
 -- name: descendants
--- Of these threads, themselves included.
+-- The ids include the given threads.
 WITH RECURSIVE tree AS (
     SELECT id FROM threads WHERE id IN ({ids})
     UNION
@@ -206,7 +208,7 @@ WITH RECURSIVE tree AS (
 SELECT id FROM tree;
 
 -- name: threads_lock
--- Descendants before ancestors, then by id: the order of every writer.
+-- Descendants before ancestors, then by id: the order of all writers.
 SELECT id, worker_id FROM threads WHERE id IN ({ids}) ORDER BY depth DESC, id;
 
 -- name: threads_delete
@@ -228,7 +230,7 @@ WHERE t.project = :project AND r.parent_run_id IS NULL AND r.started_at > :since
 GROUP BY r.thread_id ORDER BY r.thread_id;
 
 -- name: usage
--- Costs are added in whole parts of a dollar, so that the order of runs makes no difference.
+-- Costs are added in whole parts of a dollar, so the order of runs makes no difference.
 WITH RECURSIVE {roots}chosen AS (
     SELECT r.status AS ending, r.input_tokens, r.output_tokens, r.cache_read_tokens, r.cache_write_tokens,
            {run_parts} AS parts, {run_unpriced} AS unpriced{keys}
@@ -240,9 +242,9 @@ SELECT {groups}count(*), {sum}(CASE WHEN ending = 'failed' THEN 1 ELSE 0 END), {
 FROM chosen{grouping};
 
 -- name: usage_by_model
--- A run may use several models. Tokens are those of the calls; what its run counts beyond them, which is all of it once
--- they are archived, goes to the run's own model, so that every sum over models is the sum over runs. The cost of a
--- run with one model needs no look into its calls.
+-- A run may use several models. Tokens are those of its calls. If the run counts more than its calls, for example
+-- because they are archived, the difference goes to the run's own model. Thus the sums over models equal the sums over
+-- runs. The cost of a run with one model is read without its calls.
 WITH RECURSIVE {roots}chosen AS (
     SELECT r.id, coalesce(r.model, '') AS own, r.status AS ending, r.input_tokens, r.output_tokens,
            r.cache_read_tokens, r.cache_write_tokens, {run_parts} AS parts, {run_unpriced} AS unpriced{keys}
@@ -294,15 +296,15 @@ SELECT {groups}{sum}(runs), {sum}(failed_runs), {sum}(input_tokens), {sum}(outpu
 FROM shares{of_model}{grouping};
 
 -- name: usage_roots
--- Every thread with the root above it.
+-- Every thread with its root.
 roots (id, root) AS (
     SELECT id, id FROM threads WHERE parent_id IS NULL
     UNION ALL
     SELECT t.id, roots.root FROM roots JOIN threads t ON t.parent_id = roots.id),
 
 -- name: latencies
--- Percentiles by nearest rank: the smallest time that so many percent of the calls do not exceed. Calls without a time
--- are ranked apart, since the databases disagree where NULL stands.
+-- Percentiles by nearest rank: the smallest duration that N percent of the calls do not exceed. Calls without a
+-- duration are ranked separately, because the databases sort NULL differently.
 WITH calls AS (
     SELECT coalesce({called}, '') AS name, s.duration_ms, CASE WHEN s.{failed} THEN 1 ELSE 0 END AS failed
     FROM runs r JOIN threads t ON t.id = r.thread_id JOIN stitches s ON s.run_id = r.id
@@ -323,13 +325,13 @@ SELECT {columns} FROM runs r JOIN threads t ON t.id = r.thread_id
 WHERE {filters} ORDER BY {order} LIMIT :row_limit;
 
 -- name: runs_mirrored
--- By the index of the id that a lens shows.
+-- Uses the index of the id that a lens shows.
 SELECT {columns} FROM runs r JOIN threads t ON t.id = r.thread_id
 WHERE {shown_id} = :foreign_id AND r.foreign_id IS NOT NULL AND t.project = :project
 ORDER BY r.started_at, r.id LIMIT 1;
 
 -- name: outline
--- Neither message nor data, which is where the bytes are; of calls the few figures that stand there.
+-- Reads neither message nor data, which are large. Of calls it reads a few values from data.
 SELECT {columns}, CASE WHEN s.type IN ({types}) THEN {told} END FROM stitches s WHERE s.run_id = :run_id
  ORDER BY s.position;
 

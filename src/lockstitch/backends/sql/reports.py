@@ -31,11 +31,11 @@ _KEYS = {
     "tree": "roots.root",
     "status": "r.status",
 }
-"""What a group is of a run; a model is that of each call."""
+"""Expression of each group for a run. The group `model` is that of each call."""
 
 _CALLED = {
     "tool": ("s.name", f"status IN {TOOL_ERRORS}", "'tool_call'"),
-    # A model that could not be reached has left no answer, only an error without a name.
+    # A model that could not be reached leaves no answer, only an error without a name.
     "model": (
         "coalesce(s.name, r.model)",
         "status = 'error' OR s.type = 'api_error'",
@@ -47,7 +47,7 @@ _ORDERS = {"newest": "r.started_at DESC, r.id DESC", "slowest": "{elapsed} DESC,
 
 
 def usage(dialect: Dialect, asked: StatsFilter) -> Script[list[UsageRow]]:
-    """A row for each group, in no order."""
+    """Return one usage row per group, in no order."""
     filters, parameters = _filters(dialect, asked)
     keys = [key for key in asked.by if key != "model"]
     names = {key: "model" if key == "model" else f"by_{key}" for key in asked.by}
@@ -72,7 +72,7 @@ def usage(dialect: Dialect, asked: StatsFilter) -> Script[list[UsageRow]]:
 
 
 def latencies(dialect: Dialect, asked: StatsFilter, kind: str) -> Script[list[LatencyRow]]:
-    """A row for each tool or model, or for each day or hour if asked by that, in no order."""
+    """Return one row per tool or model, or per day or hour if grouped by that, in no order."""
     filters, parameters = _filters(dialect, asked)
     called, failed, types = _CALLED[kind]
     if asked.model is not None:
@@ -85,6 +85,7 @@ def latencies(dialect: Dialect, asked: StatsFilter, kind: str) -> Script[list[La
 
 
 def runs(dialect: Dialect, asked: StatsFilter, order: str, limit: int) -> Script[list[Run]]:
+    """Return the newest or the slowest of the selected runs."""
     filters, parameters = _filters(dialect, asked)
     if asked.model is not None:
         filters += " AND r.model = :model"
@@ -99,12 +100,14 @@ def runs(dialect: Dialect, asked: StatsFilter, order: str, limit: int) -> Script
 
 
 def mirrored(dialect: Dialect, project: str, foreign_id: str) -> Script[Run | None]:
+    """Return the run of an imported trace by its id in the other system."""
     parameters = {"project": project, "foreign_id": foreign_id}
     rows = yield dialect.statement("runs_mirrored", parameters, columns=_run_columns())
     return dialect.decode(Run, rows[0]) if rows else None
 
 
 def outline(dialect: Dialect, run_id: UUID) -> Script[list[StitchOutline]]:
+    """Return the stitches of a run in order, without their content."""
     named = ", ".join(f"'{name}'" for name in sorted(TELLING))
     fields = ", ".join(f"s.{name}" for name in STITCHED)
     rows = yield dialect.statement("outline", {"run_id": dialect.encode_id(run_id)}, columns=fields, types=named)
@@ -161,13 +164,17 @@ def _latency(row: Row) -> LatencyRow:
 
 
 def average_tokens(dialect: Dialect, project: str, since: datetime) -> Script[list[ThreadUsage]]:
+    """Return, per thread, the average tokens of its top-level runs started since then."""
     encode = dialect.encoders.get(ColumnKind.TIME)
     rows = yield dialect.statement("average_tokens", {"project": project, "since": encode(since) if encode else since})
     return [ThreadUsage(dialect.decode_id(thread_id), int(runs), float(average)) for thread_id, runs, average in rows]
 
 
 def size(dialect: Dialect, thread_id: UUID | None, length: str) -> Script[Sizes]:
-    """Bytes of content. `length` is the dialect's expression for the bytes of a column's text."""
+    """Return the bytes of content by kind.
+
+    `length` is the dialect's expression for the bytes of a column's text.
+    """
     parts = {
         "head_bytes": _bytes(Thread, length),
         "run_bytes": _bytes(Run, length),

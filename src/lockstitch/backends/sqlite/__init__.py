@@ -1,1 +1,1 @@
-"""SQLite: one file, one writer with group commit, readers beside it."""
+"""The SQLite backend: one file, one writer per process with group commit, and concurrent readers."""

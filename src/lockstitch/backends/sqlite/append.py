@@ -1,7 +1,8 @@
-"""One change, executed as it goes: there is one writer, so what it has looked up stays so until it has written.
+"""Write one change of a thread on SQLite.
 
-The head is found once, with its row number and the place of its tip, which the other statements would look up again.
-Parameters go by place, because the driver looks for each name in turn: for a stitch that is a quarter of its insert.
+There is one writer, so every value that it reads stays valid until it has written. The head is read once, with its row
+number and the position of its tip, which the other statements would look up again. Parameters are positional, because
+the driver looks up each named parameter: for a stitch that is a quarter of its insert.
 """
 
 import sqlite3
@@ -16,11 +17,11 @@ from lockstitch.errors import Conflict
 from lockstitch.model import BlobUse, Run, Stitch, Thread, columns
 
 _REFERENCES = frozenset({"thread_id", "run_id", "previous_id", "log_id"})
-"""What a stitch refers to by row number or position, or gets from the table."""
+"""Fields of a stitch that are stored as row number or position, or that the table generates."""
 
 
 def change(connection: sqlite3.Connection, dialect: Dialect, wanted: ThreadChange) -> Receipt:
-    """Compare and set the head; if that fits, write what depends on it."""
+    """Compare and set the head. If it matches, write everything that depends on it. Raises `Conflict` if not."""
     execute, encode_id = connection.execute, dialect.encode_id
     thread_id = encode_id(wanted.thread_id)
     worker_id = None if wanted.worker_id is None else encode_id(wanted.worker_id)
@@ -48,7 +49,7 @@ def change(connection: sqlite3.Connection, dialect: Dialect, wanted: ThreadChang
 
 
 def begin(connection: sqlite3.Connection, dialect: Dialect, new: NewThread) -> Receipt:
-    """Write a new thread with its first change; nobody has seen it, so nothing is compared."""
+    """Write a new thread with its first change. No other writer has seen it, so nothing is compared."""
     number = connection.execute(*dialect.insert(new.head)).lastrowid
     assert number is not None
     for run in new.change.new_runs:
@@ -64,7 +65,7 @@ def _add(
     tip_at: tuple[Any, int | None],
     stitches: Sequence[Stitch],
 ) -> None:
-    """Append stitches to the thread of a row number, whose tip is known."""
+    """Append stitches to the thread with this row number and tip."""
     tip, tip_position = tip_at
     encode_id, text = dialect.encode_id, _stitch_text(dialect)
     for stitch in stitches:
@@ -72,7 +73,7 @@ def _add(
         run_id = None if stitch.run_id is None else encode_id(stitch.run_id)
         previous_id = None if stitch.previous_id is None else encode_id(stitch.previous_id)
         previous = tip_position if previous_id == tip else _position(connection, dialect, previous_id)
-        # The id only where the stitch before stands no more in this table.
+        # The id is stored only if the previous stitch is no longer in this table.
         row += (number, run_id, run_id, previous, previous_id if previous is None else None)
         connection.execute(text, row)
         if stitch.in_chain:
@@ -80,6 +81,7 @@ def _add(
 
 
 def _position(connection: sqlite3.Connection, dialect: Dialect, stitch_id: Any) -> int | None:
+    """Return the position of a stitch, or None if it is not in this table."""
     if stitch_id is None:
         return None
     row = connection.execute(dialect.text("stitch_position"), (stitch_id,)).fetchone()
@@ -98,7 +100,10 @@ def _run_text(dialect: Dialect, names: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=16)
 def _stitch_text(dialect: Dialect) -> str:
-    """The insert of a stitch; values are its row, the thread's number, twice the run, the place before and its id."""
+    """Return the insert of a stitch.
+
+    Its values: the row, the thread's number, twice the run, the previous position and id.
+    """
     target = dialect.target(Stitch)
     own = {name: target.values[name].replace(f":{name}", "?") for name, _ in columns(Stitch) if name not in _REFERENCES}
     references = {

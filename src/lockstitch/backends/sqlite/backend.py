@@ -1,4 +1,4 @@
-"""The SQLite backend."""
+"""`SqliteBackend`: the backend for one SQLite file."""
 
 import asyncio
 import os
@@ -48,14 +48,14 @@ R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 
 POLL = 0.02
-"""Seconds between two looks at whether somebody committed."""
+"""Seconds between two checks for new commits."""
 
 SMALL = 100
-"""Rows that are read without leaving the event loop's thread."""
+"""Maximum number of rows that are read on the thread of the event loop."""
 
 
 class SqliteBackend:
-    """One file, or `:memory:` for a store that ends with its process."""
+    """One SQLite file, or `:memory:` for a store that ends with its process."""
 
     archive_encoding: Literal["zstd", "gzip"] = "zstd"
 
@@ -79,7 +79,7 @@ class SqliteBackend:
         alone = len(commit.steps) == 1 and not commit.threads and not commit.notices and commit.is_record_only
         step = commit.steps[0] if alone else None
         if isinstance(step, ThreadChange) and not step.replaced_stitches:
-            # It is refused before it has written anything; whatever is more needs a savepoint.
+            # The only step is rejected before it has written anything. All other commits need a savepoint.
             return [await self._writer.run(lambda connection: change(connection, self._dialect, step), several=False)]
         new = new_threads_only(commit)
         if new is not None:
@@ -134,7 +134,7 @@ class SqliteBackend:
         return await self._write(lambda: operations.release(self._dialect, worker_id, expired_only, cause))
 
     async def watch(self) -> AsyncGenerator[ChangeHint, None]:
-        """SQLite tells every connection, cheaply, whether another one has committed since."""
+        """Yield hints. SQLite provides a counter that changes when another connection commits."""
         try:
             async with aclosing(self._sightings()) as sightings:
                 async for sighting in sightings:
@@ -222,7 +222,7 @@ class SqliteBackend:
 
     @asynccontextmanager
     async def lens(self, name: str, *, blocking: bool = False) -> AsyncGenerator[sqlite3.Connection]:
-        """A connection is the same whether its user awaits other things or not."""
+        """Yield a read-only connection with the views of a lens. `blocking` makes no difference on SQLite."""
         with closing(self._beside()) as connection:
             look_through(connection, name)
             connection.execute("PRAGMA query_only = ON")
@@ -246,7 +246,7 @@ class SqliteBackend:
 
     @asynccontextmanager
     async def _as_file(self) -> AsyncGenerator[str]:
-        """The store as a file that another process can open; a store in memory is copied."""
+        """Yield the path of a file that another process can open. A store in memory is copied to a file."""
         if self._path != ":memory:":
             yield self._absolute
             return
@@ -261,17 +261,17 @@ class SqliteBackend:
             self._writer.connection.backup(copy)
 
     def _beside(self) -> sqlite3.Connection:
-        """A connection of its own that cannot write to the store."""
+        """Return a separate connection that cannot write to the store."""
         if self._path != ":memory:":
             return connect(self._path, synchronous="FULL", read_only=True)
-        # Such a store is its one connection, so whoever wants another one gets a copy.
+        # A store in memory exists only in one connection, so a separate connection gets a copy.
         copy = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         with self._writer.lock:
             self._writer.connection.backup(copy)
         return copy
 
     def _change(self, dialect: Dialect, wanted: ThreadChange) -> Script[Receipt]:
-        """A change as a step of a commit, which by then has the writer's connection."""
+        """Write a change as a step of a commit, which already has the writer's connection."""
         yield from ()
         receipt = change(self._writer.connection, dialect, wanted)
         if wanted.replaced_stitches:
@@ -279,7 +279,7 @@ class SqliteBackend:
         return receipt
 
     def _migrate(self) -> int:
-        # The lock is taken in this thread: the loop's own would wait for itself if two tasks migrate at once.
+        # Take the lock in this thread: the event loop's thread would deadlock if two tasks migrate at once.
         try:
             with self._writer.lock:
                 return migrate(self._writer.connection, self._dialect, self._path)
@@ -339,19 +339,19 @@ class SqliteBackend:
 
 
 def _changes(connection: sqlite3.Connection, own: bool) -> int:
-    """A number that is another one once something was committed: by others, or by this connection where it is alone."""
+    """Return a number that changes with every commit: of other connections, or of this one if it is the only one."""
     return connection.total_changes if own else connection.execute("PRAGMA data_version").fetchone()[0]
 
 
 async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> QueryResult:
-    """Ask in a thread; whoever stops waiting stops the query too, before its connection is closed under it."""
+    """Run a query in a thread. If the caller is cancelled, stop the query before its connection is closed."""
     asking = asyncio.ensure_future(asyncio.to_thread(own_query, connection, sql, limit, seconds, lens))
-    # That it was interrupted is no news to anybody, also when whoever waits for that is cancelled again.
+    # Retrieve the exception of an interrupted query, so that asyncio does not log it as unhandled.
     asking.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         return await asyncio.shield(asking)
     except asyncio.CancelledError:
-        # Again and again: an interrupt that comes before the statement begins is forgotten.
+        # Repeat: an interrupt before the statement starts has no effect.
         while not asking.done():
             connection.interrupt()
             await asyncio.wait([asking], timeout=0.02)

@@ -1,4 +1,4 @@
-"""SQLite's dialect: UUIDs and times as text, references inside by row number."""
+"""The SQLite dialect: UUIDs and times are text, references between rows are row numbers."""
 
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -9,17 +9,17 @@ from lockstitch.backends.sql.dialect import Dialect, Target
 from lockstitch.model import Clock, ColumnKind, Record, Run, Stitch, codec, columns, format_time, parse_time
 from lockstitch.model.worker import host_clock
 
-# A run that is not there must not silently become none: -1 is nobody's number, so the foreign key refuses it.
+# A missing run must not become NULL silently. No run has the number -1, so the foreign key rejects it.
 _RUN = "CASE WHEN :run_id IS NULL THEN NULL ELSE coalesce((SELECT no FROM run_rows WHERE id = :run_id), -1) END"
 _THREAD = "(SELECT no FROM threads WHERE id = :thread_id)"
 _PREVIOUS = "(SELECT position FROM stitch_rows WHERE id = :previous_id)"
-# Only where the stitch before stands no more in this table.
+# Stored only if the previous stitch is no longer in this table.
 _PREVIOUS_ID = f"CASE WHEN {_PREVIOUS} IS NULL THEN :previous_id END"
 
 
 @lru_cache(maxsize=4096)
 def _id(value: UUID) -> str:
-    # The same few ids come back in every append, and spelling one takes longer than finding it here.
+    # Every append uses the same few ids, and formatting one takes longer than the cache lookup.
     return str(value)
 
 
@@ -48,7 +48,7 @@ _STITCH = _target(
 )
 _RUN_ROW = _target(Run, "run_rows", ("id",), {"thread_id": {"thread_no": _THREAD}})
 
-# Sums as floating point never overflow, and whole numbers stay exact in it up to 2^53.
+# Sums as floating point never overflow, and whole numbers are exact up to 2^53.
 _FIGURES = {
     "sum": "total",
     "day": "substr(r.started_at, 1, 10)",
@@ -60,7 +60,7 @@ _FIGURES = {
     "THEN round(min(json_extract(s.data, '$.cost'), 1e15) * 1e10) "
     "WHEN json_type(s.data, '$.cost.total_cost') IN ('real', 'integer') "
     "THEN round(min(json_extract(s.data, '$.cost.total_cost'), 1e15) * 1e10) END",
-    # To the microsecond; SQLite itself knows milliseconds.
+    # In microseconds. The functions of SQLite have only milliseconds.
     "elapsed": "(strftime('%s', substr(r.completed_at, 1, 19)) - strftime('%s', substr(r.started_at, 1, 19))) "
     "* 1000000 + substr(r.completed_at, 21, 6) - substr(r.started_at, 21, 6)",
     "shown_id": "coalesce(r.foreign_id, r.id)",
@@ -74,7 +74,7 @@ _EXPIRED: Final = (
     "WHEN :here_boot <> '' AND w.boot_id <> '' AND w.host = :here_host AND w.boot_id <> :here_boot THEN 1 "
     "ELSE (julianday(:now) - julianday(w.beat_at)) * 86400.0 > w.lease_seconds END)"
 )
-"""The rule of `records.worker.expired_on_host`."""
+"""The rule of `model.worker.expired_on_host`."""
 
 
 def _parameter(name: str) -> str:
@@ -93,11 +93,12 @@ def _now(clock: Clock) -> dict[str, Any]:
 
 
 def dialect(clock: Clock) -> Dialect:
+    """Return the dialect with a clock."""
     return Dialect(
         queries=queries.load_dialect("lockstitch.backends.sqlite"),
         now=":now",
         expired=_EXPIRED,
-        # With millions of threads SQLite would take the index on status, and read all that have it.
+        # With millions of threads SQLite would use the index on status and read all threads with that status.
         words={
             "ready": " INDEXED BY threads_ready",
             "due": " INDEXED BY threads_due",

@@ -1,25 +1,26 @@
--- What SQLite says in its own way. Most differences lie in the schema, which refers by row number inside.
+-- Queries that only SQLite needs. Most differences are in its schema, which refers to rows by number.
 
 -- own: head_seen
--- The compare of the compare-and-set. No row: somebody else was first. The transaction began IMMEDIATE, so what is
--- found here stays so until it has ended.
+-- The comparison of the compare-and-set. No row means a conflict. The transaction started IMMEDIATE, so the row cannot
+-- change until it ends.
 SELECT no, delivered, cancel_requested, tip_id, (SELECT position FROM stitch_rows WHERE id = tip_id) FROM threads
 WHERE id = ? AND fence = ? AND position = ? AND worker_id IS ?;
 
 -- own: head_move
--- Safe only after head_seen, in the same transaction. Letters lower pending_children meanwhile, so it is added to.
+-- Safe only after head_seen in the same transaction. Deliveries may lower pending_children in between, so this adds to
+-- it.
 UPDATE threads SET position = ?, pending_children = pending_children + ?{changes} WHERE no = ?;
 
 -- own: run_update
--- Runs are written by their thread's holder alone, in the commit whose compare-and-set proved that.
+-- Only the holder of the thread writes its runs, in the commit in which the compare-and-set succeeded.
 UPDATE run_rows SET {changes} WHERE id = ? AND thread_no = ?;
 
 -- own: stitch_position
 SELECT position FROM stitch_rows WHERE id = ?;
 
 -- own: work
--- Whether something may be ready. Few are looked at: where many wait for a later time, it is told in vain rather than
--- looked for.
+-- 1 if a thread may be ready. Reads only a few rows: if many threads wait for a later time, the result may be 1 without
+-- need.
 SELECT (SELECT count(*) = 100 OR coalesce(min(wake_at) <= {now}, 0)
         FROM (SELECT wake_at FROM threads{ready} WHERE status = 'pending' LIMIT 100))
     OR EXISTS (SELECT 1 FROM threads{due}
@@ -59,7 +60,7 @@ WHERE t.id IN ({ids}) AND s.position >= :first AND s.position <= :last AND s.mes
   AND (s.type = 'input' OR (s.type = 'llm_call' AND s.status IS NOT 'tool_use'));
 
 -- own: search_filled
--- A stitch that is there and not after the mark; the text only if it is searched.
+-- A stitch at or before the mark. Its text is NULL if it is not searchable.
 SELECT s.log_id, iif(s.type = 'input' OR (s.type = 'llm_call' AND s.status IS NOT 'tool_use'), s.message, NULL)
 FROM stitch_rows s JOIN threads t ON t.no = s.thread_no
 WHERE t.id = :thread_id AND s.position = :position AND s.log_id <= :mark;
@@ -71,7 +72,7 @@ INSERT INTO text_search (text_search, rowid, text) VALUES ('delete', :log_id, :t
 SELECT page_count * page_size FROM pragma_page_count, pragma_page_size;
 
 -- own: previous_keep
--- Stitches about to leave are named by those who follow them.
+-- The following stitches store the id of a stitch that is about to be deleted.
 UPDATE stitch_rows
 SET previous_id = (SELECT p.id FROM stitch_rows p
                     WHERE p.thread_no = stitch_rows.thread_no AND p.position = stitch_rows.previous)

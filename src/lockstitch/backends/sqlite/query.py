@@ -1,4 +1,4 @@
-"""Read-only SQL with lenses as temporary views; full-text search."""
+"""Read-only SQL with lenses as temporary views, and full-text search."""
 
 import asyncio
 import json
@@ -31,9 +31,9 @@ _VIEW = re.compile(r"\bCREATE VIEW\b")
 
 
 def look_through(connection: sqlite3.Connection, name: str) -> None:
-    """Make the views of a lens; it must come before whatever forbids the connection to write.
+    """Create the views of a lens. The connection must not be read-only yet.
 
-    A view named `threads` hides the table of that name, which is still there as main.threads.
+    A view named `threads` hides the table of that name, which is still available as `main.threads`.
     """
     connection.execute("PRAGMA temp_store = MEMORY")
     for statement in views(name, extensions(connection)):
@@ -41,7 +41,7 @@ def look_through(connection: sqlite3.Connection, name: str) -> None:
 
 
 def views(name: str, added: Sequence[str]) -> list[str]:
-    """Return the statements that make the views of a lens. `added` names the extensions that the store has."""
+    """Return the statements that create the views of a lens. `added` are the names of the store's extensions."""
     catalog.check(name)
     parts = [part for one in known(added) if (part := one.lens(name, "sqlite"))]
     scripts = (catalog.script("folds", "sqlite"), catalog.composed(name, "sqlite", parts))
@@ -49,25 +49,25 @@ def views(name: str, added: Sequence[str]) -> list[str]:
 
 
 AT_ONCE = 4
-"""Statements of users that run at once in one store. Further statements wait."""
+"""Maximum number of concurrent statements of users in one store. Further statements wait."""
 
 _PROGRAM = Path(query_process.__file__)
 _START = 10.0
-"""Seconds that a process may take to start, and to be stopped, beside the time of its statement."""
+"""Seconds that a process may take to start and to be stopped, in addition to the time of its statement."""
 _END = 1.0
-"""Seconds that a process may take to end after its input was closed."""
+"""Seconds that a process may take to end after its input is closed."""
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 _LARGEST_FRAME = 8 * ANSWER
-"""Bytes of one row on its way. JSON writes a control character in six bytes."""
+"""Maximum size of one row in bytes. JSON writes a control character in six bytes."""
 
 
 async def query(
     path: str, uri: str, sql: str, *, limit: int, seconds: float, before: Sequence[str] = ()
 ) -> QueryResult:
-    """Run one statement of a user in a separate process; `before` creates the views of a lens.
+    """Run one statement of a user in a separate process. `before` creates the views of a lens.
 
-    The process has a limit of memory, and stops itself after `seconds`. It never outlives this call: it is killed when
-    the call fails or is cancelled, and ends by itself when this process dies.
+    The process has a memory limit and stops itself after `seconds`. It never outlives this call: it is killed when the
+    call fails or is cancelled, and ends when this process dies.
     """
     request = {"uri": uri, "sql": _encodable(sql), "limit": limit, "seconds": seconds, "bytes": ANSWER}
     process = await asyncio.create_subprocess_exec(
@@ -87,28 +87,28 @@ async def query(
             await process.stdin.drain()
             return await _answer(process.stdout, path, seconds)
     except LockstitchError:
-        # Some of ours are ConnectionErrors too.
+        # Some subclasses of LockstitchError are ConnectionErrors too.
         raise
     except TimeoutError as exc:
         raise Refused(_overrun(seconds)) from exc
     except (asyncio.IncompleteReadError, ConnectionError) as exc:
-        # The process is gone: by its own clock, or because it had no memory left even to say so.
+        # The process has ended: at its time limit, or because it had no memory left to report the error.
         code = await process.wait()
         raise Refused(_overrun(seconds) if code == query_process.OVERRUN else _exhausted()) from exc
     finally:
-        # Also when the caller is cancelled a second time: no process may be left behind.
+        # Also when the caller is cancelled a second time: no process may be left running.
         await asyncio.shield(_end(process))
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a process: close its input, and kill it if it does not end by itself, or if this is cancelled."""
+    """Close the input of a process. Kill it if it does not end then, or if this call is cancelled."""
     assert process.stdin is not None
     process.stdin.close()
     try:
         async with asyncio.timeout(_END):
             await process.wait()
     except BaseException as exc:
-        # Not by process.kill(): that may take the exit code away from the event loop, which then logs a warning.
+        # Not process.kill(): it may consume the exit code before the event loop, which then logs a warning.
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, _KILL)
@@ -119,7 +119,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def own_query(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> QueryResult:
-    """Run one statement that Lockstitch has written itself, in this process, with a time limit and a row limit."""
+    """Run one statement that Lockstitch itself contains, in this process, with a time limit and a row limit."""
     deadline = time.monotonic() + seconds
     if lens is not None:
         look_through(connection, lens)
@@ -179,7 +179,7 @@ def _failure(end: dict[str, Any], path: str, seconds: float) -> LockstitchError:
     if end["error"] == "memory":
         return Refused(_exhausted())
     if end["error"] == "size":
-        return Refused(f"The first row of the answer has more than {ANSWER >> 20} MiB. Select less of it.")
+        return Refused(f"The first row of the result is larger than {ANSWER >> 20} MiB. Select fewer columns.")
     return Refused(_explain(str(end["message"])))
 
 
@@ -198,31 +198,32 @@ def _overrun(seconds: float) -> str:
 
 
 def _exhausted() -> str:
-    return "The query needed more memory than a query may have and was stopped. Select less, or smaller values."
+    return "The query exceeded its memory limit and was stopped. Select fewer rows or smaller values."
 
 
 def _explain(text: str) -> str:
     if "one statement" in text:
-        return "Only one statement at a time."
+        return "Only one statement is allowed."
     if "not authorized" in text or "prohibited" in text:
-        return f"Only reading is allowed here: {text}."
+        return f"Only reading is allowed: {text}."
     return f"SQLite refused the query: {text}."
 
 
 _WORD = re.compile(r"[^\W_]+")
 _BATCH = 1000
 LONGEST = 262_144
-"""Characters of one message that are searched."""
+"""Maximum number of characters of one message that are indexed."""
 
 
 def words(text: str) -> list[str]:
+    """Return the words of a text."""
     return _WORD.findall(text)
 
 
 def catch_up(dialect: Dialect) -> Script[bool]:
-    """Index the next inputs and answers, in the order of the log; whether more wait.
+    """Index the next inputs and answers in the order of the log. Return True if more are left.
 
-    log_id rises in the order of commits, because there is one writer, so nothing is passed over.
+    There is one writer, so `log_id` rises in the order of commits, and no stitch is skipped.
     """
     mark = (yield dialect.statement("search_mark", {}))[0][0]
     rows = yield dialect.statement("search_next", {"mark": mark, "limit": _BATCH})
@@ -234,7 +235,7 @@ def catch_up(dialect: Dialect) -> Script[bool]:
 
 
 def forget(dialect: Dialect, ids: list[str], first: int = 0, last: int = 2**62) -> Script[None]:
-    """Take the words of what is about to be deleted out of the index, which needs the text to do so."""
+    """Remove stitches from the index before they are deleted. The index needs their text for this."""
     marks, named = dialect.among(ids)
     span = {"first": first, "last": last}
     rows = yield dialect.statement("search_of_threads", {**named, **span}, ids=marks or "NULL")
@@ -243,13 +244,13 @@ def forget(dialect: Dialect, ids: list[str], first: int = 0, last: int = 2**62) 
 
 
 def replace(dialect: Dialect, stitches: Sequence[Stitch], put: Script[None]) -> Script[None]:
-    """Write these stitches, and in the index new words for old ones where it is filled already."""
+    """Write these stitches and update the index for those that it already contains."""
     mark = (yield dialect.statement("search_mark", {}))[0][0]
     places = [{"thread_id": str(stitch.thread_id), "position": stitch.position} for stitch in stitches] if mark else []
     replaced: dict[int, Json] = {}
     for place in places:
         for log_id, message in (yield dialect.statement("search_filled", {**place, "mark": mark})):
-            # Of two with the same place the last one counts.
+            # If two stitches have the same position, the last one counts.
             if log_id not in replaced and message is not None:
                 yield dialect.statement("search_remove", {"log_id": log_id, "text": searchable(message)})
             replaced[log_id] = place
@@ -261,6 +262,7 @@ def replace(dialect: Dialect, stitches: Sequence[Stitch], put: Script[None]) -> 
 
 
 def search(dialect: Dialect, project: str, text: str, limit: int) -> Script[list[SearchHit]]:
+    """Return the threads and stitches that contain every word of `text`, best match first."""
     wanted = words(text)
     if not wanted:
         return []
@@ -270,4 +272,5 @@ def search(dialect: Dialect, project: str, text: str, limit: int) -> Script[list
 
 
 def searchable(message: str | None) -> str:
+    """Return the text of a message that is indexed."""
     return text_of(codec.loads(message))[:LONGEST] if message else ""

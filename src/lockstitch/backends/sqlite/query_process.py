@@ -1,12 +1,12 @@
 """A program that runs one SQL statement of a user on a SQLite file, and ends.
 
-SQLite calls no handler while a single function works, and its memory belongs to the whole process. So a statement that
-may not be trusted runs in a separate process, which has limits and can be killed. The interpreter runs this file by
-its path and loads nothing else. The file imports the standard library only.
+SQLite calls no handler while a single function runs, and its memory belongs to the whole process. So an untrusted
+statement runs in a separate process, which has limits and can be killed. The interpreter runs this file by its path and
+loads nothing else. The file imports only the standard library.
 
 Input: one line of JSON. The input stays open while the caller waits. When it ends, the caller is gone, and this process
-ends too. Output: frames, each a length of 4 bytes and that much JSON: the columns, the rows, and a last object that
-tells how it ended.
+ends too. Output: frames, each a length of 4 bytes and that much JSON: the columns, the rows, and a last object with the
+outcome.
 """
 
 import base64
@@ -21,10 +21,10 @@ import time
 from typing import Any
 
 OVERRUN = 3
-"""The exit code of a process that has stopped itself because its time was over."""
+"""Exit code of a process that stopped itself at its time limit."""
 
 GRACE = 0.2
-"""Seconds that SQLite gets to stop by itself."""
+"""Seconds that SQLite gets to stop without being killed."""
 
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
@@ -63,18 +63,19 @@ def authorize(action: int, first: str | None, second: str | None, *_: object) ->
 
 
 def main() -> None:
+    """Read the request, run the statement and send the result."""
     request = json.loads(sys.stdin.buffer.readline())
     _limit(request["seconds"])
     threading.Thread(target=_watch, args=(request["seconds"] + GRACE,), daemon=True).start()
     end = _run(request)
     _send(end)
     sys.stdout.buffer.flush()
-    # Not by returning: closing a connection with a large heap takes time, and nothing is left to be saved.
+    # Exit without returning: closing a connection with a large heap takes time, and there is nothing to save.
     os._exit(0)
 
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:
-    """Execute the statement and send its columns and rows. Return how it ended."""
+    """Execute the statement and send its columns and rows. Return the outcome."""
     deadline = time.monotonic() + request["seconds"]
     try:
         connection = sqlite3.connect(request["uri"], uri=True, isolation_level=None, timeout=5)
@@ -82,7 +83,7 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
         for statement in request["before"]:
             connection.execute(statement)
         for function in ("json_each", "json_tree"):
-            # SQLite declares the table of such a function at its first use, which the authorizer would refuse.
+            # SQLite declares the table of such a function at its first use, which the authorizer would reject.
             connection.execute(f"SELECT 1 FROM {function}('[]')")
         connection.execute("PRAGMA query_only = ON")
         for limit, value in _LIMITS.items():
@@ -102,7 +103,7 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fetch(cursor: sqlite3.Cursor, limit: int, most: int) -> dict[str, Any]:
-    """Send columns and rows, until there are enough or their bytes are too many."""
+    """Send columns and rows until a row or byte limit is reached."""
     _send([column[0] for column in cursor.description or ()])
     size = 0
     for number, row in enumerate(cursor):
@@ -123,7 +124,7 @@ def _send(value: Any) -> None:
 
 
 def _watch(seconds: float) -> None:
-    """End this process when its caller is gone, or when its time is over, also while SQLite works."""
+    """End this process when its caller is gone or its time limit is reached, also while SQLite is working."""
     ready, _, _ = select.select([0], [], [], seconds)
     os._exit(1 if ready else OVERRUN)
 

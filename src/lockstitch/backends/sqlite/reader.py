@@ -1,4 +1,4 @@
-"""Reading beside the writer: connections that never block it and are never blocked by it."""
+"""`ReadConnections`: read connections that do not block the writer and are not blocked by it."""
 
 import asyncio
 import sqlite3
@@ -17,7 +17,7 @@ T = TypeVar("T")
 class ReadConnections:
     """Runs scripts that only read, each on one snapshot.
 
-    A small read runs on the event loop's own thread, where it costs microseconds; a large one in a thread.
+    A small read runs on the thread of the event loop, where it takes microseconds. A large read runs in another thread.
     """
 
     def __init__(self, path: str, writer: GroupCommitWriter) -> None:
@@ -28,11 +28,15 @@ class ReadConnections:
         self._closed = False
 
     async def run(self, script: Callable[[], Script[T]], *, small: bool = False) -> T:
+        """Return the result of a script. `small` runs it on the thread of the event loop."""
         return self._run(script) if small else await asyncio.to_thread(self._run, script)
 
     def close(self) -> None:
-        """Let go of what nobody reads from. The others are closed by whoever is reading: closing a connection under a
-        thread that is in it ends the process."""
+        """Close the idle connections.
+
+        A connection in use is closed by its reader, because closing it while another thread uses it crashes the
+        process.
+        """
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -54,7 +58,7 @@ class ReadConnections:
     @contextmanager
     def _connection(self) -> Generator[sqlite3.Connection, None, None]:
         if self._path == ":memory:":
-            # Such a store is its one connection.
+            # A store in memory exists only in the connection of its writer.
             with self._writer.lock:
                 yield self._writer.connection
             return

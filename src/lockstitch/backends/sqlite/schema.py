@@ -1,4 +1,4 @@
-"""Migrations on SQLite: one transaction, so two processes that start at once wait for each other."""
+"""Migrations on SQLite. They run in one transaction, so two processes that start at once wait for each other."""
 
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
@@ -15,12 +15,12 @@ _VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions (
 
 
 def migrate(connection: sqlite3.Connection, dialect: Dialect, path: str) -> int:
-    """Apply what is missing, and return the version."""
+    """Apply the missing migrations and return the version."""
     steps = queries.migrations("lockstitch.backends.sqlite")
     if with_busy_retry(lambda: _version(connection, dialect)) == steps[-1][0]:
         return steps[-1][0]
-    # Only now, when it is to be ours: looking at another application's file must not change it. The page size takes
-    # effect on an empty one; 8 KB pages keep 1 KB messages with little waste.
+    # Only now: reading the file of another application must not change it. The page size takes effect only on an empty
+    # file; 8 KB pages store messages of 1 KB with little waste.
     connection.execute("PRAGMA page_size = 8192")
     with_busy_retry(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
     with _transaction(connection):
@@ -36,7 +36,7 @@ def migrate(connection: sqlite3.Connection, dialect: Dialect, path: str) -> int:
 
 
 def extend(connection: sqlite3.Connection, dialect: Dialect, extension: Extension, path: str) -> None:
-    """Apply what is missing of an extension."""
+    """Apply the missing migrations of an extension."""
     steps = extension.migrations("sqlite")
     if with_busy_retry(lambda: _extended(connection, dialect, extension)) == steps[-1][0]:
         return
@@ -52,7 +52,7 @@ def extend(connection: sqlite3.Connection, dialect: Dialect, extension: Extensio
 
 
 def extensions(connection: sqlite3.Connection) -> list[str]:
-    """The names of the extensions that a file has."""
+    """Return the names of the extensions in the file."""
     if not _has(connection, "extension_versions"):
         return []
     return [name for (name,) in connection.execute("SELECT DISTINCT extension FROM extension_versions ORDER BY 1")]
@@ -82,7 +82,7 @@ def _apply(
 
 
 def statements(text: str) -> list[str]:
-    """The statements of a script, one by one: executescript would end the transaction it runs in."""
+    """Return the statements of a script one by one. `executescript` would end the transaction."""
     found: list[str] = []
     current = ""
     for line in text.splitlines(keepends=True):

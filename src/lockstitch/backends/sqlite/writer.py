@@ -1,13 +1,13 @@
-"""The one writer of a process: appends that wait together are committed together.
+"""`GroupCommitWriter`: the one writer of a process. It commits concurrent writes together.
 
-Whoever calls `run` within one turn of the event loop shares one transaction and so one fsync: fifty agents that
-append at once cost one. They are committed right there, on the loop's own thread, because a hop to another thread
-and back costs more than a commit on a fast disk; where commits prove slow, or another process holds the file, the
-batch moves to a thread and the loop goes on. A task that writes again, nobody having written since, most likely
-writes alone: it does not wait for others, except that now and then the loop gets a turn.
+All calls of `run` within one iteration of the event loop share one transaction, and thus one fsync: fifty concurrent
+appends cost one. The writer commits on the thread of the event loop, because switching to another thread and back costs
+more than a commit on a fast disk. If commits are slow, or another process has locked the file, the batch moves to a
+thread and the event loop continues. A task that writes twice in a row most likely writes alone, so it commits without
+waiting for other tasks. After some such commits the event loop gets an iteration.
 
-A group runs without savepoints, since a Conflict is raised before anything is written. Any other error rolls the
-group back and redoes it one by one, so that only the guilty one fails.
+A group runs without savepoints, because `Conflict` is raised before anything is written. Any other error rolls back the
+group. Its tasks are then repeated one by one, so that only the failing one fails.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from lockstitch.errors import Conflict, LockstitchError, StoreUnreachable
 T = TypeVar("T")
 
 Work = Callable[[sqlite3.Connection], T]
-"""Something to do within a transaction."""
+"""A function to run within a transaction."""
 
 SLOW_COMMIT = 0.002
-"""Seconds: commits that take longer than this on average do not belong on the event loop's thread."""
+"""Average seconds of a commit from which on commits run in another thread."""
 
 IN_A_ROW = 8
-"""Commits of one task before other tasks get their turn."""
+"""Consecutive commits of one task before other tasks get their turn."""
 
 PATIENCE = 60.0
-"""Seconds to go on asking for the file while other processes write it."""
+"""Seconds to retry while other processes have locked the file."""
 
 
 class _Busy(Exception):
@@ -46,13 +46,13 @@ class _Busy(Exception):
 class _Task:
     work: Work[Any]
     several: bool
-    """More than one statement may have written before a Conflict is raised: needs a savepoint."""
+    """True if several statements may have written before a `Conflict` is raised. Such work needs a savepoint."""
     future: asyncio.Future[Any] | None = None
     settled: bool = False
 
 
 class GroupCommitWriter:
-    """Does what writes, each as if in a transaction of its own."""
+    """Runs writing functions, each as if it had a separate transaction."""
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self.connection = connection
@@ -65,7 +65,10 @@ class GroupCommitWriter:
         self._in_a_row = 0
 
     async def run(self, work: Work[T], *, several: bool = True) -> T:
-        """What the work gives, once it is durable."""
+        """Return the result of `work` once it is durable.
+
+        If the caller is cancelled, the work is either dropped or finished when `CancelledError` is raised.
+        """
         caller = asyncio.current_task()
         if self._last() is caller and self._in_a_row < IN_A_ROW and not self._scheduled:
             self._in_a_row += 1
@@ -86,8 +89,10 @@ class GroupCommitWriter:
             raise
 
     async def _give_up(self, loop: asyncio.AbstractEventLoop, task: _Task) -> None:
-        """See to it that what is not wanted any more never happens, or has happened: who was cancelled may look which
-        it is."""
+        """Drop a cancelled task if it has not started, else wait until it is finished.
+
+        The caller can then read the outcome.
+        """
         if task in self._waiting:
             self._waiting.remove(task)
         elif not task.settled:
@@ -100,7 +105,7 @@ class GroupCommitWriter:
             loop.call_soon(self._flush, loop)
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit everything that waits. While a thread commits, what comes gathers for the next turn."""
+        """Commit all waiting tasks. While a thread commits, new tasks wait for the next batch."""
         batch, self._waiting = self._waiting, []
         outcomes = self._commit_at_once(batch)
         if outcomes is not None:
@@ -112,7 +117,7 @@ class GroupCommitWriter:
         job.add_done_callback(lambda done: self._finish(loop, batch, done))
 
     def _commit_at_once(self, batch: list[_Task]) -> list[Any] | None:
-        """Commit on this thread; None when it would take too long, and nothing was begun."""
+        """Commit on this thread. Return None if it would take too long. Nothing was started then."""
         if self._average >= SLOW_COMMIT or not self.lock.acquire(blocking=False):
             return None
         try:
@@ -133,23 +138,23 @@ class GroupCommitWriter:
         for task, outcome in zip(batch, outcomes, strict=True):
             task.settled = True
             if task.future is None or task.future.done():
-                continue  # whoever waited was cancelled; what it asked for happened all the same
+                continue  # the waiting caller was cancelled, but its work is committed
             if isinstance(outcome, BaseException):
                 task.future.set_exception(outcome)
             else:
                 task.future.set_result(outcome)
 
     def _commit_patiently(self, batch: list[_Task]) -> list[Any]:
-        """Commit in a thread, asking for the file again and again.
+        """Commit in a thread, retrying while the file is locked.
 
-        SQLite's own waiting starves: with four busy processes one made 50,000 commits and another two. Short
-        random pauses of our own are fair.
+        The busy handler of SQLite starves processes: with four busy processes one made 50,000 commits and another two.
+        Short random pauses are fair.
         """
         with self.lock:
             return _patiently(lambda: self._commit(batch))
 
     def _commit(self, batch: list[_Task]) -> list[Any]:
-        """The outcome of each task: its result, or the error it failed with. _Busy when nothing was begun."""
+        """Return the outcome of each task: its result or its error. Raises `_Busy` if nothing was started."""
         started = time.perf_counter()
         try:
             outcomes = self._transaction(batch)
@@ -157,13 +162,13 @@ class GroupCommitWriter:
             raise
         except Exception as exc:
             outcomes = [self._alone(task) for task in batch] if len(batch) > 1 else [translate(exc, self._path)]
-        # One that had to wait for a checkpoint says nothing of the next; several slow ones in a row do.
+        # A single slow commit may have waited for a checkpoint. Several slow ones in a row show a slow disk.
         spent = min((time.perf_counter() - started) / len(batch), 2 * SLOW_COMMIT)
         self._average += (spent - self._average) * 0.2
         return outcomes
 
     def _alone(self, task: _Task) -> Any:
-        """The outcome of one task of a group that failed. The others may be committed, so this one waits its turn."""
+        """Return the outcome of one task of a group that failed. Other tasks may be committed, so this one retries."""
         try:
             return _patiently(lambda: self._transaction([task]))[0]
         except Exception as exc:
@@ -213,7 +218,7 @@ def _given(outcome: Any) -> Any:
 
 
 def _patiently(attempt: Callable[[], T]) -> T:
-    """Try again and again while another process holds the file, up to a limit."""
+    """Retry while another process has locked the file. Raises `StoreUnreachable` after `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

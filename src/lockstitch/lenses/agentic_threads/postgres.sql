@@ -1,5 +1,5 @@
--- threads and stitches. Of kinds chat, goal and task. References lead to rows that are there, or are NULL: what was
--- deleted or archived is nobody's parent, child or predecessor here.
+-- threads and stitches, of the kinds chat, goal and task. A reference points to an existing row or is NULL: deleted or
+-- archived rows are not a parent, child or predecessor here.
 
 CREATE VIEW threads AS
 SELECT t.id, t.branching_stitch_id,

@@ -1,5 +1,5 @@
--- threads and stitches. Of kinds chat, goal and task. References lead to rows that are there, or are NULL: what was
--- deleted or archived is nobody's parent, child or predecessor here.
+-- threads and stitches, of the kinds chat, goal and task. A reference points to an existing row or is NULL: deleted or
+-- archived rows are not a parent, child or predecessor here.
 
 CREATE VIEW threads AS
 SELECT t.id, t.branching_stitch_id,
@@ -21,9 +21,9 @@ SELECT t.id, t.branching_stitch_id,
 FROM main.threads t
 WHERE t.kind IN ('chat', 'goal', 'task');
 
--- Differs from PostgreSQL: it names the rows behind main.stitches, whose previous_id is worked out for each of them and so
--- cannot be looked up by. Here it is the id of the row before, which can. The conditions name both tables, because for one
--- that names a single table SQLite, once it has statistics, reads all of it to know beforehand what will not be found.
+-- Differs from PostgreSQL: it uses the table behind main.stitches. That view computes previous_id for each row, so it
+-- cannot be used for a lookup. Here it is the id of the previous row, which can. The conditions name both tables,
+-- because SQLite with statistics reads a whole table first for a condition on a single table.
 CREATE VIEW stitches AS
 SELECT s.id, t.id AS thread_id, before.id AS previous_stitch_id, s.type AS stitch_type,
     CASE s.type WHEN 'llm_call' THEN json_object(

@@ -1,5 +1,5 @@
--- What `lockstitch export --lens agentic_threads` writes: real tables in a SQLite file of their own. A thread and a
--- stitch may refer to one that is written after them, so references are looked at in the end.
+-- Tables that `lockstitch export --lens agentic_threads` creates in a separate SQLite file. A thread and a stitch may
+-- refer to one that is written after them, so references are checked at the end.
 
 CREATE TABLE IF NOT EXISTS threads (
     id                    TEXT NOT NULL PRIMARY KEY,

@@ -1,21 +1,20 @@
--- The record in Agno's words: sessions with their runs in one array, the registry of who acts, and what was remembered,
--- learned and counted. Sessions are all threads but mirrors of foreign traces.
---
--- What has the caller's own name is unique within a project only, so such views also say which one (`project`).
--- An array is put together when it is asked for, by sequence, since seconds do not order the runs of one message.
+-- The record in the terms of Agno: sessions with their runs in one array, the registry of agents, memories, learnings
+-- and metrics. Sessions are all threads except imported traces. A key of the caller is unique only within a project, so
+-- such views also have the column `project`. Arrays are built at query time, ordered by sequence, because seconds do
+-- not order the runs of one message.
 
--- Added: what the answer of a run cites. Nothing by itself; an application that knows puts its own in its place.
+-- Added: the citations in the answer of a run. Empty by default; an application can replace this view.
 CREATE VIEW lens_citations AS
 SELECT NULL::uuid AS run_id, 0::bigint AS place, NULL::jsonb AS citation WHERE false;
 
--- Added: a run per row, which is what the arrays are made of.
+-- Added: one row per run, from which the arrays are built.
 CREATE VIEW agno_runs AS
 SELECT r.id AS run_id,
        r.parent_run_id,
        r.thread_id,
        r.sequence,
        r.turn,
-       -- Whether it is a leader's further run in a turn, which nobody was asked for.
+       -- True for a further run of a leader within a turn, which has no input.
        coalesce((r.state ->> 'compiles')::boolean, false) AS compiles,
        CASE r.status WHEN 'waiting' THEN 'PAUSED' ELSE upper(r.status) END AS status,
        jsonb_build_object(
@@ -25,7 +24,7 @@ SELECT r.id AS run_id,
            'agent_name', CASE WHEN r.role = 'agent' THEN r.agent END,
            'workflow_id', CASE WHEN r.role = 'workflow' THEN r.agent END,
            'status', CASE r.status WHEN 'waiting' THEN 'PAUSED' ELSE upper(r.status) END,
-           -- Text inside of JSON, as Agno has it.
+           -- JSON as text inside of JSON, as in Agno.
            'input', jsonb_build_object('input_content', lockstitch.text_at(r.thread_id, r.input_position))::text,
            'content', CASE WHEN r.output IS NOT NULL THEN lockstitch.safe_jsonb(r.output)
                       ELSE to_jsonb(lockstitch.answer_at(r.thread_id, r.output_position)) END,
@@ -62,7 +61,7 @@ SELECT r.id AS run_id,
                                      THEN jsonb_build_object('documents', jsonb_agg(c.citation ORDER BY c.place)) END
                          FROM lens_citations c WHERE c.run_id = r.id),
            'created_at', floor(extract(epoch FROM r.started_at))::bigint) AS run,
-       -- Everything that was said in the run, whatever was compacted since, behind the instructions it began with.
+       -- All messages of the run, independent of later compactions, after its initial instructions.
        coalesce((SELECT jsonb_build_array(jsonb_build_object('role', 'system', 'content', said.text))
                  FROM (SELECT lockstitch.kept_text(lockstitch.run_request(r.id) ->> 'system')) AS said (text)
                  WHERE said.text IS NOT NULL), '[]')
@@ -81,7 +80,7 @@ SELECT coalesce(t.key, t.id::text) AS session_id,
        CASE WHEN who.role = 'agent' THEN who.data END AS agent_data,
        CASE WHEN who.role = 'team' THEN who.data END AS team_data,
        CASE WHEN who.role = 'workflow' THEN who.data END AS workflow_data,
-       -- The runs of members stand in the array too, and once more, without messages, in the run that asked for them.
+       -- The runs of members are in the array too, and again, without messages, in the run that delegated to them.
        (SELECT coalesce(jsonb_agg(a.run || jsonb_build_object(
                    'messages', a.messages,
                    'member_responses', (SELECT coalesce(jsonb_agg(m.run ORDER BY m.sequence), '[]') FROM agno_runs m
@@ -117,7 +116,7 @@ CREATE VIEW agno_component_configs AS
 SELECT v.name AS component_id,
        v.version,
        NULL::text AS label,
-       -- What is in the record was used; a draft never is.
+       -- Every version in the record was used, so none is a draft.
        'published' AS stage,
        lockstitch.safe_jsonb(v.definition) AS config,
        NULL::text AS notes,
@@ -194,7 +193,7 @@ SELECT k.id::text AS id,
        floor(extract(epoch FROM k.updated_at))::bigint AS updated_at
 FROM lockstitch.knowledge k;
 
--- Days are those of UTC. What purging removed is in it, as far as `metrics` kept it: runs and tokens by agent and model.
+-- Days are in UTC. Purged runs are included as far as `metrics` has them: runs and tokens by agent and model.
 CREATE VIEW agno_metrics AS
 WITH counted AS (
     SELECT (r.started_at AT TIME ZONE 'UTC')::date AS day, r.role, r.thread_id, t.user_id, r.model, r.provider, 1 AS runs,
@@ -246,7 +245,7 @@ FROM lockstitch.evals e
 LEFT JOIN lockstitch.agents a ON a.project = e.project AND a.name = e.agent
 LEFT JOIN lockstitch.runs r ON r.id = e.run_id;
 
--- The record has one version, and so has whatever is seen of it.
+-- The record has one version, which is also the version of every view.
 CREATE VIEW agno_schema_versions AS
 SELECT n.table_name, v.version, v.created_at, v.updated_at
 FROM (SELECT max(version)::text AS version, to_char(min(applied_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS created_at,

@@ -1,22 +1,21 @@
--- The record in Agno's words: sessions with their runs in one array, the registry of who acts, and what was remembered,
--- learned and counted. Sessions are all threads but mirrors of foreign traces.
---
--- What has the caller's own name is unique within a project only, so such views also say which one (`project`).
--- Differs from PostgreSQL: the tables behind the views `runs` and `stitches` are named, so that a run's stitches are
--- found by its number; JSON is text, and what an array holds is put in order by a subquery.
+-- The record in the terms of Agno: sessions with their runs in one array, the registry of agents, memories, learnings
+-- and metrics. Sessions are all threads except imported traces. A key of the caller is unique only within a project, so
+-- such views also have the column `project`. Differs from PostgreSQL: it uses the tables behind the views `runs` and
+-- `stitches`, to find the stitches of a run by its number. JSON is text, and a subquery orders the elements of an
+-- array.
 
--- Added: what the answer of a run cites. Nothing by itself; an application that knows puts its own in its place.
+-- Added: the citations in the answer of a run. Empty by default; an application can replace this view.
 CREATE VIEW lens_citations AS
 SELECT NULL AS run_id, 0 AS place, NULL AS citation WHERE false;
 
--- Added: a run per row, which is what the arrays are made of.
+-- Added: one row per run, from which the arrays are built.
 CREATE VIEW agno_runs AS
 SELECT r.id AS run_id,
        r.parent_run_id,
        t.id AS thread_id,
        r.sequence,
        r.turn,
-       -- Whether it is a leader's further run in a turn, which nobody was asked for.
+       -- True for a further run of a leader within a turn, which has no input.
        coalesce(r.state ->> '$.compiles', 0) AS compiles,
        CASE r.status WHEN 'waiting' THEN 'PAUSED' ELSE upper(r.status) END AS status,
        json_object(
@@ -26,7 +25,7 @@ SELECT r.id AS run_id,
            'agent_name', CASE WHEN r.role = 'agent' THEN r.agent END,
            'workflow_id', CASE WHEN r.role = 'workflow' THEN r.agent END,
            'status', CASE r.status WHEN 'waiting' THEN 'PAUSED' ELSE upper(r.status) END,
-           -- Text inside of JSON, as Agno has it; the || makes it text for SQLite too.
+           -- JSON as text inside of JSON, as in Agno. The || makes it text for SQLite too.
            'input', '' || json_object('input_content', (SELECT l.text FROM lens_texts l
                                                         WHERE l.thread_id = t.id AND l.position = r.input_position)),
            'content', CASE WHEN r.output IS NOT NULL THEN json(r.output)
@@ -70,7 +69,7 @@ SELECT r.id AS run_id,
                                           THEN json_object('documents', json_group_array(json(citation))) END
                               FROM (SELECT c.citation FROM lens_citations c WHERE c.run_id = r.id ORDER BY c.place))),
            'created_at', unixepoch(r.started_at)) AS run,
-       -- Everything that was said in the run, whatever was compacted since, behind the instructions it began with.
+       -- All messages of the run, independent of later compactions, after its initial instructions.
        (SELECT '[' || coalesce(said.system || iif(said.history = '[]', '', ','), '') || substr(said.history, 2)
         FROM (SELECT (SELECT json_object('role', 'system', 'content', CAST(b.content AS TEXT))
                       FROM lens_requests q JOIN main.blobs b ON b.sha256 = q.request ->> '$.system'
@@ -93,7 +92,7 @@ SELECT session_id, role AS session_type,
            AS team_data,
        CASE WHEN role = 'workflow' THEN json_object('id', agent, 'name', agent, 'model', settings ->> '$.model') END
            AS workflow_data,
-       -- The runs of members stand in the array too, and once more, without messages, in the run that asked for them.
+       -- The runs of members are in the array too, and again, without messages, in the run that delegated to them.
        (SELECT json_group_array(json(run))
         FROM (SELECT json_set(a.run, '$.messages', json(a.messages), '$.member_responses',
                               json((SELECT json_group_array(json(run))
@@ -128,7 +127,7 @@ CREATE VIEW agno_component_configs AS
 SELECT v.name AS component_id,
        v.version,
        NULL AS label,
-       -- What is in the record was used; a draft never is.
+       -- Every version in the record was used, so none is a draft.
        'published' AS stage,
        v.definition AS config,
        NULL AS notes,
@@ -205,7 +204,7 @@ SELECT k.id,
        unixepoch(k.updated_at) AS updated_at
 FROM main.knowledge k;
 
--- Days are those of UTC. What purging removed is in it, as far as `metrics` kept it: runs and tokens by agent and model.
+-- Days are in UTC. Purged runs are included as far as `metrics` has them: runs and tokens by agent and model.
 CREATE VIEW agno_metrics AS
 WITH counted AS (
     SELECT substr(r.started_at, 1, 10) AS day, r.role, r.thread_no, t.user_id, r.model, r.provider, 1 AS runs,
@@ -257,7 +256,7 @@ FROM main.evals e
 LEFT JOIN main.agents a ON a.project = e.project AND a.name = e.agent
 LEFT JOIN main.run_rows r ON r.id = e.run_id;
 
--- The record has one version, and so has whatever is seen of it.
+-- The record has one version, which is also the version of every view.
 CREATE VIEW agno_schema_versions AS
 SELECT n.column1 AS table_name, v.version, v.created_at, v.updated_at
 FROM (SELECT CAST(max(version) AS TEXT) AS version, substr(min(applied_at), 1, 19) || 'Z' AS created_at,

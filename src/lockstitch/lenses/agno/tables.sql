@@ -1,5 +1,5 @@
--- What `lockstitch export --lens agno` writes: real tables in a SQLite file of their own. Names are unique within a
--- project only, so their keys have it too.
+-- Tables that `lockstitch export --lens agno` creates in a separate SQLite file. Names are unique only within a
+-- project, so the keys contain it.
 
 CREATE TABLE IF NOT EXISTS agno_sessions (
     session_id TEXT NOT NULL,

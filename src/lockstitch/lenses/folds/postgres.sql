@@ -1,7 +1,7 @@
--- What lenses share: how content is reached, and the folds of messages. The schema `lockstitch` holds them.
+-- Functions that lenses share: access to content, and message lists. They are in the schema `lockstitch`.
 
--- Content as jsonb. What jsonb cannot hold, NUL and halves of surrogate pairs, becomes U+FFFD. Escaped backslashes are set
--- aside meanwhile, so that \\u0000, which is a backslash and a word, stays what it is.
+-- Content as jsonb. NUL and lone surrogates, which jsonb cannot represent, become U+FFFD. Escaped backslashes are
+-- replaced temporarily, so that \\u0000, which is a backslash and a word, is not changed.
 CREATE OR REPLACE FUNCTION lockstitch.safe_jsonb(value json) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN strpos(value::text, '\u0000') = 0 AND strpos(value::text, '\ud') = 0
                      AND strpos(value::text, '\uD') = 0
@@ -13,33 +13,33 @@ CREATE OR REPLACE FUNCTION lockstitch.safe_jsonb(value json) RETURNS jsonb LANGU
                     chr(1), '\\')::jsonb END
 $$;
 
--- The elements of an array, and nothing of what is none.
+-- The elements of an array. No rows for any other value.
 CREATE OR REPLACE FUNCTION lockstitch.elements(value jsonb, OUT element jsonb, OUT place bigint)
 RETURNS SETOF record LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 10 AS $$
     SELECT * FROM jsonb_array_elements(CASE jsonb_typeof(value) WHEN 'array' THEN value ELSE '[]' END) WITH ORDINALITY
 $$;
 
--- A number of a bag that anybody may have written, as a column of that type.
+-- A number in a JSON object of any writer, as a column of that type.
 CREATE OR REPLACE FUNCTION lockstitch.whole(value jsonb, otherwise integer) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN jsonb_typeof(value) = 'number'
                 THEN greatest(-2147483648, least(2147483647, trunc(value::numeric)))::integer ELSE otherwise END
 $$;
 
--- A time as JSON has it.
+-- A time as text in JSON.
 CREATE OR REPLACE FUNCTION lockstitch.told_time(moment timestamptz) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
 $$;
 
--- A kept text by its sha256, such as a system text; up to a NUL, which text cannot hold.
+-- A stored text by its sha256, such as a system text. It ends at a NUL, which text cannot contain.
 CREATE OR REPLACE FUNCTION lockstitch.kept_text(digest text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT CASE position('\x00'::bytea IN content) WHEN 0 THEN convert_from(content, 'UTF8')
            ELSE convert_from(substring(content FROM 1 FOR position('\x00'::bytea IN content) - 1), 'UTF8') || U&'\FFFD' END
     FROM lockstitch.blobs WHERE sha256 = digest
 $$;
 
--- All text of a message; and the text after its last tool block, which is what a final response says.
+-- All text of a message; and the text after its last tool block, which is the answer in a final response.
 CREATE OR REPLACE FUNCTION lockstitch.text_of(message jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE jsonb_typeof(message -> 'content') WHEN 'string' THEN message ->> 'content'
            ELSE (SELECT coalesce(string_agg(element ->> 'text', '' ORDER BY place), '')
@@ -53,7 +53,7 @@ CREATE OR REPLACE FUNCTION lockstitch.answer_of(message jsonb) RETURNS text LANG
                      SELECT coalesce(max(place), 0) FROM lockstitch.elements(message -> 'content')
                      WHERE element ->> 'type' LIKE '%tool\_use' OR element ->> 'type' LIKE '%tool\_result')) END
 $$;
--- The same of the message at a position of a thread.
+-- The same for the message at a position of a thread.
 CREATE OR REPLACE FUNCTION lockstitch.text_at(thread uuid, place bigint) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT lockstitch.text_of(lockstitch.safe_jsonb(s.message)) FROM lockstitch.stitches s
     WHERE s.thread_id = thread AND s.position = place AND s.message IS NOT NULL
@@ -63,7 +63,7 @@ CREATE OR REPLACE FUNCTION lockstitch.answer_at(thread uuid, place bigint) RETUR
     WHERE s.thread_id = thread AND s.position = place AND s.message IS NOT NULL
 $$;
 
--- The tool_use block that a tool's result answers: it stands in the response that asks for it, and only there.
+-- The tool_use block that a tool result answers. Only the response contains it.
 CREATE OR REPLACE FUNCTION lockstitch.call_at(thread uuid, response bigint, index bigint) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT block.element FROM lockstitch.stitches s,
@@ -72,9 +72,9 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
     ORDER BY block.place OFFSET index LIMIT 1
 $$;
 
--- What the model would get now, or would have got at a position: the fold that begins at `since`, the last compaction or
--- fork. The same as model/context.py: a stitch contributes where it stands, tool results where the response stands that
--- they answer, all together and only when all are there.
+-- The context for the next model call, or at a position: it starts at `since`, the last compaction or fork. The same
+-- rules as in model/context.py: a stitch contributes at its position, tool results at the position of their response,
+-- all together and only when all are present.
 CREATE OR REPLACE FUNCTION lockstitch.context(thread uuid, since bigint, until bigint DEFAULT 9223372036854775807)
 RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
     WITH compaction AS MATERIALIZED (
@@ -113,8 +113,8 @@ RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
              lockstitch.elements(lockstitch.safe_jsonb(p.data) -> 'messages') AS carried
         WHERE p.type = 'fork' AND r.position IS NULL
         UNION ALL
-        -- Gathered by the place where they enter, not joined with it: the planner, who cannot know how many there are,
-        -- would compare each result with each response.
+        -- Grouped by the position at which they enter, not joined with it: the planner cannot know how many there are,
+        -- and would compare each result with each response.
         SELECT p.entry, 1, 0,
                json_build_object('role', 'user', 'content',
                    json_agg(coalesce(r.value::json, p.message) ORDER BY p.call_index)
@@ -128,8 +128,8 @@ RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT coalesce(json_agg(message ORDER BY position, kind, place), '[]') FROM said
 $$;
 
--- All messages of a run as they were said: compactions and injected messages are no part of it. An input that was there
--- before the run, and caused it, is.
+-- All original messages of a run, without compactions and injected messages. An earlier input that caused the run is
+-- included.
 CREATE OR REPLACE FUNCTION lockstitch.history(run uuid) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
     WITH part AS MATERIALIZED (
         SELECT s.position, s.type, s.reply_to, s.call_index, s.message FROM lockstitch.stitches s
@@ -154,7 +154,7 @@ CREATE OR REPLACE FUNCTION lockstitch.history(run uuid) RETURNS json LANGUAGE sq
     SELECT coalesce(json_agg(message ORDER BY position, kind), '[]') FROM said
 $$;
 
--- What all requests of a run have in common: its run_started keeps it, once.
+-- The part that all requests of a run have in common. The run_started of the run stores it once.
 CREATE OR REPLACE FUNCTION lockstitch.run_request(run uuid) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT lockstitch.safe_jsonb(s.data) -> 'request' FROM lockstitch.runs r
     JOIN lockstitch.stitches s ON s.thread_id = r.thread_id
@@ -163,7 +163,7 @@ CREATE OR REPLACE FUNCTION lockstitch.run_request(run uuid) RETURNS jsonb LANGUA
     LIMIT 1
 $$;
 
--- The context of a thread's own lane as it was before a position.
+-- The context of the thread's own lane before a position.
 CREATE OR REPLACE FUNCTION lockstitch.context_before(thread uuid, before bigint) RETURNS json
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT lockstitch.context(thread, coalesce((

@@ -1,11 +1,12 @@
--- What lenses share. SQLite has no functions, so these are views to look things up in by a thread's or a run's id. Lists
--- are put together as text, in which content stays as it was written. SQLite 3.40 knows no order inside aggregates: rows
--- are ordered in a subquery, and its sorter keeps the order of equals.
+-- Views that lenses share. SQLite has no functions in SQL, so lenses look up rows in these views by the id of a thread
+-- or run. Lists are built as text, in which content is unchanged. SQLite 3.40 has no ORDER BY inside aggregates: a
+-- subquery orders the rows, and its sort is stable.
 
--- The context of a thread's own lane as it was at one of its stitches; what the model would get now is that of the last
--- one. As in model/context.py it begins at the last compaction or fork; a stitch contributes where it stands, tool results
--- where the response stands that they answer: rows are gathered by that place, and results enter when all are there.
--- It names the rows behind main.stitches, because SQLite would make all of that view to join it from the left.
+-- The context of the thread's own lane at one of its stitches. The context of the last stitch is that for the next
+-- model call. As in model/context.py it starts at the last compaction or fork. A stitch contributes at its position,
+-- tool results at the position of their response: rows are grouped by that position, and results enter when all are
+-- present. It uses the table behind main.stitches, because SQLite would compute that whole view to join it from the
+-- left.
 CREATE VIEW lens_context AS
 SELECT t.id AS thread_id, at.position, at.id AS stitch_id, (
     SELECT '[' || coalesce(group_concat(said, ','), '') || ']' FROM (
@@ -59,8 +60,8 @@ LEFT JOIN main.stitch_rows start ON start.thread_no = at.thread_no AND start.pos
                  AND (c.type = 'fork' OR (c.type = 'compaction' AND c.data -> '$.applied' = 'true'))
                ORDER BY c.position DESC LIMIT 1) END);
 
--- All messages of a run as they were said: compactions and injected messages are no part of it. An input that was there
--- before the run, and caused it, is.
+-- All original messages of a run, without compactions and injected messages. An earlier input that caused the run is
+-- included.
 CREATE VIEW lens_history AS
 SELECT r.id AS run_id, (
     SELECT '[' || coalesce(group_concat(said, ','), '') || ']' FROM (
@@ -88,8 +89,8 @@ SELECT r.id AS run_id, (
         WHERE message IS NOT NULL)) AS messages
 FROM main.runs r;
 
--- The text of messages, and the text after their last tool block, which is what a final response says: by the id of
--- their stitch. A NUL becomes U+FFFD, as in PostgreSQL: SQLite's functions would end the text there.
+-- The text of messages, and the text after their last tool block, which is the answer in a final response: by the id of
+-- their stitch. A NUL becomes U+FFFD, as in PostgreSQL, because the functions of SQLite end a text there.
 CREATE VIEW lens_messages AS
 SELECT s.id, s.thread_id, s.position, s.type,
        replace(replace(replace(s.message, '\\', char(1)), '\u0000', '\ufffd'), char(1), '\\') AS message
@@ -107,7 +108,7 @@ SELECT m.id, m.thread_id, m.position, m.type,
                                                 OR b.value ->> '$.type' LIKE '%tool!_result' ESCAPE '!'))) END AS answer
 FROM lens_messages m;
 
--- The calls that responses ask for, by thread, position of the response and place in it.
+-- The calls in responses, by thread, position of the response and index in it.
 CREATE VIEW lens_calls AS
 SELECT s.id AS response_id, s.thread_id, s.run_id, s.position, e.value AS call, (
            SELECT count(*) FROM json_each(s.message, '$.content') b
@@ -116,7 +117,7 @@ FROM main.stitches s, json_each(CASE json_type(s.message, '$.content') WHEN 'arr
                                 '$.content') e
 WHERE s.type = 'llm_call' AND s.calls > 0 AND e.type = 'object' AND e.value ->> '$.type' = 'tool_use';
 
--- What all requests of a run have in common: its run_started keeps it, once.
+-- The part that all requests of a run have in common. The run_started of the run stores it once.
 CREATE VIEW lens_requests AS
 SELECT r.id AS run_id, (
     SELECT s.data -> '$.request' FROM main.stitches s

@@ -1,11 +1,10 @@
--- The record in LangSmith's words: runs of agents, the model calls in them, and the tools that those asked for.
---
--- A row of agent_runs is a whole turn: a top-level run with the runs of its members, which share its thread and its
--- turn. Ids are shown as the source gave them, in place of ours. All comes through the small table: what is asked by
--- run_id is found by runs_shown, and its stitches by their run. No window functions: nothing is pushed into those.
+-- The record in the terms of LangSmith: runs of agents, their model calls, and the tool calls that these request. A row
+-- of agent_runs is a whole turn: a top-level run with the runs of its members, which have the same thread and turn. Ids
+-- are shown as the source gave them, in place of ours. All queries go through the small table: a run_id is found by
+-- runs_shown, and its stitches by their run. No window functions, because conditions are not pushed into them.
 
--- A view named lens_ is what stands behind the one without: it also says which row is which (row_id), and which row a
--- reference means (run_id_row), since the ids that are shown need not be unique. `export` needs that.
+-- A view with the prefix lens_ is the base of the one without. It also contains the identity of the row (row_id) and of
+-- referenced rows (run_id_row), because the shown ids need not be unique. `export` needs these columns.
 
 CREATE VIEW lens_agent_runs AS
 SELECT coalesce(r.foreign_id, r.id::text) AS run_id,
@@ -38,7 +37,7 @@ SELECT coalesce(r.foreign_id, r.id::text) AS run_id,
        coalesce(lockstitch.safe_jsonb(r.metadata) ->> 'ls_model_name', r.model) AS model_name,
        lockstitch.safe_jsonb(r.tags) AS tags,
        lockstitch.safe_jsonb(r.metadata) AS langgraph_metadata,
-       -- What the source itself says of the whole; else the model calls of the run and of its members, each once.
+       -- The totals of the source if it has them; else the model calls of the run and of its members, each once.
        coalesce((lockstitch.safe_jsonb(r.state) ->> 'total_tokens')::numeric::bigint,
                 (SELECT sum(m.input_tokens + m.output_tokens) FROM lockstitch.runs m
                  WHERE m.thread_id = r.thread_id AND m.turn = r.turn))::bigint AS total_tokens,
@@ -52,8 +51,8 @@ WHERE r.parent_run_id IS NULL;
 CREATE VIEW lens_llm_calls AS
 SELECT coalesce(s.call_id, s.id::text) AS llm_call_id,
        coalesce(root.foreign_id, root.id::text) AS run_id,
-       -- Of a mirror the number of the call is known. A turn of ours is counted, since its members and what is asked
-       -- beside the loop have numbers of their own; the stitches of a turn follow each other.
+       -- For an imported trace the number of the call is known. The calls of a native turn are counted, because members
+       -- and calls outside the loop have separate numbers. The stitches of a turn are consecutive.
        CASE WHEN root.source <> 'native' THEN s.step_number - 1
             ELSE (SELECT count(*) FROM lockstitch.stitches e
                   WHERE e.thread_id = s.thread_id AND e.position >= root.first_position AND e.position < s.position
@@ -96,7 +95,7 @@ SELECT s.call_id AS tool_call_id,
                  WHERE b.block ->> 'type' = 'tool_use' ORDER BY b.place OFFSET s.call_index LIMIT 1)
             ELSE coalesce(lockstitch.safe_jsonb(s.data) -> 'args', lockstitch.safe_jsonb(s.data) -> 'inputs') END AS tool_args,
        CASE WHEN s.status IN ('ok', 'settled') THEN 'success' WHEN s.status IS NOT NULL THEN 'error' END AS tool_status,
-       -- Blocks as they are, as JSON; a text as itself.
+       -- Blocks unchanged as JSON; a text as text.
        lockstitch.safe_jsonb(s.message) ->> 'content' AS tool_response,
        lockstitch.safe_jsonb(s.message) ->> 'content' AS tool_message_content,
        s.duration_ms AS execution_latency_ms,
@@ -109,15 +108,15 @@ JOIN lockstitch.stitches s ON s.run_id = r.id
 LEFT JOIN lockstitch.stitches l ON l.thread_id = s.thread_id AND l.position = s.reply_to
 WHERE root.parent_run_id IS NULL AND s.type = 'tool_call'
 UNION ALL
--- What was asked for and has no result yet comes from the response: only a run of ours that is open has such calls, and of
--- a mirror they have a row already.
+-- Calls without a result come from the response: only an open native run has such calls. In an imported trace they
+-- already have a row.
 SELECT asked.block ->> 'id', coalesce(root.foreign_id, root.id::text), coalesce(s.call_id, s.id::text),
        asked.block ->> 'name', asked.block -> 'input', NULL, NULL, NULL, NULL, 0, NULL,
        s.id::text || ' ' || asked.place, root.id::text, s.id::text
 FROM lockstitch.runs root
 JOIN lockstitch.runs r ON r.thread_id = root.thread_id AND r.turn = root.turn
 JOIN lockstitch.stitches s ON s.run_id = r.id
--- The place of a call among the calls of its response says which one it is: ids may repeat.
+-- The index among the calls of its response identifies a call: ids may repeat.
 CROSS JOIN LATERAL (
     SELECT b.block, b.place - 1 AS place, row_number() OVER (ORDER BY b.place) - 1 AS index
     FROM jsonb_array_elements(CASE WHEN s.calls > 0 THEN lockstitch.safe_jsonb(s.message) -> 'content'
@@ -125,7 +124,7 @@ CROSS JOIN LATERAL (
     WHERE b.block ->> 'type' = 'tool_use') AS asked
 WHERE root.parent_run_id IS NULL AND root.source = 'native' AND r.status IN ('pending', 'running', 'waiting')
   AND s.type = 'llm_call' AND s.calls > 0
-  -- Counted, since for NOT EXISTS the planner would rather read all stitches once.
+  -- count(), because for NOT EXISTS the planner would read all stitches.
   AND (SELECT count(*) FROM lockstitch.stitches a
        WHERE a.run_id = s.run_id AND a.type = 'tool_call' AND a.reply_to = s.position
          AND a.call_index = asked.index) = 0;

@@ -1,11 +1,10 @@
--- The record in LangSmith's words: runs of agents, the model calls in them, and the tools that those asked for.
---
--- Differs from PostgreSQL: the tables behind the views `runs` and `stitches` are named, so that a run's stitches are
--- found by its number; JSON is text, and blocks are put in order by a subquery; tool_calls is one SELECT, since a view of
--- two is worked out as a whole when it is joined.
+-- The record in the terms of LangSmith: runs of agents, their model calls, and the tool calls that these request.
+-- Differs from PostgreSQL: it uses the tables behind the views `runs` and `stitches`, to find the stitches of a run by
+-- its number. JSON is text, and a subquery orders blocks. tool_calls is one SELECT, because SQLite computes a view of
+-- two as a whole when it is joined.
 
--- A view named lens_ is what stands behind the one without: it also says which row is which (row_id), and which row a
--- reference means (run_id_row), since the ids that are shown need not be unique. `export` needs that.
+-- A view with the prefix lens_ is the base of the one without. It also contains the identity of the row (row_id) and of
+-- referenced rows (run_id_row), because the shown ids need not be unique. `export` needs these columns.
 
 CREATE VIEW lens_agent_runs AS
 SELECT coalesce(r.foreign_id, r.id) AS run_id,
@@ -40,7 +39,7 @@ SELECT coalesce(r.foreign_id, r.id) AS run_id,
        coalesce(r.metadata ->> '$.ls_model_name', r.model) AS model_name,
        r.tags AS tags,
        r.metadata AS langgraph_metadata,
-       -- What the source itself says of the whole; else the model calls of the run and of its members, each once.
+       -- The totals of the source if it has them; else the model calls of the run and of its members, each once.
        CAST(coalesce(r.state ->> '$.total_tokens',
                      (SELECT sum(m.input_tokens + m.output_tokens) FROM main.run_rows m
                       WHERE m.thread_no = r.thread_no AND m.turn = r.turn)) AS INTEGER) AS total_tokens,
@@ -54,8 +53,8 @@ WHERE r.parent_run_id IS NULL;
 CREATE VIEW lens_llm_calls AS
 SELECT coalesce(s.call_id, s.id) AS llm_call_id,
        coalesce(root.foreign_id, root.id) AS run_id,
-       -- Of a mirror the number of the call is known. A turn of ours is counted, since its members and what is asked
-       -- beside the loop have numbers of their own; the stitches of a turn follow each other.
+       -- For an imported trace the number of the call is known. The calls of a native turn are counted, because members
+       -- and calls outside the loop have separate numbers. The stitches of a turn are consecutive.
        CASE WHEN root.source <> 'native' THEN s.step_number - 1
             ELSE (SELECT count(*) FROM main.stitch_rows e
                   WHERE e.thread_no = s.thread_no AND e.position >= root.first_position AND e.position < s.position
@@ -101,7 +100,7 @@ SELECT coalesce(asked.value ->> '$.id', s.call_id) AS tool_call_id,
             ELSE coalesce(s.data -> '$.args', s.data -> '$.inputs') END AS tool_args,
        CASE WHEN s.type = 'llm_call' THEN NULL WHEN s.status IN ('ok', 'settled') THEN 'success'
             WHEN s.status IS NOT NULL THEN 'error' END AS tool_status,
-       -- Blocks as they are, as JSON; a text as itself.
+       -- Blocks unchanged as JSON; a text as text.
        CASE WHEN s.type = 'tool_call' THEN s.message ->> '$.content' END AS tool_response,
        CASE WHEN s.type = 'tool_call' THEN s.message ->> '$.content' END AS tool_message_content,
        CASE WHEN s.type = 'tool_call' THEN s.duration_ms END AS execution_latency_ms,
@@ -111,8 +110,8 @@ SELECT coalesce(asked.value ->> '$.id', s.call_id) AS tool_call_id,
 FROM main.run_rows root
 JOIN main.run_rows r ON r.thread_no = root.thread_no AND r.turn = root.turn
 JOIN main.stitch_rows s ON s.run_no = r.no
--- A call with its result is one row. What was asked for and has no result yet comes from the response: only a run of
--- ours that is open has such calls, and of a mirror they have a row already.
+-- A call with its result is one row. Calls without a result come from the response: only an open native run has such
+-- calls. In an imported trace they already have a row.
 JOIN json_each(CASE WHEN s.type = 'tool_call' THEN '[{"type": "tool_use"}]'
                     WHEN s.type = 'llm_call' AND s.calls > 0 AND root.source = 'native'
                          AND r.status IN ('pending', 'running', 'waiting') THEN s.message -> '$.content'
@@ -123,7 +122,7 @@ WHERE root.parent_run_id IS NULL AND s.type IN ('tool_call', 'llm_call')
   AND asked.type = 'object' AND asked.value ->> '$.type' = 'tool_use'
   AND (s.type = 'tool_call' OR NOT EXISTS (SELECT 1 FROM main.stitch_rows a
                                            WHERE a.run_no = s.run_no AND a.type = 'tool_call' AND a.reply_to = s.position
-                                             -- Ids may repeat within a response, so a call is known by its place.
+                                             -- Ids may repeat within a response, so the index identifies a call.
                                              AND a.call_index = (SELECT count(*) FROM json_each(s.message, '$.content') e
                                                                  WHERE e.key < asked.key AND e.type = 'object'
                                                                    AND e.value ->> '$.type' = 'tool_use')));

@@ -1,4 +1,4 @@
--- What `lockstitch export --lens langsmith` writes: real tables in a SQLite file of their own.
+-- Tables that `lockstitch export --lens langsmith` creates in a separate SQLite file.
 
 CREATE TABLE IF NOT EXISTS agent_runs (
     run_id             TEXT NOT NULL PRIMARY KEY,

@@ -1,8 +1,7 @@
--- The record as sessions of a reasoning agent: what was asked for, what came out, and each step on the way.
---
--- A session is a thread that works towards an outcome: extras.outcome_id says which. Its latest turn is what it shows.
+-- The record as sessions of a reasoning agent: the request, the result, and each step. A session is a thread that works
+-- towards an outcome, which extras.outcome_id names. It shows its latest turn.
 
--- What a tool gave, as an object: text that spells one is taken for it, anything else is wrapped.
+-- The result of a tool as an object: text that contains a JSON object is parsed, any other value is wrapped.
 CREATE OR REPLACE FUNCTION object_of(content jsonb) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE
     spelled jsonb;
@@ -21,8 +20,8 @@ BEGIN
     RETURN jsonb_build_object('value', content);
 END $$;
 
--- Added: a step per row. One per tool call, with the thought on the first of a response, and one per response that
--- called nothing and was not the answer.
+-- Added: one row per step. There is one step per tool call, with the thought on the first call of a response, and one
+-- step per response without calls that is not the final answer.
 CREATE VIEW reasoning_steps AS
 SELECT s.thread_id AS session_id,
        s.run_id AS trace_id,
@@ -43,11 +42,11 @@ SELECT s.thread_id AS session_id,
        CASE WHEN s.type = 'tool_call' THEN object_of(lockstitch.safe_jsonb(s.message) -> 'content') END AS tool_output,
        coalesce(s.duration_ms, 0)::int AS duration_ms,
        CASE WHEN s.type = 'llm_call' OR s.status IN ('ok', 'settled') THEN 'success'
-            -- Refused, or given up with its run: planned and not done.
+            -- Denied, or cancelled with its run: planned and not executed.
             WHEN s.status IN ('denied', 'cancelled', 'failed') THEN 'skipped' ELSE 'failed' END AS status
 FROM lockstitch.runs r
 JOIN lockstitch.stitches s ON s.run_id = r.id
--- The response that asked for a call; one that asked for none is its own.
+-- The response that contains a call. A response without calls refers to itself.
 JOIN lockstitch.stitches l ON l.thread_id = s.thread_id AND l.position = coalesce(s.reply_to, s.position)
 WHERE s.lane IS NULL
   AND ((s.type = 'tool_call' AND l.calls > 0)
@@ -74,7 +73,7 @@ CROSS JOIN LATERAL
             (SELECT coalesce(jsonb_object_agg(u.name, u.calls), '{}')
              FROM (SELECT e.name, count(*) AS calls
                    FROM unnest(array_agg(s.tool_name)) AS e (name) WHERE e.name IS NOT NULL GROUP BY e.name) AS u) AS tools
-     -- Numbered within one trace, which is at hand by then. A trace has ten steps at most.
+     -- Numbered within one trace, which is already read then. A trace has at most ten steps.
      FROM (SELECT a.*, row_number() OVER (ORDER BY a.position, a.call_index) AS n
            FROM reasoning_steps a WHERE a.trace_id = r.id ORDER BY a.position, a.call_index LIMIT 10) AS s) AS done
 WHERE t.kind <> 'trace' AND t.last_turn > 0

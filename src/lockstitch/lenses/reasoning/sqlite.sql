@@ -1,11 +1,10 @@
--- The record as sessions of a reasoning agent: what was asked for, what came out, and each step on the way.
---
--- A session is a thread that works towards an outcome: extras.outcome_id says which. Its latest turn is what it shows.
--- Differs from PostgreSQL: the tables behind the views `runs` and `stitches` are named, so that a run's stitches are
--- found by its number; JSON is text, and steps are a JSON array.
+-- The record as sessions of a reasoning agent: the request, the result, and each step. A session is a thread that works
+-- towards an outcome, which extras.outcome_id names. It shows its latest turn. Differs from PostgreSQL: it uses the
+-- tables behind the views `runs` and `stitches`, to find the stitches of a run by its number. JSON is text, and steps
+-- are a JSON array.
 
--- Added: a step per row. One per tool call, with the thought on the first of a response, and one per response that
--- called nothing and was not the answer.
+-- Added: one row per step. There is one step per tool call, with the thought on the first call of a response, and one
+-- step per response without calls that is not the final answer.
 CREATE VIEW reasoning_steps AS
 SELECT t.id AS session_id,
        r.id AS trace_id,
@@ -26,7 +25,7 @@ SELECT t.id AS session_id,
               AND s.call_index = (SELECT count(*) FROM json_each(l.message, '$.content') e
                                   WHERE e.key < b.key AND e.type = 'object' AND e.value ->> '$.type' = 'tool_use')) END
            AS tool_input,
-       -- What a tool gave, as an object: text that spells one is taken for it, anything else is wrapped.
+       -- The result of a tool as an object: text that contains a JSON object is parsed, any other value is wrapped.
        CASE WHEN s.type = 'llm_call' THEN NULL
             WHEN json_type(s.message, '$.content') = 'object' THEN s.message -> '$.content'
             WHEN json_type(s.message, '$.content') = 'text' AND json_valid(s.message ->> '$.content')
@@ -35,12 +34,12 @@ SELECT t.id AS session_id,
             ELSE json_object('value', json(s.message -> '$.content')) END AS tool_output,
        coalesce(s.duration_ms, 0) AS duration_ms,
        CASE WHEN s.type = 'llm_call' OR s.status IN ('ok', 'settled') THEN 'success'
-            -- Refused, or given up with its run: planned and not done.
+            -- Denied, or cancelled with its run: planned and not executed.
             WHEN s.status IN ('denied', 'cancelled', 'failed') THEN 'skipped' ELSE 'failed' END AS status
 FROM main.run_rows r
 JOIN main.threads t ON t.no = r.thread_no
 JOIN main.stitch_rows s ON s.run_no = r.no
--- The response that asked for a call; one that asked for none is its own.
+-- The response that contains a call. A response without calls refers to itself.
 JOIN main.stitch_rows l ON l.thread_no = s.thread_no AND l.position = coalesce(s.reply_to, s.position)
 WHERE s.lane IS NULL
   AND ((s.type = 'tool_call' AND l.calls > 0)
@@ -49,7 +48,7 @@ WHERE s.lane IS NULL
 CREATE VIEW reasoning_traces AS
 SELECT r.id,
        t.id AS session_id,
-       -- Numbered within one trace, which is at hand by then. A trace has ten steps at most.
+       -- Numbered within one trace, which is already read then. A trace has at most ten steps.
        (SELECT json_group_array(json_object(
                    'step_number', n, 'timestamp', timestamp, 'thought', thought, 'tool_name', tool_name,
                    'tool_input', json(tool_input), 'tool_output', json(tool_output), 'duration_ms', duration_ms,

@@ -1,4 +1,4 @@
--- What `lockstitch export --lens reasoning` writes: real tables in a SQLite file of their own.
+-- Tables that `lockstitch export --lens reasoning` creates in a separate SQLite file.
 
 CREATE TABLE IF NOT EXISTS agent_sessions (
     id                 TEXT NOT NULL PRIMARY KEY,

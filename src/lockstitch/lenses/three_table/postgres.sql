@@ -1,4 +1,5 @@
--- agent_config, conversation_history and agent_runs. Of kinds chat, goal and task: a trace was no agent of ours.
+-- agent_config, conversation_history and agent_runs, of the kinds chat, goal and task. Traces were not executed by an
+-- agent of this store.
 
 CREATE VIEW agent_config AS
 SELECT t.id AS agent_uuid,
@@ -46,7 +47,7 @@ SELECT t.id AS agent_uuid,
               JOIN lockstitch.stitches s ON s.thread_id = t.id AND s.run_id = r.id AND s.type = 'llm_call',
                    generate_series(0, s.calls - 1) AS index
               WHERE r.thread_id = t.id AND r.status NOT IN ('completed', 'failed', 'cancelled')
-                -- Counted, not sought with EXISTS, for which the planner might go through all stitches there are.
+                -- count() instead of EXISTS, for which the planner might scan all stitches.
                 AND (SELECT count(*) FROM lockstitch.stitches a
                      WHERE a.run_id = r.id AND a.type = 'tool_call' AND a.reply_to = s.position
                        AND a.call_index = index) = 0) AS call
@@ -91,7 +92,7 @@ CROSS JOIN LATERAL (SELECT t.status = 'waiting' AND EXISTS (
         WHERE element ->> 'kind' = 'frontend_tools') AS awaiting) AS relay
 WHERE t.kind IN ('chat', 'goal', 'task');
 
--- Turns that are over. Of one that was archived, what was said is no longer here: messages is NULL, user_message empty.
+-- Finished turns. The messages of an archived turn are no longer here: messages is NULL, user_message is empty.
 CREATE VIEW conversation_history AS
 SELECT r.id AS conversation_id, r.thread_id AS agent_uuid, r.id AS run_id, r.started_at, r.completed_at,
     coalesce(lockstitch.text_at(r.thread_id, r.input_position), '') AS user_message,
@@ -113,8 +114,8 @@ SELECT r.id AS conversation_id, r.thread_id AS agent_uuid, r.id AS run_id, r.sta
 FROM lockstitch.runs r JOIN lockstitch.threads t ON t.id = r.thread_id
 WHERE r.parent_run_id IS NULL AND r.status IN ('completed', 'failed', 'cancelled') AND t.kind IN ('chat', 'goal', 'task');
 
--- The log. A branch for each name that differs from the core's, so that a condition on action_type reaches the indexes
--- of the core.
+-- The log. One branch for each name that differs from the core's, so that a condition on action_type can use the
+-- indexes of the core.
 CREATE VIEW agent_runs AS
 SELECT s.log_id, s.thread_id AS agent_uuid, s.run_id, s.at AS "timestamp", s.step_number::integer AS step_number,
     'api_response_received'::varchar AS action_type,

@@ -1,5 +1,5 @@
--- agent_config, conversation_history and agent_runs. Of kinds chat, goal and task: a trace was no agent of ours.
--- JSONB and TEXT[] are JSON as text, UUID and TIMESTAMPTZ text, BOOLEAN 0 or 1.
+-- agent_config, conversation_history and agent_runs, of the kinds chat, goal and task. Traces were not executed by an
+-- agent of this store. JSONB and TEXT[] are JSON as text, UUID and TIMESTAMPTZ are text, BOOLEAN is 0 or 1.
 
 CREATE VIEW agent_config AS
 SELECT t.id AS agent_uuid,
@@ -92,7 +92,7 @@ JOIN (SELECT one.id, one.status = 'waiting' AND EXISTS (
       FROM main.threads one) AS relay ON relay.id = t.id
 WHERE t.kind IN ('chat', 'goal', 'task');
 
--- Turns that are over. Of one that was archived, what was said is no longer here: messages is NULL, user_message empty.
+-- Finished turns. The messages of an archived turn are no longer here: messages is NULL, user_message is empty.
 CREATE VIEW conversation_history AS
 SELECT r.id AS conversation_id, r.thread_id AS agent_uuid, r.id AS run_id, r.started_at, r.completed_at,
     coalesce((SELECT l.text FROM lens_texts l
@@ -115,8 +115,9 @@ SELECT r.id AS conversation_id, r.thread_id AS agent_uuid, r.id AS run_id, r.sta
 FROM main.runs r JOIN main.threads t ON t.id = r.thread_id
 WHERE r.parent_run_id IS NULL AND r.status IN ('completed', 'failed', 'cancelled') AND t.kind IN ('chat', 'goal', 'task');
 
--- The log. A branch for each name that differs from the core's, so that a condition on action_type reaches the indexes
--- of the core. For that SQLite wants the plain columns first, and a column to be text in every branch or in none.
+-- The log. One branch for each name that differs from the core's, so that a condition on action_type can use the
+-- indexes of the core. For that SQLite needs the plain columns first, and a column must be text in every branch or in
+-- none.
 CREATE VIEW agent_runs AS
 SELECT s.log_id, t.id AS agent_uuid, r.id AS run_id, s.at AS timestamp, s.step_number,
     s.type AS action_type, CAST(coalesce(s.data, '{}') AS TEXT) AS action_data,

@@ -1,4 +1,4 @@
--- What `lockstitch export --lens three_table` writes: real tables in a SQLite file of their own.
+-- Tables that `lockstitch export --lens three_table` creates in a separate SQLite file.
 
 CREATE TABLE IF NOT EXISTS agent_config (
     agent_uuid TEXT NOT NULL PRIMARY KEY,

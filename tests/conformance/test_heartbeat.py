@@ -1,4 +1,4 @@
-"""beat: a worker registers, and renews its lease by the store's clock."""
+"""heartbeat: a worker registers, and renews its lease by the store's clock."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -18,15 +18,15 @@ async def kept(store: Store, worker: Worker) -> Worker:
     return found
 
 
-async def test_the_first_beat_registers(timed_store: Store, clock: FakeClock) -> None:
+async def test_first_heartbeat_registers_worker(timed_store: Store, clock: FakeClock) -> None:
     worker = a_worker(host="h", boot_id="b", pid=7, process_started="12", lease_seconds=2.5, doing={"n": 1})
     assert await timed_store._backend.heartbeat(worker)
     found = await kept(timed_store, worker)
     assert found == worker.changed(beat_at=clock.now(), dead=False, uptime=found.uptime)
 
 
-async def test_every_further_beat_renews_by_the_store_s_clock(timed_store: Store, clock: FakeClock) -> None:
-    """What the worker itself believes about the time does not matter."""
+async def test_heartbeat_renews_lease_by_store_clock(timed_store: Store, clock: FakeClock) -> None:
+    """The time in the worker's record does not matter."""
     worker = a_worker(beat_at=datetime(1999, 1, 1, tzinfo=UTC))
     await timed_store._backend.heartbeat(worker)
     clock.advance(12.5)
@@ -36,7 +36,7 @@ async def test_every_further_beat_renews_by_the_store_s_clock(timed_store: Store
     assert after.started_at == worker.started_at
 
 
-async def test_a_late_beat_still_counts_while_nobody_declared_it_dead(timed_store: Store, clock: FakeClock) -> None:
+async def test_late_heartbeat_renews_lease_until_worker_is_declared_dead(timed_store: Store, clock: FakeClock) -> None:
     worker = a_worker(lease_seconds=30.0)
     await timed_store._backend.heartbeat(worker)
     head = await held(timed_store._backend, await timed_store.create(), worker)
@@ -46,7 +46,7 @@ async def test_a_late_beat_still_counts_while_nobody_declared_it_dead(timed_stor
     assert (await timed_store.thread(head)).worker_id == worker.id
 
 
-async def test_the_dead_stay_dead(timed_store: Store, clock: FakeClock) -> None:
+async def test_dead_worker_stays_dead(timed_store: Store, clock: FakeClock) -> None:
     worker = a_worker()
     await timed_store._backend.heartbeat(worker)
     await timed_store._backend.release(worker.id)
@@ -58,9 +58,9 @@ async def test_the_dead_stay_dead(timed_store: Store, clock: FakeClock) -> None:
     assert await kept(timed_store, worker) == before
 
 
-async def test_a_process_declared_dead_is_told_so_and_may_begin_anew(timed_store: Store) -> None:
+async def test_heartbeat_fails_after_death_and_process_can_register_again(timed_store: Store) -> None:
     first = await timed_store.register_worker(lease_seconds=10.0)
-    assert (await timed_store.register_worker()).id == first.id, "one worker a process"
+    assert (await timed_store.register_worker()).id == first.id, "one worker per process"
     head = await timed_store.claim(await timed_store.create())
     assert await timed_store._backend.release(first.id) == [head.id]
     with pytest.raises(ThreadBusy):
@@ -70,7 +70,7 @@ async def test_a_process_declared_dead_is_told_so_and_may_begin_anew(timed_store
     assert (await timed_store.claim(head)).worker_id == second.id
 
 
-async def test_leases_of_fractions_of_a_second(timed_store: Store, clock: FakeClock) -> None:
+async def test_lease_can_be_shorter_than_a_second(timed_store: Store, clock: FakeClock) -> None:
     worker = a_worker(lease_seconds=0.25)
     await timed_store._backend.heartbeat(worker)
     head = await held(timed_store._backend, await timed_store.create(), worker)

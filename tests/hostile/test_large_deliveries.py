@@ -1,4 +1,4 @@
-"""Large content in commits of several steps: letters, ends with reports, several threads at once."""
+"""Large content in commits of several steps: deliveries, ends with reports, several threads at once."""
 
 import asyncio
 
@@ -13,14 +13,14 @@ pytestmark = pytest.mark.anyio
 TEXT = "It was a dark and stormy night.\n" * 330_000
 
 SECONDS = 30.0
-"""What takes longer has not become slow, it hangs."""
+"""Seconds after which an operation hangs and is not only slow."""
 
 
 def large() -> Entry:
     return Entry(type="input", data={"text": TEXT})
 
 
-async def test_a_letter_of_10_mb(store: Store) -> None:
+async def test_delivery_of_10_mb_is_stored(store: Store) -> None:
     free, busy = await store.create(), await store.claim(await store.create())
     async with asyncio.timeout(SECONDS):
         await store.deliver(free, large(), kind="input", sender="ada")
@@ -33,7 +33,7 @@ async def test_a_letter_of_10_mb(store: Store) -> None:
         assert stitch.data == {"text": TEXT}
 
 
-async def test_a_commit_over_two_threads_with_10_mb_each(store: Store) -> None:
+async def test_commit_of_two_threads_with_10_mb_each_is_stored(store: Store) -> None:
     one, other = await store.create(), await store.create()
     async with asyncio.timeout(SECONDS):
         await store.commit(Transaction([ThreadUpdate(one, [large()]), ThreadUpdate(other, [said("x"), large()])]))
@@ -41,7 +41,7 @@ async def test_a_commit_over_two_threads_with_10_mb_each(store: Store) -> None:
     assert [stitch.position for stitch in await store.stitches(other)] == [1, 2]
 
 
-async def test_a_new_thread_with_10_mb_beside_its_cause(store: Store) -> None:
+async def test_new_thread_with_10_mb_is_stored_with_its_cause(store: Store) -> None:
     parent = await store.create()
     child = store.new_thread(parent_id=parent.id, depth=1, state={"text": TEXT})
     async with asyncio.timeout(SECONDS):
