@@ -8,46 +8,46 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Says that .venv holds what pyproject.toml and constraints.txt ask for.
+# This file exists if .venv has the versions of pyproject.toml and constraints.txt.
 STAMP := $(VENV)/.installed
 
-# Tests start hundreds of processes; without bytecode every one would compile all it imports.
+# Tests start hundreds of processes; without bytecode each would compile all its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check bench crash chaos screenshots requirements clean
 
-help: ## List what can be done here
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PYTHON=python3.12 chooses the interpreter (3.11 or newer), ARGS=... goes on to pytest, bench, crash and chaos."
+	@echo "  PYTHON=python3.12 chooses the interpreter (3.11 or newer), ARGS=... is passed to pytest, bench, crash and chaos."
 
-setup: $(STAMP) ## Make .venv with everything that development needs
+setup: $(STAMP) ## Create .venv with all development dependencies
 
 $(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null 2>&1 \
-		|| { echo "There is no $(PYTHON). Install Python 3.11 or newer, or name one: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3"; exit 1; }
+		|| { echo "$(PYTHON) not found. Install Python 3.11 or newer, or set its path: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "$(PYTHON) is $$($(PYTHON) -V 2>&1), and 3.11 or newer is needed. Name one: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3"; exit 1; }
+		|| { echo "$(PYTHON) is $$($(PYTHON) -V 2>&1). Python 3.11 or newer is required. Set its path: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
-		|| { echo "$(PYTHON) cannot make virtual environments. Install its venv package (Debian: python3-venv)."; exit 1; }
+		|| { echo "$(PYTHON) cannot create virtual environments. Install its venv package (Debian: python3-venv)."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## Show in a minute what this is for
+demo: $(STAMP) ## Kill an agent during a payment and resume it
 	$(BIN)/python examples/demo.py
 	@echo
-	@echo "# The pages: an office of agents to look at and to steer. Run this, and open http://127.0.0.1:8765"
+	@echo "# To see the pages with scripted agents, run this and open http://127.0.0.1:8765"
 	@echo "$$ $(BIN)/lockstitch serve --demo"
 
-test: $(STAMP) ## Run the tests on all three backends; install Chromium if there is none
+test: $(STAMP) ## Run the tests on all three backends; install Chromium if it is missing
 	@$(BIN)/python -m tools.browser >/dev/null
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
-# One recipe, so that the cheap checks speak first and the count comes last, with make -j too.
-check: $(STAMP) ## Run all that CI runs: lint, types, floors, tests, requirements
+# One recipe, so that the cheap checks run first and the count last, also with make -j.
+check: $(STAMP) ## Run everything that CI runs: lint, types, layers, tests, requirements
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -55,25 +55,25 @@ check: $(STAMP) ## Run all that CI runs: lint, types, floors, tests, requirement
 	@$(MAKE) --no-print-directory test ARGS=
 	$(BIN)/python tools/requirements.py
 
-bench: $(STAMP) ## Measure against the raw floor, into build/bench.json
+bench: $(STAMP) ## Run the benchmarks; write build/bench.json
 	$(BIN)/python -m benchmarks $(ARGS)
 
-crash: $(STAMP) ## Kill real processes at every point and look what is left
+crash: $(STAMP) ## Kill processes at every point and check the record
 	$(BIN)/python -m tests.crash $(ARGS)
 
-chaos: $(STAMP) ## Kill, stop and cut off workers on one database for a minute, and look what is left
+chaos: $(STAMP) ## Kill, stop and disconnect workers for a minute and check the record
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-screenshots: $(STAMP) ## Take pictures of every page, into build/screenshots
+screenshots: $(STAMP) ## Take screenshots of every page; write build/screenshots
 	$(BIN)/python -m tools.screenshots $(ARGS)
 
 requirements: $(STAMP) build/requirements.json ## Count the requirement lines that the last full test run proved
 	@$(BIN)/python tools/requirements.py
 
-# Only for the first time: later counts read the last full run instead of repeating it.
+# Only the first time: later counts read the last full run instead of repeating it.
 build/requirements.json: | $(STAMP)
 	@$(MAKE) --no-print-directory test ARGS=
 
-clean: ## Remove everything that was made here, .venv too
+clean: ## Delete all generated files and .venv
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis .schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,1 +1,1 @@
-"""How fast and how small, each figure beside a floor or a bound of the same run: `python -m benchmarks`."""
+"""Benchmarks of time and size, each with a baseline or a bound of the same run: `python -m benchmarks`."""

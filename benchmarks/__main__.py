@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: prints a table and writes build/bench.json."""
+"""`python -m benchmarks`: print a table and write build/bench.json."""
 
 import argparse
 import asyncio
@@ -67,11 +67,11 @@ GROUPS = {
 }
 
 BY_HAND = frozenset({"memory", "opening", "receiving"})
-"""Groups that run only when they are named: they need more than a database, or much time."""
+"""Groups that run only if they are named: they need more than a database, or much time."""
 
 
 async def run(groups: list[str], backends: list[str], scale: Scale) -> list[Row]:
-    """The rows of these groups. Notes are printed as they come, the table is the caller's."""
+    """Run these groups and return their rows. Notes are printed at once; the caller prints the table."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="lockstitch-bench-") as folder:
         places = Places(Path(folder), durable=scale is not QUICK)

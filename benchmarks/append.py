@@ -1,4 +1,4 @@
-"""Durable appends through the store beside hand-written SQL that writes the same rows."""
+"""Durable appends through the store, compared with hand-written SQL that writes the same rows."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 async def together(agents: list[Agent], number: int) -> float:
-    """So many appends spread over the agents, all at once; appends per second."""
+    """Make concurrent appends, spread over the agents. Return appends per second."""
     each = max(number // len(agents), 1)
     started = time.perf_counter()
     await asyncio.gather(*(agent.append(each) for agent in agents))
@@ -68,14 +68,14 @@ async def _postgres(places: Places, concurrency: int, scale: Scale) -> list[Row]
         )
     raw, stored = middle([(figures[1], figures[2]) for figures in rounds])
     aim = at_least(AIMS["postgres"][concurrency])
-    best = Row("append beside one statement", "postgres", stored, "appends/s", raw, aim, concurrency)
+    best = Row("append, compared with one statement", "postgres", stored, "appends/s", raw, aim, concurrency)
     raw, stored = middle([(figures[0], figures[2]) for figures in rounds])
-    usual = Row("append beside three statements", "postgres", stored, "appends/s", raw, None, concurrency)
+    usual = Row("append, compared with three statements", "postgres", stored, "appends/s", raw, None, concurrency)
     return [best, usual]
 
 
 async def _agents(stack: AsyncExitStack, places: Places, backend: str, number: int) -> tuple[str, list[Agent]]:
-    """Threads in a store of their own, which is open as long as the stack."""
+    """Return threads in a separate store, which is open as long as the stack."""
     url = stack.enter_context(places.fresh(backend))
     store: Store = await stack.enter_async_context(open_store(url))
     return url, [await Agent.start(store) for _ in range(number)]

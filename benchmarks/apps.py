@@ -11,13 +11,13 @@ from lockstitch.testing import Scripted
 
 
 def leader() -> Agent:
-    """One that has a child made, waits for it, and answers."""
+    """Return an agent that creates a child, waits for it, and answers."""
     ask = {"calls": [{"name": "create_thread", "input": {"goal": "Go", "agent": "bench", "wait_for_completion": True}}]}
     return Agent("leader", model=Scripted([ask, "Done."]), tools=thread_tools(["create_thread"]), title=False)
 
 
 def member() -> Agent:
-    """What the leader's child is: it answers at once. A worker that has only its code never drives the leader."""
+    """Return the agent of the leader's child, which answers at once. A worker with only its code skips the leader."""
     return goals.agent(1)
 
 
@@ -35,4 +35,4 @@ APPS: dict[str, Callable[[], App]] = {
     "stay": lambda: App([errand(_stay)]),
     "pass": lambda: App([errand(_pass)]),
 }
-"""`stay` never comes out of its tool, `pass` goes through the same tool at once."""
+"""Return an agent with one tool: it hangs for the input `stay` and returns at once for `pass`."""

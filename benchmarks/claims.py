@@ -1,4 +1,4 @@
-"""Claiming one thread among a million costs what it costs among a hundred, ready or not, ours or not."""
+"""The cost of a claim among a million threads, compared with a hundred, for ready, waiting and foreign threads."""
 
 import sqlite3
 import time
@@ -48,7 +48,7 @@ _POSTGRES = {
 
 
 class Crowd(NamedTuple):
-    """Threads that fill a store. Of `share` of them one is ready and one waits; with a share of 1 all are ready."""
+    """Threads that fill a store. Of every `share` threads one is ready and one waits. A share of 1 makes all ready."""
 
     number: int
     share: int
@@ -59,10 +59,10 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     few = Crowd(FEW, 1)
     many = scale.threads
     crowds = {
-        # Of a hundred alone ten are ready, so that there is something to choose.
+        # Of only a hundred threads ten are ready, so that the claim has a choice.
         f"claim among {many:,} as among {FEW}": ([Crowd(FEW, 10)], [Crowd(many, 100)]),
         f"claim among {many:,} ready as among {FEW} ready": ([few], [Crowd(many, 1)]),
-        f"claim beside {many:,} ready that are not ours": ([few], [few, Crowd(many, 1, "stranger")]),
+        f"claim with {many:,} ready threads of other agents": ([few], [few, Crowd(many, 1, "stranger")]),
     }
     return Measured([await _row(places, backend, scale, name, *sides) for name, sides in crowds.items()])
 
@@ -72,7 +72,7 @@ async def _row(places: Places, backend: str, scale: Scale, name: str, small: lis
         few = await _store(stack, places, backend, small)
         many = await _store(stack, places, backend, large)
         rounds = await take_turns(scale.rounds, lambda: _claim(few), lambda: _claim(many))
-    # Single claims are short and the rounds many: medians of both sides say more than one pair.
+    # Single claims are short and the rounds many, so compare the medians of both sides.
     floor, value = (median(figures) for figures in zip(*rounds, strict=True))
     return Row(name, backend, value, "ms", floor, at_most(2.0))
 
@@ -103,7 +103,7 @@ def _fill(url: str, backend: str, crowd: Crowd, first: int) -> None:
 
 
 async def _claim(store: Store) -> float:
-    """The median milliseconds of a claim. What is claimed is finished and another comes in its place."""
+    """Return the median milliseconds of a claim. Each claimed thread is finished and replaced by another."""
     spent: list[float] = []
     for _ in range(CLAIMS):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How many transactions an append costs PostgreSQL, by its own count."""
+"""The number of PostgreSQL transactions per append, counted by the server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
             async def work(store: Store, agents: int = concurrency) -> None:
                 await together(await prepare(store, agents), number)
 
-            # What opening, preparing and closing cost is measured the same way and taken off.
+            # Opening, preparing and closing are measured in the same way and subtracted.
             around = await _commits(url, prepare)
             spent = await _commits(url, work)
         value = (spent - around) / number
@@ -36,7 +36,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 async def _commits(url: str, act: Callable[[Store], Awaitable[object]]) -> int:
-    """The transactions that an act on an open store took, opening and closing included."""
+    """Return the number of transactions of an action on an open store, including open and close."""
     before = await _count(url)
     async with open_store(url) as store:
         await act(store)
@@ -44,7 +44,7 @@ async def _commits(url: str, act: Callable[[Store], Awaitable[object]]) -> int:
 
 
 async def _count(url: str) -> int:
-    """The database's count once nobody is connected: a connection may tell what it did only when it ends."""
+    """Return the count of the database when no client is connected: a connection may report only when it ends."""
     server, _, name = url.partition("?")[0].rpartition("/")
     query = url.partition("?")[2]
     admin = f"{server}/postgres?{query}" if query else f"{server}/postgres"

@@ -1,4 +1,4 @@
-"""How many commits a database made durable, by its own count; and the processor time of processes, by the system's."""
+"""Counts of durable commits by the database, and of processor time by the operating system."""
 
 import os
 import struct
@@ -11,12 +11,11 @@ from benchmarks.places import sqlite_path
 
 
 class Commits(AbstractContextManager["Commits"]):
-    """Counts commits that wrote something, of everybody who writes to a place. It must be open already.
+    """Count the commits with writes of all clients of a store. The store must be open already.
 
-    On PostgreSQL each takes a transaction number, which a statement that only reads does not; one that found nothing to
-    write may have taken one too. The whole server counts together, so nobody else may write there meanwhile. On SQLite
-    each raises the change counter in the head of the shared WAL index, which is there as long as anybody has the file
-    open.
+    On PostgreSQL each of them takes a transaction number. A statement that only reads does not; one that found no rows
+    to write may. The count is per server, so no other client may write there at the same time. On SQLite each raises
+    the change counter in the head of the shared WAL index, which exists while the file is open.
     """
 
     def __init__(self, url: str) -> None:
@@ -30,7 +29,7 @@ class Commits(AbstractContextManager["Commits"]):
 
     @property
     def number(self) -> int:
-        """Since the beginning."""
+        """Commits since the start."""
         return self._count() - self._before
 
     def __exit__(self, *_: object) -> None:
@@ -47,7 +46,7 @@ class Commits(AbstractContextManager["Commits"]):
 
 
 def processor_seconds(pids: list[int]) -> float:
-    """What these processes have used so far; those that have ended count no more."""
+    """Return the processor time of these processes. Processes that have ended are not counted."""
     total = 0.0
     for pid in pids:
         try:

@@ -1,4 +1,4 @@
-"""Other processes, spoken to line by line: one of `benchmarks.processes`, or several that begin at once."""
+"""`Crew`: processes of `benchmarks.processes`, controlled line by line over stdin and stdout."""
 
 import asyncio
 import sys
@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 PATIENCE = 120.0
-"""Seconds to wait for a line. A machine that is busy may need many, a process that hangs ends the benchmark."""
+"""Seconds to wait for a line. A busy machine needs many; a process that hangs ends the benchmark."""
 
 
 class Member:
-    """One process. It ends with whoever started it, killed if need be."""
+    """One process. It is killed if it does not end with the parent."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -27,15 +27,15 @@ class Member:
 
     async def line(self) -> str:
         if self._process.stdout is None:
-            raise RuntimeError("the process has no voice")
+            raise RuntimeError("the process has no stdout")
         said = (await asyncio.wait_for(self._process.stdout.readline(), PATIENCE)).decode().strip()
         if not said:
-            raise RuntimeError("a process of this benchmark ended before it had said what it should")
+            raise RuntimeError("a process of this benchmark ended before it printed its result")
         return said
 
     async def tell(self, line: str) -> None:
         if self._process.stdin is None:
-            raise RuntimeError("the process has no ears")
+            raise RuntimeError("the process has no stdin")
         self._process.stdin.write(f"{line}\n".encode())
         await self._process.stdin.drain()
 
@@ -61,23 +61,23 @@ class Crew:
         self._starting = list(members)
 
     async def ready(self) -> None:
-        """Wait until all of them have imported what they need; several crews do that side by side."""
+        """Wait until all of them have finished their imports. Several crews do this in parallel."""
         while self._starting:
             await self._starting.pop().line()
 
     async def open(self, url: str) -> None:
-        """Have all of them open a store. One after the other, since some make their tables then."""
+        """Let all of them open a store, one after the other, because some create their tables then."""
         await self.ready()
         for member in self.members:
             await member.ask(f"open {url}")
 
     async def go(self) -> None:
-        """Have all of them begin."""
+        """Start all of them."""
         for member in self.members:
             await member.tell("go")
 
     async def leave(self) -> None:
-        """Have all of them end what they do and close the store."""
+        """Stop all of them and close their stores."""
         for member in self.members:
             await member.tell("leave")
         for member in self.members:
@@ -86,7 +86,7 @@ class Crew:
 
 @asynccontextmanager
 async def crew(number: int, name: str, *arguments: str) -> AsyncGenerator[Crew, None]:
-    """So many processes, as long as they are needed."""
+    """Return a crew of this size, as a context manager."""
     members: list[Member] = []
     try:
         while len(members) < number:

@@ -1,4 +1,4 @@
-"""A long thread: appending to it and opening it cost what they cost at its beginning."""
+"""The cost of appending to a long thread and of opening it, compared with a short one."""
 
 import time
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ BODY = 600
 """Bytes of a message in the long thread."""
 
 AFTER = 99
-"""Stitches behind the compaction; odd, so that a response comes next."""
+"""Stitches after the compaction; odd, so that a response comes next."""
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
@@ -40,7 +40,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 async def _compacted(store: Store, before: int) -> Agent:
-    """A held thread with so many steps, a compaction that keeps the first two of them, and AFTER steps more."""
+    """Return a held thread with this number of steps, a compaction that keeps the first two, and AFTER more steps."""
     head, run = await begin(store)
     summary = {"role": "user", "content": "What was said before, in short."}
     entries = [
@@ -94,7 +94,7 @@ async def _rows_read(store: Store, head: Thread) -> int:
 
 
 class _Counting:
-    """A backend that counts the records it gives out."""
+    """A backend that counts the records it returns."""
 
     def __init__(self, backend: FullBackend) -> None:
         self._backend = backend

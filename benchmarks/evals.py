@@ -1,4 +1,4 @@
-"""An eval, beside the same runs without one: what it costs to grade and to write down."""
+"""The cost of grading and storing an evaluation, compared with the same runs alone."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ BACKENDS = SQL
 AT_ONCE = 10
 
 OVERHEAD = 2.5
-"""A case is a run, which takes two commits without tools; what came of it is a third, and is read back before."""
+"""A case is a run, which takes two commits without tools. Its result is a third, after a read."""
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
@@ -28,7 +28,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
                 scale.rounds, lambda: _runs(agent, store, cases), lambda: _eval(agent, store, cases)
             )
     alone, graded = middle([(one[0], one[1]) for one in rounds])
-    name = f"eval of {scale.cases} cases, beside their runs alone"
+    name = f"eval of {scale.cases} cases, compared with their runs alone"
     return Measured([Row(name, backend, graded, "ms", alone, at_most(OVERHEAD), AT_ONCE)], [])
 
 

@@ -1,4 +1,4 @@
-"""Filling stores fast: records put in bulk, for what is read afterwards."""
+"""Fast filling of stores: records written in bulk, for benchmarks that read."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,14 @@ async def put_all(store: Store, records: Sequence[Record]) -> None:
 
 
 async def begin(store: Store) -> tuple[Thread, Run]:
-    """An empty thread with one run."""
+    """Return an empty thread with one run."""
     head = await store.create()
     run = store.new_run(head)
     return (await store.append(head, new_runs=[run])).head, run
 
 
 async def fill(store: Store, head: Thread, entries: Sequence[Entry], context_from: int = 0) -> Thread:
-    """The thread with these entries as its log."""
+    """Write these entries as the log of the thread. Return the thread."""
     now = store.clock.now()
     stitches: list[Stitch] = []
     tip = head.tip_id
@@ -38,13 +38,13 @@ async def fill(store: Store, head: Thread, entries: Sequence[Entry], context_fro
 
 
 def tool_loop(run: Run, number: int, size: int, first: int = 1) -> list[Entry]:
-    """So many steps of an agent that uses tools, from position `first` on, in messages of `size` bytes."""
+    """Return the steps of an agent that uses tools, from position `first`, with messages of `size` bytes."""
     bodies = steps(size)
     return [entry(bodies[place % len(bodies)], run.id, first + place) for place in range(number)]
 
 
 async def conversation(store: Store, turns: int, actions: int = 0, length: int = 200) -> list[Run]:
-    """A thread of finished turns: a question, so many actions with tools, an answer. Its runs."""
+    """Write a thread of finished turns: a question, actions with tools, an answer. Return its runs."""
     head = await store.create()
     now = store.clock.now()
     prose = Prose(2)

@@ -1,4 +1,4 @@
-"""Importing traces of many model calls on one core: what the source document's users would wait for."""
+"""Import of traces with many model calls on one core, as the source document requires."""
 
 import os
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 @contextmanager
 def _one_core() -> Iterator[None]:
-    """Keeps this process to one core where the system can; a database server has its own."""
+    """Limit this process to one core if the system supports it. A database server is not limited."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

@@ -1,4 +1,4 @@
-"""The thread that workers drive and that agent.run is measured with: steps that use a tool, 2 KB a message."""
+"""The thread for the benchmarks of workers and `agent.run`: steps that use a tool, 2 KB per message."""
 
 from lockstitch import Agent, tool
 from lockstitch.model import Json
@@ -8,7 +8,7 @@ STEPS = 5
 """Steps of a worker's thread: four that use the tool, and the answer."""
 
 APPENDS = 2 * STEPS
-"""What such a thread makes durable before it goes on: its input, five responses and four results."""
+"""Appends of such a thread: its input, five responses and four results."""
 
 TEXT = "The depot in Graz has the parcel. " * 55
 RESULT = "One parcel, 2.4 kg, waits at shelf 7. " * 50
@@ -21,7 +21,7 @@ async def look() -> str:
 
 
 def agent(steps: int = STEPS) -> Agent:
-    """One whose run has so many steps."""
+    """Return an agent with this number of steps per run."""
     usage = {"input_tokens": 900, "output_tokens": 450}
     step: Json = {"text": TEXT, "calls": [{"name": "look", "input": {}}], "usage": usage}
     last: Json = {"text": "Done.", "usage": usage}

@@ -1,4 +1,4 @@
-"""What workers cost that have nothing to do."""
+"""The cost of idle workers."""
 
 import asyncio
 from contextlib import closing
@@ -15,22 +15,22 @@ from lockstitch import open_store
 BACKENDS = SQL
 
 PROCESSES = 5
-"""In which the workers are: each has its own store and connections, as if it were a process of its own."""
+"""Processes for the workers. Each worker has its own store and connections, as in a separate process."""
 
 SETTLE = 2.0
-"""Seconds after their start until they are only waiting."""
+"""Seconds from their start until they only wait."""
 
 TRANSACTIONS_AIM = 5.0
-"""A second, of one worker: everything that it asks the database."""
+"""Transactions per second of one worker."""
 
 SERVER_AIM = 0.0025
-"""Cores of the server for one worker, so a quarter of one for a hundred."""
+"""Cores of the server per worker: a quarter of a core for a hundred."""
 
 COMMITS_AIM = 0.5
-"""A second, of one worker on SQLite: what it writes; looking whether there is news is no transaction there."""
+"""Writes per second of one worker on SQLite. Polling for changes is not a transaction there."""
 
 OWN_AIM = 0.02
-"""Cores of its own."""
+"""Cores of the worker."""
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
@@ -51,7 +51,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 def _narrow(url: str) -> str:
-    """The same place through one connection and the one that listens: a hundred workers would else fill the server."""
+    """Return the URL with a pool of one and a listener, so that a hundred workers fit the server's connections."""
     return f"{url}{'&' if '?' in url else '?'}pool=1"
 
 
@@ -87,7 +87,7 @@ async def _sqlite(url: str, number: int, pids: list[int], seconds: float) -> lis
 
 
 def _transactions(connection: psycopg.Connection) -> float:
-    """All of this database. A session tells of what it did once a second, so a few are missing on both sides."""
+    """Return the transactions of this database. A session reports once a second, so a few are missing on both sides."""
     row = connection.execute(
         "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
     ).fetchone()

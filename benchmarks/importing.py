@@ -1,4 +1,4 @@
-"""What `import lockstitch` adds to `import pydantic`."""
+"""The time that `import lockstitch` adds to `import pydantic`."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ _TIMED = "import time; started = time.perf_counter(); {}; print(time.perf_counte
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
-    """Names are loaded when they are used, so what is used first stands beside it, for contrast."""
+    """Measure the import. Names are loaded on first use, so `open_store` is measured too, for comparison."""
     rounds = await take_turns(
         scale.imports,
         lambda: _milliseconds("import pydantic"),
@@ -36,6 +36,6 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 async def _milliseconds(statement: str) -> float:
-    """The time of an import in a fresh interpreter."""
+    """Return the time of an import in a new interpreter."""
     done = subprocess.run([sys.executable, "-c", _TIMED.format(statement)], capture_output=True, text=True, check=True)
     return float(done.stdout) * 1000

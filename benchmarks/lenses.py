@@ -1,4 +1,4 @@
-"""The documents' queries through the lenses, beside the documents' own tables made by hand."""
+"""Queries of the documents through the lenses, compared with plain tables of the documents."""
 
 import re
 import time
@@ -24,7 +24,7 @@ MILLISECONDS = 5
 LINEAR = 1.5
 CALLS = 5
 SLOW = 0.2
-"""Seconds from which on a query is asked once a round."""
+"""A query that takes longer than this number of seconds runs once per round."""
 
 _REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "lenses"
 _HEADING = re.compile(r"^### (.*)$", re.MULTILINE)
@@ -33,15 +33,15 @@ HISTORY, LAST = "Get thread execution history", "Find last stitch in a thread"
 COUNT, SUMMARY = "Count runs in a session", "Show run summary for a session"
 
 ASSEMBLED = {"Pattern 1: resume an agent"}
-"""Answers that are put together from what is stored: they cost what they return, and cannot cost what a copy costs."""
+"""Queries with assembled columns. Their cost grows with the size of the result."""
 
 BOUNDS = {HISTORY: within(200), LAST: within(10), COUNT: within(20), SUMMARY: within(20)}
-"""Milliseconds that the requirements name; those of a session of 20 runs of 20 messages among them."""
+"""Limits of the requirements in milliseconds, including those for a session of 20 runs of 20 messages."""
 
 PROVES = {HISTORY: "S3-068", LAST: "S3-068"}
 
 ABOUT_ALL = {"Slowest tools", "Error rate of tools", "Tokens per model call"}
-"""Questions about every call there is, which nobody answers without reading them all."""
+"""Queries that must read all calls."""
 
 JSON = {
     "three_table": {
@@ -84,7 +84,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 def questions(lens: str, backend: str, known: Known) -> Iterator[Question]:
-    """Every query that the reference of a lens prints, about the thread that it is meant for."""
+    """Return every query of the reference of a lens, for the thread that it is about."""
     text = (_REFERENCE / f"{lens}.md").read_text()
     parts = _HEADING.split(text)[1:]
     for heading, section in zip(parts[::2], parts[1::2], strict=True):
@@ -107,7 +107,7 @@ async def _beside_tables(
         for one in asked:
             expected, seen = len(await _answer(tables, one.sql)), len(await _answer(views, one.sql))
             if not seen or seen != expected:
-                raise RuntimeError(f"{lens}: {one.heading} shows {seen} rows, and {expected} stand in the tables")
+                raise RuntimeError(f"{lens}: {one.heading} shows {seen} rows, and the tables have {expected}")
             sides = (_asking(connection, one.sql, scale) for connection in (tables, views))
             rounds = await take_turns(scale.rounds, *sides)
             raw, value = middle([(figures[0], figures[1]) for figures in rounds])
@@ -119,12 +119,12 @@ async def _beside_tables(
 def _aim(heading: str, value: float) -> Aim | None:
     if heading in ASSEMBLED:
         return None
-    # Either will do; the one that holds is named.
+    # Either bound is enough; the row names the one that is met.
     return BOUNDS.get(heading) or (within(MILLISECONDS) if value <= MILLISECONDS else at_most(OF_HAND_MADE))
 
 
 async def _linear(store: Store, lens: str, column: str, sql: str, known: Known, backend: str, scale: Scale) -> Row:
-    """What a megabyte of an assembled column costs in a large session, beside one of a quarter of its size."""
+    """The cost per megabyte of an assembled column in a large session, compared with one of a quarter of its size."""
     async with store.lens(lens) as views:
 
         def asking(about: Session) -> Callable[[], Any]:
@@ -138,7 +138,7 @@ async def _linear(store: Store, lens: str, column: str, sql: str, known: Known, 
 
         rounds = await take_turns(scale.rounds, asking(known.small), asking(known.large))
     small, large = middle([(figures[0], figures[1]) for figures in rounds])
-    name = f"{column} of {len(known.large.runs)} runs, beside {len(known.small.runs)}"
+    name = f"{column} of {len(known.large.runs)} runs, compared with {len(known.small.runs)}"
     return Row(name, backend, large, "ms/MB", small, at_most(LINEAR))
 
 
@@ -154,7 +154,7 @@ def _asking(connection: Any, sql: str, scale: Scale) -> Callable[[], Any]:
 
 
 async def _answer(connection: Any, sql: str) -> list[Any]:
-    """What a connection of either driver gives."""
+    """Return the rows, with either driver."""
     cursor = connection.execute(sql)
     if not hasattr(cursor, "fetchall"):
         return await (await cursor).fetchall()

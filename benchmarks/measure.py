@@ -1,4 +1,4 @@
-"""Timing: both sides take turns in one run, and the middle of the rounds is what counts."""
+"""Timing: both sides take turns in one run, and the median of the rounds counts."""
 
 import gc
 import time
@@ -9,13 +9,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 Side = Callable[[], Awaitable[float]]
-"""One side of a comparison: does its work once and says its figure."""
+"""One side of a comparison: it does its work once and returns its figure."""
 
 
 async def take_turns(rounds: int, *sides: Side) -> list[tuple[float, ...]]:
-    """The figures of all sides, round by round, one after the other. A first round only warms up.
+    """Return the figures of all sides, round by round. The first round is a warm-up.
 
-    Whoever asks for a single round wants to see that it works, so nothing is warmed up or cleared away for it.
+    A single round only checks that the benchmark works, so it has no warm-up and no cleanup.
     """
     figures: list[tuple[float, ...]] = []
     careful = rounds > 1
@@ -30,7 +30,7 @@ async def take_turns(rounds: int, *sides: Side) -> list[tuple[float, ...]]:
 
 
 def middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The pair whose ratio is the median one: floor and ours of the same moment."""
+    """Return the pair with the median ratio: baseline and Lockstitch in the same round."""
     ordered = sorted(pairs, key=lambda pair: pair[1] / pair[0])
     return ordered[len(ordered) // 2]
 
@@ -40,7 +40,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 async def typical(call: Callable[[], Awaitable[T]], times: int) -> float:
-    """The median time of one call in milliseconds."""
+    """Return the median time of one call in milliseconds."""
     spent: list[float] = []
     for _ in range(times):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What importing takes in memory: a file far larger than it may take, and one trace of very many spans."""
+"""Memory of imports: a file that is much larger than the limit, and one trace with very many spans."""
 
 import subprocess
 import sys
@@ -17,9 +17,9 @@ BACKENDS = SQL
 MEGABYTES = 300
 SHOWN_SECONDS = 10
 OF_SMALL_TRACES = 2.0
-"""What a span of a very large trace may cost, as a multiple of one in a small trace."""
+"""Maximum cost of a span in a very large trace, as a multiple of one in a small trace."""
 
-# A process between us and the one that is measured: the system counts what its parent had as its own.
+# A process between this one and the measured one: the system adds the memory of the parent to a child.
 _WATCHED = """
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
@@ -50,7 +50,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 def _one_trace(places: Places, backend: str, spans: int, folder: Path) -> list[Row]:
-    """Importing and showing one trace, beside the import of as many spans in traces of ten."""
+    """Measure the import and display of one trace, compared with the import of as many spans in traces of ten."""
     whole, small = folder / "whole.jsonl", folder / "small.jsonl"
     trace = langsmith.whole(spans)
     langsmith.write(whole, [trace])
@@ -78,7 +78,7 @@ def _write(bridge: str, path: Path, size: int) -> int:
 
 
 def watched(url: str, *command: str) -> Watched:
-    """Run a command of `lockstitch` on a store: its seconds, and the most memory that it had."""
+    """Run a `lockstitch` command on a store. Return its time and its peak memory."""
     started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", _WATCHED, sys.executable, "-m", "lockstitch", "--store", url, *command],
@@ -90,5 +90,5 @@ def watched(url: str, *command: str) -> Watched:
     code, most = map(int, done.stdout.split())
     if code:
         raise RuntimeError(f"lockstitch {' '.join(command)} ended with {code}: {done.stderr}")
-    # Kilobytes, but bytes where the system is Apple's.
+    # Kilobytes, but bytes on macOS.
     return Watched(seconds, most / (1e6 if sys.platform == "darwin" else 1e3))

@@ -1,6 +1,6 @@
-"""Opening pages: of threads and runs among very many stitches over HTTP, and of one very long run in a real browser.
+"""Loading pages: threads and runs among very many stitches over HTTP, and one very long run in a browser.
 
-By hand: it needs Chromium, and its full size takes minutes to fill.
+It runs only if it is named: it needs Chromium, and filling the full size takes minutes.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tools.browser import find
 BACKENDS = SQL
 
 PAGES = 100
-"""Pages of each kind that are asked for."""
+"""Pages of each kind that are loaded."""
 
 LENGTH = 100
 """Stitches of a usual run."""
@@ -82,7 +82,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 async def _filled(store: Store, number: int, length: int) -> Run:
-    """A thread of one run: model calls with two tools each."""
+    """Return a thread with one run: model calls with two tools each."""
     head = await store.create(title=f"Conversation {number}", agent="bench")
     now = store.clock.now()
     run = store.new_run(
@@ -161,7 +161,7 @@ def _entries(run: Run, length: int) -> Iterator[Entry]:
 
 @contextmanager
 def _served(url: str) -> Iterator[str]:
-    """The address of a server in a process of its own."""
+    """Start a server in a separate process and return its URL."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.processes.serve", url], stdout=subprocess.PIPE, text=True
     )
@@ -174,7 +174,7 @@ def _served(url: str) -> Iterator[str]:
 
 
 async def _asked(address: str, paths: Sequence[str]) -> list[float]:
-    """How long each of these pages takes, in ms, asked for one after the other; the first ones warm up."""
+    """Return the milliseconds of each page, loaded one after the other. The first pages are a warm-up."""
     chosen = random.Random(4).choices(paths, k=PAGES + 5)
     spent: list[float] = []
     async with httpx2.AsyncClient(base_url=address, timeout=60, headers={"Accept": "text/html"}) as client:

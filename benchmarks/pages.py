@@ -1,4 +1,4 @@
-"""Pages of lists: a deep one costs what the first one costs, by cursor. By offset it does not."""
+"""Pages of lists: the cost of a deep page by cursor, compared with the first one."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Fresh stores to measure on. PostgreSQL is a real one of our own, and it waits for the disk where that is measured."""
+"""New stores for benchmarks. PostgreSQL is a separate server with durable commits."""
 
 import shutil
 import sqlite3
@@ -16,7 +16,7 @@ ALL = (*SQL, "files")
 
 
 class Places:
-    """Makes stores in a folder, and a server when the first one is wanted."""
+    """Creates stores in a folder, and a server when the first PostgreSQL store is needed."""
 
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
         self._folder = folder
@@ -25,7 +25,7 @@ class Places:
 
     @contextmanager
     def fresh(self, backend: str) -> Iterator[str]:
-        """The URL of an empty store, which goes when it has been used."""
+        """Return the URL of an empty store, which is deleted after use."""
         if backend == "postgres":
             url = self._postgres.create_database()
             try:
@@ -42,7 +42,7 @@ class Places:
 
     @staticmethod
     async def settle(url: str) -> None:
-        """Let the database finish what a bulk load leaves behind, so that it does not disturb what is measured."""
+        """Let the database finish its work after a bulk load, so that it does not disturb the measurement."""
         if url.startswith("sqlite"):
             with closing(sqlite3.connect(sqlite_path(url))) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -63,5 +63,5 @@ class Places:
 
 
 def sqlite_path(url: str) -> str:
-    """The file of a store's URL."""
+    """Return the file of a store's URL."""
     return url.removeprefix("sqlite:///")

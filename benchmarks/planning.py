@@ -1,4 +1,4 @@
-"""The prioritiser with 200 tasks: planning alone, a whole session without a model's delay, and reading one."""
+"""The prioritizer with 200 tasks: planning alone, a whole session without a model's delay, and reading one."""
 
 import time
 from random import Random
@@ -29,7 +29,7 @@ THINGS = ("payment form", "refund policy", "receipts", "event names", "legal tex
 
 
 def backlog() -> str:
-    """A list of 200 tasks in 8 documents, some of which wait for others."""
+    """Return 200 tasks in 8 documents, some with dependencies."""
     lines: list[str] = []
     for number in range(TASKS):
         if number % (TASKS // len(THINGS)) == 0:
@@ -65,7 +65,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 async def _planning(store: Store) -> float:
-    """Seconds that it takes from tasks and what is known of them to a plan."""
+    """Return the seconds to compute a plan from tasks and relationships."""
     base = await base_for(store, store.project, "ada", None)
     tasks, random = list(base.tasks.values()), Random(7)
     ids = [task.id for task in tasks]
@@ -102,6 +102,6 @@ async def _reading(store: Store, backend: str, session: Session) -> list[Row]:
 
 
 async def _expiring(store: Store, backend: str) -> Row:
-    """What looking for expired reasoning adds to the beginning of a session."""
+    """Measure the search for expired reasoning at the start of a session."""
     looking = await typical(lambda: expire(store, EXTENSION), CALLS)
     return Row("looking for reasoning that has expired", backend, looking, "ms", aim=within(5), req="S1-094")

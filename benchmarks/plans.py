@@ -1,4 +1,4 @@
-"""Whether a query of a lens goes through all stitches there are."""
+"""`reads_all_stitches`: detect queries of a lens that scan all stitches."""
 
 import sqlite3
 from contextlib import closing
@@ -9,11 +9,11 @@ from benchmarks.places import sqlite_path
 from lockstitch.backends.sqlite.query import look_through
 
 _SCANS = "SELECT seq_scan FROM pg_stat_user_tables WHERE schemaname = 'lockstitch' AND relname = 'stitches'"
-# Partial indexes hold a few of them on purpose.
+# Partial indexes contain only a few of them.
 _WHOLE = "SELECT rootpage FROM sqlite_schema WHERE tbl_name = 'stitch_rows' AND coalesce(sql, '') NOT LIKE '% WHERE %'"
 
 _EVERY = 100
-"""Steps of SQLite's machine after which they are counted."""
+"""Number of SQLite VM steps between two counts."""
 
 
 def reads_all_stitches(url: str, lens: str, sql: str) -> bool:
@@ -21,9 +21,9 @@ def reads_all_stitches(url: str, lens: str, sql: str) -> bool:
 
 
 def _sqlite(url: str, lens: str, sql: str) -> bool:
-    """By its program: whether a cursor on the table, or on an index of all of it, begins at one of its ends.
+    """True if a cursor of the SQLite program on the table, or on a full index, starts at one of its ends.
 
-    A part of a query that is never reached may do so all the same; then too few steps are taken to go through it.
+    A part of the query that is never executed may do so too. Then the number of steps is too small for a scan.
     """
     with closing(sqlite3.connect(sqlite_path(url))) as connection:
         whole = {row[0] for row in connection.execute(_WHOLE)}
@@ -50,7 +50,7 @@ def _steps(connection: sqlite3.Connection, sql: str) -> int:
 
 
 def _postgres(url: str, lens: str, sql: str) -> bool:
-    """By its own count of sequential scans, also those inside of functions."""
+    """True if PostgreSQL counts a sequential scan, also inside functions."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"SET search_path TO {lens}".encode())
         before = _scans(connection)

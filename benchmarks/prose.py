@@ -1,16 +1,16 @@
-"""Text that looks like what people and models write: the same at every run, compressible as prose is."""
+"""Generated text, the same in every run and as compressible as prose."""
 
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
-# The commonest first, as Zipf has it.
+# The most frequent first, by Zipf's law.
 _COMMON = Path(__file__).with_name("vocabulary.txt").read_text().split()
 _SYLLABLES = ("ba", "ble", "con", "di", "fo", "gu", "ha", "ji", "ke", "lo", "ment", "na", "pre", "ster", "tion", "vi")
 
 
 class Prose:
-    """An endless text, cut where it is asked to be."""
+    """An endless text, returned in pieces."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)
@@ -19,7 +19,7 @@ class Prose:
         self._rest = ""
 
     def take(self, length: int) -> str:
-        """The next `length` characters, all ASCII."""
+        """Return the next `length` characters, all ASCII."""
         parts, have = [self._rest], len(self._rest)
         while have < length:
             sentence = self._sentence()
@@ -44,7 +44,7 @@ class Prose:
                 if chance < 0.03:
                     yield str(self._random.randint(2, 99_999))
                 elif chance < 0.12:
-                    # The rare words of a language: many, and most of them once.
+                    # Many rare words, most of them used once.
                     yield "".join(self._random.choices(_SYLLABLES, k=self._random.choice((2, 2, 3, 4))))
                 else:
                     yield word

@@ -1,4 +1,4 @@
-"""What a person waits for: a page of history, the log of a run, a whole thread, its last stitch."""
+"""Reads for people: a page of history, the log of a run, a whole thread, its last stitch."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.receivers [TRACES]`: the same spans sent to Lockstitch, MLflow and Phoenix, each on SQLite.
+"""`python -m benchmarks.receivers [TRACES]`: send the same spans to Lockstitch, MLflow and Phoenix, each on SQLite.
 
-By hand, since it takes minutes. The peers are installed from PyPI the first time, each into an environment of its own
-below build/peers. What counts is when spans are durable: rows of the peer's own table, counted beside it.
+It takes minutes. The peers are installed from PyPI the first time, each into a separate environment in build/peers. The
+measured time ends when the spans are durable: rows of the peer's table, counted by another process.
 """
 
 import json
@@ -20,13 +20,13 @@ from benchmarks.receiving import BODY, PATIENCE, Bodies, Received, free_port, re
 
 PEERS = Path("build/peers")
 CONCURRENCY = 1
-"""One request after the other: with several at once MLflow on SQLite has answered 503, its database being locked."""
+"""One request after the other: with concurrent requests MLflow on SQLite answered 503 (database locked)."""
 
 
 class Peer(NamedTuple):
     package: str
     command: Callable[[Path, Path, int], list[str]]
-    """How it is started: with its programs, its database and its port."""
+    """The command that starts it, from its programs, its database and its port."""
     environment: Callable[[Path, int], dict[str, str]]
     health: str
     headers: tuple[str, ...] = ()
@@ -73,11 +73,11 @@ def main() -> None:
 
 
 def _measured(name: str, peer: Peer, folder: Path, bodies: Bodies) -> float:
-    """Spans a second that a peer makes durable."""
+    """Return the durable spans per second of a peer."""
     programs = _installed(peer.package)
     database, port = folder / name.lower() / "peer.db", free_port()
     database.parent.mkdir()
-    # Nothing of ours may come before its own packages.
+    # Lockstitch's packages must not come before those of the peer.
     environment = {**peer.environment(database, port), "PYTHONPATH": ""}
     command = peer.command(programs, database, port)
     with running(command, port, peer.health, environment, PATIENCE) as (process, start):
@@ -93,7 +93,7 @@ def _rows(database: Path) -> int:
 
 
 def _installed(package: str) -> Path:
-    """The folder of a peer's programs."""
+    """Return the folder of a peer's programs."""
     home = (PEERS / package).absolute()
     if not (home / "installed").exists():
         print(f"installing {package} into {home}", flush=True)

@@ -1,4 +1,4 @@
-"""Traces over HTTP: OTLP spans a second that a server makes durable and has in its record; its memory, its start."""
+"""Traces over HTTP: OTLP spans per second, durable and in the record; memory and start time of the server."""
 
 import asyncio
 import http.client
@@ -26,35 +26,35 @@ from benchmarks.scale import Scale
 BACKENDS = SQL
 
 BODY = 50
-"""Traces of ten spans in one request: about what an SDK's batch holds."""
+"""Traces of ten spans in one request: about the batch of an SDK."""
 CONCURRENCY = 4
 
 SPANS_A_SECOND = 8_700
-"""Ten times what the better peer makes durable."""
+"""Ten times the durable spans per second of the better peer."""
 MEGABYTES = 200
 SECONDS = 2.0
 PATIENCE = 600.0
 
 
 class Bodies(NamedTuple):
-    """What is sent: one request that is not counted, and all the others."""
+    """The requests: one for warm-up, which is not counted, and all other requests."""
 
     first: Path
     folder: Path
     spans: int
-    """Of the others."""
+    """Spans of all other requests."""
     concurrency: int
-    """How many of them are on their way at once."""
+    """Number of concurrent requests."""
 
 
 class Received(NamedTuple):
-    """What one server did."""
+    """Results of one server."""
 
     start: float
     acknowledged: float
-    """Spans a second until the last answer."""
+    """Spans per second until the last response."""
     recorded: float
-    """Spans a second until the last of them can be read."""
+    """Spans per second until the last one can be read."""
     p95_ms: float
     megabytes: float
 
@@ -70,7 +70,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     rows = [
         Row(f"{name}, durable", backend, figures.acknowledged, "spans/s", aim=durable, concurrency=CONCURRENCY),
         Row(f"{name}, in the record", backend, figures.recorded, "spans/s", concurrency=CONCURRENCY),
-        Row("the server's memory meanwhile, at most", backend, figures.megabytes, "MB", aim=within(MEGABYTES)),
+        Row("peak memory of the server", backend, figures.megabytes, "MB", aim=within(MEGABYTES)),
         Row("start of `lockstitch serve` until it answers", backend, figures.start, "s", aim=within(SECONDS)),
     ]
     return Measured(rows, [f"95 of 100 requests were answered within {figures.p95_ms:.0f} ms"])
@@ -81,7 +81,7 @@ def write_bodies(folder: Path, traces: int, concurrency: int) -> Bodies:
     bodies = Bodies(folder / "first", folder / "bodies", traces * otel.SPANS, concurrency)
     bodies.first.mkdir()
     bodies.folder.mkdir()
-    # Protobuf messages one behind the other are one message with the fields of all.
+    # Concatenated protobuf messages are one message with all fields.
     first, *requests = [otel.request(trace) for trace in otel.agents(traces + 1)]
     (bodies.first / "first.body").write_bytes(first)
     for number, place in enumerate(range(0, len(requests), BODY)):
@@ -100,7 +100,7 @@ def receive(url: str, bodies: Bodies) -> Received:
 def received(
     pid: int, start: float, endpoint: str, bodies: Bodies, count: Callable[[], int], *headers: str
 ) -> Received:
-    """Send everything, and see when it is there. The first request, with which much is loaded, does not count."""
+    """Send all requests and wait until the spans are in the record. The first request is a warm-up."""
     send(endpoint, bodies.first, 1, *headers)
     _wait_for(count, otel.SPANS)
     began = time.perf_counter()
@@ -119,7 +119,7 @@ def _wait_for(count: Callable[[], int], wanted: int) -> None:
 
 
 def send(url: str, folder: Path, concurrency: int, *headers: str) -> dict[str, float]:
-    """Send all of it from another process; what that says."""
+    """Send all requests from another process. Return its output."""
     command = [sys.executable, "-m", "benchmarks.processes.send", url, str(folder), str(concurrency), *headers]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -128,7 +128,7 @@ def send(url: str, folder: Path, concurrency: int, *headers: str) -> dict[str, f
 
 
 def stitches(url: str) -> int:
-    """Rows of the record, counted beside the server."""
+    """Return the number of rows of the record, with a separate connection."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(sqlite_path(url))) as connection:
             return connection.execute("SELECT count(*) FROM stitch_rows").fetchone()[0]
@@ -147,7 +147,7 @@ def free_port() -> int:
 def running(
     command: list[str], port: int, path: str, environment: dict[str, str] | None = None, patience: float = 120.0
 ) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
-    """A server, and the seconds that it took until it answered."""
+    """Start a server. Return it with the seconds until its first response."""
     began = time.perf_counter()
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(
@@ -160,7 +160,7 @@ def running(
             time.sleep(0.01)
         yield process, time.perf_counter() - began
     finally:
-        # A session of its own: some servers are several processes.
+        # A new session, because some servers have several processes.
         os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(20)
@@ -170,7 +170,7 @@ def running(
 
 
 def peak_of(pid: int) -> float:
-    """The most memory that a process has had, in MB, with that of the processes it made."""
+    """Return the peak memory of a process and its children, in MB."""
     total = _peak(pid)
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         total += sum(peak_of(int(child)) for child in children.read_text().split())

@@ -1,4 +1,4 @@
-"""How soon a thread is held by another process after its holder was killed, and how soon its agent goes on."""
+"""The time from the kill of a holder until another process holds the thread, and until its agent continues."""
 
 import time
 
@@ -24,7 +24,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 async def _kill(url: str, first: str, second: str) -> float:
-    """Seconds from the kill of one process to what the other tells of, opening the store included."""
+    """Return the seconds from the kill of one process to the report of the other, including opening the store."""
     holder = await Member.start(first, url)
     successor = await Member.start(second, url)
     try:

@@ -1,4 +1,4 @@
-"""What a benchmark says: rows beside their floor or bound, as a table and as JSON."""
+"""`Row` and `Aim`: results of benchmarks with their baseline or bound, as a table and as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Aim:
-    """A bound on a row's ratio to its floor, or on its value alone."""
+    """A bound on the ratio of a row to its baseline, or on its value."""
 
     of: Literal["ratio", "value"]
     sense: Literal[">=", "<="]
@@ -34,13 +34,13 @@ def at_most(ratio: float) -> Aim:
 
 
 def within(value: float) -> Aim:
-    """A bound in the row's own unit."""
+    """Return a bound in the unit of the row."""
     return Aim("value", "<=", value)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. Without an aim it stands there for contrast."""
+    """One figure. Without an aim it is for comparison only."""
 
     name: str
     backend: str
@@ -77,7 +77,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Measured:
-    """The rows of a group, and what a reader should know beside them."""
+    """The rows of a group, with notes."""
 
     rows: Sequence[Row]
     notes: Sequence[str] = ()
@@ -89,7 +89,7 @@ _HEADINGS = ("what", "backend", "at once", "value", "unit", "floor", "ratio", "a
 def table(rows: Sequence[Row]) -> str:
     lines = [_HEADINGS, *(_cells(row) for row in rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(_HEADINGS))]
-    # Words to the left, figures to the right.
+    # Text is left-aligned, figures right-aligned.
     words = {0, 1, 4, 7, 8}
     texts = [
         "  ".join(

@@ -1,4 +1,4 @@
-"""Durable appends through `agent.run`, beside hand-written SQL and beside LangGraph doing the same work."""
+"""Durable appends through `agent.run`, compared with hand-written SQL and with LangGraph."""
 
 import time
 from contextlib import AsyncExitStack
@@ -24,7 +24,7 @@ BACKENDS = SQL
 
 FLOOR_AIM = 0.5
 PEER_AIMS = {10: 5.0, 1000: 20.0}
-"""How many times the peer's speed, by steps."""
+"""Required multiple of the peer's speed, by steps."""
 
 PEER = "langgraph"
 
@@ -38,7 +38,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 async def _talk(store: Store, turns: int) -> int:
-    """A conversation of 1 KB a question and 1 KB an answer; the bytes of its messages."""
+    """Run a conversation of 1 KB per question and per answer. Return the bytes of its messages."""
     prose = Prose(3)
     answers = [prose.take(LENGTH) for _ in range(turns)]
     usage = {"input_tokens": 900, "output_tokens": 250}
@@ -66,16 +66,16 @@ async def _rows(places: Places, backend: str, scale: Scale, steps: int) -> list[
         figures = await take_turns(rounds, *sides)
     raw, ours = middle([(one[0], 2 * one[1]) for one in figures])
     name = f"agent.run, {steps} steps"
-    rows = [Row(f"{name}, beside the floor", backend, ours, "appends/s", raw, at_least(FLOOR_AIM))]
+    rows = [Row(f"{name}, compared with the baseline", backend, ours, "appends/s", raw, at_least(FLOOR_AIM))]
     if len(sides) > 2:
         theirs, ours = middle([(one[2], one[1]) for one in figures])
         aim = at_least(PEER_AIMS[steps]) if steps in PEER_AIMS else None
-        rows.append(Row(f"{name}, beside LangGraph", backend, ours, "steps/s", theirs, aim))
+        rows.append(Row(f"{name}, compared with LangGraph", backend, ours, "steps/s", theirs, aim))
     return rows
 
 
 async def _run(agent: Agent, store: Store, steps: int) -> float:
-    """A thread of that many steps, each two appends; steps per second."""
+    """Run a thread of this number of steps, each with two appends. Return steps per second."""
     started = time.perf_counter()
     result = await agent.run("Go", store=store)
     spent = time.perf_counter() - started
@@ -85,9 +85,9 @@ async def _run(agent: Agent, store: Store, steps: int) -> float:
 
 
 async def _floor(stack: AsyncExitStack, places: Places, backend: str) -> Any:
-    """Hand-written SQL for one thread, each append durable before the next."""
+    """Run hand-written SQL for one thread, each append durable before the next."""
     url = stack.enter_context(places.fresh(backend))
-    # Open as long as the floor: closing it would give its thread back.
+    # Open as long as the baseline: closing it would release its thread.
     store = await stack.enter_async_context(open_store(url))
     writers = [await Writer.start(store)]
     if backend == "postgres":

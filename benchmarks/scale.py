@@ -1,4 +1,4 @@
-"""How much of everything is measured: enough to be believed, or just enough to see that it works."""
+"""`Scale`: the sizes of all benchmarks, full or quick. The quick scale only checks that they work."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Scale:
     rounds: int
-    """Times that floor and ours take turns; odd, so that one of them is the middle."""
+    """Rounds of baseline and Lockstitch; odd, so that there is a median round."""
     appends: int
     """Durable appends of one side in one round."""
     concurrencies: tuple[int, ...]
@@ -17,40 +17,40 @@ class Scale:
     page_depth: int
     """Records before a deep page."""
     threads: int
-    """Threads of a store in which one is claimed."""
+    """Threads in the store of the claim benchmark."""
     turns: int
-    """Turns of the conversation whose bytes are counted."""
+    """Turns of the conversation for the size benchmark."""
     stitches: int
-    """Stitches of the uniform logs whose bytes are counted."""
+    """Stitches of the uniform logs for the size benchmark."""
     sights: int
     """Appends of another process that are watched."""
     kills: int
     imports: int
     lengths: tuple[int, ...]
-    """Steps of the threads that an agent drives."""
+    """Steps of the threads that an agent executes."""
     crews: tuple[int, ...]
     """Worker processes that work together."""
     goals: int
-    """Threads that they drive in one round."""
+    """Threads that they execute in one round."""
     wakes: int
     """Children that end, and wake their parents."""
     idlers: dict[str, int]
-    """Workers that have nothing to do, by backend."""
+    """Idle workers, by backend."""
     idle_seconds: float
     traces: int
     """Traces of ten spans that are imported."""
     import_rounds: int
-    """Times that an import and its floor take turns: each takes seconds."""
+    """Rounds of an import and its baseline: each takes seconds."""
     imported_bytes: int
-    """The size of the file whose import must stay within bounds."""
+    """Size of the file for the memory benchmark."""
     whole_trace: int
     """Spans of the one trace that is imported and shown."""
     looked_at: int
-    """Stitches of the store that lenses look at."""
+    """Stitches of the store for the lens benchmark."""
     received: int
     """Traces of ten spans that are sent to a server."""
     opened: int
-    """Stitches of the store whose pages are opened."""
+    """Stitches of the store for the page benchmark."""
     cases: int
     """Cases of an eval."""
 

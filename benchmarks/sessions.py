@@ -1,4 +1,4 @@
-"""A store full of conversations, as a runtime leaves them behind: what lenses look at."""
+"""Fills a store with conversations as the engine writes them, for the benchmarks of lenses."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -30,9 +30,9 @@ _SYSTEM, _TOOLS = b"You look after parcels.", b'[{"name": "look", "description":
 _PROSE = Prose(6)
 _TEXTS = [_PROSE.take(420).replace("\n", " ") for _ in range(64)]
 _SPREAD = timedelta(days=70)
-"""The time over which threads are spread: a tenth of it is the week that a question is about."""
+"""The period of the threads. A tenth of it is the week that a query selects."""
 _FAILS = 10
-"""One thread in so many has a turn that failed."""
+"""One of this number of threads has a failed turn."""
 
 
 class Session(NamedTuple):
@@ -42,12 +42,12 @@ class Session(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The threads that questions are about; the others stand around them."""
+    """The threads that queries select, among many other threads."""
 
     typical: Session
-    """One of the many."""
+    """A typical thread."""
     long: Session
-    """One turn of a thousand stitches in its list."""
+    """One turn with a thousand stitches in its list."""
     small: Session
     """Twenty runs of twenty messages."""
     large: Session
@@ -55,7 +55,7 @@ class Known(NamedTuple):
 
 
 async def fill(store: Store, number: int) -> Known:
-    """So many stitches in threads of fifty, and the four."""
+    """Write this number of stitches in threads of fifty, and the four special threads."""
     texts = [
         Blob(sha256=_digest(content), size=len(content), content=content, created_at=store.clock.now())
         for content in (_SYSTEM, _TOOLS)
@@ -71,7 +71,7 @@ async def fill(store: Store, number: int) -> Known:
     typical = ordinary(threads // 2)
     known = Known(
         typical,
-        # No two at the same time, so that there is one order of them.
+        # All times differ, so that the order is unique.
         session(store, now - timedelta(seconds=1), 1, 500),
         session(store, now - timedelta(seconds=2), 20, 9),
         session(store, now - timedelta(seconds=3), 80, 9),
@@ -82,7 +82,7 @@ async def fill(store: Store, number: int) -> Known:
 
 
 async def _put(store: Store, sessions: Iterator[Session]) -> None:
-    """Chunk by chunk, whatever is referred to first."""
+    """Write the records in chunks, referenced records first."""
     waiting: list[Session] = []
     stitches = 0
     for one in sessions:
@@ -106,7 +106,7 @@ async def _write(store: Store, sessions: list[Session]) -> None:
 
 
 def session(store: Store, ended: datetime, turns: int, actions: int, *, failed: int = 0) -> Session:
-    """A thread of so many turns, each with so many uses of a tool before its answer; one may have failed."""
+    """Return a thread with turns of tool calls and an answer; one turn may have failed."""
     digests = {"system": _digest(_SYSTEM), "tools": _digest(_TOOLS)}
     thread = store.new_thread(
         agent="bench",
@@ -163,7 +163,7 @@ def _run(store: Store, thread: Thread, turn: int, first: int, actions: int, star
 
 
 def _turn(run: Run, first: int, actions: int, request: Json) -> Iterator[Entry]:
-    """Its beginning, what the user said, so many uses of the tool, the answer and its end."""
+    """Return the entries of a turn: start, input, tool calls, answer and end."""
     begun: Json = {"queue_present": False, "formatter": "json", "log": "lean", "request": request}
     yield Entry(type="run_started", run_id=run.id, step_number=0, data=begun)
     yield Entry(type="input", run_id=run.id, step_number=0, message={"role": "user", "content": _text(first)})

@@ -1,4 +1,4 @@
-"""Bytes on disk beside the bytes of the messages, and where they lie."""
+"""Bytes on disk compared with the bytes of the messages, by table and index."""
 
 import sqlite3
 from contextlib import closing
@@ -56,7 +56,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 async def on_disk(places: Places, backend: str, fill: Any, *arguments: Any) -> tuple[int, int, Sizes]:
-    """All bytes that filling added to an empty store, the bytes of the messages, and the parts."""
+    """Return the bytes that filling added to an empty store, the bytes of the messages, and the parts."""
     sizes = _sqlite_sizes if backend == "sqlite" else _postgres_sizes
     with places.fresh(backend) as url:
         async with open_store(url):
@@ -70,7 +70,7 @@ async def on_disk(places: Places, backend: str, fill: Any, *arguments: Any) -> t
 
 
 async def _conversation(store: Store, turns: int, detailed: bool) -> int:
-    """Questions answered without tools, as the store is asked to keep them: two commits a turn."""
+    """Write questions and answers without tools: two commits per turn."""
     prose = Prose(3)
     head = await store.create()
     content = 0
@@ -116,7 +116,7 @@ async def _loop(store: Store, stitches: int, size: int) -> int:
 
 
 def _request(message: Json) -> Json:
-    """What a runtime keeps of the request it sent."""
+    """Return the data that the engine stores about a request."""
     parameters = {"model": "claude-sonnet-4-5", "max_tokens": 4096, "temperature": 1.0}
     return {"request": reference(parameters, codec.digest("system"), codec.digest("tools"), message)}
 
@@ -134,7 +134,7 @@ def _sqlite_sizes(url: str) -> tuple[int, Sizes]:
         try:
             parts = dict(connection.execute(_SQLITE_SIZES).fetchall())
         except sqlite3.OperationalError:
-            # Not every SQLite is built with dbstat.
+            # Some builds of SQLite have no dbstat.
             parts = {}
     return pages * size, parts
 
@@ -147,6 +147,6 @@ def _postgres_sizes(url: str) -> tuple[int, Sizes]:
 
 
 def _breakdown(parts: Sizes, content: int) -> str:
-    """The largest parts as shares of the content."""
+    """Return the largest parts as shares of the content."""
     largest = sorted(parts.items(), key=lambda part: -part[1])
     return ", ".join(f"{name} {bytes_ / content:.3f}" for name, bytes_ in largest if bytes_ > content * 0.002)

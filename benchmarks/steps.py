@@ -1,7 +1,7 @@
-"""A long run of the real runtime: its last steps take what its first took, in time and in memory.
+"""A long run of the engine: time and memory of its last steps, compared with its first.
 
-The model is scripted and the tool does nothing, so that all that is measured is ours. A window keeps the context small,
-as anybody's must who goes on for so long.
+The model is scripted and the tool does nothing, so only Lockstitch is measured. A sliding window keeps the context
+small, as in every long run.
 """
 
 import gc
@@ -25,7 +25,7 @@ from lockstitch.store import open_store
 BACKENDS = ALL
 
 RESULT = "Much was seen. " * 40
-"""600 bytes, of which the window cuts most off."""
+"""600 bytes. The window removes most of them."""
 
 TENTH = 10
 """The second tenth of the steps is compared with the last: by then everything is warm."""
@@ -38,7 +38,7 @@ def look(place: int) -> str:
 
 
 class _Watch:
-    """Answers as the model, and notes when it was asked and how much memory there was."""
+    """A provider that records the time and the memory of each request."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -51,14 +51,14 @@ class _Watch:
         if request.step % self._every == 0:
             gc.collect()
             self.sizes.append(_resident())
-            # What looking cost is not the step's.
+            # The cost of the measurement is not part of the step.
             self.times[-1] = time.perf_counter()
         if request.step == self._steps:
             return "Done."
         return {"calls": [{"name": "look", "input": {"place": request.step}}]}
 
     def milliseconds(self, tenth: int) -> float:
-        """The median step of one tenth."""
+        """Return the median step of one tenth."""
         start = tenth * self._every
         times = self.times[start : start + self._every]
         return median(after - before for before, after in pairwise(times)) * 1000
@@ -89,6 +89,6 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 def _resident() -> int:
-    """Bytes of this process in memory."""
+    """Return the resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""How soon a worker goes on with what another held that was killed, both on one host and nobody telling it."""
+"""The time until a worker continues the threads of a killed worker on the same host."""
 
 import asyncio
 import random
@@ -19,24 +19,22 @@ BACKENDS = ALL
 AIM = 2.0
 
 HELD = 5
-"""Threads that the killed one has."""
+"""Threads of the killed worker."""
 
 PHASE = 5.0
-"""Seconds over which the moment of the kill is spread: the survivor looks now and then, not all the time."""
+"""Seconds over which the time of the kill varies, because the other worker polls."""
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
-    # A single kill is one to see that it works, at no moment in particular.
+    # A single kill only checks that the benchmark works.
     phase = PHASE if scale.kills > 1 else 0.0
     seconds = [await _kill(places, backend, phase) for _ in range(scale.kills)]
-    row = Row(
-        "next commit after kill -9 of a worker beside another, worst", backend, max(seconds), "s", aim=within(AIM)
-    )
+    row = Row("next commit after kill -9 of a worker, worst", backend, max(seconds), "s", aim=within(AIM))
     return Measured([row])
 
 
 async def _kill(places: Places, backend: str, phase: float) -> float:
-    """Seconds from the kill to the moment when all threads of the killed one have had a commit of the other."""
+    """Return the seconds from the kill until the other worker has committed to all threads of the killed one."""
     async with AsyncExitStack() as stack:
         url = stack.enter_context(places.fresh(backend))
         victim = await _crew(stack, "stay")
@@ -50,7 +48,7 @@ async def _kill(places: Places, backend: str, phase: float) -> float:
             await _until_it_is_in_its_tool(store, thread_id)
         await survivor.open(url)
         await survivor.go()
-        # Long enough for it to have begun.
+        # Long enough for its start.
         await asyncio.sleep(1.0 + random.uniform(0, phase))
         killed = time.time()
         victim.members[0].kill()
@@ -68,7 +66,7 @@ async def _until_it_is_in_its_tool(store: Store, thread_id: UUID) -> None:
 
 
 async def _next_commit(store: Store, thread_id: UUID) -> datetime:
-    """When the first entry was made under a higher fence."""
+    """Return the time of the first entry with a higher fence."""
     async with asyncio.timeout(120):
         while True:
             log = await store.stitches(thread_id)
@@ -83,4 +81,4 @@ async def _crew(stack: AsyncExitStack, app: str) -> Crew:
 
 
 async def _never(_: ToolContext) -> None:
-    raise RuntimeError("this process only makes threads")
+    raise RuntimeError("this process only creates threads")

@@ -1,4 +1,4 @@
-"""A turn of a team, beside the same work by agents alone: what it costs to lead."""
+"""A turn of a team, compared with the same work by agents alone."""
 
 import time
 
@@ -12,14 +12,14 @@ from lockstitch.testing import Scripted
 BACKENDS = SQL
 
 OVERHEAD = 2.0
-"""A leader's turn has a run more than its agents alone: the one that sums up."""
+"""A team's turn has one more run than its agents alone: the run that compiles the answer."""
 
 TURNS = 20
 
 
 @tool(effect="safe")
 def ask() -> str:
-    """Ask somebody who knows."""
+    """Ask an expert."""
     return "Found."
 
 
@@ -35,12 +35,12 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
                 scale.rounds, lambda: _timed(store, turns, asker, knower), lambda: _timed(store, turns, crew)
             )
     alone, led = middle([(one[0], one[1]) for one in rounds])
-    name = "a turn of a team with one member, beside both agents alone"
+    name = "a turn of a team with one member, compared with both agents alone"
     return Measured([Row(name, backend, led, "ms", alone, at_most(OVERHEAD))], [])
 
 
 async def _timed(store: Store, turns: int, *agents: Agent) -> float:
-    """Milliseconds of a turn: each of these agents is asked once, in a thread of its own."""
+    """Return the milliseconds of a turn: each of these agents runs once, in a separate thread."""
     started = time.perf_counter()
     for _ in range(turns):
         for agent in agents:

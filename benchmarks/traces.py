@@ -1,4 +1,4 @@
-"""Importing other systems' traces, read, understood, merged and durable, beside the same rows written by hand."""
+"""Import of traces of other systems until they are durable, compared with the same rows written by hand."""
 
 import io
 import time
@@ -61,7 +61,7 @@ async def _beside_floor(places: Places, backend: str, scale: Scale, bridge: str,
 
 
 async def imported(url: str, bridge: str, path: Path) -> tuple[Report, float]:
-    """What `lockstitch import` does with a file, and the seconds it took."""
+    """Import a file like `lockstitch import`. Return the report and the seconds."""
     async with open_store(url) as store:
         opened = open_bridge(bridge, str(path), io.BytesIO())
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How soon a parent goes on after its child has ended, driven by a worker in another process than the child."""
+"""The time until a parent continues after its child has ended, with a worker in another process than the child."""
 
 import asyncio
 import random
@@ -15,15 +15,15 @@ from lockstitch import App, Store, Thread, open_store
 BACKENDS = SQL
 
 AIMS: dict[str, Aim] = {"postgres": within(20), "sqlite": within(50)}
-"""Milliseconds, for 95 of 100. SQLite is asked every 20 ms whether somebody committed."""
+"""Milliseconds, p95. SQLite is polled for commits every 20 ms."""
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     with places.fresh(backend) as url:
         async with open_store(url) as store, crew(1, "work", "leaders", "10") as workers:
-            # The worker has the code of leaders only, so their children are left to this process.
+            # The worker has the code of leaders only, so this process executes their children.
             app = App([leader(), member()])
-            # Nobody makes a child of an agent that the store has never heard of.
+            # The store must know an agent before a child of it can be created.
             await app.agent("bench").start(store=store, goal="Go", status="cancelled")
             await workers.open(url)
             await workers.go()
@@ -31,14 +31,14 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
             await workers.leave()
     late = percentile(waited, 0.95)
     rows = [
-        Row("parent goes on after its child's end, p50", backend, median(waited), "ms", aim=AIMS[backend]),
-        Row("parent goes on after its child's end, p95", backend, late, "ms", aim=AIMS[backend]),
+        Row("parent continues after its child's end, p50", backend, median(waited), "ms", aim=AIMS[backend]),
+        Row("parent continues after its child's end, p95", backend, late, "ms", aim=AIMS[backend]),
     ]
     return Measured(rows)
 
 
 async def _wake(store: Store, app: App) -> float:
-    """Milliseconds from the child's last commit being sent to the parent's first entry under its new holder."""
+    """Return the milliseconds from the child's last commit to the parent's first entry with its new holder."""
     parent = await app.agent("leader").start(store=store, goal="Go")
     await _until(store, parent, "waiting")
     (child,) = await store.children(parent)

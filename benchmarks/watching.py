@@ -1,4 +1,4 @@
-"""How soon another process's append is seen."""
+"""The time until another process sees an append."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ AIMS = {"sqlite": 200, "postgres": 200, "files": 500}
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
-    """From the moment the other process begins its append to the moment its stitch is in our hands."""
+    """The time from the start of the append to the arrival of its stitch in this process."""
     with places.fresh(backend) as url:
         async with open_store(url) as store:
             head = await store.create()

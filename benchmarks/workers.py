@@ -1,7 +1,7 @@
-"""Threads of five steps driven by real worker processes, beside hand-written SQL and beside peers doing the same.
+"""Threads of five steps executed by worker processes, compared with hand-written SQL and with peers.
 
-All threads are there before the clock starts. It runs from the moment the first worker registers, which is just before
-its first claim, to the last thread's end, both as they stand in the database.
+All threads exist before the clock starts. It runs from the registration of the first worker, which is just before its
+first claim, to the end of the last thread, both with the times in the database.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from lockstitch.model import format_time, parse_time
 BACKENDS = SQL
 
 AT_ONCE = 10
-"""Threads that one process drives side by side."""
+"""Threads that one process executes at once."""
 
 FLOOR_AIM = 0.5
 PEER_AIM = 5.0
 COMMITS_AIM = 2 * STEPS + 1
 
 PEERS = {"postgres": ("langgraph", "dbos", "procrastinate"), "sqlite": ("langgraph", "dbos")}
-"""By what their packages are called, where they can keep their state in such a database."""
+"""Package names of the peers, by backend."""
 
 SHOWN = {"langgraph": "LangGraph", "dbos": "DBOS", "procrastinate": "procrastinate"}
 
@@ -77,31 +77,31 @@ async def _rows(places: Places, backend: str, scale: Scale, workers: int, peers:
     floor, value = middle([(one[0], one[1]) for one in figures])
     name = f"{STEPS}-step threads, {workers} worker{'s' if workers > 1 else ''}"
     rows = [
-        Row(f"{name}, beside the floor", backend, value, "threads/s", floor, at_least(FLOOR_AIM), at_once),
+        Row(f"{name}, compared with the baseline", backend, value, "threads/s", floor, at_least(FLOOR_AIM), at_once),
         Row(f"{name}: appends", backend, value * APPENDS, "appends/s", floor * APPENDS, None, at_once),
         Row(f"{name}: commits a thread", backend, median(ours.commits), "commits", None, within(COMMITS_AIM), at_once),
     ]
     for place, peer in enumerate(peers, start=2):
         theirs, value = middle([(one[place], one[1]) for one in figures])
-        rows.append(Row(f"{name}, beside {SHOWN[peer]}", backend, value, "threads/s", theirs, None, at_once))
+        rows.append(Row(f"{name}, compared with {SHOWN[peer]}", backend, value, "threads/s", theirs, None, at_once))
     if peers:
-        # The best of them in each round, whichever that is.
+        # The best peer of each round.
         theirs, value = middle([(max(one[2:]), one[1]) for one in figures])
         aim = at_least(PEER_AIM)
-        rows.append(Row(f"{name}, beside the best peer", backend, value, "threads/s", theirs, aim, at_once))
+        rows.append(Row(f"{name}, compared with the best peer", backend, value, "threads/s", theirs, aim, at_once))
     return rows
 
 
 @dataclass
 class _Driven:
-    """Processes that drive the threads of a fresh store, round by round: workers, or the floor."""
+    """Processes that execute the threads of a new store, round by round: workers or the baseline."""
 
     places: Places
     backend: str
     number: int
     crew: Crew
     commits: list[float] = field(default_factory=list[float])
-    """Durable commits a thread, of each round."""
+    """Durable commits per thread, of each round."""
 
     async def round(self) -> float:
         """Threads per second."""
@@ -121,7 +121,7 @@ class _Driven:
 
 
 async def _make(url: str, number: int) -> None:
-    """Threads for the crew, and before them one that is driven here: the floor writes its rows again."""
+    """Create the threads for the crew, and first one that is executed here: the baseline writes its rows again."""
     one = agent()
     async with open_store(url) as store:
         template = await one.start(store=store, goal="Go", key=TEMPLATE)
@@ -131,7 +131,7 @@ async def _make(url: str, number: int) -> None:
 
 
 class _Database:
-    """What stands in the tables of a store, asked for beside it."""
+    """Query the tables of a store with a separate connection."""
 
     def __init__(self, url: str) -> None:
         self._sqlite = url.startswith("sqlite")
@@ -149,14 +149,14 @@ class _Database:
             pass
 
     async def until_done(self) -> None:
-        """Wait until every thread has ended. Asked rarely enough to cost the workers nothing."""
+        """Wait until every thread has ended. The interval is long enough not to disturb the workers."""
         while True:
             if self._connection.execute(_UNENDED).fetchone() is None:
                 return
             await asyncio.sleep(0.02)
 
     def seconds(self, mark: datetime, expected: int) -> float:
-        """From the first worker that registered after the mark to the last thread's end."""
+        """Return the seconds from the first worker that registered after the mark to the end of the last thread."""
         sql = _CLOCK.format(mark="?" if self._sqlite else "%s")
         given = format_time(mark) if self._sqlite else mark
         began, ended, completed = self._connection.execute(sql, (given,)).fetchone()
@@ -168,7 +168,7 @@ class _Database:
 
 
 def _peer(others: Crew, number: int) -> Side:
-    """Threads per second of a peer's processes, from the first that begins to the last that ends."""
+    """Return the threads per second of a peer's processes, from the first start to the last end."""
     each = number // len(others.members)
 
     async def side() -> float:

@@ -1,7 +1,7 @@
-"""The append that is measured, the same for the store and for the floors: one step of an agent that uses a tool.
+"""The measured append, the same for the store and for the baselines: one step of an agent that uses a tool.
 
-Responses that ask for a tool and the tool's results take turns, 2 KB each. Every append moves the head, adds the
-stitch and brings the run's counters up to date.
+Responses with a tool call and results take turns, 2 KB each. Every append updates the head, adds the stitch and updates
+the counters of the run.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ VARIETY = 64
 
 @dataclass(frozen=True)
 class Step:
-    """What one append writes, before it has a place: `message` as the caller has it, `text` as the table keeps it."""
+    """The content of one append, without a position: `message` for the caller, `text` as stored in the table."""
 
     type: str
     status: str
@@ -36,7 +36,7 @@ class Step:
 
 @cache
 def steps(size: int = BODY) -> list[Step]:
-    """Response, result, response, result … whose messages are `size` bytes of JSON."""
+    """Return responses and results in turn, with messages of `size` bytes of JSON."""
     prose = Prose(1)
     found: list[Step] = []
     for number in range(VARIETY // 2):
@@ -49,12 +49,12 @@ def steps(size: int = BODY) -> list[Step]:
 
 
 def run_fields(position: int) -> dict[str, Any]:
-    """The run's counters once the stitch at `position` is there."""
+    """Return the counters of the run after the stitch at `position`."""
     return {"steps": position // 2, "input_tokens": 900 * position, "output_tokens": 450 * position}
 
 
 def entry(step: Step, run_id: UUID, position: int) -> Entry:
-    """The step as a caller gives it to the store."""
+    """Return the step as an entry for the store."""
     answers = step.type == "tool_call"
     return Entry(
         type=step.type,
@@ -73,7 +73,7 @@ def entry(step: Step, run_id: UUID, position: int) -> Entry:
 
 
 class Agent:
-    """One thread of the store whose holder appends step after step."""
+    """One thread of the store. Its holder appends step after step."""
 
     def __init__(self, store: Store, head: Thread, run: Run) -> None:
         self._store = store
@@ -82,17 +82,17 @@ class Agent:
 
     @classmethod
     async def start(cls, store: Store) -> "Agent":
-        """A thread of its own, held by this process, with its run begun."""
+        """Return a new thread, held by this process, with a started run."""
         head = await store.claim(await store.create())
         run = store.new_run(head, model="claude-sonnet-4-5", provider="anthropic")
         return cls(store, (await store.append(head, new_runs=[run])).head, run)
 
     async def append(self, number: int, size: int = BODY) -> None:
-        """Append that many steps, each durable before the next begins."""
+        """Append this number of steps, each durable before the next."""
         bodies = steps(size)
         for _ in range(number):
             position = self.head.position + 1
-            # A response stands at every odd position.
+            # Every odd position is a response.
             step = bodies[(position - 1) % len(bodies)]
             self.head = (
                 await self._store.append(
@@ -109,7 +109,7 @@ def _asks(call_id: str, text: str) -> Json:
 
 
 def _sized(shape: Any, prose: Prose, size: int) -> Json:
-    """A message whose JSON is `size` bytes."""
+    """Return a message with `size` bytes of JSON."""
     text = prose.take(max(size - len(codec.dumps(shape(""))), 0))
     # Line breaks take two bytes in JSON.
     return shape(text.replace("\n", " "))

@@ -1,6 +1,6 @@
-"""Kill an agent in the middle of a payment, and watch another process finish it: `lockstitch demo`, from a checkout.
+"""Run `lockstitch demo` from a checkout: kill an agent during a payment and resume it in another process.
 
-The story is told in src/lockstitch/cli/demo/story.py, the agent is defined in shop.py beside it. No key is needed;
+The demo is in src/lockstitch/cli/demo/story.py, its agent in shop.py in the same folder. No key is needed.
 `python examples/demo.py --model anthropic:claude-sonnet-5` uses a real model instead of the scripted one.
 """
 

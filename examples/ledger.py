@@ -1,8 +1,8 @@
-"""An app whose effects are written down outside the record, to see that none is lost and none happens twice.
+"""An app that writes its effects to a file outside the record, to check that none is lost or repeated.
 
     LEDGER=effects.jsonl lockstitch run ledger "Close the day" --app examples.ledger:app --thread day-1
 
-Its agent is scripted, so it needs no key. Kill it anywhere, `lockstitch resume day-1`, and read the ledger again.
+Its agent is scripted, so it needs no key. Kill it at any point, run `lockstitch resume day-1`, and compare the file.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from lockstitch import Agent, App, ToolContext, tool
 from lockstitch.testing import Scripted
 
 PAUSE = float(os.environ.get("LEDGER_PAUSE", "0.05"))
-"""Seconds that a tool takes, so that there is time to kill it."""
+"""Seconds that a tool waits before and after its effect, so that there is time to kill it."""
 
 
 async def write(ctx: ToolContext) -> str:
-    """One line of the ledger: who did what, and under which key."""
+    """Append one line to the ledger: time, thread, call and key."""
     line = {"t": time.time(), "thread": str(ctx.thread.id), "call": ctx.call_id, "key": ctx.key}
     await asyncio.sleep(PAUSE)
     with open(os.environ["LEDGER"], "a") as ledger:
@@ -29,24 +29,24 @@ async def write(ctx: ToolContext) -> str:
 
 @tool(effect="once")
 async def charge(amount: int, ctx: ToolContext) -> str:
-    """Charge a customer. It must never happen twice."""
+    """Charge a customer. A second charge would be an error."""
     return await write(ctx)
 
 
 @tool(effect="keyed")
 async def put(item: str, ctx: ToolContext) -> str:
-    """Put something away, under an idempotency key."""
+    """Put an item away, with an idempotency key."""
     return await write(ctx)
 
 
 @tool(effect="safe")
 async def look(item: str, ctx: ToolContext) -> str:
-    """Look at something. Looking twice does no harm."""
+    """Look at an item. Looking twice has no effect."""
     return await write(ctx)
 
 
-def calls(*wanted: tuple[str, dict[str, object]]) -> dict[str, object]:
-    return {"calls": [{"name": name, "input": given} for name, given in wanted]}
+def calls(*requests: tuple[str, dict[str, object]]) -> dict[str, object]:
+    return {"calls": [{"name": name, "input": arguments} for name, arguments in requests]}
 
 
 SCRIPT = [

@@ -1,7 +1,7 @@
-"""Counts the requirement lines that are proven.
+"""Count the requirement lines that tests and benchmarks prove.
 
-Joins the lists in docs/requirements, what the last full test run proved (build/requirements.json,
-written by tests/plugin_requirements.py) and what the benchmarks met (build/bench.json).
+The count joins the lists in docs/requirements, the results of the last full test run (build/requirements.json,
+written by tests/plugin_requirements.py) and the results of the benchmarks (build/bench.json).
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 BACKENDS = frozenset({"files", "sqlite", "postgres"})
 NO_BACKEND = "-"
 APPLICATIONS = "6"
-"""The piece of work whose lines speak of applications: those keep tables, and a store of files has none (H26)."""
+"""The owner of the lines about plugins. Plugins need tables, and the file backend has none (H26)."""
 
 _LINE = re.compile(r"- (?P<id>S\d-\d{3}) \[(?P<kind>[EIO])\] .*\{(?P<owner>[^{}]*)\}\s*$")
 _LOOKS_LIKE_A_LINE = re.compile(r"- S\d")
@@ -25,7 +25,7 @@ _BY_BENCH = "[P] proved by `make bench`"
 
 
 class Proof(TypedDict):
-    """What stands behind one id in build/requirements.json."""
+    """The value of one id in build/requirements.json."""
 
     tests: list[str]
     backends: list[str]
@@ -33,7 +33,7 @@ class Proof(TypedDict):
 
 @dataclass(frozen=True)
 class Requirement:
-    """One testable line: `kind` is E, I or O, `owner` the piece of work in braces, as written."""
+    """One testable line: `kind` is E, I or O, `owner` the text in braces."""
 
     id: str
     kind: str
@@ -42,7 +42,7 @@ class Requirement:
 
     @property
     def counts(self) -> bool:
-        """[O] lines are wanted later and stand beside the count."""
+        """True if the line counts. [O] lines are optional and counted separately."""
         return self.kind != "O"
 
 
@@ -56,16 +56,16 @@ class RequirementList:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the last full test run and the last benchmarks have shown."""
+    """The results of the last full test run and of the last benchmarks."""
 
     proofs: dict[str, Proof] = field(default_factory=dict)
     bench: list[dict[str, Any]] = field(default_factory=list)
 
     def lack(self, line: Requirement) -> str | None:
-        """What is missing to call the line proven: nothing is None, and "" is no evidence at all.
+        """Return the evidence that the line still lacks: None if it is proven, "" if there is no evidence.
 
-        A line touched by any test that runs per backend needs all of them: a promise kept on two
-        backends of three is not kept. Applications need those that speak SQL.
+        If a test of the line runs per backend, the line needs all backends. Lines of plugins need the backends with
+        SQL.
         """
         if line.by_bench:
             rows = [row for row in self.bench if line.id in _ids_of(row)]
@@ -81,10 +81,10 @@ class Evidence:
 
 
 def read_list(path: Path) -> RequirementList:
-    """Read one list; a decision (→) below a line may send it to the benchmarks.
+    """Read one list. A decision (→) below a line can assign it to the benchmarks.
 
-    Raises ValueError for a line that looks like a requirement and cannot be read, since a line
-    dropped in silence would make the count look better than it is.
+    Raises ValueError for a line that looks like a requirement and cannot be parsed, because a line that is ignored
+    would improve the count.
     """
     lines: list[Requirement] = []
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -99,18 +99,18 @@ def read_list(path: Path) -> RequirementList:
 
 
 def read_lists(folder: Path) -> list[RequirementList]:
-    """Read all lists of a folder: the files whose names begin with a digit."""
+    """Read all lists of a folder: the files with a digit as the first character of their names."""
     lists = [read_list(path) for path in sorted(folder.glob("[0-9]*.md"))]
     seen: set[str] = set()
     for line in (line for one in lists for line in one.lines):
         if line.id in seen:
-            raise ValueError(f"{line.id} stands twice in {folder.name}")
+            raise ValueError(f"{line.id} occurs twice in {folder.name}")
         seen.add(line.id)
     return lists
 
 
 def read_evidence(build: Path) -> Evidence:
-    """Read what the last runs left in the build folder; what was not run is no evidence."""
+    """Read the results of the last runs from the build folder. A missing file is no evidence."""
     return Evidence(
         proofs=_read_json(build / "requirements.json", {}),
         bench=_read_json(build / "bench.json", []),
@@ -118,7 +118,7 @@ def read_evidence(build: Path) -> Evidence:
 
 
 def report(lists: Sequence[RequirementList], evidence: Evidence) -> str:
-    """The tables as text; the last line is `proven N/M` over the [E] and [I] lines."""
+    """Return the tables as text. The last line is `proven N/M` over the [E] and [I] lines."""
     every = [line for one in lists for line in one.lines]
     rows = [
         f"{'list':<20}{'proven':>10}{'extra [O]':>12}",
@@ -168,9 +168,9 @@ def _read_json(path: Path, otherwise: Any) -> Any:
 
 
 def main(root: Path) -> int:
-    """Print the report of a checkout. Unproven lines are no failure: tests fail, counts inform."""
+    """Print the report of a checkout. Unproven lines are not an error."""
     if not (root / "build" / "requirements.json").exists():
-        print("There is no build/requirements.json: `make test` writes it.\n")
+        print("build/requirements.json not found. Run `make test` to write it.\n")
     print(report(read_lists(root / "docs" / "requirements"), read_evidence(root / "build")))
     return 0
 

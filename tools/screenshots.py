@@ -1,8 +1,8 @@
-"""Pictures of every page: a real server over its demonstration, light and dark, wide and on a phone.
+"""Take screenshots of every page of `lockstitch serve --demo`: light and dark, desktop and phone.
 
     python -m tools.screenshots [--out build/screenshots] [--only stats] [--chromium PATH]
 
-They are for looking at, in review and in the README; no test compares them.
+They are for reviews and for the README. No test compares them.
 """
 
 import argparse
@@ -23,7 +23,7 @@ THEMES: Final = ("light", "dark")
 FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run")
 
 COMING: Final = ".htmx-request, [aria-busy=true]"
-"""What is not there yet."""
+"""Selector of elements that are still loading."""
 
 QUERY: Final = """SELECT model_name, status, count(*) AS runs, sum(total_tokens) AS tokens, sum(total_cost) AS cost,
        max(run_id) AS latest_run_id
@@ -34,10 +34,10 @@ ORDER BY cost DESC"""
 
 @asynccontextmanager
 async def demonstration(log: Path) -> AsyncIterator[str]:
-    """The address of a server that shows the demonstration; what it logs stands in a file."""
+    """Start a server with the demo data and return its URL. Its log goes to a file."""
     command = (sys.executable, "-m", "lockstitch", "--json", "serve", "--demo", "--no-work", "--port", "0")
-    with log.open("wb") as said:
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=said)
+    with log.open("wb") as log_file:
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=log_file)
     try:
         assert process.stdout is not None
         line = await asyncio.wait_for(process.stdout.readline(), 120)
@@ -51,7 +51,7 @@ async def demonstration(log: Path) -> AsyncIterator[str]:
 
 
 async def links(page: Page, url: str) -> dict[str, str]:
-    """Every page by name. Threads and runs are those that the pages themselves lead to."""
+    """Return the path of every page by name. Threads and runs are found through links on the pages."""
     found = {"threads": "/", "stats": "/stats?range=30d", "workers": "/workers", "sql": "/sql?lens=langsmith"}
     found |= {"notebooks": "/notebooks", "notebook": "/notebooks/1"}
     await page.goto(url)
@@ -77,7 +77,7 @@ async def _first(page: Page, selector: str) -> str | None:
 
 
 async def settle(page: Page) -> None:
-    """Scroll through the page, so that what comes when it is looked at has come, and back."""
+    """Scroll through the page and back, so that lazy content is loaded."""
     for _ in range(40):
         await page.wait_for_timeout(60)
         below = "document.documentElement.scrollHeight - innerHeight - scrollY > 1"
@@ -89,7 +89,7 @@ async def settle(page: Page) -> None:
 
 
 async def ask(page: Page) -> None:
-    """An answer to look at."""
+    """Run the query, so that the page shows a result."""
     await page.locator("#query").fill(QUERY)
     await page.keyboard.press("Control+Enter")
     await page.locator("#result table").wait_for()
@@ -97,7 +97,7 @@ async def ask(page: Page) -> None:
 
 
 async def picture(browser: Browser, url: str, out: Path, only: str) -> int:
-    """Take them all; how many."""
+    """Take all screenshots. Return their number."""
     context = await browser.new_context()
     pages = await links(await context.new_page(), url)
     await context.close()
@@ -115,7 +115,7 @@ async def picture(browser: Browser, url: str, out: Path, only: str) -> int:
                 await settle(page)
                 if name == "sql":
                     await ask(page)
-                # The bar on a phone is fixed; a picture of the whole page would have it in the middle.
+                # The bar on a phone is fixed. On a screenshot of the whole page it would be in the middle.
                 await page.screenshot(path=out / f"{name}-{theme}-{width}.png", full_page=width == "1280")
                 count += 1
                 if name == "threads" and width == "1280":
@@ -130,16 +130,16 @@ async def picture(browser: Browser, url: str, out: Path, only: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, default=Path("build/screenshots"))
-    parser.add_argument("--only", default="", help="only pages whose name starts with this")
+    parser.add_argument("--only", default="", help="only pages with this prefix of their name")
     parser.add_argument("--chromium", help="path of the browser")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     count = asyncio.run(take_all(options.chromium or ensure(), options.out, options.only))
-    print(f"{count} pictures in {options.out}")
+    print(f"{count} screenshots in {options.out}")
 
 
 async def take_all(browser_path: str, out: Path, only: str) -> int:
-    """Start the demonstration and the browser. Return the number of pictures."""
+    """Start the demo server and the browser. Return the number of screenshots."""
     async with demonstration(out / "server.log") as url, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=browser_path, args=list(FLAGS))
         try:

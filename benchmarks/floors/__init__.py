@@ -1,1 +1,1 @@
-"""Floors: the best that hand-written SQL does on the same driver, with the same rows in the same tables."""
+"""Baselines: hand-written SQL with the same driver that writes the same rows into the same tables."""

@@ -1,6 +1,6 @@
-"""The floor of lenses: the documents' own tables and indexes, by hand, with the very rows that the lens shows.
+"""The baseline of lenses: the tables and indexes of the documents, with the rows that the lens shows.
 
-References between tables are left out, since nothing is asked of them when somebody reads.
+Foreign keys are left out, because reading does not use them.
 """
 
 import re
@@ -21,7 +21,7 @@ _TABLE = re.compile(r"^CREATE TABLE (\w+) \((.*?)^\);", re.MULTILINE | re.DOTALL
 
 @asynccontextmanager
 async def by_hand(url: str, lens: str) -> AsyncIterator[Any]:
-    """A connection on which the queries of a lens find real tables, with its rows; they go when it is closed."""
+    """Return a connection with real tables in place of the views of a lens. They are dropped when it is closed."""
     make = _sqlite if url.startswith("sqlite") else _postgres
     async with make(url, lens) as connection:
         yield connection
@@ -30,7 +30,7 @@ async def by_hand(url: str, lens: str) -> AsyncIterator[Any]:
 @asynccontextmanager
 async def _sqlite(url: str, lens: str) -> AsyncIterator[sqlite3.Connection]:
     path = Path(sqlite_path(url)).with_name(f"{lens}.db")
-    # Types that only PostgreSQL has: lists are JSON, and a key that counts is an INTEGER.
+    # Replace types that only PostgreSQL has: arrays become JSON, and serial keys INTEGER.
     script = _script(lens).replace("[]", "").replace("BIGSERIAL", "INTEGER")
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -71,7 +71,7 @@ def _script(lens: str) -> str:
 
 
 def _tables(lens: str) -> list[tuple[str, str]]:
-    """Each table with its columns."""
+    """Return the columns of each table."""
     return [
         (name, ", ".join(line.split()[0] for line in body.splitlines() if line.strip()))
         for name, body in _TABLE.findall(_script(lens))

@@ -1,7 +1,7 @@
-"""The floor of importing: the rows that an import left behind, written again by hand into an empty store.
+"""The baseline of imports: the rows of an import, written again by hand into an empty store.
 
-They are taken as they stand in the tables, so whatever the bridges come to write, the floor writes too: the same bodies
-under the same keys and indexes, as many stitches in a commit as an import puts there, everything known before.
+The rows are read from the tables, so the baseline always writes the rows of the current integrations: the same bodies,
+keys and indexes, and as many stitches per commit as an import. All values are known before the clock starts.
 """
 
 import sqlite3
@@ -17,13 +17,13 @@ from lockstitch.integrations.importer import BATCH
 
 Values = Sequence[Any]
 
-# Those that others refer to first.
+# Referenced tables come first.
 _SQLITE = ("threads", "run_rows", "stitch_rows", "model_calls")
 _POSTGRES = ("threads", "runs", "stitches", "model_calls")
 
 
 class Table(NamedTuple):
-    """Rows of one table in the batches in which they are written."""
+    """Rows of one table, in the batches in which they are written."""
 
     name: str
     columns: list[str]
@@ -31,12 +31,12 @@ class Table(NamedTuple):
 
 
 def taken(url: str) -> list[Table]:
-    """What stands in the tables of a store."""
+    """Return the rows of all tables of a store."""
     return _from_sqlite(url) if url.startswith("sqlite") else _from_postgres(url)
 
 
 def written(url: str, tables: list[Table]) -> float:
-    """Write it into another store, which is empty; rows of the log per second."""
+    """Write the rows into another, empty store. Return rows of the log per second."""
     write = _into_sqlite if url.startswith("sqlite") else _into_postgres
     stitches = next(table for table in tables if table.name in ("stitch_rows", "stitches"))
     started = time.perf_counter()
@@ -45,7 +45,7 @@ def written(url: str, tables: list[Table]) -> float:
 
 
 def _batches(select: Callable[[str], list[Values]], columns: dict[str, list[str]], thread: str) -> list[Table]:
-    """Every row beside the stitches of its thread that come first."""
+    """Yield every row after the stitches of its thread that precede it."""
     names = list(columns)
     rows = {name: select(name) for name in names}
     log = rows[names[2]]
@@ -69,7 +69,7 @@ def _batches(select: Callable[[str], list[Values]], columns: dict[str, list[str]
 
 def _from_sqlite(url: str) -> list[Table]:
     with closing(sqlite3.connect(sqlite_path(url))) as connection:
-        # Generated columns are not among them.
+        # Generated columns are not included.
         columns = {name: [row[1] for row in connection.execute(f"PRAGMA table_info({name})")] for name in _SQLITE}
 
         def select(name: str) -> list[Values]:
@@ -80,7 +80,7 @@ def _from_sqlite(url: str) -> list[Table]:
 
 def _into_sqlite(url: str, tables: list[Table]) -> None:
     with closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as connection:
-        # The settings under which the store itself writes.
+        # The same settings as the store.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         for batch in _commits(tables):
@@ -97,7 +97,7 @@ def _from_postgres(url: str) -> list[Table]:
         columns = {name: _columns(connection, name) for name in _POSTGRES}
 
         def select(name: str) -> list[Values]:
-            # As text: what is written again must be the same bytes, and the store writes text too.
+            # Read JSON as text, because the rows must have the same bytes, and the store writes text.
             listed = ", ".join(f"{column}::text" for column in columns[name])
             order = "log_id" if name == "stitches" else "ctid"
             return connection.execute(f"SELECT {listed} FROM {name} ORDER BY {order}".encode()).fetchall()

@@ -1,7 +1,7 @@
-"""What the floor writes for a thread: append by append, what a worker wrote for one that it drove before.
+"""The appends that the baseline makes for a thread: those of a thread that a worker has executed.
 
-The thread named `template` is that one. Its rows are taken as they stand in the tables, so whatever the runtime comes
-to write, the floor writes too.
+That thread has the key `template`. Its rows are read from the tables, so the baseline always writes the rows of the
+current engine.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 TEMPLATE = "template"
-"""The key of the thread whose rows are written again."""
+"""The key of the thread that is copied."""
 
 Row = dict[str, Any]
 
@@ -28,7 +28,7 @@ _BEGUN: Row = {
 
 
 class Append(NamedTuple):
-    """One commit: changed fields of the head, the run as it begins or what changes of it, and stitches."""
+    """One commit: changed fields of the head, the new run or its changed fields, and stitches."""
 
     head: Row
     new_run: Row | None
@@ -38,7 +38,7 @@ class Append(NamedTuple):
 
 
 def plan(head: Row, run: Row, stitches: Sequence[Row]) -> list[Append]:
-    """The appends of a finished thread of one run. What was written together carries the same time."""
+    """Return the appends of a finished thread with one run. Rows of one commit have the same time."""
     groups = [list(group) for _, group in groupby(stitches, lambda row: row["at"])]
     appends: list[Append] = []
     steps = 0

@@ -1,6 +1,6 @@
-"""The floors on PostgreSQL: a connection per thread, prepared statements, everything known before.
+"""The baselines on PostgreSQL: one connection per thread, prepared statements, values known before the clock starts.
 
-One sends three statements in a transaction, the other one data-modifying statement that commits by itself.
+One sends three statements in a transaction, the other one data-modifying statement with its own commit.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Parameters = tuple[object, ...]
 
 
 class PostgresFloor:
-    """Writes what the store would write to the threads of `agents`, whose store is done with them."""
+    """Writes the rows of the store to the threads of `agents`. Their store must not write to them any longer."""
 
     def __init__(self, threads: "list[_Thread]") -> None:
         self._threads = threads
@@ -40,7 +40,7 @@ class PostgresFloor:
         return cls([await _Thread.open(url, agent, way) for agent in agents])
 
     async def append(self, number: int) -> float:
-        """That many appends spread over the threads, all at once; appends per second."""
+        """Make concurrent appends, spread over the threads. Return appends per second."""
         each = max(number // len(self._threads), 1)
         pending = [thread.take(each) for thread in self._threads]
         started = time.perf_counter()
@@ -53,7 +53,7 @@ class PostgresFloor:
 
 
 class _Thread:
-    """One thread of the floor and its connection."""
+    """One thread of the baseline and its connection."""
 
     def __init__(self, connection: psycopg.AsyncConnection, agent: Agent, way: Way) -> None:
         self._connection = connection
@@ -70,7 +70,7 @@ class _Thread:
         return cls(connection, agent, way)
 
     def take(self, number: int) -> list[tuple[Parameters, Parameters, Parameters]]:
-        """The parameters of the next appends: head, run, stitch."""
+        """Return the parameters of the next appends: head, run, stitch."""
         return [next(self._pending) for _ in range(number)]
 
     async def append(self, appends: list[tuple[Parameters, Parameters, Parameters]]) -> None:
@@ -93,7 +93,7 @@ class _Thread:
 
     def _check(self) -> None:
         if self._cursor.rowcount != 1:
-            raise RuntimeError("somebody else wrote to the floor's thread")
+            raise RuntimeError("another writer changed the thread of the baseline")
 
     def _appends(self) -> Iterator[tuple[Parameters, Parameters, Parameters]]:
         bodies = steps()

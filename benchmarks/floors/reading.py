@@ -1,4 +1,4 @@
-"""The floor of reading: the same rows by one hand-written query each, as the driver gives them."""
+"""The baseline of reading: the same rows with one hand-written query each, as the driver returns them."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ _LOGS = {
     "thread": "SELECT * FROM stitches WHERE thread_id = ? ORDER BY position",
     "last stitch": "SELECT * FROM stitches WHERE id = (SELECT tip_id FROM threads WHERE id = ?)",
 }
-# SQLite refers by row number inside, and its views over them are not joined by hand.
+# SQLite refers by row number internally, so these queries use its views.
 _SQLITE = {
     "runs": "run_rows",
     "stitches": "stitch_rows",
@@ -33,7 +33,7 @@ Ask = Callable[[Question, UUID], Awaitable[list[Any]]]
 
 
 class ReadingFloor:
-    """One connection that asks and fetches."""
+    """One connection that runs queries and fetches rows."""
 
     def __init__(self, ask: Ask, close: Callable[[], Awaitable[None]]) -> None:
         self.ask = ask

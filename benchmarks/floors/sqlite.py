@@ -1,4 +1,4 @@
-"""The floor on SQLite: one connection, one transaction per append, everything known and serialised before."""
+"""The baseline on SQLite: one connection, one transaction per append, values serialised before the clock starts."""
 
 import sqlite3
 import time
@@ -21,11 +21,11 @@ Parameters = tuple[object, ...]
 
 
 class SqliteFloor:
-    """Writes what the store would write to the threads of `agents`, whose store is done with them."""
+    """Writes the rows of the store to the threads of `agents`. Their store must not write to them any longer."""
 
     def __init__(self, path: str, agents: list[Agent]) -> None:
         connection = sqlite3.connect(path, isolation_level=None)
-        # The settings under which the store itself writes.
+        # The same settings as the store.
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -33,14 +33,14 @@ class SqliteFloor:
         self._threads = [_Thread(connection, agent) for agent in agents]
 
     def append(self, number: int) -> float:
-        """That many appends, one thread after the other; appends per second."""
+        """Make appends, one thread after the other. Return appends per second."""
         pending = [self._threads[turn % len(self._threads)].next() for turn in range(number)]
         execute = self._connection.execute
         started = time.perf_counter()
         for head, stitch, run in pending:
             execute("BEGIN IMMEDIATE")
             if execute(_HEAD, head).rowcount != 1:
-                raise RuntimeError("somebody else wrote to the floor's thread")
+                raise RuntimeError("another writer changed the thread of the baseline")
             execute(_STITCH, stitch)
             execute(_RUN, run)
             execute("COMMIT")
@@ -51,7 +51,7 @@ class SqliteFloor:
 
 
 class _Thread:
-    """What the floor knows of one thread: its numbers, and where it stands."""
+    """One thread of the baseline: its numbers and its position."""
 
     def __init__(self, connection: sqlite3.Connection, agent: Agent) -> None:
         self._no, self._fence, self._worker_id, self._position = connection.execute(
@@ -61,7 +61,7 @@ class _Thread:
         self._pending = self._appends()
 
     def next(self) -> tuple[Parameters, Parameters, Parameters]:
-        """The parameters of the next append: head, stitch, run."""
+        """Return the parameters of the next append: head, stitch, run."""
         return next(self._pending)
 
     def _appends(self) -> Iterator[tuple[Parameters, Parameters, Parameters]]:

@@ -1,4 +1,4 @@
-"""The floor of a worker on PostgreSQL: a connection per place, one statement per claim and per append."""
+"""The baseline of a worker on PostgreSQL: one connection per slot, one statement per claim and per append."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ FROM chosen WHERE id = chosen_id RETURNING id, fence"""
 
 
 class _Shape(NamedTuple):
-    """All that the text of an append depends on."""
+    """The values that determine the SQL text of an append."""
 
     head: tuple[str, ...]
     new_run: tuple[str, ...]
@@ -38,7 +38,7 @@ class _Shape(NamedTuple):
 
 
 class PostgresThreads:
-    """Drives every thread that is ready."""
+    """Executes every ready thread."""
 
     def __init__(self, url: str, connections: list[psycopg.AsyncConnection], agent: str, made: "_Made") -> None:
         self._url = url
@@ -65,7 +65,7 @@ class PostgresThreads:
             await connection.close()
 
     async def _place(self, connection: psycopg.AsyncConnection, worker_id: UUID) -> None:
-        """Thread after thread, until none is ready."""
+        """Execute one thread after the other, until none is ready."""
         cursor = psycopg.AsyncRawCursor(connection)
         while True:
             await cursor.execute(_CLAIM, (worker_id, self._agent), prepare=True)
@@ -76,18 +76,18 @@ class PostgresThreads:
             for sql, values in self._made.appends(thread_id, fence, worker_id):
                 await cursor.execute(sql, values, prepare=True)
                 if cursor.rowcount != 1:
-                    raise RuntimeError("somebody else wrote to the floor's thread")
+                    raise RuntimeError("another writer changed the thread of the baseline")
 
 
 class _Made:
-    """The appends of a thread, as statements with their values."""
+    """Return the appends of a thread, as statements with their values."""
 
     def __init__(self, planned: list[Append], texts: list[str]) -> None:
         self._planned = planned
         self._texts = texts
 
     def appends(self, thread_id: UUID, fence: int, worker_id: UUID) -> Iterator[tuple[bytes, list[Any]]]:
-        """One after the other, so that each has its own time."""
+        """Run them one after the other, so that each has its own time."""
         run_id, position, tip = new_id(), 0, None
         for append in self._planned:
             now = SystemClock().now()
@@ -145,12 +145,12 @@ WHERE id = $1 AND fence = $2 AND position = $3 AND worker_id = $4 RETURNING id)"
 
 
 async def _template(connection: psycopg.AsyncConnection) -> tuple[_Made, str]:
-    # As it stands in the table: what is written again must be the same bytes.
+    # Unchanged from the table, because the rows must have the same bytes.
     set_json_loads(lambda text: text if isinstance(text, str) else bytes(text).decode(), connection)
     cursor = connection.cursor(row_factory=dict_row)
     head = await (await cursor.execute("SELECT * FROM threads WHERE key = %s", (TEMPLATE,))).fetchone()
     if head is None:
-        raise RuntimeError("there is no template to write again")
+        raise RuntimeError("no template thread found")
     run = await (await cursor.execute("SELECT * FROM runs WHERE thread_id = %s", (head["id"],))).fetchone()
     await cursor.execute("SELECT * FROM stitches WHERE thread_id = %s ORDER BY position", (head["id"],))
     stitches = [{name: value for name, value in row.items() if name != "log_id"} for row in await cursor.fetchall()]

@@ -1,4 +1,4 @@
-"""The floor of a worker on SQLite: one connection, one transaction per claim and per append, places taking turns."""
+"""The baseline of a worker on SQLite: one connection, one transaction per claim and per append, slots in turn."""
 
 import random
 import sqlite3
@@ -26,11 +26,11 @@ _USE = "INSERT INTO blob_uses (thread_id, sha256) VALUES (?, ?)"
 
 
 class SqliteThreads:
-    """Drives every thread that is ready, `concurrency` by turns."""
+    """Executes every ready thread, `concurrency` of them in turn."""
 
     def __init__(self, path: str, concurrency: int) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=0)
-        # The settings under which the store itself writes.
+        # The same settings as the store.
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA foreign_keys = ON")
         self._concurrency = concurrency
@@ -56,7 +56,7 @@ class SqliteThreads:
         self._connection.close()
 
     def _place(self, worker_id: str) -> Iterator[None]:
-        """Thread after thread, until none is ready; the others have their turn after each commit."""
+        """Execute one thread after the other, until none is ready. Other slots run after each commit."""
         execute = self._connection.execute
         while True:
             self._begin()
@@ -86,7 +86,7 @@ class SqliteThreads:
                 head["worker_id"] = None
             where = (number, fence, position, worker_id)
             if execute(_head(tuple(head)), (*head.values(), *where)).rowcount != 1:
-                raise RuntimeError("somebody else wrote to the floor's thread")
+                raise RuntimeError("another writer changed the thread of the baseline")
             if append.new_run:
                 run = {**append.new_run, "id": str(new_id()), "thread_no": number}
                 run_no = execute(_insert("run_rows", tuple(run)), tuple(run.values())).lastrowid
@@ -109,7 +109,7 @@ class SqliteThreads:
             except sqlite3.OperationalError as exc:
                 if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                     raise
-            # Random pauses as the store makes them: SQLite's own let one process have the file for itself.
+            # Random pauses like those of the store. SQLite's own pauses let one process monopolise the file.
             time.sleep(random.uniform(0.0005, 0.005))
 
 
@@ -137,7 +137,7 @@ def _template(connection: sqlite3.Connection) -> tuple[list[Append], list[str], 
 
     heads = rows("SELECT * FROM threads WHERE key = ?", TEMPLATE)
     if not heads:
-        raise RuntimeError("there is no template to write again")
+        raise RuntimeError("no template thread found")
     head = heads[0]
     (run,) = rows("SELECT * FROM run_rows WHERE thread_no = ?", head["no"])
     del run["no"]

@@ -1,1 +1,1 @@
-"""Traces as other systems write them down, made to measure: the same at every run."""
+"""Generated traces in the formats of other systems, the same in every run."""

@@ -1,4 +1,4 @@
-"""An agent's traces as LangSmith's client writes them: a graph of two nodes, two model calls, two tools."""
+"""Traces in the format of LangSmith's client: a graph of two nodes, two model calls, two tools."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ _TEXTS = 64
 
 
 def agents(number: int | None = None) -> Iterator[list[Json]]:
-    """So many traces of ten spans, about 1.1 KB each, or as many as are wanted."""
+    """Yield traces of ten spans, about 1.1 KB each, without end if no number is set."""
     prose = Prose(3)
     texts = [prose.take(300) for _ in range(_TEXTS)]
     for place in range(number) if number is not None else count():
@@ -26,7 +26,7 @@ def agents(number: int | None = None) -> Iterator[list[Json]]:
 
 
 def generations(number: int, each: int) -> Iterator[list[Json]]:
-    """So many traces of so many model calls below their root."""
+    """Yield traces with model calls below their root."""
     text = Prose(4).take(300)
     for place in range(number):
         trace = _Trace(f"generations {place}", place)
@@ -37,7 +37,7 @@ def generations(number: int, each: int) -> Iterator[list[Json]]:
 
 
 def whole(spans: int) -> list[Json]:
-    """One trace of so many spans: the ten of an agent's again and again, below one root."""
+    """Return one trace of this number of spans: the ten spans of an agent, repeated below one root."""
     text = Prose(5).take(300)
     trace = _Trace("whole", 0)
     root = trace.run(None, "chain", "agent", _said(text), _answered(text))
@@ -47,7 +47,7 @@ def whole(spans: int) -> list[Json]:
 
 
 def write(path: Path, traces: Iterable[list[Json]], size: int | None = None) -> int:
-    """A line per run, until that is all, or the file has that many bytes. The number of runs."""
+    """Write one line per run, until the end or until the file has this size. Return the number of runs."""
     written = runs = 0
     with path.open("wb") as file:
         for trace in traces:
@@ -60,7 +60,7 @@ def write(path: Path, traces: Iterable[list[Json]], size: int | None = None) -> 
 
 
 class _Trace:
-    """A trace in the making."""
+    """Builds one trace."""
 
     def __init__(self, name: str, place: int) -> None:
         self._name = name
@@ -104,7 +104,7 @@ class _Trace:
         return run
 
     def model(self, parent: Json, heard: str, text: str, calls: list[Json]) -> Json:
-        """A model call that answers a text or asks for tools."""
+        """Add a model call that answers with text or requests tools."""
         message = {
             "content": text,
             "type": "ai",
@@ -130,7 +130,7 @@ def _agent(place: int, question: str, answer: str) -> list[Json]:
 
 
 def _turn(trace: _Trace, root: Json, place: int, question: str, answer: str) -> None:
-    """Nine spans below a root."""
+    """Add nine spans below a root."""
     calls = [
         {"id": f"call_{place}_{name}", "name": name, "args": args, "type": "tool_call"}
         for name, args in (("search", {"query": f"order {place}"}), ("price", {"order": place}))

@@ -1,4 +1,4 @@
-"""The same agent's traces as OpenTelemetry carries them, in its conventions for generative AI."""
+"""Traces of the same agent in OpenTelemetry's GenAI conventions."""
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
 
 def agents(number: int | None = None) -> Iterator[list[Span]]:
-    """So many traces of ten spans, or as many as are wanted."""
+    """Yield traces of ten spans, without end if no number is set."""
     prose = Prose(3)
     texts = [prose.take(300) for _ in range(_TEXTS)]
     for place in range(number) if number is not None else count():
@@ -44,7 +44,7 @@ def agents(number: int | None = None) -> Iterator[list[Span]]:
 
 
 def write_protobuf(path: Path, traces: Iterable[list[Span]]) -> int:
-    """A request per trace, each after its length, as the collector's file exporter writes them. The number of spans."""
+    """Write a length-prefixed request per trace, like the collector's file exporter. Return the number of spans."""
     spans = 0
     with path.open("wb") as file:
         for trace in traces:
@@ -55,7 +55,7 @@ def write_protobuf(path: Path, traces: Iterable[list[Span]]) -> int:
 
 
 def write_lines(path: Path, traces: Iterable[list[Span]], size: int | None = None) -> int:
-    """A JSON document per trace and line, until the file has that many bytes. The number of spans."""
+    """Write one JSON line per trace, until the file has this size. Return the number of spans."""
     written = spans = 0
     with path.open("wb") as file:
         for trace in traces:
@@ -126,7 +126,7 @@ def _messages(role: str, parts: list[Json], finish: str | None = None) -> str:
 
 
 def request(trace: list[Span]) -> bytes:
-    """A trace as a request by itself."""
+    """Return a trace as one request."""
     return _request(trace).SerializeToString()
 
 

@@ -1,1 +1,1 @@
-"""Peers: others doing the same work, where they are installed (`pip install 'lockstitch[peers]'`)."""
+"""Peers: other libraries with the same work, if they are installed (`pip install 'lockstitch[peers]'`)."""

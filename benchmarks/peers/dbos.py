@@ -1,7 +1,7 @@
-"""DBOS doing the same thread: a workflow with a step for each model call and each tool, in its own database.
+"""DBOS with the same thread: a workflow with a step for each model call and each tool, in its own database.
 
-Workflows are started directly, so many at once in threads of their own. Its queue would have to be polled, and is
-slower; its workflows of coroutines are too.
+Workflows are started directly, concurrently in separate OS threads. Its queue is polled and slower, and so are its
+asynchronous workflows.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def thread(goal: str) -> str:
 
 
 def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callable[[], None]]:
-    """Makes ready what drives so many threads."""
+    """Prepare the execution of this number of threads."""
     database = f"sqlite:///{sqlite_path(url)}" if backend == "sqlite" else url
     DBOS(
         config={
@@ -56,7 +56,7 @@ def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callabl
     def ready(number: int) -> Callable[[], None]:
         def drive() -> None:
             if set(places.map(thread, ["Go"] * number)) != {"Done."}:
-                raise RuntimeError("a workflow did not come to its end")
+                raise RuntimeError("a workflow did not finish")
 
         return drive
 

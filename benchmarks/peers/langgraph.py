@@ -1,4 +1,4 @@
-"""LangGraph doing the same loop: a model node and a tool node, its own savers, durability "sync"."""
+"""LangGraph with the same loop: a model node and a tool node, its own savers, durability "sync"."""
 
 import operator
 import sqlite3
@@ -19,7 +19,7 @@ class State(TypedDict):
 
 
 class Peer(AbstractContextManager["Peer"]):
-    """One compiled graph on a saver of its own."""
+    """One compiled graph with its own saver."""
 
     def __init__(self, backend: str, url: str, text: str, result: str) -> None:
         self._stack = ExitStack()
@@ -29,7 +29,7 @@ class Peer(AbstractContextManager["Peer"]):
         self._text, self._result = text, result
 
     def run(self, steps: int) -> float:
-        """A thread of that many steps; steps per second."""
+        """Run a thread of this number of steps. Return steps per second."""
         graph = self._graph(steps)
         self._threads += 1
         config = {"configurable": {"thread_id": f"t{self._threads}"}, "recursion_limit": 3 * steps + 10}
@@ -38,7 +38,7 @@ class Peer(AbstractContextManager["Peer"]):
         return steps / (time.perf_counter() - started)
 
     def talk(self, turns: int, question: str, answer: str) -> None:
-        """A conversation in one thread, a question and an answer per turn."""
+        """Run a conversation in one thread, with a question and an answer per turn."""
         builder = StateGraph(State)
         builder.add_node("model", lambda _: {"messages": [{"role": "assistant", "content": answer}]})
         builder.add_edge(START, "model")
@@ -94,7 +94,7 @@ def _postgres(stack: ExitStack, url: str) -> Any:
 
 
 def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callable[[], None]]:
-    """Makes ready what drives so many threads, `concurrency` at once."""
+    """Prepare the execution of this number of threads, `concurrency` at once."""
     peer = Peer(backend, url, TEXT, RESULT)
     places = ThreadPoolExecutor(concurrency)
 

@@ -1,4 +1,4 @@
-"""procrastinate doing the same thread: a job for each model call and each tool puts the next one in its queue."""
+"""procrastinate with the same thread: a job for each model call and each tool, which enqueues the next one."""
 
 import asyncio
 import logging
@@ -10,11 +10,11 @@ from procrastinate import App, PsycopgConnector
 from benchmarks.goals import RESULT, STEPS, TEXT
 
 LAST = 2 * STEPS - 2
-"""The number of the piece that answers: responses and results take turns, and the last response has no result."""
+"""The number of the last job: responses and results take turns, and the last response has no result."""
 
 
 def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callable[[], None]]:
-    """Makes ready what drives so many threads."""
+    """Prepare the execution of this number of threads."""
     if backend != "postgres":
         raise RuntimeError("procrastinate is for PostgreSQL")
     logging.disable(logging.CRITICAL)
@@ -35,13 +35,13 @@ def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callabl
             await app.schema_manager.apply_schema_async()
 
     async def work() -> None:
-        # A worker that does not wait goes as soon as nothing is in line, though what is being done may add to it.
+        # A worker without waiting ends when the queue is empty, although running jobs may add to it.
         while await some("status IN ('todo', 'doing')"):
             await app.run_worker_async(
                 queues=["threads"], concurrency=concurrency, wait=False, install_signal_handlers=False
             )
         if await some("status <> 'succeeded'"):
-            raise RuntimeError("a job did not come to its end")
+            raise RuntimeError("a job did not finish")
 
     async def some(condition: LiteralString) -> bool:
         found: dict[str, Any] = await app.connector.execute_query_one_async(

@@ -1,1 +1,1 @@
-"""Other processes: those that append, hold and are killed, and take over."""
+"""Programs of separate processes: they append, hold threads, are killed, and take over."""

@@ -1,4 +1,4 @@
-"""Drives an agent into a tool that does not end, says which thread it is, and stays until it is killed: `drive URL`."""
+"""Execute an agent until a tool that does not return, print the thread, and wait to be killed: `drive URL`."""
 
 import asyncio
 import sys

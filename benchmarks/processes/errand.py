@@ -1,4 +1,4 @@
-"""The agent that is killed in the middle of a tool, and goes on in another process."""
+"""The agent that is killed during a tool and resumes in another process."""
 
 from collections.abc import Awaitable, Callable
 
@@ -7,7 +7,7 @@ from lockstitch.testing import Scripted
 
 
 def agent(act: Callable[[ToolContext], Awaitable[None]]) -> Agent:
-    """One that calls a tool which may run again, and then answers."""
+    """Return an agent that calls a safe tool and then answers."""
 
     @tool(effect="safe")
     async def look(ctx: ToolContext) -> str:

@@ -1,4 +1,4 @@
-"""Waits, everything imported, to be told of a thread whose driver died; goes on, and says when: `go_on URL`."""
+"""Read a thread id from stdin after all imports, resume the thread and print the time: `go_on URL`."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ async def main(url: str) -> None:
     async with open_store(url) as store:
         result = await going.resume(thread, store=store)
         if result is None or result.output_text != "Done.":
-            raise RuntimeError(f"the errand did not come to its end: {result}")
+            raise RuntimeError(f"the run did not finish: {result}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Claims a thread, appends to it, says which, and stays until it is killed: `hold URL`."""
+"""Claim a thread, append to it, print its id, and wait to be killed: `hold URL`."""
 
 import asyncio
 import sys

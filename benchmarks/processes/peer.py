@@ -1,6 +1,6 @@
-"""A peer: `peer NAME BACKEND CONCURRENCY`. Lines: `open URL`, then the numbers of threads to drive, again and again.
+"""Run a peer: `peer NAME BACKEND CONCURRENCY`. Lines on stdin: `open URL`, then numbers of threads to execute.
 
-The answer to a number is when it began and when it ended, by the clock that all processes of a machine share.
+The output for each number is its start and end, on the monotonic clock of the machine.
 """
 
 import os
@@ -24,5 +24,5 @@ def main(name: str, backend: str, concurrency: int) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
-    # Peers leave threads of their own behind that nobody waits for.
+    # Peers leave OS threads that are never joined.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""What a worker does, in hand-written SQL: `raw BACKEND CONCURRENCY`. Spoken to like `work`."""
+"""Run the baseline of a worker in hand-written SQL: `raw BACKEND CONCURRENCY`. It has the protocol of `work`."""
 
 import asyncio
 import sys

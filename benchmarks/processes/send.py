@@ -1,7 +1,7 @@
-"""Sends OTLP requests to a server: `send URL FOLDER CONCURRENCY [HEADER=VALUE…]`; prints how long it took as JSON.
+"""Send OTLP requests to a server and print the times as JSON: `send URL FOLDER CONCURRENCY [HEADER=VALUE…]`.
 
-Every file of the folder is the body of a request. One that is put off with 503 is sent again; anything else but 200
-fails the whole.
+Every file of the folder is the body of a request. A request with the response 503 is repeated. Every other status
+except 200 is an error.
 """
 
 import http.client
@@ -41,7 +41,7 @@ def main(url: str, folder: str, concurrency: int, headers: dict[str, str]) -> No
                     break
                 if answer.status != 503 or time.perf_counter() - started > PATIENCE:
                     raise RuntimeError(f"{answer.status}: {said[:300]!r}")
-                # As exporters do; whoever asks for it pays for it.
+                # Like exporters.
                 time.sleep(float(answer.getheader("Retry-After") or 0.1))
             spent.append(time.perf_counter() - started)
 

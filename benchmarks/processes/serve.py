@@ -1,4 +1,4 @@
-"""Serves a store's pages and says where: `serve URL`. Leaves when it is told to."""
+"""Serve the pages of a store, print the address, and stop on a line on stdin: `serve URL`."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Appends to a thread now and then, and says in each stitch when: `speak URL THREAD NUMBER`."""
+"""Append stitches with their time to a thread at intervals: `speak URL THREAD NUMBER`."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Waits, everything imported, to be told of a thread whose holder died; claims it and says when: `take_over URL`."""
+"""Read a thread id from stdin after all imports, claim the thread and print the time: `take_over URL`."""
 
 import asyncio
 import sys

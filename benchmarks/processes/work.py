@@ -1,6 +1,6 @@
-"""Workers: `work APP CONCURRENCY [NUMBER]`, so many of them in one process, each on a store of its own.
+"""Run workers: `work APP CONCURRENCY [NUMBER]`, NUMBER of them in one process, each with its own store.
 
-Lines on stdin: `open URL`, `go`, `leave`, and again. The answers are `ready` and `left`; `go` has none.
+Lines on stdin: `open URL`, `go`, `leave`, repeatedly. The answers are `ready` and `left`; `go` has none.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The floor of lenses holds what they show, and whoever reads all stitches is found out."""
+"""The baseline of lenses has the rows of the lenses, and full scans of the log are detected."""
 
 import asyncio
 import sqlite3
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Filled(NamedTuple):
-    """A store full of sessions, which nobody here writes to."""
+    """A store with sessions. Tests only read it."""
 
     backend: str
     url: str
@@ -45,7 +45,7 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         server.drop_database(url)
 
 
-async def test_sessions_are_what_a_runtime_leaves_behind(filled: Filled) -> None:
+async def test_fills_store_with_valid_sessions(filled: Filled) -> None:
     known = filled.known
     async with open_store(filled.url) as store:
         assert (await store.verify()).ok
@@ -57,7 +57,7 @@ async def test_sessions_are_what_a_runtime_leaves_behind(filled: Filled) -> None
 
 
 @pytest.mark.parametrize("lens", LENSES)
-async def test_tables_made_by_hand_answer_as_the_lens_does(lens: str, filled: Filled) -> None:
+async def test_plain_tables_answer_like_lens(lens: str, filled: Filled) -> None:
     async with (
         open_store(filled.url) as store,
         by_hand(filled.url, lens) as tables,
@@ -65,12 +65,12 @@ async def test_tables_made_by_hand_answer_as_the_lens_does(lens: str, filled: Fi
     ):
         for one in questions(lens, filled.backend, filled.known):
             expected, shown = await _rows(tables, one.sql), await _rows(views, one.sql)
-            # Not every question asks for an order.
+            # Not every query has an ORDER BY.
             assert shown
             assert sorted(map(repr, shown)) == sorted(map(repr, expected)), one.heading
 
 
-def test_reading_all_stitches_is_seen(filled: Filled) -> None:
+def test_detects_full_scan_of_stitches(filled: Filled) -> None:
     about = f"SELECT count(llm_response) FROM stitches WHERE thread_id = '{filled.known.typical.thread.id}'"
     assert reads_all_stitches(filled.url, "agentic_threads", "SELECT count(llm_response) FROM stitches")
     assert not reads_all_stitches(filled.url, "agentic_threads", about)

@@ -1,4 +1,4 @@
-"""The floor of a worker writes what a worker writes, claims included."""
+"""The baseline of a worker writes the same rows as a worker, including claims."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-async def test_the_floor_writes_the_rows_of_a_worker(backend: str, store_url: str) -> None:
+async def test_baseline_writes_rows_of_worker(backend: str, store_url: str) -> None:
     one = agent()
     async with open_store(store_url) as store:
         await one.start(store=store, goal="Go", key=TEMPLATE)
@@ -38,7 +38,7 @@ async def test_the_floor_writes_the_rows_of_a_worker(backend: str, store_url: st
         assert (await store.verify()).ok
 
 
-async def test_commits_are_counted_where_something_is_written(backend: str, store_url: str) -> None:
+async def test_counts_only_commits_that_write(backend: str, store_url: str) -> None:
     async with open_store(store_url) as store:
         head = await store.create()
         with Commits(store_url) as commits:
@@ -50,7 +50,7 @@ async def test_commits_are_counted_where_something_is_written(backend: str, stor
 
 
 def _check(backend: str, commits: Commits, number: int) -> None:
-    # A server counts all its databases together, and others test on it at the same time.
+    # A server counts all its databases together, and other tests use it at the same time.
     assert commits.number == number if backend == "sqlite" else commits.number >= number
 
 
@@ -66,7 +66,7 @@ async def _floor(backend: str, url: str) -> None:
 
 
 async def _written(store: Store, ref: str) -> tuple[object, ...]:
-    """What stands in the rows of a thread, but for ids and times."""
+    """Return the rows of a thread without ids and times."""
     head = await store.thread(ref)
     (run,) = await store.runs(head)
     log = await store.stitches(head)

@@ -1,4 +1,4 @@
-"""The floor of importing writes what an import writes, and what it reads is what other systems write."""
+"""The baseline of imports writes the same rows as an import, and the generated traces are valid."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def another_url(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A second store of the same kind."""
+    """Return the URL of a second store with the same backend."""
     if backend == "sqlite":
         yield f"sqlite:///{tmp_path / 'another.db'}"
         return
@@ -49,7 +49,7 @@ async def _import(store: Store, bridge: str, path: Path) -> Report:
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_traces_are_understood_whole(form: str, tmp_path: Path) -> None:
+async def test_imports_generated_traces_completely(form: str, tmp_path: Path) -> None:
     bridge, write = FORMS[form]
     assert write(tmp_path / "traces") == TRACES * 10
     async with open_store(f"sqlite:///{tmp_path}/store.db") as store:
@@ -66,7 +66,7 @@ async def test_traces_are_understood_whole(form: str, tmp_path: Path) -> None:
     }
 
 
-async def test_every_span_of_one_large_trace_stands_in_it(tmp_path: Path) -> None:
+async def test_imports_every_span_of_large_trace(tmp_path: Path) -> None:
     spans = langsmith.whole(95)
     assert langsmith.write(tmp_path / "whole", [spans]) == 95
     async with open_store(f"sqlite:///{tmp_path}/store.db") as store:
@@ -75,7 +75,7 @@ async def test_every_span_of_one_large_trace_stands_in_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("form", ["langsmith", "protobuf"])
-async def test_the_floor_writes_the_rows_of_an_import(
+async def test_baseline_writes_rows_of_import(
     form: str, backend: str, store_url: str, another_url: str, tmp_path: Path
 ) -> None:
     bridge, write = FORMS[form]
@@ -87,13 +87,13 @@ async def test_the_floor_writes_the_rows_of_an_import(
         assert written(another_url, tables) > 0
         assert (await store.verify()).ok
         assert taken(another_url) == tables
-        # What stands there is what an import would have left: another one changes nothing.
+        # The rows equal those of an import, so another import changes nothing.
         report = await _import(store, bridge, tmp_path / "traces")
         assert report.spans == 10 * TRACES
     assert taken(another_url) == tables
 
 
-def test_files_end_when_they_are_large_enough(tmp_path: Path) -> None:
+def test_ends_file_at_requested_size(tmp_path: Path) -> None:
     for write in (
         lambda path: langsmith.write(path, langsmith.agents(), 50_000),
         lambda path: otel.write_lines(path, otel.agents(), 50_000),
@@ -102,7 +102,7 @@ def test_files_end_when_they_are_large_enough(tmp_path: Path) -> None:
         assert 50_000 <= (tmp_path / "file").stat().st_size < 75_000
 
 
-def test_memory_is_that_of_the_command_alone(tmp_path: Path) -> None:
+def test_measures_memory_of_command_only(tmp_path: Path) -> None:
     ours = bytearray(400_000_000)
     seen = watched(f"sqlite:///{tmp_path}/store.db", "migrate")
     assert len(ours) / 1e6 > seen.megabytes > 5

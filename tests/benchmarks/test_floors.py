@@ -1,4 +1,4 @@
-"""A floor is worth something only if it writes what the store writes."""
+"""The baselines of append write the same rows as the store."""
 
 from collections.abc import Awaitable, Callable
 
@@ -30,7 +30,7 @@ def backend(floor: str) -> str:
 
 @pytest.fixture
 def append(floor: str, store_url: str) -> Callable[[Agent], Awaitable[None]]:
-    """Lets the floor make NUMBER appends to an agent's thread."""
+    """Return a function that makes NUMBER baseline appends to an agent's thread."""
 
     async def on_sqlite(agent: Agent) -> None:
         opened = SqliteFloor(sqlite_path(store_url), [agent])
@@ -46,9 +46,7 @@ def append(floor: str, store_url: str) -> Callable[[Agent], Awaitable[None]]:
     return on_sqlite if floor == "sqlite" else on_postgres
 
 
-async def test_the_floor_writes_the_rows_of_the_store(
-    append: Callable[[Agent], Awaitable[None]], store_url: str
-) -> None:
+async def test_baseline_writes_rows_of_store(append: Callable[[Agent], Awaitable[None]], store_url: str) -> None:
     async with open_store(store_url) as store:
         ours, theirs = await Agent.start(store), await Agent.start(store)
         await ours.append(NUMBER)
@@ -57,13 +55,13 @@ async def test_the_floor_writes_the_rows_of_the_store(
         assert (await store.verify()).ok
 
 
-def test_bodies_are_of_the_size_they_should_be() -> None:
+def test_bodies_have_requested_size() -> None:
     for size in (600, BODY):
         assert {len(step.text.encode()) for step in steps(size)} == {size}
 
 
 async def _written(store: Store, agent: Agent) -> tuple[object, ...]:
-    """What stands in the rows of an agent's thread, but for ids and times."""
+    """Return the rows of an agent's thread without ids and times."""
     head = await store.thread(agent.head.id)
     run = await store.run(agent.run.id)
     log = await store.stitches(head.id)

@@ -1,4 +1,4 @@
-"""`make bench` runs, and what it writes can be read by others. How fast it was is not asked here."""
+"""`python -m benchmarks --quick` runs and writes valid rows. The speed is not checked."""
 
 import json
 import os
@@ -15,7 +15,7 @@ KEYS = {"name", "backend", "concurrency", "value", "unit", "floor", "ratio", "ai
 
 
 BOTH = "append,workers,lenses"
-"""Groups that are tried on PostgreSQL too; the others measure there by the same code."""
+"""Groups that also run on PostgreSQL. The other groups use the same code there."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def bench(folder: Path, *options: str) -> list[dict[str, Any]]:
     return json.loads(output.read_text())
 
 
-def test_every_row_has_its_shape_and_a_floor_or_a_bound(rows: list[dict[str, Any]]) -> None:
+def test_every_row_has_baseline_or_bound(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         assert row.keys() - {"req"} == KEYS, row
         assert row["floor"] is not None or row["bound"] is not None, row
@@ -48,12 +48,12 @@ def test_every_row_has_its_shape_and_a_floor_or_a_bound(rows: list[dict[str, Any
             assert row["ratio"] == pytest.approx(row["value"] / row["floor"], rel=1e-3), row
 
 
-def test_appends_are_measured_at_1_10_and_50_on_both_databases(rows: list[dict[str, Any]]) -> None:
+def test_measures_appends_with_1_10_and_50_writers(rows: list[dict[str, Any]]) -> None:
     measured = {(row["backend"], row["concurrency"]) for row in rows if row["name"].startswith("append")}
     assert measured >= {(backend, number) for backend in ("sqlite", "postgres") for number in (1, 10, 50)}
 
 
-def test_names_are_unique_and_requirements_are_named(rows: list[dict[str, Any]]) -> None:
+def test_names_are_unique_and_requirements_complete(rows: list[dict[str, Any]]) -> None:
     names = [(row["name"], row["backend"], row["concurrency"]) for row in rows]
     assert len(names) == len(set(names))
     assert {row["req"] for row in rows if "req" in row} == {
@@ -61,13 +61,13 @@ def test_names_are_unique_and_requirements_are_named(rows: list[dict[str, Any]])
     }
 
 
-def test_workers_are_measured_on_both_databases(rows: list[dict[str, Any]]) -> None:
+def test_measures_workers_on_both_databases(rows: list[dict[str, Any]]) -> None:
     assert {row["backend"] for row in rows if row["name"].startswith("5-step threads")} >= {"sqlite", "postgres"}
-    for kind in ("parent goes on", "next commit after kill -9 of a worker", "idle: "):
+    for kind in ("parent continues", "next commit after kill -9 of a worker", "idle: "):
         assert any(row["name"].startswith(kind) for row in rows), kind
 
 
-def test_imports_are_measured_and_lenses_on_both_databases(rows: list[dict[str, Any]]) -> None:
+def test_measures_imports_and_lenses(rows: list[dict[str, Any]]) -> None:
     assert any(row["name"].startswith("import of 20 traces") for row in rows)
     kinds = ("three_table: Pattern 5", "agno: Count runs", "agno_sessions.runs of")
     for kind in kinds:

@@ -1,4 +1,4 @@
-"""The how-to for partitions does what it says, on data that is there before and after."""
+"""The SQL script in docs/howto/partitions.md, with data from before and after the partitioning."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def blocks() -> list[str]:
 
 @pytest.mark.anyio
 @pytest.mark.req("S0-152")
-async def test_the_log_is_partitioned_in_place_and_goes_on(postgres_url: str) -> None:
+async def test_reads_and_writes_log_after_partitioning(postgres_url: str) -> None:
     async with open_store(postgres_url) as store:
         head = await turn(store, await store.create(key="old"), "before?", "before.")
         before = await store.stitches(head)
@@ -43,8 +43,8 @@ async def test_the_log_is_partitioned_in_place_and_goes_on(postgres_url: str) ->
             assert await copy.context("old") == await store.context("old")
 
         assert len(await store.search("before")) == len(await store.search("after")) == 2
-        (said, *_) = await store.stitches("old")
-        await store._backend.put([said.changed(message={"role": "user", "content": "instead"})])
+        (first, *_) = await store.stitches("old")
+        await store._backend.put([first.changed(message={"role": "user", "content": "instead"})])
         assert [len(await store.search(word)) for word in ("before", "instead")] == [1, 1]
         await store.delete("old")
         assert await store.search("before") == await store.search("instead") == []
@@ -63,7 +63,7 @@ async def test_the_log_is_partitioned_in_place_and_goes_on(postgres_url: str) ->
 
 @pytest.mark.anyio
 @pytest.mark.req("S1-096")
-async def test_reasoning_is_partitioned_with_the_log(postgres_url: str) -> None:
+async def test_reads_reasoning_after_partitioning(postgres_url: str) -> None:
     planner = Prioritizer()
 
     async def plan(user: str) -> None:
@@ -82,14 +82,14 @@ async def test_reasoning_is_partitioned_with_the_log(postgres_url: str) -> None:
         for user in ("ada", "bea"):
             await plan(user)
         rows = await store.sql("SELECT count(*), count(DISTINCT user_id) FROM agent_sessions", lens="reasoning")
-        assert rows.rows == [(2, 2)], "one row per user, however often they plan"
+        assert rows.rows == [(2, 2)], "one row per user, also after several plans"
         traces = await store.sql("SELECT total_steps, cardinality(steps) FROM reasoning_traces", lens="reasoning")
         assert len(traces.rows) == 2
         assert all(total == steps > 0 for total, steps in traces.rows)
 
 
-def test_the_page_names_every_index_of_the_schema() -> None:
-    """A new index of the log must be added to the page too."""
+def test_page_names_every_index_of_schema() -> None:
+    """Fail if a migration adds an index of the log that is missing on the page."""
     migrations = Path(__file__).parents[2] / "src/lockstitch/backends/postgres/migrations"
     text = "".join(path.read_text() for path in sorted(migrations.glob("*.sql")))
     indexes = set(re.findall(rf"CREATE (?:UNIQUE )?INDEX (\w+) ON {Stitch.table}\b", text))

@@ -1,4 +1,4 @@
-"""The README says nothing that is not true: its example runs, its commands exist."""
+"""The README: its examples run, its commands and links exist."""
 
 import json
 import os
@@ -21,7 +21,7 @@ SCRIPT = [
 
 
 def example(number: int, folder: Path, *arguments: str) -> str:
-    """What an example of the README prints, without a network."""
+    """Run an example of the README with a scripted model and return its output."""
     code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[number]
     (folder / "script.json").write_text(json.dumps({"replies": SCRIPT, "beside": {"title": "Letters"}}))
     (folder / "letters.py").write_text(code.replace(MODEL, "scripted:script.json"))
@@ -37,24 +37,24 @@ def example(number: int, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_the_example_of_an_agent_runs(tmp_path: Path) -> None:
+def test_runs_example_of_agent(tmp_path: Path) -> None:
     assert MODEL in README
-    told = example(0, tmp_path)
-    assert "completed Ada has mail." in told
-    assert "Bob has mail too." in told
+    output = example(0, tmp_path)
+    assert "completed Ada has mail." in output
+    assert "Bob has mail too." in output
     command = ("-m", "lockstitch", "run", "helper", "Hi", "--thread", "k", "--app", "letters:app")
     assert example(0, tmp_path, *command) == "Ada has mail.\n"
 
 
-def test_the_example_of_the_record_runs(tmp_path: Path) -> None:
+def test_runs_example_of_record(tmp_path: Path) -> None:
     assert "Where is my invoice? → In your mail since Monday." in example(1, tmp_path)
 
 
-def test_the_commands_and_links_exist(call: Call) -> None:
-    told = call("--help").out
+def test_finds_commands_and_links(call: Call) -> None:
+    help_text = call("--help").out
     commands = set(re.findall(r"^lockstitch (\w+)", README, re.MULTILINE))
     assert commands
-    assert all(re.search(rf"^\W*{command}\b", told, re.MULTILINE) for command in commands)
+    assert all(re.search(rf"^\W*{command}\b", help_text, re.MULTILINE) for command in commands)
     targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:^|`)make (\w+)", README, re.MULTILINE)) <= targets
     for link in re.findall(r"\]\(([^)]+)\)", README):

@@ -1,4 +1,4 @@
-"""The page on several machines is true: its code and its commands do what it says, on a real PostgreSQL."""
+"""The code and the commands in docs/howto/several-machines.md, on a real PostgreSQL."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def url(postgres_server: PostgresServer) -> Iterator[str]:
-    """A database of its own, empty."""
+    """Return the URL of a new, empty database."""
     url = postgres_server.create_database()
     yield url
     postgres_server.drop_database(url)
@@ -50,9 +50,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def lines(number: int) -> list[str]:
-    """The commands of a block, without the `lockstitch` before them and what is said behind them."""
-    said = [line.partition("#")[0].strip() for line in blocks("sh")[number].splitlines()]
-    return [line for line in said if line.startswith("lockstitch ")]
+    """Return the `lockstitch` commands of a shell block, without comments."""
+    commands = [line.partition("#")[0].strip() for line in blocks("sh")[number].splitlines()]
+    return [line for line in commands if line.startswith("lockstitch ")]
 
 
 def begin(folder: Path, url: str, line: str, *more: str) -> "subprocess.Popen[str]":
@@ -75,24 +75,24 @@ def command(folder: Path, url: str, line: str) -> str:
 
 @pytest.fixture
 def looking(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Commands that need nobody's code, in this process."""
+    """Run commands that need no app, in this process."""
     monkeypatch.setenv("LOCKSTITCH_STORE", url)
 
     def look(line: str) -> None:
-        told = call(*shlex.split(line)[1:])
-        assert told.code == 0, (line, told.err)
+        result = call(*shlex.split(line)[1:])
+        assert result.code == 0, (line, result.err)
 
     return look
 
 
 def functions(url: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    namespace: dict[str, Any] = {}
     for code in blocks("python")[1:]:
-        exec(code.replace(URL, url), found)
-    return found
+        exec(code.replace(URL, url), namespace)
+    return namespace
 
 
-def test_the_commands_and_the_code(url: str, folder: Path, looking: Callable[[str], None]) -> None:
+def test_runs_commands_and_code_of_page(url: str, folder: Path, looking: Callable[[str], None]) -> None:
     migrate, (works,), starts, looks = lines(0)[0], lines(1), lines(2), lines(3)
     looking(migrate)
     with psycopg.connect(url, autocommit=True) as connection:
@@ -109,7 +109,7 @@ def test_the_commands_and_the_code(url: str, folder: Path, looking: Callable[[st
             asyncio.run(code["later"]())
             with sync.open_store(url) as store:
                 wait_for(lambda: store.thread(now).ended and store.thread("order-7").ended)
-                # The moment of the page may be past; what is for later than now has not begun.
+                # The time on the page may be in the past. A thread with a later time has not started.
                 assert store.thread(later).goal == "Open the shop"
                 assert (store.thread("reminder-7").status, store.thread("order-7").status) == ("waiting", "completed")
                 limits = store.portal.call(store.async_store._backend.find(Find(Limit, order=("name",))))
@@ -125,7 +125,7 @@ def test_the_commands_and_the_code(url: str, folder: Path, looking: Callable[[st
         assert (worker.returncode, err) == (0, "")
 
 
-def test_whoever_starts_needs_to_insert_and_nothing_else(url: str, looking: Callable[[str], None]) -> None:
+def test_starts_thread_when_role_can_only_insert(url: str, looking: Callable[[str], None]) -> None:
     looking("lockstitch migrate")
     role = f"clerk_{os.getpid()}"
     with psycopg.connect(url, autocommit=True) as owner, sync.open_store(url) as store:
@@ -142,7 +142,7 @@ def test_whoever_starts_needs_to_insert_and_nothing_else(url: str, looking: Call
             owner.execute(f"DROP ROLE {role}")
 
 
-def test_the_unit_waits_longer_than_the_worker() -> None:
+def test_systemd_unit_waits_longer_than_worker() -> None:
     unit = blocks("ini")[0]
     grace, stop = re.search(r"--grace (\d+)", unit), re.search(r"TimeoutStopSec=(\d+)", unit)
     assert grace

@@ -1,4 +1,4 @@
-"""The how-to for teams: its example does what the page says it does."""
+"""The example in docs/howto/teams.md."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "teams.md"
 
 
-def test_the_example_prints_what_the_page_says(tmp_path: Path) -> None:
+def test_prints_output_of_page(tmp_path: Path) -> None:
     text = PAGE.read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (printed,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)

@@ -1,4 +1,4 @@
-"""The pages on traces and lenses are true: what they print can be typed, and what they list is what the code has."""
+"""The commands, code, links and lists in the pages about traces and lenses."""
 
 import io
 import re
@@ -27,8 +27,8 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def commands(page: str) -> list[str]:
-    said = [line.partition("  #")[0].strip() for block in blocks(page, "sh") for line in block.splitlines()]
-    return [line for line in said if line.startswith("lockstitch ")]
+    lines = [line.partition("  #")[0].strip() for block in blocks(page, "sh") for line in block.splitlines()]
+    return [line for line in lines if line.startswith("lockstitch ")]
 
 
 @pytest.fixture
@@ -38,19 +38,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_commands_of_both_pages_do_what_they_say(folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_commands_of_both_pages(folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def command(line: str) -> str:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"SELECT 1")))
-        told = call(*shlex.split(line.replace("RUN OTHER-RUN", f"{TRACE} {OTHER}"))[1:])
-        assert told.code == 0, (line, told.err)
-        return told.out
+        result = call(*shlex.split(line.replace("RUN OTHER-RUN", f"{TRACE} {OTHER}"))[1:])
+        assert result.code == 0, (line, result.err)
+        return result.out
 
     monkeypatch.chdir(folder)
     monkeypatch.setenv("LOCKSTITCH_STORE", "sqlite:///agents.db")
-    told = {line: command(line) for page in PAGES[:2] for line in commands(page)}
-    assert len(told) >= 15
-    assert told["lockstitch import langsmith exports/"].startswith("Imported 14 traces, 114 runs, 22 model calls")
-    assert "get_weather" in told[f"lockstitch show {TRACE}"]
+    outputs = {line: command(line) for page in PAGES[:2] for line in commands(page)}
+    assert len(outputs) >= 15
+    assert outputs["lockstitch import langsmith exports/"].startswith("Imported 14 traces, 114 runs, 22 model calls")
+    assert "get_weather" in outputs[f"lockstitch show {TRACE}"]
     assert (folder / "run.json").is_file()
     code: dict[str, Any] = {}
     (block,) = blocks("howto/lenses.md", "python")
@@ -60,10 +60,10 @@ def test_the_commands_of_both_pages_do_what_they_say(folder: Path, call: Call, m
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
+def test_finds_link_targets(page: str) -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text()):
         assert (DOCS / page).parent.joinpath(link).exists(), link
 
 
-def test_every_lens_is_listed() -> None:
+def test_lists_every_lens() -> None:
     assert tuple(re.findall(r"^\| \[(\w+)\]", (DOCS / "howto/lenses.md").read_text(), re.MULTILINE)) == catalog.NAMES

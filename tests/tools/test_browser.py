@@ -83,7 +83,7 @@ def test_downloads_with_playwright_elsewhere(
 ) -> None:
     pretend_to_be(monkeypatch, tmp_path, system, user)
     fake_apt_get(programs, tmp_path / "log")
-    # Stands in for the download of 170 MB: the interpreter that is asked to run `-m playwright install chromium`.
+    # Replaces the download of 170 MB: the interpreter that is asked to run `-m playwright install chromium`.
     interpreter = write_program(
         tmp_path / "python",
         f'echo "$@" >> {tmp_path / "asked"}\nprintf "#!/bin/sh\\n" > {programs / "chromium"}\n'

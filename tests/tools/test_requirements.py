@@ -1,4 +1,4 @@
-"""The count of proven requirements: reading the lists, judging evidence, and the pytest side."""
+"""The count of proven requirements: the lists, the evidence, the report and the pytest plugin."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def proof(*backends: str) -> Proof:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A small repository of its own: one list, one suite folder, no tests yet."""
+    """Return a small repository with one list, one suite folder and no tests."""
     (tmp_path / "docs" / "requirements").mkdir(parents=True)
     (tmp_path / "docs" / "requirements" / "0-small.md").write_text(LIST, encoding="utf-8")
     (tmp_path / "docs" / "requirements" / "decisions.md").write_text("- S9-999 is not a list's line\n")
@@ -48,10 +48,10 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def run_pytest(checkout: Path, suite: str, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run the plugin in a process of its own, as a user would, on a suite written to one file."""
+    """Run the plugin in a separate process, on a suite written to one file."""
     (checkout / "suite" / "test_it.py").write_text("import os, pytest\n" + suite)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    # Loading only what is needed halves the time of these runs.
+    # Without other plugins these runs take half the time.
     environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "tests.plugin_requirements", "-p", "xdist", *args],
@@ -69,7 +69,7 @@ def written(checkout: Path, name: str = "requirements.json") -> Any:
 
 
 class TestLists:
-    def test_the_five_lists_hold_413_lines_that_count(self) -> None:
+    def test_reads_413_counted_lines_of_five_lists(self) -> None:
         lists = read_lists(ROOT / "docs" / "requirements")
         counted = [sum(line.counts for line in one.lines) for one in lists]
         assert counted == [143, 89, 58, 65, 58]
@@ -77,7 +77,7 @@ class TestLists:
         by_bench = {line.id for one in lists for line in one.lines if line.by_bench}
         assert {"S0-154", "S3-068"} <= by_bench
 
-    def test_lines_are_read_with_kind_owner_and_decision(self, checkout: Path) -> None:
+    def test_reads_kind_owner_and_decision_of_lines(self, checkout: Path) -> None:
         assert read_list(checkout / "docs" / "requirements" / "0-small.md").lines == [
             Requirement("S0-001", "E", "1"),
             Requirement("S0-002", "I", "2 (lens 4, files 1)"),
@@ -88,16 +88,16 @@ class TestLists:
         ]
 
     @pytest.mark.parametrize("text", ["- S0-001 [Q] Odd kind. {1}", "- S0-001 [E] No owner.", "- S0-1 [E] Short. {1}"])
-    def test_a_line_that_cannot_be_read_is_an_error(self, tmp_path: Path, text: str) -> None:
+    def test_raises_when_line_cannot_be_parsed(self, tmp_path: Path, text: str) -> None:
         path = tmp_path / "0-odd.md"
         path.write_text(f"# Odd\n\n{text}\n", encoding="utf-8")
         with pytest.raises(ValueError, match=r"0-odd\.md:3"):
             read_list(path)
 
-    def test_an_id_that_stands_twice_is_an_error(self, tmp_path: Path) -> None:
+    def test_raises_when_id_occurs_twice(self, tmp_path: Path) -> None:
         for name in ("0-one.md", "1-two.md"):
             (tmp_path / name).write_text("- S0-001 [E] The same. {1}\n", encoding="utf-8")
-        with pytest.raises(ValueError, match="S0-001 stands twice"):
+        with pytest.raises(ValueError, match="S0-001 occurs twice"):
             read_lists(tmp_path)
 
 
@@ -112,16 +112,16 @@ class TestEvidence:
             (["-", "sqlite"], "not files, not postgres"),
         ],
     )
-    def test_a_line_tested_per_backend_needs_all_of_them(self, backends: list[str], lack: str | None) -> None:
+    def test_requires_all_backends_when_tested_per_backend(self, backends: list[str], lack: str | None) -> None:
         evidence = Evidence(proofs={"S0-001": proof(*backends)})
         assert evidence.lack(Requirement("S0-001", "E", "1")) == lack
 
-    def test_an_application_needs_the_backends_that_speak_sql(self) -> None:
+    def test_requires_only_sql_backends_for_plugins(self) -> None:
         line = Requirement("S0-001", "E", "4+6")
         assert Evidence(proofs={"S0-001": proof("postgres", "sqlite")}).lack(line) is None
         assert Evidence(proofs={"S0-001": proof("sqlite")}).lack(line) == "not postgres"
 
-    def test_a_line_without_a_test_lacks_everything(self) -> None:
+    def test_reports_no_evidence_without_test(self) -> None:
         assert Evidence().lack(Requirement("S0-001", "E", "1")) == ""
 
     @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ class TestEvidence:
             ([{"req": "S0-004", "met": None}], "bench"),
         ],
     )
-    def test_a_timed_line_is_proven_by_the_benchmarks_alone(self, rows: list[dict[str, Any]], lack: str | None) -> None:
+    def test_requires_benchmarks_for_timed_line(self, rows: list[dict[str, Any]], lack: str | None) -> None:
         evidence = Evidence(proofs={"S0-004": proof("-")}, bench=rows)
         assert evidence.lack(Requirement("S0-004", "E", "1", by_bench=True)) == lack
 
 
 class TestReport:
-    def test_it_counts_lists_the_rest_by_owner_and_ends_with_the_sum(self, checkout: Path) -> None:
+    def test_counts_lines_and_lists_unproven_by_owner(self, checkout: Path) -> None:
         lists = read_lists(checkout / "docs" / "requirements")
         evidence = Evidence(
             proofs={"S0-001": proof("-"), "S0-003": proof("-"), "S0-005": proof("files", "sqlite")},
@@ -156,17 +156,15 @@ class TestReport:
         assert "extra [O]," not in text
         assert text.splitlines()[-1] == "proven 2/5"
 
-    def test_extra_lines_stand_apart(self, checkout: Path) -> None:
+    def test_lists_optional_lines_separately(self, checkout: Path) -> None:
         text = report(read_lists(checkout / "docs" / "requirements"), Evidence())
         assert "extra [O], not proven and not counted:\n  {5} 1:\n    S0-003\n" in text
         assert text.splitlines()[-1] == "proven 0/5"
 
-    def test_a_checkout_without_runs_says_so_and_counts_nothing(
-        self, checkout: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_reports_missing_results(self, checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(checkout) == 0
         out = capsys.readouterr().out
-        assert "There is no build/requirements.json" in out
+        assert "build/requirements.json not found." in out
         assert out.splitlines()[-1] == "proven 0/5"
 
 
@@ -199,7 +197,7 @@ def test_expected_to_fail(): assert False
 
 class TestPlugin:
     @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "xdist"])
-    def test_only_what_passed_everywhere_is_proven(self, checkout: Path, workers: tuple[str, ...]) -> None:
+    def test_proves_only_lines_that_passed_everywhere(self, checkout: Path, workers: tuple[str, ...]) -> None:
         result = run_pytest(checkout, MIXED, *workers)
         assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout + result.stderr
         assert written(checkout) == {
@@ -213,7 +211,7 @@ class TestPlugin:
             },
         }
 
-    def test_ids_come_from_class_and_module_too(self, checkout: Path) -> None:
+    def test_reads_ids_of_class_and_module(self, checkout: Path) -> None:
         suite = """
 pytestmark = pytest.mark.req("S0-001")
 
@@ -225,7 +223,7 @@ class TestIt:
         assert run_pytest(checkout, suite).returncode == 0
         assert list(written(checkout)) == ["S0-001", "S0-002", "S0-003"]
 
-    def test_an_error_after_the_test_takes_the_proof_away(self, checkout: Path) -> None:
+    def test_drops_proof_when_teardown_fails(self, checkout: Path) -> None:
         suite = """
 @pytest.fixture
 def leaking():
@@ -238,7 +236,7 @@ def test_it(leaking): pass
         assert run_pytest(checkout, suite).returncode == pytest.ExitCode.TESTS_FAILED
         assert written(checkout) == {}
 
-    def test_a_worker_that_dies_takes_the_proof_away(self, checkout: Path) -> None:
+    def test_drops_proof_when_worker_dies(self, checkout: Path) -> None:
         suite = """
 @pytest.mark.req("S0-001")
 @pytest.mark.parametrize("backend", ["files", "sqlite", "postgres"])
@@ -253,7 +251,7 @@ def test_untouched(): pass
         assert list(written(checkout)) == ["S0-002"]
 
     @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "xdist"])
-    def test_a_wrong_mark_is_a_collection_error(self, checkout: Path, workers: tuple[str, ...]) -> None:
+    def test_fails_collection_when_mark_is_invalid(self, checkout: Path, workers: tuple[str, ...]) -> None:
         suite = """
 @pytest.mark.req("S0-001", "S0-099")
 def test_unknown(): pass
@@ -280,7 +278,7 @@ def test_good(): pass
         assert "test_good" not in result.stdout
         assert not (checkout / "build" / "requirements.json").exists()
 
-    def test_a_part_of_the_suite_does_not_pass_for_the_whole(self, checkout: Path) -> None:
+    def test_keeps_full_result_when_only_part_runs(self, checkout: Path) -> None:
         suite = """
 @pytest.mark.req("S0-001")
 def test_one(): pass
@@ -300,12 +298,12 @@ def test_two(): pass
             assert written(checkout) == whole, selection
             assert "S0-001" in json.loads(partial.read_text()), selection
 
-    def test_looking_at_the_tests_writes_nothing(self, checkout: Path) -> None:
+    def test_writes_nothing_when_only_collecting(self, checkout: Path) -> None:
         result = run_pytest(checkout, '@pytest.mark.req("S0-001")\ndef test_it(): pass\n', "--collect-only")
         assert result.returncode == 0
         assert not (checkout / "build").exists()
 
-    def test_a_whole_run_forgets_the_one_before(self, checkout: Path) -> None:
+    def test_replaces_result_of_previous_full_run(self, checkout: Path) -> None:
         run_pytest(checkout, '@pytest.mark.req("S0-001")\ndef test_it(): pass\n')
         run_pytest(checkout, '@pytest.mark.req("S0-002")\ndef test_it(): pass\n')
         assert list(written(checkout)) == ["S0-002"]
