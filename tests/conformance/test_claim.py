@@ -238,9 +238,7 @@ async def test_claims_suspects_separately(timed_store: Store, clock: FakeClock) 
     assert await claimed(timed_store, worker, suspects=True) == []
     clock.advance(timedelta(days=1).total_seconds())
     assert await backend.heartbeat(worker)
-    assert await claimed(timed_store, worker, limit=9) == [later.id], (
-        "by default suspects are claimed too"
-    )
+    assert await claimed(timed_store, worker, limit=9) == [later.id], "by default suspects are claimed too"
 
 
 async def test_claims_suspects_within_limits(timed_store: Store) -> None:

@@ -55,9 +55,7 @@ async def test_commit_on_full_disk_writes_nothing(backend: str, store_url: str, 
     assert refused[2] == "5"
     assert "not written" in refused[3] or "Nothing was written" in refused[3]
     assert "try again" in refused[3]
-    assert ["readable", str(len(acknowledged) - (then == "goes on"))] in lines, (
-        "the rejected append stored nothing"
-    )
+    assert ["readable", str(len(acknowledged) - (then == "goes on"))] in lines, "the rejected append stored nothing"
     async with open_store(store_url) as store:
         texts = [str((stitch.message or {})["content"]) for stitch in await store.stitches("k")]
         assert [int(text.split()[0]) for text in texts] == acknowledged == list(range(1, len(texts) + 1))

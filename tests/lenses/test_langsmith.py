@@ -104,9 +104,7 @@ async def test_model_calls_of_trace_are_shown(store: Store) -> None:
     mirror = await research().put(store)
     calls = await look(store, f"SELECT * FROM llm_calls WHERE run_id = '{mirror.trace_id}' ORDER BY step_index")
     assert column(calls, "step_index") == [0, 1, 2]
-    assert column(calls, "llm_call_id") == ["run-msg-1", str(mirror.stitches[4].id), "run-msg-3"], (
-        "or the stitch's"
-    )
+    assert column(calls, "llm_call_id") == ["run-msg-1", str(mirror.stitches[4].id), "run-msg-3"], "or the stitch's"
     assert column(calls, "finish_reason") == ["tool_calls", "tool_calls", "stop"]
     assert column(calls, "llm_output_text") == ["Let me think.", "", "This is new."]
     assert column(calls, "error_flag") == [0, 0, 1]

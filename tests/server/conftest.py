@@ -1,4 +1,4 @@
-"""What tests of the server share: a server over a fresh store, and somebody who asks it."""
+"""Fixtures of server tests: a server with a new store, an HTTP client and a browser."""
 
 from collections.abc import AsyncIterator
 
@@ -15,7 +15,7 @@ QUIET = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 
-# On a busy machine five seconds, which is what is given otherwise, may pass without anything wrong.
+# The default of five seconds is too short on a busy machine.
 expect.set_options(timeout=30_000)
 
 
@@ -30,7 +30,7 @@ def browser_path() -> str:
 
 @pytest.fixture
 async def url(store: Store) -> AsyncIterator[str]:
-    """A server for one person, as on loopback by default."""
+    """Return the URL of a server with the default settings."""
     async with serving(store) as address:
         yield address
 
@@ -43,13 +43,13 @@ async def http(url: str) -> AsyncIterator[httpx2.AsyncClient]:
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """Of a wider scope than elsewhere: what a module shares lives in one loop with its tests."""
+    """Module scope, because fixtures of a module share an event loop with its tests."""
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
 async def browser(browser_path: str) -> AsyncIterator[Browser]:
-    """One for the tests of a module, which have contexts of their own: its start costs more than most of them do."""
+    """One browser per module, because its start takes longer than most tests. Each test has its own context."""
     async with async_playwright() as playwright:
         opened = await playwright.chromium.launch(executable_path=browser_path, args=list(QUIET))
         yield opened
@@ -64,8 +64,7 @@ async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
 
 
 def _to_blame(said: list[str]) -> list[str]:
-    """What a page is to blame for. That a server has gone, with streams open, is what tests do when they end; htmx then
-    tells of requests that were under way."""
+    """Return the errors of a page, without the connection errors that appear when a test stops its server."""
     gone = any("net::ERR_" in text for text in said)
     excused = ("htmx:sendError", "htmx:afterRequest", "undefined") if gone else ()
     return [text for text in said if "net::ERR_" not in text and not text.startswith(excused)]
@@ -73,7 +72,7 @@ def _to_blame(said: list[str]) -> list[str]:
 
 @pytest.fixture
 async def page(context: BrowserContext) -> AsyncIterator[Page]:
-    """A page of a real browser. Whatever it complains about, of scripts or of the content policy, fails the test."""
+    """A page of a real browser. Script errors and violations of the content security policy fail the test."""
     opened = await context.new_page()
     complaints: list[str] = []
     opened.on("pageerror", lambda error: complaints.append(str(error)))

@@ -1,9 +1,9 @@
-"""A server that is killed at random while readers follow what it drives: each must end with the whole log, each once.
+"""A server is killed at random while readers stream its threads. Each reader must get each stitch once.
 
     python -m tests.server.killing --kills 50
 
-Goals are started, one after the other, and followed by a client; meanwhile the server is killed with SIGKILL and
-started again at the same address. What was read must be what stands in the store.
+A client starts goals and streams their events. The server is killed with SIGKILL and restarted at the same address. The
+received stitches must be equal to the stored stitches.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Report:
 
 @dataclass
 class Read:
-    """What one reader has seen of one thread."""
+    """The stitches that a reader received of a thread."""
 
     stitches: list[Stitch] = field(default_factory=list[Stitch])
     deltas: int = 0
@@ -59,7 +59,7 @@ class Read:
 
 
 class Server:
-    """A server in a process of its own, at an address that stays."""
+    """A server in a separate process with a fixed address."""
 
     def __init__(self, store_url: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -89,7 +89,7 @@ class Server:
 
 
 async def killing(store_url: str, kills: int, seed: int, patience: float = 60.0) -> Report:
-    """Kill a server so many times, and say what became of those who read from it."""
+    """Kill a server a number of times and return the results of its readers."""
     chance = random.Random(seed)
     report = Report()
     began = time.monotonic()
@@ -107,7 +107,7 @@ async def killing(store_url: str, kills: int, seed: int, patience: float = 60.0)
                     reads[head.id] = Read()
                     readers[asyncio.create_task(_read(client, head.id, reads[head.id]))] = head.id
             if report.kills < kills:
-                # A thread that ends every process which takes it is given up; so each gets somewhere before the next.
+                # A thread that crashed too many processes fails, so wait for progress before the next kill.
                 await _progress([reads[thread_id] for thread_id in readers.values()], patience)
                 await asyncio.sleep(chance.uniform(0.0, 0.8))
                 await server.kill()
@@ -125,7 +125,7 @@ async def killing(store_url: str, kills: int, seed: int, patience: float = 60.0)
 
 
 async def _progress(reads: list[Read], patience: float) -> None:
-    """Wait until every reader has seen something new, or its thread has ended."""
+    """Wait until each reader has received a new stitch or its thread has ended."""
     before = [len(read.stitches) for read in reads]
     async with asyncio.timeout(patience):
         pairs = list(zip(reads, before, strict=True))

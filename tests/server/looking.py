@@ -1,4 +1,4 @@
-"""Looking at pages as people do: what axe finds, whether something sticks out, how it looks in light and dark."""
+"""Checks of pages: accessibility with axe, horizontal overflow, and screenshots in light and dark."""
 
 import os
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ def _axe() -> str:
 async def problems(
     page: Page, within: str | None = None, *, ignore: Sequence[str] = (), colours: bool = False
 ) -> list[str]:
-    """What axe finds serious or critical on the page as it is, or in a part of it, a line for each thing.
+    """Return the serious and critical problems that axe finds on the page or in a part of it.
 
-    With `colours` only what has to do with them is looked at.
+    With `colours`, check only colours.
     """
     if not await page.evaluate("typeof axe === 'object'"):
         await page.evaluate(_axe())
@@ -43,7 +43,7 @@ async def problems(
 
 
 async def sticks_out(page: Page) -> list[str]:
-    """What makes the page scroll sideways; nothing, if it does not."""
+    """Return the elements that cause horizontal scrolling."""
     return await page.evaluate(_WIDER)
 
 
@@ -59,8 +59,8 @@ _WIDER = """() => {
 async def look(page: Page, name: str = "", within: str | None = None, *, ignore: Sequence[str] = ()) -> None:
     """Fail if the page has serious problems in light or dark, or scrolls sideways on a phone.
 
-    Of a page that was looked at before, `within` is the part that is new. With a name and LOCKSTITCH_PICTURES set to a
-    folder, pictures of all four are left there.
+    `within` limits the check to a part of the page. If LOCKSTITCH_PICTURES names a folder, save screenshots there under
+    `name`.
     """
     folder = os.environ.get("LOCKSTITCH_PICTURES")
     before = page.viewport_size

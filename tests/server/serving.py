@@ -1,4 +1,4 @@
-"""A real server on a port of its own, in the loop of the test."""
+"""A real server on a free port, in the event loop of the test."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ from lockstitch.store import Store
 async def serving(
     store: Store, app: App | None = None, settings: Settings | None = None, port: int = 0
 ) -> AsyncIterator[str]:
-    """The address of a server over this store, for as long as the block lasts."""
+    """Serve a store while the block runs and return the URL."""
     served = create_app(store, app, settings)
     config = uvicorn.Config(served, log_config=None, access_log=False, lifespan="on")
     async with listening(config, leaving=served.state.house.news.stop, port=port) as url:
@@ -29,14 +29,14 @@ async def serving(
 async def listening(
     config: uvicorn.Config, leaving: Callable[[], None] = lambda: None, port: int = 0
 ) -> AsyncIterator[str]:
-    """The same for any ASGI app; `leaving` ends its streams."""
-    # Named as TCP, or asyncio leaves it waiting for more to send, and every answer takes 40 ms.
+    """Serve an ASGI app while the block runs. `leaving` ends its streams."""
+    # Set the protocol to TCP. Otherwise asyncio does not set TCP_NODELAY, and each response takes 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
     config.timeout_graceful_shutdown = 2
     server = uvicorn.Server(config)
-    # Not `serve`: that takes the signals of the test's own process.
+    # Not `serve`, which installs signal handlers in the test process.
     task = asyncio.create_task(server._serve([listener]))
     try:
         while not server.started:
@@ -52,8 +52,8 @@ async def listening(
 
 
 def caller(url: str, **options: Any) -> httpx2.AsyncClient:
-    """Somebody who asks a server here, patiently: the machine may be busy.
+    """Return an HTTP client with long timeouts, because the machine may be busy.
 
-    The certificates of the world are of no use on loopback, and take longer to read than most answers.
+    It does not load certificates, which takes longer than most responses.
     """
     return httpx2.AsyncClient(**{"base_url": url, "timeout": 60, "verify": False, **options})

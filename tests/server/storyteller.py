@@ -1,4 +1,4 @@
-"""An app that talks for a while: a few steps, each with words that come one by one and a tool that may run again."""
+"""An app with a long run: a few steps with streamed words and a tool that can run again."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ WORDS = "".join(f"word{number} " for number in range(30))
 
 @tool(effect="safe")
 async def look(item: str) -> str:
-    """Look at something. Looking twice does no harm."""
+    """Look at a thing. Safe to call twice."""
     await asyncio.sleep(0.02)
     return f"{item}: there"
 

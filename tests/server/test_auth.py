@@ -1,4 +1,4 @@
-"""Who may: tokens, their scopes, their projects."""
+"""Authentication: tokens, scopes and projects."""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ async def ask(url: str, token: str | None = None, **headers: str) -> httpx2.Resp
         return await http.get("/api/threads/secret")
 
 
-async def test_a_token_opens_its_own_project(store: Store) -> None:
+async def test_token_gives_access_to_its_own_project(store: Store) -> None:
     await store.in_project("acme").create(key="secret")
     _, of_acme = await store.in_project("acme").tokens.create("ada", ["read"])
     _, of_other = await store.in_project("other").tokens.create("bo", ["admin"])
@@ -38,7 +38,7 @@ async def test_a_token_opens_its_own_project(store: Store) -> None:
         assert by_key.status_code == 200
 
 
-async def test_only_the_hash_is_kept(store: Store) -> None:
+async def test_store_keeps_only_the_hash_of_a_token(store: Store) -> None:
     made, secret = await store.tokens.create("ci", ["ingest"])
     assert secret.startswith("lst_")
     assert len(secret) > 40
@@ -46,7 +46,7 @@ async def test_only_the_hash_is_kept(store: Store) -> None:
     assert await store.tokens.find(secret) == made
 
 
-async def test_a_revoked_token_opens_nothing(store: Store) -> None:
+async def test_revoked_token_is_rejected(store: Store) -> None:
     await store.create(key="secret")
     _, secret = await store.tokens.create("ci", ["read"])
     async with serving(store, settings=LOCKED) as url:
@@ -59,7 +59,7 @@ async def test_a_revoked_token_opens_nothing(store: Store) -> None:
     assert [token.name for token in await store.tokens.valid()] == [again.name]
 
 
-async def test_an_expired_token_opens_nothing(timed_store: Store, clock: FakeClock) -> None:
+async def test_expired_token_is_rejected(timed_store: Store, clock: FakeClock) -> None:
     until = clock.now() + timedelta(hours=1)
     _, secret = await timed_store.tokens.create("short", ["read"], expires_at=until)
     assert await timed_store.tokens.find(secret) is not None
@@ -68,14 +68,14 @@ async def test_an_expired_token_opens_nothing(timed_store: Store, clock: FakeClo
     assert not await timed_store.tokens.any_valid()
 
 
-async def test_a_scope_is_needed(store: Store) -> None:
+async def test_request_is_rejected_without_the_scope(store: Store) -> None:
     await store.create(key="secret")
     _, ingest_only = await store.tokens.create("ci", ["ingest"])
     _, everything = await store.tokens.create("root", ["admin"])
     async with serving(store, settings=LOCKED) as url:
         refused = await ask(url, ingest_only)
         assert refused.status_code == 403
-        assert "this needs read" in refused.json()["detail"]
+        assert "needs read" in refused.json()["detail"]
         assert (await ask(url, everything)).status_code == 200
         async with caller(url) as http:
             assert (await http.get("/metrics")).status_code == 401
@@ -84,13 +84,13 @@ async def test_a_scope_is_needed(store: Store) -> None:
 
 
 @pytest.mark.parametrize("scopes", [[], ["everything"], ["read", ""]])
-async def test_no_other_scopes(store: Store, scopes: list[str]) -> None:
+async def test_unknown_scope_is_rejected(store: Store, scopes: list[str]) -> None:
     with pytest.raises(Refused):
         await store.tokens.create("x", scopes)
 
 
-async def test_an_open_server_shows_the_project_that_is_named(store: Store) -> None:
-    """Without tokens there is one person, and whatever key a client sends by habit does not matter."""
+async def test_server_without_tokens_uses_the_named_project(store: Store) -> None:
+    """Without tokens, keys that clients send are ignored."""
     await store.in_project("acme").create(key="secret")
     async with serving(store) as url:
         assert (await ask(url)).status_code == 404
@@ -100,15 +100,15 @@ async def test_an_open_server_shows_the_project_that_is_named(store: Store) -> N
         assert (await ask(url, secret)).status_code == 200
 
 
-async def test_forms_of_pages_carry_a_proof(store: Store) -> None:
-    """A form that no page of ours made for this browser does nothing, whatever cookies come with it."""
+async def test_form_is_rejected_without_a_valid_csrf_token(store: Store) -> None:
+    """A form without the CSRF token of the browser is rejected, also with valid cookies."""
     made = await store.create(key="secret", title="Before")
     _, reading = await store.tokens.create("reader", ["read"])
     path = f"/threads/{made.id}/title"
     async with serving(store) as url, caller(url) as http:
         for wrong in ({}, {"csrf": "guessed"}):
             refused = await http.post(path, data={"title": "After", **wrong})
-            assert (refused.status_code, refused.json()["title"]) == (403, "Not from here")
+            assert (refused.status_code, refused.json()["title"]) == (403, "Cross-site request")
         await http.get(f"/threads/{made.id}", headers={"Accept": "text/html"})
         proof = http.cookies["lockstitch_csrf"]
         assert (await http.post(path, data={"title": "After", "csrf": proof + "x"})).status_code == 403

@@ -1,4 +1,4 @@
-"""Connections below the level of requests: late headers, slow bodies, and more connections than there is room for."""
+"""Limits on connections: late headers, slow bodies, and too many connections."""
 
 import asyncio
 import json
@@ -45,14 +45,14 @@ async def connected(url: str) -> AsyncIterator[Pair]:
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    """The status line of the next response, and what follows up to the end of its body."""
+    """Return the status line and the rest of the next response."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = next((line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), b":0")
     await reader.readexactly(int(length.partition(b":")[2]))
     return head.partition(b"\r\n")[0]
 
 
-async def test_half_open_connections_do_not_keep_out_other_clients(store: Store) -> None:
+async def test_half_open_connections_do_not_block_other_clients(store: Store) -> None:
     limits = Connections(10, header_seconds=3600.0)
     async with limited(store, limits) as url, AsyncExitStack() as stack:
         for _ in range(40):
@@ -65,14 +65,14 @@ async def test_half_open_connections_do_not_keep_out_other_clients(store: Store)
         assert len(limits) <= 10
 
 
-async def test_late_headers_are_answered_with_408(store: Store) -> None:
+async def test_late_headers_get_408(store: Store) -> None:
     async with limited(store, Connections(10, header_seconds=0.2)) as url, connected(url) as (reader, writer):
         writer.write(b"GET /healthz HTTP/1.1\r\n")
         assert b"408" in await answer(reader)
         assert await reader.read() == b""
 
 
-async def test_headers_that_drip_are_late_too(store: Store) -> None:
+async def test_slow_headers_get_408(store: Store) -> None:
     async with limited(store, Connections(10, header_seconds=0.3)) as url, connected(url) as (reader, writer):
         writer.write(b"GET /healthz HTTP/1.1\r\n")
         answered = asyncio.ensure_future(answer(reader))
@@ -101,7 +101,7 @@ async def test_request_in_progress_is_not_cut_by_the_time_for_headers(store: Sto
         assert b"202" in await answer(reader)
 
 
-async def test_connection_without_a_request_makes_room_for_a_new_one(store: Store) -> None:
+async def test_idle_connection_makes_room_for_a_new_one(store: Store) -> None:
     limits = Connections(2, header_seconds=3600.0)
     async with limited(store, limits) as url, connected(url) as (first, writer), connected(url) as (second, _):
         writer.write(REQUEST)
@@ -109,11 +109,11 @@ async def test_connection_without_a_request_makes_room_for_a_new_one(store: Stor
         async with connected(url) as (third, other):
             other.write(REQUEST)
             assert b"200" in await answer(third)
-            # The second waited longest without a request.
+            # The second connection is idle longest.
             assert await second.read() == b""
 
 
-async def test_new_connection_is_refused_when_all_others_are_busy(store: Store) -> None:
+async def test_new_connection_is_rejected_when_all_others_are_busy(store: Store) -> None:
     limits = Connections(1, header_seconds=3600.0)
     async with limited(store, limits) as url, connected(url) as (first, writer):
         expect = b"Content-Length: 10\r\nExpect: 100-continue\r\n\r\n"
@@ -124,8 +124,8 @@ async def test_new_connection_is_refused_when_all_others_are_busy(store: Store) 
     assert len(limits) == 0
 
 
-async def test_body_that_drips_is_refused(store: Store) -> None:
-    """Each part comes in time, but all of it would take for ever."""
+async def test_slow_body_is_rejected(store: Store) -> None:
+    """Each part arrives in time, but the whole body would take too long."""
     settings = Settings(body_seconds=0.5, body_rate=1_000_000)
     async with limited(store, Connections(10, 3600.0), settings) as url, connected(url) as (reader, writer):
         writer.write(b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")

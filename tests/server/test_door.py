@@ -1,4 +1,4 @@
-"""The door: by which name one comes, from where, with how much, and what leaves with every answer."""
+"""Checks of requests: host name, origin and size. Headers of responses and the access log."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-async def test_a_thread_by_key(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_thread_is_returned_by_key(store: Store, http: httpx2.AsyncClient) -> None:
     made = await store.create(key="customer-42")
     answer = await http.get("/api/threads/customer-42")
     assert answer.status_code == 200
@@ -32,19 +32,19 @@ async def test_a_thread_by_key(store: Store, http: httpx2.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("name", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
-async def test_another_name_is_not_answered(http: httpx2.AsyncClient, name: str) -> None:
-    """A page of another site may make its name point here; it then still comes under that name."""
+async def test_unknown_host_name_is_rejected(http: httpx2.AsyncClient, name: str) -> None:
+    """Protects against DNS rebinding: a page of another site can let its host name point here."""
     answer = await http.get("/api/threads/x", headers={"Host": name})
     assert answer.status_code == 421
     assert answer.headers["content-type"] == "application/problem+json"
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1:8765", "[::1]:8765", "LOCALHOST"])
-async def test_its_own_names_are(http: httpx2.AsyncClient, name: str) -> None:
+async def test_loopback_names_are_accepted(http: httpx2.AsyncClient, name: str) -> None:
     assert (await http.get("/healthz", headers={"Host": name})).status_code == 200
 
 
-async def test_a_name_that_was_given(store: Store) -> None:
+async def test_configured_host_name_is_accepted(store: Store) -> None:
     settings = Settings(hosts=("agents.example.org",))
     async with serving(store, settings=settings) as url, caller(url) as http:
         assert (await http.get("/healthz", headers={"Host": "agents.example.org"})).status_code == 200
@@ -61,13 +61,13 @@ async def test_a_name_that_was_given(store: Store) -> None:
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-async def test_pages_of_other_sites_change_nothing(http: httpx2.AsyncClient, headers: dict[str, str]) -> None:
+async def test_cross_site_request_is_rejected(http: httpx2.AsyncClient, headers: dict[str, str]) -> None:
     answer = await http.post("/api/threads", json={"agent": "a", "goal": "g"}, headers=headers)
     assert answer.status_code == 403
-    assert answer.json()["title"] == "Not from here"
+    assert answer.json()["title"] == "Cross-site request"
 
 
-async def test_too_much_is_refused(store: Store) -> None:
+async def test_too_large_body_is_rejected(store: Store) -> None:
     async with serving(store, settings=Settings(body_limit=1000)) as url, caller(url) as http:
         told = await http.post("/api/threads", content=b"x" * 1001)
         assert (told.status_code, told.json()["title"]) == (413, "Too large")
@@ -80,7 +80,7 @@ async def test_too_much_is_refused(store: Store) -> None:
         assert untold.status_code == 413
 
 
-async def test_what_every_answer_carries(http: httpx2.AsyncClient) -> None:
+async def test_every_response_has_security_headers(http: httpx2.AsyncClient) -> None:
     for path in ("/healthz", "/api/threads/x", "/nowhere", "/static/style.css"):
         headers = (await http.get(path)).headers
         assert headers["content-security-policy"] == CSP
@@ -90,8 +90,8 @@ async def test_what_every_answer_carries(http: httpx2.AsyncClient) -> None:
     assert "unsafe" not in CSP
 
 
-async def test_files_are_kept_and_pages_are_not(http: httpx2.AsyncClient) -> None:
-    """A file under its digest never changes; without one, and for what is stored, a browser asks again."""
+async def test_static_files_are_cached_and_pages_are_not(http: httpx2.AsyncClient) -> None:
+    """A URL with a digest is cached forever. Other responses are not cached."""
     assert "immutable" in (await http.get("/static/style.css?0123")).headers["cache-control"]
     assert (await http.get("/static/style.css")).headers["cache-control"] == "no-cache"
     assert (await http.get("/api/threads")).headers["cache-control"] == "no-store"
@@ -99,8 +99,10 @@ async def test_files_are_kept_and_pages_are_not(http: httpx2.AsyncClient) -> Non
     assert "/static/style.css?" in page
 
 
-async def test_a_line_of_log(store: Store, http: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
-    """A line of JSON with the thread's id, by which whoever reads logs finds it."""
+async def test_access_log_has_one_json_line_per_request(
+    store: Store, http: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line has the id of the thread."""
     made = await store.create(key='k\n"x')
     with caplog.at_level(logging.INFO, "lockstitch.access"):
         await http.get(f"/api/threads/{made.id}")
@@ -112,7 +114,7 @@ async def test_a_line_of_log(store: Store, http: httpx2.AsyncClient, caplog: pyt
     assert (line["path"], line["status"], line["thread"]) == (f"/api/threads/{made.id}", 200, str(made.id))
 
 
-async def test_somebody_who_leaves_a_body_half_sent_is_not_waited_for(store: Store) -> None:
+async def test_incomplete_body_gets_408(store: Store) -> None:
     async with serving(store, settings=Settings(body_seconds=0.2)) as url:
         host, port = url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))

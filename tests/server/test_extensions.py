@@ -1,4 +1,4 @@
-"""An application brings agents, a page, a route, a section and files to the servers of its app, and to no others."""
+"""An application adds agents, a page, a route, a section and files to servers of its app only."""
 
 import re
 from typing import Any
@@ -24,7 +24,7 @@ def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-async def test_all_of_it_is_there_and_nothing_of_it_elsewhere(store: Store) -> None:
+async def test_extension_is_served_only_by_servers_of_its_app(store: Store) -> None:
     larder = Larder(3)
     app = App(plugins=[larder])
     assert app.agent("cook").name == "cook"
@@ -54,7 +54,7 @@ async def test_all_of_it_is_there_and_nothing_of_it_elsewhere(store: Store) -> N
         assert "<h1>40 jars</h1>" in (await http.get(f"{third}/larder")).text
 
 
-async def test_behind_a_prefix_and_in_a_browser(store: Store, page: Page) -> None:
+async def test_extension_works_below_a_prefix_in_a_browser(store: Store, page: Page) -> None:
     larder = Larder()
     outer = FastAPI()
     outer.include_router(router(store, App(plugins=[larder]), Settings(work=False)), prefix="/agents")
@@ -73,7 +73,7 @@ async def test_behind_a_prefix_and_in_a_browser(store: Store, page: Page) -> Non
         assert page.url == f"{url}/agents/larder"
 
 
-async def test_a_form_without_its_proof_and_a_token_without_the_scope(store: Store) -> None:
+async def test_extension_form_requires_csrf_token_and_scope(store: Store) -> None:
     larder = Larder()
     _, secret = await store.tokens.create("looker", ["ingest"])
     app = App(plugins=[larder])
@@ -87,7 +87,7 @@ async def test_a_form_without_its_proof_and_a_token_without_the_scope(store: Sto
 
 
 class Odd(Larder):
-    """One that is wrong in some way."""
+    """An application with an invalid extension."""
 
     def __init__(self, name: str = "larder", **extension: Any) -> None:
         super().__init__()
@@ -99,21 +99,21 @@ class Odd(Larder):
         return self._extension
 
 
-async def test_what_cannot_stand_beside_what_is_there_is_refused(store: Store) -> None:
+async def test_conflicting_extension_is_rejected(store: Store) -> None:
     loose = APIRouter()
     loose.get("/jars")(lambda: None)
     for odd, said in (
-        (Odd("threads"), "cannot be named 'threads'"),
-        (Odd("../static"), "cannot be named"),
-        (Odd(sections=[NavLink("Larder", "/larder", "t")]), "the key g t"),
-        (Odd(sections=[NavLink("Stats", "/larder", "l")]), "a section that is there"),
-        (Odd(api=[loose]), "/jars of the application larder"),
+        (Odd("threads"), "name 'threads' is not valid or is used by the server"),
+        (Odd("../static"), "is not valid or is used by the server"),
+        (Odd(sections=[NavLink("Larder", "/larder", "t")]), "the shortcut key g t"),
+        (Odd(sections=[NavLink("Stats", "/larder", "l")]), "a section named as one of"),
+        (Odd(api=[loose]), "API route /jars of the application larder"),
     ):
         with pytest.raises(Refused, match=re.escape(said)):
             create_app(store, App(plugins=[odd]))
 
 
-async def test_names_are_there_once() -> None:
+async def test_names_of_extensions_are_unique() -> None:
     with pytest.raises(Refused, match="Two applications of this app are named larder"):
         App(plugins=[Larder(), Larder()])
     with pytest.raises(Refused, match="Two agents of this app are named cook"):
@@ -132,7 +132,7 @@ async def test_names_are_there_once() -> None:
         ("tests.server.larder:programs", "which is not a ServerExtension"),
     ],
 )
-def test_server_extension_that_cannot_be_loaded_is_refused(extension: str, reason: str) -> None:
+def test_extension_is_rejected_when_it_cannot_be_loaded(extension: str, reason: str) -> None:
     larder = Larder()
     larder.server_extension = extension
     with pytest.raises(Refused, match=re.escape(reason)):

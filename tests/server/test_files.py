@@ -1,4 +1,4 @@
-"""The files of the pages: what no template may hold, and libraries exactly as they were published."""
+"""Static files and templates: no unsafe content, and unchanged vendored libraries."""
 
 import hashlib
 import re
@@ -30,20 +30,20 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
-def test_no_template_has(path: Path) -> None:
+def test_no_template_has_unsafe_content(path: Path) -> None:
     text = path.read_text("utf-8")
     assert {what for what, pattern in FORBIDDEN.items() if re.search(pattern, text)} == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_no_module_makes_html_of_text(path: Path) -> None:
+def test_no_script_creates_html_from_text(path: Path) -> None:
     text = path.read_text("utf-8")
     wrong = r"\.(inner|outer)HTML|insertAdjacentHTML|document\.write|\beval\(|new Function|cssText|[\"']style[\"']"
     assert [line for line in text.splitlines() if re.search(wrong, line)] == []
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_libraries_are_as_they_were_published(name: str) -> None:
+def test_vendored_libraries_are_unchanged(name: str) -> None:
     content = (HERE / "static" / "vendor" / name).read_bytes()
     assert hashlib.sha256(content).hexdigest() == PUBLISHED[name]
     assert (HERE / "static" / "vendor" / f"{name.partition('.')[0]}.LICENSE").read_text().strip()

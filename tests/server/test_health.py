@@ -1,4 +1,4 @@
-"""Health: it lives, it is ready, and its figures; and the server behind somebody's own."""
+"""Health checks, metrics, and the server as a router of another app."""
 
 import tempfile
 from pathlib import Path
@@ -16,15 +16,15 @@ from tests.server.serving import caller, listening, serving
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_lives_and_is_ready(http: httpx2.AsyncClient) -> None:
+async def test_healthz_and_readyz_return_200(http: httpx2.AsyncClient) -> None:
     assert (await http.get("/healthz")).text == "ok\n"
     assert (await http.get("/readyz")).text == "ready\n"
 
 
 @pytest.mark.parametrize("backend", ["postgres"])
-async def test_a_database_that_is_away(store_url: str) -> None:
-    """The process lives, so nobody restarts it; but nothing is to be had from it now."""
-    # A socket's path must be short.
+async def test_readyz_returns_503_when_the_store_is_unreachable(store_url: str) -> None:
+    """The process runs, so /healthz returns 200, but it is not ready."""
+    # The path of a socket must be short.
     with tempfile.TemporaryDirectory(prefix="wire") as folder:
         wire = Wire(store_url, Path(folder))
         await wire.open()
@@ -44,7 +44,7 @@ async def test_a_database_that_is_away(store_url: str) -> None:
         await wire.close()
 
 
-async def test_figures(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_metrics_are_returned(store: Store, http: httpx2.AsyncClient) -> None:
     await store.create()
     await http.get("/api/threads/x")
     text = (await http.get("/metrics")).text
@@ -55,8 +55,8 @@ async def test_figures(store: Store, http: httpx2.AsyncClient) -> None:
     assert "made-up" not in (await http.get("/metrics")).text
 
 
-async def test_behind_a_prefix_of_somebodys_app(tmp_path: object) -> None:
-    """A FastAPI of one's own takes it in; links and files of pages know where they are."""
+async def test_router_works_below_a_prefix(tmp_path: object) -> None:
+    """Links and static files of pages have the prefix."""
     async with open_store(f"sqlite:///{tmp_path}/agents.db") as store:
         await store.create(key="k", title="Hello")
         outer = FastAPI()

@@ -1,4 +1,4 @@
-"""Whoever reads from a server that is killed again and again ends with the whole log, each stitch once."""
+"""Readers of a server that is killed repeatedly get each stitch once."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.server.killing import Server, killing
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_reader_outlives_the_kills_of_its_server(tmp_path: Path) -> None:
+async def test_reader_gets_each_stitch_once_when_the_server_is_killed(tmp_path: Path) -> None:
     report = await killing(f"sqlite:///{tmp_path / 'store.db'}", kills=2, seed=6)
     assert report.kills == 2
     assert report.deltas
@@ -21,8 +21,8 @@ async def test_a_reader_outlives_the_kills_of_its_server(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
-async def test_messages_in_line_outlive_the_kill_of_their_server(store_url: str) -> None:
-    """Of those behind a run that is cut off, each is answered once, and after what came before it."""
+async def test_queued_messages_are_answered_after_a_kill(store_url: str) -> None:
+    """Messages behind an interrupted run are answered once and in order."""
     server = Server(store_url)
     await server.start()
     said = ["one", "two", "three"]

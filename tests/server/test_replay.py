@@ -1,4 +1,4 @@
-"""Retelling a team: the events are those that whoever drives it would tell."""
+"""`EventReplay` of a team returns the events of its executor."""
 
 from collections.abc import AsyncIterator
 
@@ -17,7 +17,7 @@ def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-async def test_a_team_is_told_of_as_it_was_when_it_happened(store: Store) -> None:
+async def test_replayed_events_of_a_team_equal_the_live_events(store: Store) -> None:
     crew = books()
     lived = [event for said in MESSAGES async for event in crew.stream(said, store=store, thread="books") if event.data]
 

@@ -1,6 +1,6 @@
-"""The server: the record over HTTP, traces in, and pages. Needs the extra `server`.
+"""The HTTP server: JSON API, ingest of traces, and pages. Needs the extra `server`.
 
-What an application needs to bring routes and pages of its own is here too.
+It also has the names that applications need for their own routes and pages.
 """
 
 from lockstitch.server.api.messages import stream_run, wait_for_run

@@ -1,4 +1,4 @@
-"""`create_app`, `router`: one server put together, with its worker."""
+"""`create_app()` and `router()`: the server as an ASGI app or as a FastAPI router."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -28,7 +28,7 @@ from lockstitch.version import VERSION
 
 @asynccontextmanager
 async def worker_running(house: ServerState) -> AsyncGenerator[None]:
-    """While this is open, what is begun here is driven. Leaving gives every thread back at its next commit."""
+    """Execute threads while the context is open. On exit, release each thread at its next commit."""
     if house.app is None or not house.settings.work:
         yield
         return
@@ -43,7 +43,7 @@ async def worker_running(house: ServerState) -> AsyncGenerator[None]:
 
 
 def create_app(store: Store, app: App | None = None, settings: Settings | None = None) -> FastAPI:
-    """A server over an open store, as an ASGI app. `app` is the code of the agents that it may run."""
+    """Return the server of an open store as an ASGI app. `app` has the agents that it can run."""
     settings = settings or Settings()
     house = ServerState(
         store,
@@ -92,7 +92,10 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
 
 
 def router(store: Store, app: App | None = None, settings: Settings | None = None) -> APIRouter:
-    """The same for a FastAPI of one's own: `server.include_router(router(store, app), prefix="/agents")`."""
+    """Return the server as a router for another FastAPI app.
+
+    Use `server.include_router(router(store, app), prefix="/agents")`.
+    """
     inner = create_app(store, app, settings)
 
     @asynccontextmanager
@@ -107,7 +110,7 @@ def router(store: Store, app: App | None = None, settings: Settings | None = Non
 
 
 class _Files(StaticFiles):
-    """Files that a browser keeps for as long as it likes: pages name them with a digest, which changes with them."""
+    """Static files. Browsers cache them forever, because their URLs contain a digest."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
         response = super().file_response(*args, **options)
@@ -119,7 +122,7 @@ class _Files(StaticFiles):
 
 
 class _Below:
-    """An ASGI app behind a prefix that only the request tells."""
+    """Calls an ASGI app below a prefix, which is taken from the request."""
 
     def __init__(self, inner: FastAPI) -> None:
         self._inner = inner

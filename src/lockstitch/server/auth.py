@@ -1,8 +1,8 @@
-"""Who may: every request becomes a caller with a project and scopes, or is turned away.
+"""Authentication: each request gets a `Caller` with a project and scopes, or is rejected.
 
-The project comes from the token. Without tokens, which is for one person on their own machine, whoever asks names it.
-Routes say what they need in their signature (`Reader`, `Writer`, `Ingester`, `Admin`, and `Actor` for forms of pages),
-and get the store as it is seen from the caller's project: there is no other way to a store in a route.
+The token selects the project. On a local server without tokens the request names the project. Routes declare the scope
+in their signature: `Reader`, `Writer`, `Ingester`, `Admin`, and `FormWriter` for forms of pages. They get a store of
+the caller's project. Routes have no other access to a store.
 """
 
 import hmac
@@ -30,7 +30,7 @@ _REALM: Final = {"WWW-Authenticate": 'Bearer realm="lockstitch"'}
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and the store as they may see it."""
+    """The caller of a request, with the store of their project."""
 
     state: ServerState
     store: Store
@@ -43,9 +43,9 @@ class Caller:
 
     @property
     def app(self) -> App:
-        """The code of the agents, for what cannot be done without."""
+        """The loaded app. Raises a problem 409 if no app is loaded."""
         if self.state.app is None:
-            raise Problem(409, "No agents here", "This server was started without code of agents: name it with --app.")
+            raise Problem(409, "No app loaded", "Start the server with --app module:name.")
         return self.state.app
 
     def may(self, scope: str) -> bool:
@@ -53,26 +53,26 @@ class Caller:
 
 
 async def caller_of(connection: HTTPConnection) -> Caller:
-    """The caller of a request. Problem 401 when they must show a token and show none that is good."""
+    """Return the caller of a request. Raises a problem 401 if a valid token is required and missing."""
     house = server_state(connection)
     secret = _secret(connection)
     token = await house.store.tokens.find(secret) if secret else None
     if token is not None:
         return Caller(house, house.store.in_project(token.project), token.name, frozenset(token.scopes))
     if house.settings.tokens_needed:
-        said = "This token opens nothing: it is unknown, revoked or expired." if secret else "A token is needed."
-        raise Problem(401, "Not let in", f"{said} `lockstitch token create` makes one.", headers=_REALM)
-    # Whatever key a client sends by habit is no token of ours, and none is needed.
+        said = "The token is unknown, revoked or expired." if secret else "A token is required."
+        raise Problem(401, "Unauthorized", f"{said} Create one with `lockstitch token create`.", headers=_REALM)
+    # Clients may send a key that is not a token of this server. No token is required here.
     return Caller(house, house.store.in_project(_project(connection, house)), "local", frozenset(SCOPES))
 
 
 def need(scope: str) -> Any:
-    """A dependency that lets in callers with this scope."""
+    """Return a dependency that requires a scope."""
 
     async def caller(request: Request) -> Caller:
         found = await caller_of(request)
         if not found.may(scope):
-            raise Problem(403, "Not allowed", f"This token has {_listed(found)}; this needs {scope}.")
+            raise Problem(403, "Forbidden", f"The token has {_listed(found)}. This operation needs {scope}.")
         return found
 
     caller.scope_needed = scope  # type: ignore[attr-defined]
@@ -80,35 +80,35 @@ def need(scope: str) -> Any:
 
 
 async def _act(request: Request) -> Caller:
-    """Whoever sends a form of a page: with the scope, and with the proof that the form came from here."""
+    """Return the caller of a form. Requires the scope write and a valid CSRF token."""
     found = await caller_of(request)
     if not found.may("write"):
-        raise Problem(403, "Not allowed", f"This token has {_listed(found)}; this needs write.")
+        raise Problem(403, "Forbidden", f"The token has {_listed(found)}. This operation needs write.")
     await check_form(request)
     return found
 
 
 async def check_form(request: Request) -> None:
-    """Refuse a form that was not made by one of our pages for this browser."""
+    """Raise a problem 403 if the CSRF token of a form does not match the cookie."""
     kept = request.cookies.get(CSRF_COOKIE, "")
     given = request.headers.get("x-csrf-token", "") or str((await request.form()).get("csrf", ""))
     if not kept or not hmac.compare_digest(kept.encode(), given.encode()):
-        raise Problem(403, "Not from here", "This form was not made by this server's pages. Load the page again.")
+        raise Problem(403, "Cross-site request", "The form has expired or came from another site. Reload the page.")
 
 
 def plugin_of(kind: type[Any]) -> Any:
-    """A dependency that gives the application of this kind: `application: Annotated[Planner, the(Planner)]`."""
+    """Return a dependency for the application of a type: `application: Annotated[Planner, plugin_of(Planner)]`."""
 
     async def application(request: Request) -> Any:
         app = server_state(request).app
-        assert app is not None, "Only an app's own routes ask for its applications."
+        assert app is not None, "Only the routes of an app use its applications."
         return app.plugin(kind)
 
     return Depends(application)
 
 
 def csrf_of(request: Request) -> str:
-    """The value that forms of this browser carry; made with its first page."""
+    """Return the CSRF token of this browser, or a new one."""
     return request.cookies.get(CSRF_COOKIE) or secrets.token_urlsafe(24)
 
 
@@ -131,7 +131,7 @@ def _project(connection: HTTPConnection, house: ServerState) -> str:
     if not named:
         return house.store.project
     if len(named) > 255:
-        raise Problem(422, "Refused", "A project's name has at most 255 characters.")
+        raise Problem(422, "Refused", "A project name has at most 255 characters.")
     return codec.check_text(named, "The project")
 
 

@@ -3,7 +3,7 @@
 uvicorn waits for the headers of a request without a limit, and accepts connections until the process has no file
 descriptors left. `Connections.protocol` is uvicorn's own protocol with a time limit for headers and with a limit on
 connections. A connection that has no request in progress makes room for a new one, so a client that only opens
-connections keeps out no other.
+connections does not block other clients.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ else:
     from uvicorn.protocols.http.auto import AutoHTTPProtocol as Protocol
 
 RESERVED: Final = 256
-"""File descriptors that are left for the store, the agents and files."""
+"""File descriptors reserved for the store, the agents and files."""
 
 MOST: Final = 16_384
-"""Connections of one process, however many file descriptors it may have."""
+"""Maximum number of connections of a process."""
 
 BACKLOG: Final = 128
 """Connections that the event loop accepts before it counts them."""
@@ -31,11 +31,11 @@ _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nConnectio
 
 
 class Room(NamedTuple):
-    """Return the number of connections that fit below the limit on file descriptors."""
+    """The number of connections that fit below the limit on file descriptors."""
 
     connections: int
     backlog: int
-    """Connections that may be accepted at once: they have descriptors before they are counted."""
+    """Connections that can be accepted at a time. They use descriptors before they are counted."""
 
 
 def room_for_connections(wanted: int | None = None) -> Room:
@@ -65,14 +65,14 @@ class Connections:
         self.header_seconds = header_seconds
         self._open: set[Any] = set()
         self._idle: dict[Any, None] = {}
-        """Connections without a request in progress, the one that waits longest first."""
+        """Connections without a request in progress, longest idle first."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     @property
     def protocol(self) -> type[asyncio.Protocol]:
-        """The class that uvicorn makes one instance of for each connection."""
+        """The protocol class. uvicorn creates one instance per connection."""
         connections = self
 
         class Limited(Protocol):
@@ -115,7 +115,7 @@ class Connections:
                     super().eof_received()
 
             def make_room(self) -> None:
-                """Close this connection, which has no request in progress, for the sake of a new one."""
+                """Close this idle connection to make room for a new one."""
                 self._stop_timer()
                 self.transport.abort()
 

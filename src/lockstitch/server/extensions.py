@@ -17,13 +17,13 @@ from lockstitch.errors import Refused
 
 @dataclass(frozen=True, slots=True)
 class NavLink:
-    """A part of the pages: what it is called, where it begins, and the key that follows `g` to go there."""
+    """A link of the navigation bar: its name, its path, and its shortcut key after `g`."""
 
     name: str
     path: str
     key: str
     scope: str = "read"
-    """What a token must allow for the link to be shown."""
+    """The scope that a caller needs to see the link."""
 
 
 SECTIONS: Final = (
@@ -32,11 +32,11 @@ SECTIONS: Final = (
     NavLink("SQL", "/sql", "q", scope="admin"),
     NavLink("Workers", "/workers", "w"),
 )
-"""Those of every server, in the order in which they are shown."""
+"""The links of every server, in order."""
 
 
 def with_others(added: Iterable[NavLink]) -> tuple[NavLink, ...]:
-    """Those of one server: what its applications add stands before the workers."""
+    """Return the links of a server. Links of applications come before Workers."""
     return (*SECTIONS[:-1], *added, SECTIONS[-1])
 
 
@@ -46,22 +46,22 @@ _HERE: Final = "lockstitch.server"
 
 @dataclass(frozen=True, slots=True)
 class ServerExtension:
-    """What one application adds: routes for programs, pages, links to them, templates and files."""
+    """The extension of an application: API routes, pages, links, templates and files."""
 
     api: Sequence[APIRouter] = ()
-    """Routes that answer with JSON. Their paths begin with /api/."""
+    """API routes. Their paths start with /api/."""
     pages: Sequence[APIRouter] = ()
-    """Routes that answer with pages, which show the bar."""
+    """Routes of pages with the navigation bar."""
     sections: Sequence[NavLink] = ()
-    """Links in the bar, each with the key that follows `g`."""
+    """Links of the navigation bar."""
     package: str | None = None
-    """A package with a folder `templates` (named NAME/file.html in routes, and free to extend base.html), a folder
-    `static` (named NAME/file.js in templates and served below /static/NAME/), or both. NAME is the application's."""
+    """A package with a folder `templates` (NAME/file.html in routes; templates can extend base.html), a folder `static`
+    (NAME/file.js in templates, served below /static/NAME/), or both. NAME is the name of the application."""
 
 
 @runtime_checkable
 class HasServerExtension(Protocol):
-    """An application that adds something to a server.
+    """An application with a server extension.
 
     `server_extension` names a module and its `ServerExtension` as "module:NAME". So a worker imports no web framework.
     """
@@ -82,12 +82,12 @@ class ServerExtensions:
 
     @cached_property
     def templates(self) -> tuple[tuple[str, str], ...]:
-        """Names with their packages, of those that bring templates."""
+        """Pairs of application name and package, for packages with templates."""
         return self._with("templates")
 
     @cached_property
     def static(self) -> dict[str, str]:
-        """Names with their packages, of those that bring files."""
+        """Packages with static files, by application name."""
         return dict(self._with("static"))
 
     def _with(self, folder: str) -> tuple[tuple[str, str], ...]:
@@ -96,7 +96,7 @@ class ServerExtensions:
 
 
 def server_extensions_of(app: App | None) -> ServerExtensions:
-    """What the applications of an app add. Refused says what of it cannot stand beside what is there."""
+    """Return the extensions of an app. Raises `Refused` if they conflict with each other or with the server."""
     found: dict[str, ServerExtension] = {}
     for name, application in (app.plugins if app is not None else {}).items():
         if isinstance(application, HasServerExtension):
@@ -107,7 +107,7 @@ def server_extensions_of(app: App | None) -> ServerExtensions:
     keys = [section.key for section in extensions.sections]
     twice = sorted({key for key in keys if keys.count(key) > 1})
     if twice:
-        raise Refused(f"Two sections of this server have the key g {twice[0]}.")
+        raise Refused(f"Two sections have the shortcut key g {twice[0]}. Choose another key.")
     return extensions
 
 
@@ -128,14 +128,16 @@ def _loaded(name: str, extension: str | ServerExtension) -> ServerExtension:
 
 def _check(name: str, extension: ServerExtension) -> None:
     if not _NAME.fullmatch(name) or _has(_HERE, f"templates/{name}") or _has(_HERE, f"static/{name}"):
-        raise Refused(f"An application that is served cannot be named {name!r}: its files could not be told apart.")
+        raise Refused(f"The application name {name!r} is not valid or is used by the server. Choose another name.")
     known = {section.name for section in SECTIONS}
     if any(section.name in known for section in extension.sections):
-        raise Refused(f"The application {name} adds a section that is there: {', '.join(sorted(known))}.")
+        raise Refused(
+            f"The application {name} adds a section named as one of: {', '.join(sorted(known))}. Choose another name."
+        )
     for router in extension.api:
         for route in router.routes:
             if isinstance(route, APIRoute) and not route.path.startswith("/api/"):
-                raise Refused(f"Routes for programs are below /api/; {route.path} of the application {name} is not.")
+                raise Refused(f"API route {route.path} of the application {name} does not start with /api/.")
 
 
 def _has(package: str, folder: str) -> bool:

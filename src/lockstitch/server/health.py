@@ -1,4 +1,4 @@
-"""Health: whether the server lives, whether it can do its work, and its figures."""
+"""Health checks and metrics."""
 
 import asyncio
 import resource
@@ -19,14 +19,14 @@ from lockstitch.store.ingest_queue import QueueStatus
 from lockstitch.version import VERSION
 
 PATIENCE: Final = 5.0
-"""Seconds in which a store that is well answers."""
+"""Seconds to wait for a response of the store."""
 
 router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz", response_class=PlainTextResponse)
 async def healthz() -> PlainTextResponse:
-    """Whether the process answers. It asks nobody else, so that a database that is away does not get it restarted."""
+    """Return 200 while the process runs. It does not query the store, so a lost database causes no restart."""
     return PlainTextResponse("ok\n")
 
 
@@ -35,16 +35,16 @@ async def healthz() -> PlainTextResponse:
     response_class=PlainTextResponse,
     responses={
         200: {
-            "description": "The store answers, and bodies of traces are read.",
+            "description": "The store responds and the ingest queue makes progress.",
             "content": {"application/json": {"schema": {"type": "object"}}},
         },
-        503: {"description": "The store does not answer, or bodies of traces wait for too long."},
+        503: {"description": "The store does not respond, or the ingest queue makes no progress."},
     },
 )
 async def readyz(request: Request) -> Response:
-    """Answer 200 if the server can work: the store answers, and the ingest queue makes progress.
+    """Return 200 if the store responds and the ingest queue makes progress.
 
-    The answer tells about the ingest queue of all projects: as text, or as JSON if the request accepts
+    The response describes the ingest queue of all projects: as text, or as JSON if the request accepts
     `application/json`. The status is `ready`, or `degraded` if a body has waited for more than a minute.
     """
     house = server_state(request)
@@ -53,12 +53,12 @@ async def readyz(request: Request) -> Response:
             await house.store.ping()
             queue = await house.intake.queue().status()
     except (LockstitchError, TimeoutError) as exc:
-        said = str(exc) or f"The store did not answer within {PATIENCE:g} s."
+        said = str(exc) or f"The store did not respond within {PATIENCE:g} s."
         raise Problem(503, "Not ready", said, headers={"Retry-After": "2"}) from exc
     limit = house.settings.backlog_seconds
     if queue.oldest_seconds is not None and queue.oldest_seconds > limit:
         said = (
-            f"The oldest of {queue.waiting} waiting bodies of traces has waited for {queue.oldest_seconds:.0f} s, "
+            f"The oldest of {queue.waiting} bodies in the ingest queue has waited for {queue.oldest_seconds:.0f} s, "
             f"longer than {limit:g} s. See `lockstitch ingest status`."
         )
         raise Problem(503, "Not ready", said, headers={"Retry-After": "10"})
@@ -69,7 +69,7 @@ async def readyz(request: Request) -> Response:
 
 
 def _told(queue: QueueStatus) -> str:
-    """Return a line about the ingest queue, or nothing if it is empty."""
+    """Return a line about the ingest queue, or an empty string if it is empty."""
     if not queue.waiting and not queue.quarantined:
         return ""
     oldest = "" if queue.oldest_seconds is None else f", oldest {queue.oldest_seconds:.0f} s"
@@ -78,7 +78,7 @@ def _told(queue: QueueStatus) -> str:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(caller: Admin) -> Response:
-    """Figures of this process and of the whole store, all projects, as Prometheus reads them."""
+    """Return the metrics of this process and of all projects of the store in the Prometheus format."""
     store = caller.state.store
     text = caller.state.figures.text(await _gauges(store, await caller.state.intake.queue().status()))
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -92,20 +92,20 @@ async def _gauges(store: Store, queue: QueueStatus) -> dict[str, Any]:
     return {
         "lockstitch_info": ("The version of this server.", [({"version": VERSION}, 1)]),
         "lockstitch_threads": ("Threads of all projects by status.", threads),
-        "lockstitch_workers": ("Workers that are not known to be dead.", [({}, alive)]),
-        "lockstitch_arrivals": ("Bodies that wait to be read, and those in quarantine.", [({}, arrivals)]),
-        "lockstitch_ingest_waiting": ("Bodies of traces that wait to be read.", [({}, queue.waiting)]),
+        "lockstitch_workers": ("Workers that are not declared dead.", [({}, alive)]),
+        "lockstitch_arrivals": ("Bodies in the ingest queue and in quarantine.", [({}, arrivals)]),
+        "lockstitch_ingest_waiting": ("Bodies in the ingest queue.", [({}, queue.waiting)]),
         "lockstitch_ingest_oldest_seconds": (
             "Seconds that the oldest waiting body has waited.",
             [({}, queue.oldest_seconds or 0)],
         ),
         "lockstitch_ingest_stuck": ("Bodies that have waited for more than a minute.", [({}, queue.stuck)]),
         "lockstitch_ingest_quarantined": ("Bodies that could not be read completely.", [({}, queue.quarantined)]),
-        "lockstitch_memory_bytes": ("The most memory this process has had.", [({}, _peak())]),
+        "lockstitch_memory_bytes": ("Peak memory of this process in bytes.", [({}, _peak())]),
     }
 
 
 def _peak() -> int:
-    """The peak of resident memory: kilobytes on Linux, bytes on macOS."""
+    """Return the peak of resident memory in bytes. Linux reports kilobytes, macOS bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,7 +1,7 @@
-"""Arrivals: what others send is kept as it came before anybody is told that it was taken, and read afterwards.
+"""`IngestBuffer`: stores incoming bodies before they are acknowledged, and queues them for the processor.
 
-A body is acknowledged once its row is durable. What becomes of it then is the digester's business: the row goes when
-everything of it stands in the record, and stays with its problem, in quarantine, when something of it does not.
+A body is acknowledged when its row is durable. The processor deletes the row when all items are in the record. If some
+items cannot be stored, the row stays in quarantine with its problem.
 """
 
 import asyncio
@@ -19,28 +19,28 @@ from lockstitch.store import Store
 from lockstitch.store.ingest_queue import IngestQueue, Quarantined
 
 AGAIN: Final = {"Retry-After": "3"}
-"""Seconds after which senders come back. LangSmith's client asks some ten times, so this is how long it holds out."""
+"""Value of Retry-After in seconds. LangSmith's client retries about ten times."""
 
 IN_MEMORY: Final = 16 << 20
-"""Bytes of bodies that are kept at hand until they are read; those beyond are read from the store again."""
+"""Maximum size of queued bodies in memory, in bytes. Other bodies are read from the store again."""
 
 
 @dataclass(slots=True)
 class Waiting:
-    """A row that waits to be read."""
+    """A queued row."""
 
     id: UUID
     size: int
     body: IngestBody | None
-    """The row itself, while there is room for it."""
+    """The row, or None if memory is full."""
 
 
 class Counts(NamedTuple):
-    """How much has come and is not in the record."""
+    """Number and size of bodies that are not in the record yet."""
 
     waiting: int
     bytes: int
-    """Of what this process has taken and not read yet."""
+    """Size of the bodies queued in this process."""
     quarantined: int
     oldest_seconds: float | None = None
     """Seconds that the oldest waiting body has waited. None if none waits."""
@@ -49,7 +49,7 @@ class Counts(NamedTuple):
 
 
 class IngestBuffer:
-    """Takes bodies in, for all projects of a store, and knows which of them wait."""
+    """Stores and queues the bodies of all projects of a store. Not safe for use from several threads."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -60,31 +60,31 @@ class IngestBuffer:
         self._came = 0.0
         self._read = asyncio.Event()
         self.arrived = asyncio.Event()
-        """Set when there is something to read."""
+        """Set while the queue has rows."""
         self.settled_at = 0
-        """How many bodies this process has done with."""
+        """Number of bodies that this process has processed."""
         self._taken = 0
         self._known: set[UUID] = set()
         self._queues: dict[str | None, IngestQueue] = {}
         self.looking = asyncio.Semaphore(2)
-        """Held while a thread looks at a body before it is stored."""
+        """Limits the threads that screen bodies before they are stored."""
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits that reading comes before taking more."""
+        """True if the queue is more than half full, so processing has priority."""
         return self._bytes > self._limit // 2
 
     def check_room(self, size: int) -> None:
-        """Problem 503 when a body of this size would have to wait behind too many others."""
+        """Raise a problem 503 if the queue has no room for a body of this size."""
         if self._bytes and self._bytes + size > self._limit:
-            raise Problem(503, "Too much at once", "More has come than could be read so far. Try again.", headers=AGAIN)
+            raise Problem(503, "Ingest queue full", "Try again in a few seconds.", headers=AGAIN)
 
     async def put(self, project: str, source: str, headers: Json, body: bytes) -> None:
-        """Keep a body. It is durable when this returns; Problem 503 when it cannot be kept now."""
+        """Store a body and queue it. It is durable when this returns. Raises a problem 503 if the store fails."""
         size = len(body)
         self.check_room(size)
         row = IngestBody(project=project, source=source, headers=headers, body=body, at=self._store.clock.now())
-        # Counted at once: others come while this one is on its way to the disk.
+        # Count it now: other bodies arrive while the store writes this one.
         self._bytes += size
         self._came = asyncio.get_running_loop().time()
         try:
@@ -92,17 +92,17 @@ class IngestBuffer:
         except BaseException as exc:
             self._bytes -= size
             if isinstance(exc, StoreError):
-                raise Problem(503, exc.wire_name, f"This was not kept: {exc}", headers=AGAIN) from exc
+                raise Problem(503, exc.wire_name, f"The body was not stored: {exc}", headers=AGAIN) from exc
             raise
         self._taken += 1
         self._enqueue(row)
 
     def idle_for(self) -> float:
-        """Seconds since something came."""
+        """Return the seconds since the last body arrived."""
         return asyncio.get_running_loop().time() - self._came
 
     async def settled(self, seconds: float) -> bool:
-        """Wait until what this process has taken so far is read, but not for ever; whether it is."""
+        """Wait until all bodies accepted so far are processed. False after `seconds`."""
         wanted = self._taken
         try:
             async with asyncio.timeout(seconds):
@@ -123,14 +123,14 @@ class IngestBuffer:
         return found
 
     async def counts(self, project: str | None = None) -> Counts:
-        """How much waits and how much lies in quarantine: of one project, or of all."""
+        """Return the counts of the queue and the quarantine of one project, or of all."""
         status = await self.queue(project).status()
         return Counts(status.waiting, self._bytes, status.quarantined, status.oldest_seconds, status.stuck)
 
-    # For the digester
+    # For the processor
 
     def next(self, most: int, most_bytes: int) -> list[Waiting]:
-        """The next rows of this process, taken off the queue: at least one if there is any."""
+        """Remove and return the next rows of the queue: at least one if the queue is not empty."""
         found: list[Waiting] = []
         size = 0
         while self._queue and len(found) < most and (not found or size + self._queue[0].size <= most_bytes):
@@ -141,7 +141,7 @@ class IngestBuffer:
         return found
 
     def requeue(self, rows: list[Waiting]) -> None:
-        """Put rows that could not be done with to the front again."""
+        """Put rows back to the front of the queue."""
         self._queue.extendleft(reversed(rows))
         if rows:
             self.arrived.set()
@@ -156,7 +156,7 @@ class IngestBuffer:
         self._read.set()
 
     def knows(self, row_id: UUID) -> bool:
-        """Whether a row is on its way through this process."""
+        """True if this process has the row in its queue."""
         return row_id in self._known
 
     def _enqueue(self, row: IngestBody) -> None:
@@ -171,20 +171,20 @@ class IngestBuffer:
     # Quarantine
 
     async def quarantine(self, project: str, limit: int) -> list[Quarantined]:
-        """What could not be read of a project's, newest first."""
+        """Return the quarantined bodies of a project, newest first."""
         return await self.queue(project).quarantined(limit)
 
     async def held(self, project: str, row_id: UUID) -> IngestBody:
-        """One body of a project in quarantine, or NotFound."""
+        """Return a quarantined body of a project. Raises `NotFound` if there is none."""
         return await self.queue(project).held(row_id)
 
     async def retry(self, project: str, row_id: UUID) -> None:
-        """Have a body read once more."""
+        """Queue a quarantined body again."""
         row = await self.queue(project).retry(row_id)
         self._bytes += len(row.body)
         self._taken += 1
         self._enqueue(row)
 
     async def drop(self, project: str, row_id: UUID) -> None:
-        """Delete a body in quarantine for good."""
+        """Delete a quarantined body permanently."""
         await self.queue(project).drop(row_id)

@@ -1,6 +1,6 @@
-"""Host, origin and size checks, security headers, access log, request metrics.
+"""`RequestGuard`: host, origin and size checks, security headers, access log and metrics of requests.
 
-A plain ASGI middleware, so that streams pass through it as they come.
+It is a plain ASGI middleware, so it does not buffer streams.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from lockstitch.server.problems import Problem, answer
 from lockstitch.server.settings import LOOPBACK, Settings
 
 BUCKETS: Final = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
-"""Seconds up to which requests are counted together."""
+"""Upper bounds of the latency histogram, in seconds."""
 
 _OTHER: Final = "other"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class RequestMetrics:
-    """Counts requests by route and outcome, and how long they took."""
+    """Counts requests by route and status, and their durations."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str, int]] = Counter()
@@ -39,7 +39,7 @@ class RequestMetrics:
         self._seconds: Counter[str] = Counter()
 
     def count(self, method: str, route: str | None, status: int, seconds: float) -> None:
-        # Only routes and methods that exist are named: what strangers make up would grow without end.
+        # Only known routes and methods become labels. Otherwise clients could create labels without limit.
         where = route or _OTHER
         self._requests[(method if method in _METHODS else _OTHER, where, status)] += 1
         self._seconds[where] += seconds  # pyright: ignore[reportArgumentType]
@@ -48,12 +48,15 @@ class RequestMetrics:
                 self._within[(where, bound)] += 1
 
     def text(self, gauges: Mapping[str, tuple[str, Iterable[tuple[Mapping[str, str], float]]]]) -> str:
-        """Everything counted, and gauges: name to help and values by label."""
-        lines = ["# HELP lockstitch_requests_total Requests answered.", "# TYPE lockstitch_requests_total counter"]
+        """Return the metrics as Prometheus text. `gauges` maps a name to its help and its values by label."""
+        lines = [
+            "# HELP lockstitch_requests_total Number of answered requests.",
+            "# TYPE lockstitch_requests_total counter",
+        ]
         for (method, route, status), number in sorted(self._requests.items()):
             labels = {"method": method, "route": route, "status": str(status)}
             lines.append(f"lockstitch_requests_total{_labels(labels)} {number}")
-        lines += ["# HELP lockstitch_request_seconds Time to the end of an answer, streams included."]
+        lines += ["# HELP lockstitch_request_seconds Seconds until the end of the response, including streams."]
         lines += ["# TYPE lockstitch_request_seconds histogram"]
         for route in sorted(self._seconds):
             total = sum(number for (_, where, _), number in self._requests.items() if where == route)
@@ -80,12 +83,12 @@ _FIELDS: Final = "fields"
 
 
 def fields(**named: Any) -> dict[str, Any]:
-    """What a log call passes as `extra` so that its line has these fields."""
+    """Return the `extra` argument of a log call that adds these fields to its line."""
     return {_FIELDS: named}
 
 
 class JsonLogFormatter(logging.Formatter):
-    """A record as one line of JSON."""
+    """Formats a log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -102,7 +105,7 @@ class JsonLogFormatter(logging.Formatter):
 
 @contextmanager
 def logging_to(stream: TextIO) -> Generator[None]:
-    """Have everything that Lockstitch logs go there, a line each, for as long as this is open."""
+    """Write the log of Lockstitch to a stream while the context is open."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLogFormatter())
     logger = logging.getLogger("lockstitch")
@@ -129,7 +132,7 @@ CSP: Final = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""Nothing but our own files ever runs or draws, whatever is stored."""
+"""Pages can load only files of this server, so stored content cannot run scripts."""
 
 HEADERS: Final = {
     "Content-Security-Policy": CSP,
@@ -144,18 +147,18 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _log = logging.getLogger("lockstitch.access")
 
 about: ContextVar[dict[str, Any] | None] = ContextVar("about", default=None)
-"""What the line in the log says of the request at hand beyond the usual: routes put ids of threads and runs into it."""
+"""Additional fields of the access log line of the current request, such as thread and run ids."""
 
 
 def add_log_fields(**ids: Any) -> None:
-    """Have the log's line of this request name a thread, a run or whatever it was about."""
+    """Add fields to the access log line of the current request."""
     known = about.get()
     if known is not None:
         known.update({name: str(value) for name, value in ids.items() if value is not None})
 
 
 class RequestGuard:
-    """Turns away what should not reach a route, and writes a line of log for everything."""
+    """Rejects invalid requests before they reach a route, and logs every request."""
 
     def __init__(self, app: ASGIApp, *, settings: Settings, figures: RequestMetrics) -> None:
         self._app = app
@@ -200,9 +203,11 @@ class RequestGuard:
         headers = Headers(scope=scope)
         host = _name(headers.get("host", ""))
         if not self._known(host):
-            return Problem(421, "Not this server", f"This server is not called {host or 'nothing'}; see --host-name.")
+            return Problem(
+                421, "Unknown host name", f"The host {host or '(none)'} is not allowed. Add it with --host-name."
+            )
         if scope["method"] not in _SAFE and not _same_origin(headers):
-            return Problem(403, "Not from here", "Requests from pages of other sites are not taken.")
+            return Problem(403, "Cross-site request", "Requests from pages of other sites are not allowed.")
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > self._settings.body_limit:
             return _too_large(self._settings.body_limit)
@@ -211,7 +216,7 @@ class RequestGuard:
     def _known(self, host: str) -> bool:
         if host in LOOPBACK or host in self._settings.hosts:
             return True
-        # With tokens a foreign name gains nothing: it has no cookie of ours. So only a list restricts.
+        # With tokens, another host name is harmless because it has no cookie. So only an explicit list restricts.
         return self._settings.tokens_needed and not self._settings.hosts
 
     def _measured(self, scope: Scope, receive: Receive) -> Receive:
@@ -225,15 +230,15 @@ class RequestGuard:
         async def measured() -> Message:
             nonlocal taken, whole
             if whole:
-                # The body is here; what comes now is that the caller has gone, and a stream waits for that for long.
+                # The body is complete. The next message is the disconnect, for which streams wait without a limit.
                 return await receive()
-            # A client that sends a byte now and then would keep the connection for ever.
+            # Otherwise a slow client could keep the connection forever.
             whole_by = began + settings.body_seconds + taken / settings.body_rate
             try:
                 async with asyncio.timeout_at(min(clock() + settings.body_seconds, whole_by)):
                     message = await receive()
             except TimeoutError:
-                raise Problem(408, "Too slow", "The rest of the body did not come.") from None
+                raise Problem(408, "Request timeout", "The request body was not received in time.") from None
             taken += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if taken > settings.body_limit:
@@ -244,11 +249,11 @@ class RequestGuard:
 
 
 def _too_large(limit: int) -> Problem:
-    return Problem(413, "Too large", f"A body has at most {limit:,} bytes here.")
+    return Problem(413, "Too large", f"A request body has at most {limit:,} bytes.")
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Whether no browser says that another site's page sends this. Programs that are no browsers say nothing."""
+    """True if the request does not come from a page of another site. Only browsers send these headers."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = headers.get("origin")
@@ -256,7 +261,7 @@ def _same_origin(headers: Headers) -> bool:
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """Return the name of a Host header without the port."""
     if host.startswith("["):
         return host.partition("]")[0].lower() + "]"
     return host.partition(":")[0].lower()

@@ -1,7 +1,7 @@
-"""`document`: the OpenAPI document of a server, with the problems that each operation may answer.
+"""`document()`: the OpenAPI document of a server, with the problems that each operation can return.
 
-Routes describe their successful answers. The problems follow from facts about a route: it needs a token, it takes a
-body, it writes. So they are added here, in one place. A route that answers other problems names them in `responses`.
+Routes describe their successful responses. The problems depend on the route: it needs a token, has a body or writes.
+This module adds them. A route that returns other problems names them in `responses`.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _WRITES: Final = (507,)
 _SCHEMA: Final[Json] = {
     "title": "Problem",
     "type": "object",
-    "description": "What is wrong, as in RFC 9457.",
+    "description": "An error as defined in RFC 9457.",
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
@@ -39,17 +39,17 @@ _SCHEMA: Final[Json] = {
 }
 _CONTENT: Final[Json] = {
     "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}},
-    # A browser that asks for a page gets one.
+    # Browsers get a page.
     "text/html": {"schema": {"type": "string"}},
 }
 _NO_HTTP: Final[Json] = {"text/plain": {"schema": {"type": "string"}}}
-"""The answer to a request that is no HTTP, such as one with an address of more than 64 KB."""
+"""The response to an invalid HTTP request, such as one with a URL of more than 64 KB."""
 _REPLACED: Final = ("HTTPValidationError", "ValidationError")
-"""FastAPI's own shapes of a problem, which this server does not use."""
+"""FastAPI's error schemas, which this server does not use."""
 
 
 def document(app: FastAPI, routers: Sequence[APIRouter], path: str) -> None:
-    """Have an app serve the document at a path, with the problems of the operations of these routers."""
+    """Serve the document at a path, with the problems of the operations of the routers."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -60,7 +60,7 @@ def document(app: FastAPI, routers: Sequence[APIRouter], path: str) -> None:
         return app.openapi_schema
 
     async def serve(request: Request) -> JSONResponse:
-        # It takes a second to make, once, in which the event loop answers other requests.
+        # Building it takes a second, so do it in a thread.
         described = await asyncio.to_thread(openapi)
         prefix = str(request.scope.get("root_path", "")).rstrip("/")
         return JSONResponse({**described, "servers": [{"url": prefix}]} if prefix else described)

@@ -1,6 +1,6 @@
-"""The few messages of protobuf that a server writes itself: answers to OTLP requests.
+"""OTLP responses in protobuf or JSON.
 
-They have two fields each, so the package opentelemetry-proto is not needed for them.
+The messages have two fields each, so they do not need the package opentelemetry-proto.
 """
 
 from typing import Final
@@ -15,21 +15,21 @@ _JSON: Final = "application/json"
 _ENDPOINTS: Final = ("/v1/traces", "/v1/metrics", "/v1/logs")
 
 _CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 408: 4, 409: 10, 413: 8, 422: 3, 429: 8, 503: 14, 507: 8}
-"""The codes of google.rpc.Code that say the same as a status of HTTP."""
+"""The codes of google.rpc.Code by HTTP status."""
 
 
 def is_otlp(request: Request) -> bool:
-    """True if a request goes to one of the endpoints of OTLP, whose errors have their own form."""
+    """True if the request is for an OTLP endpoint. Its errors have a different format."""
     return request.method == "POST" and request.url.path.endswith(_ENDPOINTS)
 
 
 def is_json(request: Request) -> bool:
-    """True if an OTLP request is in JSON, and so its answer."""
+    """True if an OTLP request is in JSON. Its response is then in JSON too."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == _JSON
 
 
 def status(request: Request, http_status: int, message: str, headers: dict[str, str]) -> Response:
-    """Return an error of OTLP: google.rpc.Status in the form of the request."""
+    """Return an OTLP error: google.rpc.Status in the format of the request."""
     code = _CODES.get(http_status, 2)
     if is_json(request):
         return Response(codec.dumps({"code": code, "message": message}), http_status, headers, media_type=_JSON)

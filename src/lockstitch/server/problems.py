@@ -1,4 +1,4 @@
-"""Problems: what went wrong, as application/problem+json for programs and as a page for people."""
+"""`Problem`: errors as application/problem+json, or as a page for browsers."""
 
 import logging
 from collections.abc import Callable
@@ -38,15 +38,15 @@ _STATUS: Final[tuple[tuple[type[LockstitchError], int], ...]] = (
 )
 
 _AGAIN: Final = "2"
-"""Seconds after which a store that is away is worth asking again."""
+"""Value of Retry-After in seconds while the store is unreachable."""
 
 _log = logging.getLogger("lockstitch.server")
 
 
 class Problem(StarletteHTTPException):
-    """Something that a caller is told: a status, a title and what to do about it.
+    """An error response: a status, a title and a detail text.
 
-    One of Starlette's, because FastAPI hands those on as they are, also out of the middle of a body.
+    It derives from Starlette's exception, because FastAPI passes that on unchanged, also while it reads a body.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ ProblemPage = Callable[[Request, Problem], Response]
 
 
 def handle(app: FastAPI, page: ProblemPage) -> None:
-    """Have an app answer every error in this way. `page` renders problems for browsers."""
+    """Register the error handlers of an app. `page` renders problems for browsers."""
     app.state.problem_page = page
     for kind in (Problem, LockstitchError, StarletteHTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer)
@@ -89,11 +89,11 @@ def problem_of(exc: Exception) -> Problem:
         return Problem(422, "Refused", "; ".join(_wrong(error) for error in exc.errors()))
     if isinstance(exc, HTTPException | StarletteHTTPException):
         return Problem(exc.status_code, str(exc.detail), headers=dict(exc.headers or {}))
-    return Problem(500, "Unexpected", "Something went wrong here; the server's log has it.")
+    return Problem(500, "Internal error", "See the server log for details.")
 
 
 def as_json(problem: Problem) -> Json:
-    # What a caller sent may be quoted in it, lone surrogates and all; those cannot be written.
+    # The texts can quote lone surrogates from the request, which UTF-8 cannot encode.
     title, detail = (text.encode(errors="replace").decode() for text in (problem.title, problem.detail))
     reason = {"reason": problem.reason} if problem.reason else {}
     return {"type": "about:blank", "title": title, "status": problem.status, "detail": detail, **reason}
@@ -107,7 +107,7 @@ async def _answer(request: Request, exc: Exception) -> Response:
 
 
 def answer(request: Request, problem: Problem) -> Response:
-    """A page for whoever reads pages, JSON for everybody else. Who reads pages without a token is sent to the door."""
+    """Return a problem as a page for browsers, else as JSON. Browsers without a token are redirected to the login."""
     if problem.status == 401:
         _ask_for_token(request, problem)
     if otlp_responses.is_otlp(request):
@@ -121,7 +121,7 @@ def answer(request: Request, problem: Problem) -> Response:
 
 
 def _reads_pages(request: Request) -> bool:
-    """Whether a person looks: who opens a page, or sends a form of one without script."""
+    """True if a browser loads a page or submits a form without JavaScript."""
     if "text/html" not in request.headers.get("accept", ""):
         return False
     sent = request.headers.get("content-type", "")
@@ -129,7 +129,7 @@ def _reads_pages(request: Request) -> bool:
 
 
 def _ask_for_token(request: Request, problem: Problem) -> None:
-    """Send a browser to the door. Programs, which know no doors, are told that they lack a token."""
+    """Redirect a browser to the login. Programs get the status 401."""
     base = str(request.scope.get("root_path", "")).rstrip("/")
     if request.headers.get("hx-request") == "true":
         here = urlsplit(request.headers.get("hx-current-url", ""))

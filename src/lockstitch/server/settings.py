@@ -1,4 +1,4 @@
-"""How a server is set: who is let in, and how much it takes."""
+"""`Settings`: access, limits and timeouts of a server."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -6,43 +6,43 @@ from typing import Final
 from lockstitch.integrations.spans.budget import Limits
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
-"""The names by which a machine calls itself."""
+"""Host names of the local machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What can be set. The defaults are those of a server on loopback, for one person."""
+    """The settings of a server. The defaults are for one user on the local machine."""
 
     tokens_needed: bool = False
-    """Whether nobody is let in without a token. Always so where others than this machine can connect."""
+    """True if each request needs a token. Required if other machines can connect."""
     hosts: tuple[str, ...] = ()
-    """Names by which it may be called, besides loopback's. Without tokens no others are answered: another site's
-    page could otherwise reach this server through a name that it makes point here."""
+    """Additional allowed host names. Without tokens, requests with other host names are rejected. Otherwise a page of
+    another site could reach the server through DNS rebinding."""
     body_limit: int = 64 << 20
-    """Bytes of a request's body."""
+    """Maximum size of a request body in bytes."""
     header_seconds: float = 20.0
-    """Seconds in which the headers of a request must come. `lockstitch serve` applies it."""
+    """Seconds to receive the headers of a request. Applied by `lockstitch serve`."""
     connections: int | None = None
-    """Connections at once; None: as many as the process has file descriptors for. `lockstitch serve` applies it."""
+    """Maximum number of connections. None: limited by file descriptors. Applied by `lockstitch serve`."""
     body_seconds: float = 60.0
-    """Seconds in which the next part of a body must come."""
+    """Seconds to receive the next part of a body."""
     body_rate: int = 8 << 10
-    """Bytes per second that a body must come with on average, after the first `body_seconds`."""
+    """Minimum average rate of a body in bytes per second, after the first `body_seconds`."""
     backlog_limit: int = 256 << 20
-    """Bytes of raw bodies that may wait to be read before senders are asked to come back later."""
+    """Maximum size of the ingest queue in bytes. If it is full, senders get 503."""
     backlog_seconds: float = 300.0
-    """Seconds that a body may wait to be read before `/readyz` answers 503."""
+    """Seconds that a body can wait in the ingest queue before `/readyz` returns 503."""
     body_cost: Limits = field(default_factory=Limits)
-    """The most that reading one body of traces may cost. A body that costs more goes into quarantine."""
+    """Limits for the work of reading a body. A body that exceeds them goes to quarantine."""
     redact: tuple[str, ...] = ()
-    """Further names in metadata of traces whose values are not kept, besides those that look like secrets."""
+    """Additional metadata names of which values are not stored. Names that look like secrets are always included."""
     keep_secrets: bool = False
-    """Whether values in metadata of traces that look like secrets are kept."""
+    """True if metadata values that look like secrets are stored."""
     sql_seconds: float = 5.0
     sql_rows: int = 1000
     sql_force: bool = False
     """True if SQL runs as the store's own user where the database offers no login that can only read."""
     work: bool = True
-    """Whether this process drives the threads of its app itself; otherwise that is left to workers."""
+    """True if this process executes the threads of its app. Otherwise workers do."""
     concurrency: int = 10
-    """Threads that it drives at once."""
+    """Maximum number of threads that it executes at a time."""

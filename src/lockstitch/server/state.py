@@ -1,4 +1,4 @@
-"""What every route of a server needs: the store, the code of the agents, and how the server is set."""
+"""`ServerState`: the store, the app and the settings of a server."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,17 +16,17 @@ from lockstitch.store import Store
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """One server's belongings."""
+    """The state of a server, shared by all its routes."""
 
     store: Store
     app: App | None
     settings: Settings
     news: ChangeFeed
     intake: IngestBuffer
-    """Where traces of others come in."""
+    """The buffer of incoming traces."""
     figures: RequestMetrics = field(default_factory=RequestMetrics)
     extensions: ServerExtensions = field(default_factory=lambda: ServerExtensions({}))
-    """What the app's applications add."""
+    """The routes, pages and files of the applications of the app."""
 
 
 def server_state(connection: HTTPConnection) -> ServerState:

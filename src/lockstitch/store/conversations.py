@@ -330,7 +330,7 @@ def _require_started_or_due(head: Thread) -> None:
     """Raise `ThreadWaiting` if a thread waits for the time of its first run."""
     if head.status == "waiting" and not head.last_sequence and head.wait_for("timer") is not None:
         raise ThreadWaiting(
-            f"Thread {head.id} waits for timer. Reply to that first, or pass on_waiting=\"cancel\".",
+            f'Thread {head.id} waits for timer. Reply to that first, or pass on_waiting="cancel".',
             thread_id=head.id,
         )
 

@@ -62,25 +62,25 @@ async def test_a_notebook_from_nothing_to_cited_answers(
         await page.goto(url)
         await page.keyboard.press("g")
         await page.keyboard.press("n")
-        await expect(page.get_by_role("heading", name="No notebook yet")).to_be_visible()
+        await expect(page.get_by_role("heading", name="No notebooks yet")).to_be_visible()
         await page.wait_for_load_state()
         await page.keyboard.press("c")
         await page.get_by_label("Title").fill("Books")
         await page.get_by_label("Description").fill("For reading lists.")
         await page.get_by_label("Instructions for the team").fill("Be brief.")
         await page.keyboard.press("Control+Enter")
-        await expect(page.get_by_role("heading", name="Nothing to answer from yet")).to_be_visible()
+        await expect(page.get_by_role("heading", name="No sources yet")).to_be_visible()
         await expect(page.locator(".meta")).to_have_text(re.compile("NotebookLM .*with Researcher and Writer"))
 
         # Sources: a text, Markdown and a PDF; and one that is none.
         letters = dict(shelves())["Letters from parents.txt"].decode()
         # Before the scripts are there, the link leads to a page of its own.
         await page.wait_for_load_state()
-        await page.get_by_role("link", name="Add a source").first.click()
-        await page.get_by_text("A text", exact=True).click()
+        await page.get_by_role("link", name="Add source").first.click()
+        await page.locator("#add summary", has_text="Text").click()
         await page.locator("#add [name=title]").fill("Letters from parents")
         await page.locator("#add [name=text]").fill(letters)
-        await page.get_by_role("button", name="Add the text").click()
+        await page.get_by_role("button", name="Add text").click()
         await expect(page.locator("#toasts")).to_contain_text("Added Letters from parents.md: 1 passage")
         for name in ("Reading ages, notes.md", "School library list 2026.pdf"):
             await page.wait_for_load_state()
@@ -88,7 +88,7 @@ async def test_a_notebook_from_nothing_to_cited_answers(
             await page.locator("#add [name=file]").set_input_files(tmp_path / name)
             if name.endswith(".pdf"):
                 await look(page, "notebook-add", "#add")
-            await page.get_by_role("button", name="Add the file").click()
+            await page.get_by_role("button", name="Add file").click()
             await expect(page.locator("#toasts")).to_contain_text(f"Added {name}")
         await expect(page.locator("#sources .count")).to_have_text("3")
         await expect(page.locator("#sources")).to_contain_text("5 pages · 5 passages")
@@ -116,7 +116,7 @@ async def test_a_notebook_from_nothing_to_cited_answers(
         await expect(page.locator("#live li")).to_have_count(0)
         await expect(page.locator("#open li")).to_have_count(0)
         await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
-        await expect(page.locator("#steps")).to_contain_text("1 earlier run goes along")
+        await expect(page.locator("#steps")).to_contain_text("Includes 1 earlier run")
         for words in ("hands on", "3 searches", "compiles"):
             await expect(page.locator("#turns")).to_contain_text(words)
         await expect(page.locator("#turns .count")).to_contain_text("3 runs · $")
@@ -200,7 +200,7 @@ async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
         gate.set()
         await expect(page.locator("#live li")).to_have_count(0)
         await expect(page.locator("#turns")).to_contain_text("cancelled")
-        await expect(page.locator("#steps")).to_contain_text("Nothing earlier goes along")
+        await expect(page.locator("#steps")).to_contain_text("No earlier runs included")
 
         # The same while a member is at it.
         gate = model.hold("Researcher")
@@ -212,15 +212,15 @@ async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
         gate.set()
         await expect(page.locator("#live li")).to_have_count(0)
 
-        await page.locator("summary[aria-label^='This chat']").click()
-        await page.get_by_label("Title of this chat").fill("Robots")
+        await page.locator("summary[aria-label^='Chat and']").click()
+        await page.get_by_label("Chat title").fill("Robots")
         await page.get_by_role("button", name="Rename").click()
         await expect(page.locator("#chats")).to_contain_text("Robots")
 
         await page.get_by_role("link", name="Instructions").click()
         await page.locator("#edit [name=instructions]").fill("Rhyme.")
         await page.locator("#edit [name=title]").fill("Machines")
-        await page.get_by_role("button", name="Keep").click()
+        await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("heading", name="Machines")).to_be_visible()
         assert (await notebooks.get(store, 1)).instructions == "Rhyme."
 
@@ -228,19 +228,19 @@ async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
         await page.get_by_role("link", name="Memories").click()
         await expect(page.locator("main")).not_to_contain_text("Ada's")
         assert not await sticks_out(page)
-        await page.get_by_role("button", name="Forget").click()
-        await expect(page.get_by_role("heading", name="Nothing is remembered")).to_be_visible()
+        await page.get_by_role("button", name="Delete").click()
+        await expect(page.get_by_role("heading", name="No memories yet")).to_be_visible()
         assert [one.text for one in await store.memories.list()] == ["A secret of Ada's."]
 
         await page.goto(f"{url}/notebooks/1")
         await page.locator("#sources a").first.click()
         await page.get_by_text("Remove…").click()
-        await page.get_by_role("button", name="Remove this source").click()
+        await page.get_by_role("button", name="Remove source").click()
         await expect(page.locator("#sources .count")).to_have_text("0")
-        await page.locator("summary[aria-label^='This chat']").click()
-        await page.get_by_role("link", name="Delete the notebook").click()
-        await page.get_by_role("button", name="Delete it").click()
-        await expect(page.get_by_role("heading", name="No notebook yet")).to_be_visible()
+        await page.locator("summary[aria-label^='Chat and']").click()
+        await page.get_by_role("link", name="Delete notebook").click()
+        await page.get_by_role("button", name="Delete").click()
+        await expect(page.get_by_role("heading", name="No notebooks yet")).to_be_visible()
         assert await store.threads() == []
 
 
@@ -285,7 +285,7 @@ async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: htt
         ):
             refused = await add({}, files={"file": (name, content)})
             assert refused.status_code == 422
-            assert "It was not added" in refused.text
+            assert "The source was not added" in refused.text
             assert why in refused.text
         assert (await add({"title": "nothing"})).status_code == 422
         off = await add({"url": "https://example.org/"})
@@ -306,8 +306,8 @@ async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: htt
     _, elsewhere = await store.in_project("theirs").tokens.create("other", ["read", "write"])
     async with serving(store, app, Settings(work=False, tokens_needed=True)) as url:
         shown = await http.get(f"{url}/notebooks/1", headers={"Authorization": f"Bearer {reads}"})
-        assert "This token only reads" in shown.text
-        assert "Add a source" not in shown.text
+        assert "This token is read-only" in shown.text
+        assert "Add source" not in shown.text
         for path in ("/notebooks/1", f"/notebooks/{other.id}/chats/{chat}"):
             found = await http.get(url + path, headers={"Authorization": f"Bearer {elsewhere}"})
             assert found.status_code == 404, path
@@ -361,4 +361,4 @@ async def test_chat_names_the_tool_at_work_when_call_ids_repeat(store: Store) ->
     agent = scripted(numbered(("add", {"a": 1, "b": 2})), numbered(("pay", {"amount": 1})), "Done.", tools=[add, pay])
     waits = await agent.run("Go", store=store, thread="t")
     head, run = await store.thread("t"), await store.run(waits.run_id)
-    assert await chat._doing(store, head, [run]) == {run.id: "calls pay"}
+    assert await chat._doing(store, head, [run]) == {run.id: "calling pay"}

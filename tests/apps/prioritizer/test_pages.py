@@ -57,14 +57,14 @@ async def send(http: httpx2.AsyncClient, path: str, data: dict[str, str], **more
 async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
     app = App(plugins=[Prioritizer(model=Scripted(STEPS))])
     async with asking(store, app) as http:
-        assert "No plan yet" in (await http.get("/plans")).text
+        assert "No plans yet" in (await http.get("/plans")).text
         for wrong, said in (
-            ({"outcome": " ", "tasks": TEN, "user": "ada"}, "needs an outcome"),
-            ({"outcome": "x", "tasks": " ", "user": "ada"}, "needs tasks"),
-            ({"outcome": "x", "tasks": TEN, "user": " "}, "is for somebody"),
+            ({"outcome": " ", "tasks": TEN, "user": "ada"}, "Enter an outcome"),
+            ({"outcome": "x", "tasks": " ", "user": "ada"}, "Enter tasks"),
+            ({"outcome": "x", "tasks": TEN, "user": " "}, "Enter a user name"),
             ({"outcome": "x", "tasks": "nothing to do", "user": "ada"}, "no tasks found"),
             ({"outcome": "x", "tasks": "- [ ] A1: a (after: A1)", "user": "ada"}, "cannot wait for itself"),
-            ({"outcome": "x" * 2_001, "tasks": TEN, "user": "ada"}, "needs an outcome"),
+            ({"outcome": "x" * 2_001, "tasks": TEN, "user": "ada"}, "Enter an outcome"),
         ):
             refused = await send(http, "/plans", wrong)
             assert refused.status_code == 422, said
@@ -86,7 +86,7 @@ async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
         shown = (await http.get(path)).text
         for said in (
             *("Open the checkout", "10 tasks from 3 documents", "completed", "Start with the payment provider."),
-            *("T7 after T3 (0.41) was left out", "get-document-context failed", "Which tasks speak of money?"),
+            *("T7 after T3 (0.41) was removed", "get-document-context failed", "Which tasks speak of money?"),
             "2 of at most 10 steps",
         ):
             assert said in shown, said
@@ -118,7 +118,7 @@ async def test_who_asks_again_while_one_is_made_is_shown_that_one(store: Store) 
         assert begun.url.path != f"/plans/{first}"
         shown = await send(http, f"{begun.url.path}/again", {})
         assert (shown.url.path, shown.status_code) == (begun.url.path, 200)
-        assert "This plan is not over yet" in shown.text
+        assert "This plan is still running" in shown.text
 
 
 @on_sqlite
@@ -129,12 +129,12 @@ async def test_a_plan_is_watched_while_it_is_made(store: Store, page: Page) -> N
         await page.goto(url)
         await page.keyboard.press("g")
         await page.keyboard.press("p")
-        await page.get_by_role("link", name="Make the first plan").click()
+        await page.get_by_role("link", name="Create the first plan").click()
         await look(page, "plan-new")
         await page.get_by_label("Outcome").fill("Open the checkout")
         await page.get_by_label("Tasks").fill(TEN)
         await page.get_by_role("button", name="Plan", exact=True).click()
-        await expect(page.get_by_text("The first step is being thought.")).to_be_visible()
+        await expect(page.get_by_text("Working on the first step.")).to_be_visible()
         steps = page.locator("#steps > li:not(.live-text)")
         model.gate.release()
         await expect(steps).to_have_count(1)
@@ -167,14 +167,14 @@ async def test_a_plan_is_watched_while_it_is_made(store: Store, page: Page) -> N
 
         await page.set_viewport_size(PHONE)
         await page.locator("#task-5").click()
-        await expect(page.locator("#task-5 + #chosen")).to_contain_text("left out: a cycle")
+        await expect(page.locator("#task-5 + #chosen")).to_contain_text("removed: cycle")
         await expect(page.locator("#task-5 .then")).to_have_text("after Write the refund policy")
 
-        await page.get_by_role("button", name="Keep that one instead").click()
+        await page.get_by_role("button", name="Keep this dependency instead").click()
         await expect(page.locator("#plan[data-live-plan]")).to_be_visible()
         for _ in STEPS:
             model.gate.release()
-        await expect(page.locator(".note.failed")).to_contain_text("T3 after T7 (0.76) was left out")
+        await expect(page.locator(".note.failed")).to_contain_text("T3 after T7 (0.76) was removed")
 
 
 def many(count: int = 200) -> str:

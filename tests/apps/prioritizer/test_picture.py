@@ -77,7 +77,7 @@ def test_what_does_not_fit_side_by_side_stands_below() -> None:
 def test_a_cycle_is_told_and_its_line_is_broken() -> None:
     found, told = drawn([task("T3"), task("T7")], [needs("T3", "T7", 0.76), needs("T7", "T3", 0.41)])
     (said,) = [cycle(one, found.cards) for one in told.broken_cycles]
-    assert said.endswith("each asked for the other. T7 after T3 (0.41) was left out.")
+    assert said.endswith("each depend on the other. T7 after T3 (0.41) was removed.")
     assert sorted(line.mark for line in found.lines) == ["b", "i"]
     assert [card.id for card in found.cards["T7"].waits_for] == []
     assert found.cards["T7"].marks == f"{found.cards['T3'].number}b"

@@ -1,4 +1,4 @@
-"""Agents for tests of the API: scripted, so that they say the same to everybody, however often they are killed."""
+"""Scripted agents for tests of the API. Their responses are the same after each restart."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ async def look(item: str) -> str:
 
 @tool(effect="once", approval=True)
 async def pay(amount: int) -> str:
-    """Pay somebody; a person agrees first."""
+    """Pay a person, after an approval."""
     return f"paid {amount}"
 
 
@@ -37,7 +37,7 @@ PAY = {"calls": [{"name": "pay", "id": "call_0", "input": {"amount": 5}}]}
 
 
 def app() -> App:
-    """New agents for each loop that runs them."""
+    """Return a new app for each event loop."""
     return App(
         [
             Agent("echo", model=Scripted(lambda request: f"You said {len(request.messages)}."), title=False),

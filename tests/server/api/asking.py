@@ -1,4 +1,4 @@
-"""Asking a server in tests: runs that are waited for, and answers that must be good."""
+"""Requests of tests to a server: runs that wait, and responses that must succeed."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ async def get(http: httpx2.AsyncClient, path: str, **parameters: object) -> Any:
 
 
 async def result(http: httpx2.AsyncClient, run_id: object) -> dict[str, Any]:
-    """The result of a run once it has one."""
+    """Return the result of a run when it has ended."""
     async with asyncio.timeout(60):
         while True:
             found = await get(http, f"/api/runs/{run_id}/result")

@@ -17,7 +17,7 @@ class Event(NamedTuple):
 async def events(
     http: httpx2.AsyncClient, path: str, *, method: str = "GET", after: int | None = None, **more: Any
 ) -> AsyncIterator[Event]:
-    """The events of a stream until it ends, as a browser would read them."""
+    """Yield the events of a stream until it ends, as a browser does."""
     headers = {"Accept": "text/event-stream", **({} if after is None else {"Last-Event-ID": str(after)})}
     async with http.stream(method, path, headers=headers, **more) as answer:
         assert answer.status_code == 200, await answer.aread()

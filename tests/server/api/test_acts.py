@@ -1,4 +1,4 @@
-"""What can be done over HTTP, route by route."""
+"""Write operations of the HTTP API."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,12 +26,12 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def url(store: Store) -> AsyncIterator[str]:
-    """A server with agents, which drives them itself."""
+    """Return the URL of a server that executes its agents."""
     async with serving(store, agents.app(), Settings(concurrency=4)) as address:
         yield address
 
 
-async def test_a_run_that_is_only_begun_and_one_that_is_streamed(http: httpx2.AsyncClient) -> None:
+async def test_run_is_started_in_the_background_or_streamed(http: httpx2.AsyncClient) -> None:
     answer = await http.post("/api/agents/echo/runs", json={"input": "Hello", "thread": "t"})
     assert answer.status_code == 202
     begun = answer.json()
@@ -48,14 +48,14 @@ async def test_a_run_that_is_only_begun_and_one_that_is_streamed(http: httpx2.As
     assert (await http.post("/api/agents/nobody/runs", json={"input": "x"})).status_code == 404
 
 
-async def test_a_message_in_line_is_waited_for(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_wait_returns_the_answer_to_a_queued_message(store: Store, http: httpx2.AsyncClient) -> None:
     begun = (await http.post("/api/agents/teller/runs", json={"input": "One", "thread": "line"})).json()
     second = await run(http, "teller", "Two", thread="line")
     assert (second["status"], second["run_id"] != begun["run_id"]) == ("completed", True)
     assert [one.status for one in await store.runs("line")] == ["completed", "completed"]
 
 
-async def test_a_person_is_asked_and_answers(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_run_pauses_and_continues_after_the_reply_of_a_person(store: Store, http: httpx2.AsyncClient) -> None:
     waits = await run(http, "payer", thread="pay")
     call = waits["waiting_for"][0]["id"]
     assert (waits["status"], waits["waiting_for"][0]["kind"]) == ("waiting", "approval")
@@ -145,13 +145,13 @@ async def test_retry_over_http_waits_when_a_call_of_the_cancelled_run_is_in_doub
         assert (waits["status"], waits["in_doubt"], len(paid)) == ("waiting", doubts, 1)
         settled = {"call_id": "call_1_1_0", "unknown": True}
         assert (await http.post("/api/threads/pay/settle", json=settled)).status_code == 200
-        # The script pays again once a person has settled the doubt.
+        # The script pays again after a person resolves the call.
         go_on.set()
         other = {"call_id": "call_1_1_0", "redo": True}
         assert (await http.post("/api/threads/pay/settle", json=other)).status_code == 409
 
 
-async def test_a_run_is_cancelled_and_tried_again(http: httpx2.AsyncClient) -> None:
+async def test_run_is_cancelled_and_retried(http: httpx2.AsyncClient) -> None:
     waits = await run(http, "payer", thread="stop")
     cancelled = await http.post("/api/threads/stop/cancel")
     assert cancelled.status_code == 202
@@ -167,7 +167,7 @@ async def test_a_run_is_cancelled_and_tried_again(http: httpx2.AsyncClient) -> N
     assert len(await get(http, "/api/errors", limit=5)) >= 1
 
 
-async def test_a_goal_is_started_and_reached(http: httpx2.AsyncClient) -> None:
+async def test_goal_is_started_and_completed(http: httpx2.AsyncClient) -> None:
     made = await http.post("/api/threads", json={"agent": "echo", "goal": "Say it", "key": "g", "tasks": ["one"]})
     assert (made.status_code, made.json()["status"]) == (201, "pending")
     told = [one async for one in events(http, "/api/threads/g/events")]
@@ -178,7 +178,7 @@ async def test_a_goal_is_started_and_reached(http: httpx2.AsyncClient) -> None:
     assert elsewhere.status_code == 201
 
 
-async def test_a_message_is_left_for_whoever_has_the_agent(http: httpx2.AsyncClient) -> None:
+async def test_message_is_queued_for_a_worker_that_has_the_agent(http: httpx2.AsyncClient) -> None:
     await run(http, "echo", thread="left")
     for _ in range(2):
         delivered = await http.post("/api/threads/left/deliver", json={"input": "More", "id": "m-1"})
@@ -189,7 +189,7 @@ async def test_a_message_is_left_for_whoever_has_the_agent(http: httpx2.AsyncCli
     assert [turn["user_message"] for turn in history["turns"]] == ["More", "Hello"]
 
 
-async def test_threads_are_changed_forked_and_deleted(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_thread_is_edited_forked_and_deleted(store: Store, http: httpx2.AsyncClient) -> None:
     await run(http, "echo", thread="a")
     changed = await http.patch("/api/threads/a", json={"title": "New", "extras": {"large": 2**70}})
     assert changed.status_code == 200
@@ -205,7 +205,7 @@ async def test_threads_are_changed_forked_and_deleted(store: Store, http: httpx2
     assert [(one["act"], one["actor"]) for one in await get(http, "/api/audit")] == [("delete thread", "local")]
 
 
-async def test_what_hangs_off_threads(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_memories_feedback_and_files_of_a_thread_are_returned(store: Store, http: httpx2.AsyncClient) -> None:
     done = await run(http, "echo", thread="a")
     made = await http.post("/api/memories", json={"text": "Likes tea", "user_id": "ada", "thread": "a"})
     assert made.status_code == 201
@@ -221,7 +221,7 @@ async def test_what_hangs_off_threads(store: Store, http: httpx2.AsyncClient) ->
     assert (await http.get("/api/files/a/nothing")).status_code == 404
 
 
-async def test_sql_and_tokens(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_sql_runs_and_tokens_are_created_and_revoked(store: Store, http: httpx2.AsyncClient) -> None:
     await store.create(title="One")
     answer = await get(http, "/api/sql", q="SELECT title, 2.5 AS x FROM threads")
     assert answer == {"columns": ["title", "x"], "rows": [["One", 2.5]], "more": False}
@@ -239,7 +239,7 @@ async def test_sql_and_tokens(store: Store, http: httpx2.AsyncClient) -> None:
     assert await get(http, "/api/projects") == {"projects": ["default"], "project": "default"}
 
 
-async def test_without_agents_nothing_is_run(store: Store) -> None:
+async def test_run_is_rejected_when_no_app_is_loaded(store: Store) -> None:
     async with serving(store) as url, caller(url) as http:
         answer = await http.post("/api/agents/echo/runs", json={"input": "x"})
-        assert (answer.status_code, answer.json()["title"]) == (409, "No agents here")
+        assert (answer.status_code, answer.json()["title"]) == (409, "No app loaded")

@@ -1,4 +1,4 @@
-"""Requests that come at once for one thread: each gets what is its own."""
+"""Concurrent requests for one thread: each client gets its own result."""
 
 import asyncio
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def answer(request: ModelRequest) -> str:
 
 
 @pytest.mark.parametrize("known", [False, True])
-async def test_whoever_waits_for_an_answer_gets_the_one_to_what_they_said(store: Store, known: bool) -> None:
+async def test_each_waiting_client_gets_the_answer_to_its_own_message(store: Store, known: bool) -> None:
     app = App([Agent("echo", model=Scripted(answer), title=False)])
     async with serving(store, app, Settings(concurrency=2)) as url, caller(url) as http:
         if known:
@@ -48,8 +48,8 @@ async def test_whoever_waits_for_an_answer_gets_the_one_to_what_they_said(store:
 
 
 @pytest.mark.parametrize("known", [False, True])
-async def test_every_message_accepted_at_once_is_answered(store: Store, known: bool) -> None:
-    """Of all routes by which messages come, each message has one turn, and its id leads to its answer."""
+async def test_every_concurrent_message_is_answered(store: Store, known: bool) -> None:
+    """Messages of all routes have one turn each, and their ids lead to their answers."""
     app = App([Agent("echo", model=Scripted(answer), title=False)])
     threads = [f"t{number}" for number in range(4)]
     async with serving(store, app, Settings(concurrency=3)) as url, caller(url) as http:
@@ -84,7 +84,7 @@ async def test_every_message_accepted_at_once_is_answered(store: Store, known: b
         assert len(set(ids.values())) == len(ids)
 
 
-async def test_a_message_in_line_is_pending_until_its_run_begins(store: Store, store_url: str) -> None:
+async def test_queued_message_is_pending_until_its_run_starts(store: Store, store_url: str) -> None:
     go_on = asyncio.Event()
 
     async def wait_and_answer(request: ModelRequest) -> str:
@@ -122,7 +122,7 @@ async def test_a_message_in_line_is_pending_until_its_run_begins(store: Store, s
         ]
 
 
-async def test_another_message_with_an_accepted_id_is_a_conflict(store: Store) -> None:
+async def test_different_message_with_an_accepted_id_is_a_conflict(store: Store) -> None:
     app = App([Agent("echo", model=Scripted(answer), title=False)])
     async with serving(store, app, Settings(work=False)) as url, caller(url) as http:
         await http.post("/api/agents/echo/runs", json={"input": "one", "thread": "t"})
@@ -138,7 +138,7 @@ async def test_another_message_with_an_accepted_id_is_a_conflict(store: Store) -
         assert [one.status_code for one in again] == [202, 409]
 
 
-async def test_a_compatible_stream_of_a_message_in_line_begins_with_its_own_run(store: Store) -> None:
+async def test_compatible_stream_of_a_queued_message_starts_with_its_own_run(store: Store) -> None:
     go_on = asyncio.Event()
 
     async def wait_and_answer(request: ModelRequest) -> str:

@@ -1,4 +1,4 @@
-"""Events: each stitch once and in order, whoever comes back whenever; and what is said while it is said."""
+"""Event streams: each stitch once and in order, also after reconnects, and streamed text."""
 
 import asyncio
 from contextlib import aclosing, suppress
@@ -30,9 +30,7 @@ async def written(store: Store, number: int, **fields: object) -> str:
 
 
 @pytest.mark.req("S3-070")
-async def test_a_reader_who_comes_back_at_any_point_misses_and_repeats_nothing(
-    store: Store, http: httpx2.AsyncClient
-) -> None:
+async def test_reconnecting_reader_gets_each_stitch_once(store: Store, http: httpx2.AsyncClient) -> None:
     ref = await written(store, 7)
     for seen in range(8):
         told = [one async for one in events(http, f"/api/threads/{ref}/events?until=now", after=seen or None)]
@@ -46,7 +44,7 @@ async def test_a_reader_who_comes_back_at_any_point_misses_and_repeats_nothing(
 
 
 @pytest.mark.req("S3-070")
-async def test_what_comes_is_told_as_it_comes(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_stream_sends_new_stitches(store: Store, http: httpx2.AsyncClient) -> None:
     ref = await written(store, 1)
     told: list[Event] = []
 
@@ -64,7 +62,7 @@ async def test_what_comes_is_told_as_it_comes(store: Store, http: httpx2.AsyncCl
     assert (told[-1].type, told[-1].data["result"]) == ("end", {"summary": "3"})
 
 
-async def test_a_deleted_thread_ends_its_stream(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_stream_ends_when_the_thread_is_deleted(store: Store, http: httpx2.AsyncClient) -> None:
     ref = await written(store, 1)
     async with asyncio.timeout(60):
         async for one in events(http, f"/api/threads/{ref}/events"):
@@ -75,7 +73,7 @@ async def test_a_deleted_thread_ends_its_stream(store: Store, http: httpx2.Async
     assert (await http.get(f"/api/threads/{ref}/events")).status_code == 404
 
 
-async def test_a_server_that_leaves_ends_its_streams_at_once(store: Store) -> None:
+async def test_streams_end_when_the_server_stops(store: Store) -> None:
     ref = await written(store, 1)
     began = asyncio.get_running_loop().time()
     async with httpx2.AsyncClient(timeout=30) as http:
@@ -90,7 +88,7 @@ async def test_a_server_that_leaves_ends_its_streams_at_once(store: Store) -> No
             assert all(one.type != "end" for one in [one async for one in stream])
 
 
-async def test_who_leaves_costs_nothing_any_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_subscription_ends_when_the_client_disconnects(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[ChangeFeed] = []
     monkeypatch.setattr(server, "ChangeFeed", lambda store: made.append(ChangeFeed(store)) or made[-1])
     ref = await written(store, 1)
@@ -107,7 +105,7 @@ async def test_who_leaves_costs_nothing_any_more(store: Store, monkeypatch: pyte
 
 
 @pytest.mark.req("S3-070")
-async def test_the_project_as_a_list_sees_it(
+async def test_project_stream_sends_status_changes(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(project, "ALL", 0.1)
@@ -130,8 +128,8 @@ async def test_the_project_as_a_list_sees_it(
     assert [one.data["status"] for one in seen] == ["pending", "completed", "deleted"]
 
 
-async def test_what_is_said_is_told_while_it_is_said_by_a_worker_elsewhere(store: Store, store_url: str) -> None:
-    """The worker has a store of its own, as in another process; the server only looks on."""
+async def test_stream_sends_deltas_of_a_worker_in_another_process(store: Store, store_url: str) -> None:
+    """The worker has a separate store object, as in another process. The server only reads."""
     app = agents.app()
     async with open_store(store_url) as elsewhere, serving(store, app, Settings(work=False)) as url:
         loop = WorkerLoop(agents.app(), elsewhere)
@@ -159,7 +157,7 @@ async def test_what_is_said_is_told_while_it_is_said_by_a_worker_elsewhere(store
     assert await store._backend.find(Find(LiveDelta)) == []
 
 
-async def test_what_a_killed_worker_said_is_never_told_again(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_deltas_of_a_killed_worker_are_not_sent_again(store: Store, http: httpx2.AsyncClient) -> None:
     head = await store.create(kind="goal", goal="Speak", agent="nobody")
     first = await store.claim(head)
     run = store.new_run(first)
@@ -176,7 +174,7 @@ async def test_what_a_killed_worker_said_is_never_told_again(store: Store, http:
     base = first.fence << 32
     await store._backend.put([delta(base + 1, 1, "half an", "1.0")])
     assert await said() == ["half an"]
-    # Somebody else takes it: what the first one said counts no more.
+    # Another worker takes the thread, so the deltas of the first worker are invalid.
     await store._backend.release(first.worker_id)  # type: ignore[arg-type]
     with suppress(ThreadBusy):
         await store.register_worker()

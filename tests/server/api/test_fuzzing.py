@@ -1,4 +1,4 @@
-"""Whatever fits the OpenAPI, or does not, is answered: never with a 500, and as the document says."""
+"""Valid and invalid requests get documented responses and never 500."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ EXAMPLES = int(os.environ.get("LOCKSTITCH_FUZZ", "3"))
 
 
 class _Elsewhere:
-    """A server on a loop of its own, for a test that waits for every answer."""
+    """A server in a separate event loop, for blocking tests."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -75,8 +75,8 @@ def server(tmp_path: Path) -> Iterator[_Elsewhere]:
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
-def test_answers_conform_to_the_document(server: _Elsewhere) -> None:
-    """No operation answers with 500, with a status that is not documented, or with JSON of another shape."""
+def test_responses_conform_to_the_document(server: _Elsewhere) -> None:
+    """No operation returns 500, an undocumented status, or JSON of another schema."""
     assert server.theirs is not None
     document = httpx2.get(f"{server.url}/api/openapi.json", timeout=60).json()
     schema = schemathesis.openapi.from_dict(document)
@@ -88,8 +88,8 @@ def test_answers_conform_to_the_document(server: _Elsewhere) -> None:
     assert not failures, "\n".join(failures)
 
 
-def test_json_answers_are_documented_by_shape(server: _Elsewhere) -> None:
-    """No JSON answer is documented as a text or as anything at all."""
+def test_json_responses_have_a_schema(server: _Elsewhere) -> None:
+    """No JSON response is documented as a string or without a schema."""
     document = httpx2.get(f"{server.url}/api/openapi.json", timeout=60).json()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -113,12 +113,12 @@ def ask(operation: Any, url: str, session: requests.Session, known: Callable[[st
     @given(case=modes.flatmap(lambda mode: operation.as_strategy(generation_mode=mode)), real=st.booleans())
     def examples(case: schemathesis.Case, real: bool) -> None:
         if real:
-            # What is there is reached by chance only if chance is helped.
+            # Random values rarely match existing ids, so use known ids.
             for name in case.path_parameters or {}:
                 if known(name) is not None:
                     case.path_parameters[name] = known(name)
         if "/events" in case.path:
-            # A stream would go on for as long as somebody listens.
+            # A stream without a limit would not end.
             case.query = {**(case.query or {}), "until": "now"}
         if isinstance(case.body, dict) and case.body.get("wait"):
             case.body["wait"] = False

@@ -1,4 +1,4 @@
-"""What can be read over HTTP, on every backend."""
+"""Read operations of the HTTP API on every backend."""
 
 from collections.abc import AsyncIterator
 
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def url(store: Store) -> AsyncIterator[str]:
-    """A server with agents, which drives them itself."""
+    """Return the URL of a server that executes its agents."""
     async with serving(store, agents.app(), Settings(concurrency=4)) as address:
         yield address
 
 
 @pytest.mark.req("S3-070")
-async def test_a_run_seen_from_all_sides(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_run_is_returned_by_all_read_routes(store: Store, http: httpx2.AsyncClient) -> None:
     done = await run(http, "teller", thread="story", user_id="ada", metadata={"from": "test"}, tags=["a"])
     assert (done["status"], done["output_text"], done["steps"]) == ("completed", "The end.", 2)
     assert {"thread_id", "run_id", "status", "stop_reason", "output_text", "steps", "usage", "total_cost"} < done.keys()
@@ -68,7 +68,7 @@ async def test_a_run_seen_from_all_sides(store: Store, http: httpx2.AsyncClient)
 
 
 @pytest.mark.req("S3-070")
-async def test_trees_and_pages_of_threads(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_threads_are_listed_in_trees_and_pages(store: Store, http: httpx2.AsyncClient) -> None:
     root = await store.create(kind="goal", goal="All", key="root")
     child = await store.create(kind="task", goal="Part", parent_id=root.id)
     await store.create(kind="task", goal="Part of a part", parent_id=child.id)

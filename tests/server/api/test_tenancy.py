@@ -1,6 +1,6 @@
-"""A project never sees another's rows, on any route; nobody is let in without a token; a scope is what it says.
+"""Routes return only rows of the caller's project, and require a token and a scope.
 
-Whoever adds a route need not change anything here: the OpenAPI is walked.
+The tests read all routes from the OpenAPI document, so new routes need no change here.
 """
 
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 class Theirs(NamedTuple):
-    """What project B has."""
+    """The ids of records of project B."""
 
     thread: Thread
     run: Run
@@ -46,7 +46,7 @@ class Theirs(NamedTuple):
         return [str(one.id) for one in (self.thread, self.run, self.stitch, self.memory)]
 
     def known(self, name: str) -> Any:
-        """A value for a parameter or field of this name that leads to B's rows, if any does."""
+        """Return a value of project B for a parameter or field of this name, or None."""
         return {
             "ref": str(self.thread.id),
             "thread": str(self.thread.id),
@@ -70,7 +70,7 @@ class Theirs(NamedTuple):
 
 
 async def fill(store: Store) -> Theirs:
-    """Project B: something of everything, with a mark in all that can be read."""
+    """Create records of all kinds in project B, with a marker in each text."""
     now = store.clock.now()
     head = await store.create(key="mine", title=MARK, user_id="bob", agent="theirs", extras={"x": MARK})
     run = store.new_run(head, status="failed", error=MARK, agent="theirs")
@@ -97,7 +97,7 @@ async def fill(store: Store) -> Theirs:
 
 
 async def everything(store: Store) -> list[Any]:
-    """All rows of project B, to see that nothing changed."""
+    """Return all rows of project B."""
     kinds = (Thread, Run, Stitch, Memory, Feedback, File, Agent, AgentVersion, Token)
     rows: list[Any] = []
     for kind in kinds:
@@ -118,7 +118,7 @@ class Door(NamedTuple):
     store: Store
 
     async def call(self, operation: Operation, token: str | None, known: Any, *, bare: bool = False) -> httpx2.Response:
-        """Call an operation with what is known; `bare`: without any parameter that may be left out."""
+        """Call an operation with known values. With `bare`, omit optional parameters."""
         path, query = operation.path, {}
         for parameter in operation.parameters:
             name = parameter["name"]
@@ -132,7 +132,7 @@ class Door(NamedTuple):
                 query[name] = value if value is not None else sample(parameter["schema"], self.schema, known, name)
         body = sample(operation.body, self.schema, known) if operation.body is not None else None
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # Whose project it is comes from the token, whatever else is said.
+        # The token selects the project. The header is ignored.
         headers["Lockstitch-Project"] = "b"
         return await self.http.request(operation.method, path, params=query, json=body, headers=headers)
 
@@ -150,7 +150,7 @@ async def door(store: Store) -> AsyncIterator[Door]:
         yield Door(http, answer.json(), theirs, store)
 
 
-async def test_no_route_tells_of_another_project_or_changes_it(door: Door) -> None:
+async def test_no_route_reads_or_changes_another_project(door: Door) -> None:
     _, secret = await door.store.in_project("a").tokens.create("a", ["read", "write", "ingest"])
     before = await everything(door.store)
     theirs = door.theirs
@@ -169,7 +169,7 @@ async def test_no_route_tells_of_another_project_or_changes_it(door: Door) -> No
     assert await everything(door.store) == before
 
 
-async def test_nobody_is_let_in_without_a_token(door: Door) -> None:
+async def test_every_route_requires_a_token(door: Door) -> None:
     for token in (None, "lst_wrong"):
         for operation in operations(door.schema):
             if operation.path in OPEN:
@@ -179,7 +179,7 @@ async def test_nobody_is_let_in_without_a_token(door: Door) -> None:
             assert MARK not in answer.text
 
 
-async def test_a_scope_is_what_it_says(door: Door) -> None:
+async def test_every_route_requires_its_scope(door: Door) -> None:
     tokens = door.store.in_project("b").tokens
     _, reads = await tokens.create("reads", ["read"])
     _, writes = await tokens.create("writes", ["write"])

@@ -1,4 +1,4 @@
-"""The routes of the three-table document: its streams, its sessions, its pages of conversations."""
+"""The routes of the three-table document: streams, sessions and conversations."""
 
 from collections.abc import AsyncIterator
 
@@ -28,7 +28,7 @@ async def frames(http: httpx2.AsyncClient, path: str, body: dict[str, object]) -
 
 
 @pytest.mark.req("S0-155", "S0-140")
-async def test_a_run_as_the_document_streams_it(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_run_is_streamed_in_the_format_of_the_document(store: Store, http: httpx2.AsyncClient) -> None:
     told = await frames(http, "/agent/run", {"user_prompt": "Tell", "agent": "teller", "agent_uuid": "story"})
     assert told[0]["type"] == "meta_init"
     said = "".join(str(one["delta"]) for one in told if one["type"] == "text")
@@ -43,7 +43,7 @@ async def test_a_run_as_the_document_streams_it(store: Store, http: httpx2.Async
 
 
 @pytest.mark.req("S0-155", "S0-140")
-async def test_what_the_browser_executes(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_results_of_frontend_tools_continue_the_run(store: Store, http: httpx2.AsyncClient) -> None:
     body = {"user_prompt": "Ask", "agent": "browser", "agent_uuid": "ask"}
     told = await frames(http, "/agent/run", body)
     (awaited,) = [one for one in told if one["type"] == "awaiting_frontend_tools"]
@@ -60,7 +60,7 @@ async def test_what_the_browser_executes(store: Store, http: httpx2.AsyncClient)
 
 
 @pytest.mark.req("S0-155")
-async def test_pages_of_conversations(http: httpx2.AsyncClient) -> None:
+async def test_conversations_are_returned_in_pages(http: httpx2.AsyncClient) -> None:
     for number in range(3):
         await frames(http, "/agent/run", {"user_prompt": f"Turn {number}", "agent": "echo", "agent_uuid": "talk"})
     newest = (await http.get("/agent/talk/conversations?limit=2")).json()

@@ -1,4 +1,4 @@
-"""Walking an OpenAPI: every operation, and something to send to it."""
+"""The operations of an OpenAPI document, with sample values."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ def operations(schema: Json) -> Iterator[Operation]:
 
 
 def sample(schema: Json, root: Json, known: Callable[[str], Any], name: str = "") -> Any:
-    """Something that fits: what is known by a field's name, or the plainest there is."""
+    """Return a value for a schema: a known value of the field, or the simplest valid value."""
     if (value := known(name)) is not None:
         return value
     if "$ref" in schema:

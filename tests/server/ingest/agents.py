@@ -1,4 +1,4 @@
-"""A small agent of somebody else's, traced by LangSmith's own client."""
+"""A small LangGraph agent, traced by the LangSmith client."""
 
 import warnings
 from typing import Any
@@ -48,7 +48,7 @@ def graph() -> Any:
 
 
 def traced(client: Client, project: str, thread: str = "thread-1") -> None:
-    """Ask the agent once, and send all of it."""
+    """Run the agent once and send its trace."""
     config = {"configurable": {"thread_id": thread}, "metadata": {"shop": "corner"}}
     with tracing_context(client=client, project_name=project, enabled=True):
         said = graph().invoke({"messages": [HumanMessage("2 and 3?")]}, config)

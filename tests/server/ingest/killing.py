@@ -1,6 +1,6 @@
-"""`python -m tests.server.ingest.killing [KILLS]`: a real server, killed at random while traces come in.
+"""`python -m tests.server.ingest.killing [KILLS]`: a real server, killed at random while it receives traces.
 
-What it acknowledged must be in the record after a restart, every span of it, once.
+After a restart the record must have each acknowledged span once.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ SENDERS = 4
 
 
 class Told(NamedTuple):
-    """What came of it."""
+    """The result of the test."""
 
     kills: int
     acknowledged: int
@@ -43,7 +43,7 @@ class Told(NamedTuple):
 
 @dataclass
 class Sending:
-    """Who sends, and what they were told was taken."""
+    """A sender, and its acknowledged spans."""
 
     url: str
     acknowledged: set[str] = field(default_factory=set)
@@ -51,7 +51,7 @@ class Sending:
     stopped: bool = False
 
     async def send(self) -> None:
-        """Send until told to stop; what was not acknowledged is given up, as if the sender had died."""
+        """Send until stopped. Bodies without an acknowledgement are not sent again."""
         async with httpx2.AsyncClient(base_url=self.url, timeout=5) as http:
             while not self.stopped:
                 self.number += 1
@@ -79,7 +79,7 @@ async def kill_again_and_again(folder: Path, kills: int, seed: int, senders: int
         async with _server(path, port) as server:
             await asyncio.sleep(chance.uniform(0.05, 0.6))
             server.send_signal(signal.SIGKILL)
-    # The last one is in this process: it is the kills that want others.
+    # The last server runs in this process, because it is not killed.
     async with (
         open_store(f"sqlite:///{path}") as store,
         serving(store, port=port),
@@ -103,7 +103,7 @@ async def kill_again_and_again(folder: Path, kills: int, seed: int, senders: int
 
 @asynccontextmanager
 async def _server(path: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A server that answers; ended with the block, if it was not killed before."""
+    """Start a server and stop it at the end of the block."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "lockstitch", "--store", f"sqlite:///{path}", "serve", "--port", str(port)),
         stdout=asyncio.subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""What tests of ingest share: recorded requests, and waiting until everything that was sent is in the record."""
+"""Helpers of ingest tests: recorded requests, and waiting for the ingest queue."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ class Sent(NamedTuple):
 
 
 def requests_of(source: str, name: str) -> Iterator[Sent]:
-    """The requests of a recording, in their order."""
+    """Return the requests of a recording in order."""
     if source == "otel":
         body = (otel.FIXTURES / f"{name}.body").read_bytes()
         path = "/otel/v1/traces" if name == "otel_mode" else "/v1/traces"
@@ -37,14 +37,14 @@ def requests_of(source: str, name: str) -> Iterator[Sent]:
 
 
 def run_of(**fields: Any) -> dict[str, Any]:
-    """A run as LangSmith has one, over and done."""
+    """Return a completed run in the format of LangSmith."""
     run_id = str(uuid4())
     times = {"start_time": "2026-01-01T00:00:00+00:00", "end_time": "2026-01-01T00:00:01+00:00"}
     return {"id": run_id, "trace_id": run_id, "name": "one", "run_type": "chain", **times, **fields}
 
 
 async def settled(http: httpx2.AsyncClient, seconds: float = 30.0) -> dict[str, Any]:
-    """What there is to say about arrivals once none waits."""
+    """Wait until the ingest queue is empty and return its state."""
     async with asyncio.timeout(seconds):
         while True:
             said = (await http.get("/api/arrivals")).json()

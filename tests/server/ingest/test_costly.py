@@ -1,4 +1,4 @@
-"""Bodies that cost too much to read: they go into quarantine with the true reason, and nothing else waits for them."""
+"""Expensive bodies go to quarantine with the reason and do not block other bodies."""
 
 import asyncio
 import gzip
@@ -23,7 +23,7 @@ from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
-# Secrets are kept, so nothing looks at a body before it is stored.
+# Secrets are kept, so bodies are not screened before they are stored.
 SMALL = Settings(keep_secrets=True, body_cost=Limits(unpacked_bytes=1 << 20, records=2_000, items=2_000))
 
 
@@ -54,7 +54,7 @@ async def test_expensive_body_goes_into_quarantine_with_its_reason(
 
 
 @pytest.mark.parametrize("path", ["/runs", "/v1/traces"])
-async def test_body_that_unpacks_to_too_much_is_refused(store: Store, path: str) -> None:
+async def test_body_is_rejected_when_it_unpacks_to_too_many_bytes(store: Store, path: str) -> None:
     settings = replace(SMALL, keep_secrets=False)
     async with serving(store, settings=settings) as url, caller(url) as http:
         answer = await http.post(path, content=gzip.compress(b"[" + b"\n" * (2 << 20)))
@@ -64,8 +64,8 @@ async def test_body_that_unpacks_to_too_much_is_refused(store: Store, path: str)
 
 
 @pytest.mark.parametrize("zeros", [1 << 20, 500 << 20])
-async def test_gzipped_zeros_end(store: Store, http: httpx2.AsyncClient, zeros: int) -> None:
-    """A kilobyte took 22 seconds, and half a megabyte never ended."""
+async def test_gzipped_zeros_are_read_in_limited_time(store: Store, http: httpx2.AsyncClient, zeros: int) -> None:
+    """Before, a kilobyte took 22 seconds and half a megabyte did not end."""
     await store._backend.put(
         [IngestBody(source="otel", headers={"path": "/v1/traces"}, body=_zeros(zeros), at=store.clock.now())]
     )
@@ -80,8 +80,8 @@ def _zeros(size: int) -> bytes:
     return gzip.compress(bytes(member)) * (size // member)
 
 
-async def test_shutdown_stops_a_reader_and_the_body_waits(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread ends at its next step. The body is not lost: the next process reads it."""
+async def test_shutdown_stops_a_reader_and_keeps_the_body_queued(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread ends at its next step. The next process reads the body."""
     reading = asyncio.Event()
     loop = asyncio.get_running_loop()
     original = Reader.next
@@ -91,7 +91,7 @@ async def test_shutdown_stops_a_reader_and_the_body_waits(store: Store, monkeypa
         return original(self)
 
     monkeypatch.setattr(Reader, "next", next_item)
-    # Minutes of work without a record, and packed, so that a thread reads it.
+    # Minutes of work without an item, and compressed, so a thread reads it.
     body = gzip.compress(b"[" + b"," * (16 << 20))
     settings = Settings(body_cost=Limits(unpacked_bytes=1 << 40, seconds=3600.0))
     intake = IngestBuffer(store, settings)
@@ -103,7 +103,7 @@ async def test_shutdown_stops_a_reader_and_the_body_waits(store: Store, monkeypa
 
 
 @pytest.mark.parametrize("body", [gzip.compress(b"[]"), b"[" + b" " * 5_000 + b"]"], ids=["packed", "large"])
-async def test_body_that_is_packed_or_not_small_is_read_in_a_thread(
+async def test_compressed_or_large_body_is_read_in_a_thread(
     store: Store, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     threads: set[int] = set()
@@ -121,7 +121,7 @@ async def test_body_that_is_packed_or_not_small_is_read_in_a_thread(
     assert threading.get_ident() not in threads
 
 
-async def test_secrets_of_large_span_are_looked_for_in_a_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_of_a_large_span_are_searched_in_a_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
     original = ingest.sort
 

@@ -1,4 +1,4 @@
-"""The intake, on every backend: what is acknowledged is in the record soon, and what cannot be read is kept."""
+"""Ingest on every backend: acknowledged bodies are stored, and unreadable bodies go to quarantine."""
 
 import json
 
@@ -26,8 +26,8 @@ NONSENSE = [
 ]
 
 
-async def test_nonsense_is_kept(store: Store, http: httpx2.AsyncClient) -> None:
-    """LangSmith's clients drop a batch that is answered with 4xx, so it is stored, and the next one is read."""
+async def test_unreadable_body_goes_to_quarantine(store: Store, http: httpx2.AsyncClient) -> None:
+    """LangSmith clients drop a batch after a 4xx response, so it is stored, and the next batch is read."""
     for path, body, _ in NONSENSE:
         answer = await http.post(path, content=body)
         assert answer.status_code == 202, path
@@ -41,7 +41,7 @@ async def test_nonsense_is_kept(store: Store, http: httpx2.AsyncClient) -> None:
     assert [row["run_id"] for row in await lens_rows(store, "agent_runs")] == [good["id"]]
 
 
-async def test_the_rest_of_a_body_is_taken(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_readable_items_of_a_body_are_stored(store: Store, http: httpx2.AsyncClient) -> None:
     one, two = run_of(), run_of()
     body = {"post": [one, {"nothing": "of use"}, two]}
     await http.post("/runs/batch", json=body)
@@ -59,8 +59,8 @@ async def test_the_rest_of_a_body_is_taken(store: Store, http: httpx2.AsyncClien
     assert acts == ["delete arrival", "retry arrival", "read arrival"]
 
 
-async def test_a_body_that_ends_the_process_is_put_aside(store: Store) -> None:
-    """What was under way when the process ended too often is not tried for ever."""
+async def test_body_that_kills_the_process_goes_to_quarantine(store: Store) -> None:
+    """A body is not retried forever if the process died too often while reading it."""
     now = store.clock.now()
     headers = {"path": "/runs", "attempts": processor.ATTEMPTS}
     await store._backend.put(
@@ -74,6 +74,6 @@ async def test_a_body_that_ends_the_process_is_put_aside(store: Store) -> None:
         said = await settled(http)
     assert {row["problem"][:30] for row in said["quarantine"]} == {
         "The server ended 10 times whil",
-        "Nothing here reads what nobody",
+        "The source nobody is not supported",
     }
     assert len(await lens_rows(store, "agent_runs")) == 1

@@ -1,4 +1,4 @@
-"""LangSmith's own client, unmodified: what it traces lands here, and what it asks for it gets."""
+"""The unmodified LangSmith client writes and reads traces."""
 
 import asyncio
 import warnings
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def _quietly() -> Iterator[None]:
-    """The client warns that its older reading calls end one day."""
+    """Ignore deprecation warnings of the client."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -37,7 +37,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 async def _with(client: Client, work: Callable[[], Any]) -> Any:
-    """What a blocking client does, while the server goes on in this loop."""
+    """Run a blocking client in a thread, while the server runs in this loop."""
     try:
         return await asyncio.to_thread(work)
     finally:
@@ -46,7 +46,7 @@ async def _with(client: Client, work: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("prefix", ["", "/api/v1"])
 @pytest.mark.parametrize("packed", [True, False])
-async def test_a_traced_graph(
+async def test_client_sends_and_reads_a_traced_graph(
     store: Store, url: str, http: httpx2.AsyncClient, prefix: str, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(INFO, "instance_flags", {"zstd_compression_enabled": packed})
@@ -84,8 +84,8 @@ async def test_a_traced_graph(
     ]
 
 
-async def test_pages_of_runs(url: str) -> None:
-    """More than one answer holds: the client follows the cursors, and gets each once."""
+async def test_client_reads_all_pages_of_runs(url: str) -> None:
+    """The client follows the cursors and gets each run once."""
     client = client_of(url)
 
     def work() -> None:
@@ -105,7 +105,7 @@ async def test_pages_of_runs(url: str) -> None:
     await _with(client, work)
 
 
-async def test_feedback_and_attachments(store: Store, url: str, http: httpx2.AsyncClient) -> None:
+async def test_client_sends_feedback_and_attachments(store: Store, url: str, http: httpx2.AsyncClient) -> None:
     client = client_of(url)
     run_id, remark_id = uuid4(), uuid4()
 
@@ -135,21 +135,21 @@ async def test_feedback_and_attachments(store: Store, url: str, http: httpx2.Asy
     ]
 
 
-async def test_what_langsmith_has_besides(url: str, http: httpx2.AsyncClient) -> None:
+async def test_unsupported_routes_return_501(url: str, http: httpx2.AsyncClient) -> None:
     for path in ("/datasets", "/api/v1/datasets", "/api/v1/anything/at/all", "/runs/stats", "/commits/a/b"):
         answer = await http.post(path, json={})
-        assert (answer.status_code, answer.json()["title"]) == (501, "Not served"), path
+        assert (answer.status_code, answer.json()["title"]) == (501, "Not supported"), path
     assert (await http.get("/api/v1/sessions/x/insights/y")).status_code == 501
 
 
-async def test_a_browser_is_led_to_the_page(http: httpx2.AsyncClient) -> None:
+async def test_browser_is_redirected_to_the_run_page(http: httpx2.AsyncClient) -> None:
     answer = await http.get("/runs/abc", headers={"Accept": "text/html"}, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/run/abc")
     answer = await http.get("/api/v1/runs/abc", headers={"Accept": "text/html"}, follow_redirects=False)
     assert answer.status_code == 404
 
 
-async def test_its_key_is_the_token(store: Store) -> None:
+async def test_api_key_of_the_client_is_the_token(store: Store) -> None:
     _, secret = await store.in_project("shop").tokens.create("app", ["ingest", "read"])
     async with (
         serving(store, settings=Settings(tokens_needed=True)) as url,

@@ -1,4 +1,4 @@
-"""OpenTelemetry's own exporter, and what else its protocol allows."""
+"""The OpenTelemetry exporter, and other formats of OTLP."""
 
 import asyncio
 import gzip
@@ -31,7 +31,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("compression", [Compression.Gzip, Compression.NoCompression])
-async def test_the_exporter_of_the_sdk(
+async def test_sdk_exporter_sends_spans(
     store: Store, url: str, http: httpx2.AsyncClient, compression: Compression
 ) -> None:
     def work() -> None:
@@ -61,7 +61,9 @@ async def test_the_exporter_of_the_sdk(
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
 @pytest.mark.parametrize("form", ["protobuf", "json"])
-async def test_forms_and_encodings(store: Store, http: httpx2.AsyncClient, form: str, encoding: str) -> None:
+async def test_formats_and_encodings_are_accepted(
+    store: Store, http: httpx2.AsyncClient, form: str, encoding: str
+) -> None:
     body = (otel.FIXTURES / "pydantic_ai.body").read_bytes()
     kind = PROTOBUF["content-type"]
     if form == "json":
@@ -75,7 +77,7 @@ async def test_forms_and_encodings(store: Store, http: httpx2.AsyncClient, form:
     await shows(store, "otel", "pydantic_ai")
 
 
-async def test_metrics_and_logs_are_let_go(http: httpx2.AsyncClient) -> None:
+async def test_metrics_and_logs_are_discarded(http: httpx2.AsyncClient) -> None:
     for path in ("/v1/metrics", "/v1/logs"):
         answer = await http.post(path, headers=PROTOBUF, content=b"\x0a\x00")
         assert (answer.status_code, answer.content) == (200, b"")
@@ -84,7 +86,7 @@ async def test_metrics_and_logs_are_let_go(http: httpx2.AsyncClient) -> None:
 
 
 def _as_json(body: bytes) -> Any:
-    """A request as OTLP has it in JSON: ids are hexadecimal there."""
+    """Return a request as OTLP JSON, with hexadecimal ids."""
     message = ExportTraceServiceRequest.FromString(body)
     said = MessageToDict(message, use_integers_for_enums=True)
     for group, told in zip(said["resourceSpans"], message.resource_spans, strict=True):

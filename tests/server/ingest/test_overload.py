@@ -1,4 +1,4 @@
-"""Too much at once, a store that is away, spans that break something: senders are put off or not bothered at all."""
+"""Ingest when the queue is full, the store is unreachable or spans cannot be written."""
 
 import asyncio
 import warnings
@@ -28,10 +28,10 @@ def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-async def test_a_span_that_cannot_be_written(
+async def test_other_spans_are_stored_when_one_cannot_be_written(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever goes wrong with one span, the others of its body are taken."""
+    """The other spans of the body are stored."""
     take = SpanIngest.write
 
     async def breaks(self: SpanIngest, items: Any, **how: Any) -> Any:
@@ -51,7 +51,7 @@ async def test_a_span_that_cannot_be_written(
 
 
 @pytest.mark.parametrize("error", [StoreFull, StoreUnreachable])
-async def test_a_store_that_takes_nothing(
+async def test_senders_get_503_when_the_store_cannot_write(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     async def put(records: Any) -> None:
@@ -66,7 +66,7 @@ async def test_a_store_that_takes_nothing(
     assert len(await lens_rows(store, "agent_runs")) == 1
 
 
-async def test_a_store_that_is_away_while_reading(
+async def test_processor_waits_while_the_store_is_unreachable(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take, times = SpanIngest.write, 0
@@ -84,8 +84,8 @@ async def test_a_store_that_is_away_while_reading(
     assert len(await lens_rows(store, "agent_runs")) == 1
 
 
-async def test_too_much_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Senders are put off while nothing is read, and what LangSmith's client could not send then, it sends later."""
+async def test_senders_get_503_while_the_queue_is_full(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The LangSmith client retries later and loses nothing."""
     monkeypatch.setattr("lockstitch.server.ingest_buffer.AGAIN", {"Retry-After": "1"})
     take, go_on = SpanIngest.write, asyncio.Event()
 
@@ -119,7 +119,7 @@ async def test_too_much_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -
     assert await store._backend.find(Find(IngestBody)) == []
 
 
-async def test_names_that_are_not_kept(store: Store) -> None:
+async def test_values_of_redacted_names_are_not_stored(store: Store) -> None:
     metadata = {"Customer": "Ada", "api_key": "very secret", "shop": "corner"}
     run = run_of(extra={"metadata": metadata}, inputs={"customer": "Ada"})
     async with (
@@ -132,7 +132,7 @@ async def test_names_that_are_not_kept(store: Store) -> None:
     assert read["inputs"] == {"customer": "Ada"}
 
 
-async def test_the_quarantine_is_of_one_project(store: Store) -> None:
+async def test_quarantine_shows_only_the_own_project(store: Store) -> None:
     _, other = await store.in_project("other").tokens.create("admin", ["admin"])
     _, writer = await store.tokens.create("writer", ["read", "write", "ingest"])
     async with (
@@ -152,7 +152,7 @@ async def test_the_quarantine_is_of_one_project(store: Store) -> None:
         assert (await http.delete(f"/api/arrivals/{held[0].id}", headers=theirs)).status_code == 404
 
 
-async def test_spans_of_one_body_in_many_parts(
+async def test_large_body_is_written_in_parts(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processor, "ITEMS", 2)

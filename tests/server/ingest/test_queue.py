@@ -1,4 +1,4 @@
-"""The ingest queue makes progress whatever one body does, and its state is visible."""
+"""No body blocks the ingest queue, and its state is visible."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ DATABASES = pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 
 
 async def poison(store: Store) -> dict[str, Any]:
-    """A run that no retry can write: a native thread has a stitch with its id."""
+    """Return a run that cannot be written: a native thread has a stitch with its id."""
     run = run_of(name="poison")
     thread = await store.create()
     await store.append(thread, [Entry(type="system", data={})])
@@ -58,7 +58,7 @@ def body_of(**fields: Any) -> IngestBody:
 async def test_batch_of_post_with_parent_and_patch_does_not_block_later_bodies(
     store: Store, http: httpx2.AsyncClient
 ) -> None:
-    """The batch of the issue was retried for ever, and everything after it waited."""
+    """Before, such a batch was retried forever and blocked the queue."""
     root, child = run_of(), run_of(name="child")
     for key in ("trace_id", "end_time"):
         del child[key]
@@ -108,7 +108,7 @@ async def test_blames_the_part_when_a_store_that_answers_fails_on_it(
 async def test_quarantines_body_with_true_reason_when_reading_fails(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unexpected error was counted as an end of the server."""
+    """Before, an unexpected error counted as a death of the server."""
 
     def broken(source: str) -> Any:
         raise ModuleNotFoundError(f"No module named {source!r}")
@@ -152,7 +152,7 @@ async def test_loses_nothing_when_killed_while_a_poison_body_is_bisected(tmp_pat
         assert (await store.verify()).ok
 
 
-async def test_client_that_creates_runs_with_parent_only(store: Store, url: str, http: httpx2.AsyncClient) -> None:
+async def test_client_can_create_runs_with_only_a_parent(store: Store, url: str, http: httpx2.AsyncClient) -> None:
     """`create_run(parent_run_id=…)` and `update_run` of the current langsmith client."""
 
     def trace() -> list[str]:
@@ -175,13 +175,13 @@ async def test_client_that_creates_runs_with_parent_only(store: Store, url: str,
     assert {row.name for row in await store.stitches(thread)} == {"root", "child", "leaf"}
 
 
-async def test_readyz_and_metrics_tell_backlog_age_and_stuck_bodies(store: Store) -> None:
-    """The bodies belong to a source that no server reads yet; the digester has not seen them."""
+async def test_readyz_and_metrics_report_backlog_age_and_stuck_bodies(store: Store) -> None:
+    """The bodies have an unknown source, so the processor does not read them."""
     async with serving(store) as url, caller(url) as http:
         assert (await http.get("/readyz")).text == "ready\n"
         now = store.clock.now()
         old = [body_of(at=now - timedelta(seconds=120)), body_of(at=now), body_of(at=now, problem="broken")]
-        # The digester sweeps every ten seconds, so these are seen as waiting before.
+        # The processor sweeps every ten seconds, so these bodies are still queued.
         await store._backend.put(old)
         told = (await http.get("/readyz")).text
         said = (await http.get("/readyz", headers={"Accept": "application/json"})).json()
@@ -225,7 +225,7 @@ async def test_retry_starts_the_waiting_time_again(store: Store) -> None:
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
-async def test_normal_stop_of_server_is_no_attempt(store: Store) -> None:
+async def test_normal_stop_of_the_server_does_not_count_as_attempt(store: Store) -> None:
     await store._backend.put([body_of(at=store.clock.now()) for _ in range(3)])
     for _ in range(12):
         async with serving(store):

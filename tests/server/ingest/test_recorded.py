@@ -1,4 +1,4 @@
-"""Every recorded body, sent to a server as its client sent it: the lens shows what it tells of."""
+"""Each recorded body is sent to a server, and the lens shows its runs."""
 
 import httpx2
 import pytest
@@ -12,12 +12,12 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["sqlite"])
 def backend(request: pytest.FixtureRequest) -> str:
-    """The import of each body is tested on all backends; here it is the way to it that matters."""
+    """One backend: other tests import the bodies on all backends."""
     return request.param
 
 
 @each_body
-async def test_a_recorded_request(store: Store, http: httpx2.AsyncClient, source: str, name: str) -> None:
+async def test_recorded_request_is_stored(store: Store, http: httpx2.AsyncClient, source: str, name: str) -> None:
     for sent in requests_of(source, name):
         prefix = "/api/v1" if source == "langsmith" and len(name) % 2 else ""
         answer = await http.request(sent.method, prefix + sent.path, headers=sent.headers, content=sent.body)

@@ -1,4 +1,4 @@
-"""Redaction before a body is stored: nothing that waits or lies in quarantine has what the record would hide."""
+"""Bodies are redacted before they are stored, so the queue and the quarantine have no secrets."""
 
 import asyncio
 import base64
@@ -85,7 +85,7 @@ LANGSMITH: dict[str, Callable[[], bytes]] = {
 
 
 def opened(body: bytes) -> bytes:
-    """A body without its packing."""
+    """Return the decompressed body."""
     if body.startswith(b"\x1f\x8b"):
         return gzip.decompress(body)
     return zstandard.decompress(body) if body.startswith(b"\x28\xb5\x2f\xfd") else body
@@ -113,7 +113,7 @@ def read(body: bytes, hide: frozenset[str] = frozenset()) -> list[Any]:
 
 
 @pytest.mark.parametrize("form", LANGSMITH)
-def test_langsmith_body_is_redacted_in_its_own_form(form: str) -> None:
+def test_langsmith_body_is_redacted_in_its_own_format(form: str) -> None:
     body = LANGSMITH[form]()
     new = redacted(body)
     plain = opened(new)
@@ -142,7 +142,7 @@ def test_record_of_recorded_requests_is_the_same_after_redaction(name: str) -> N
         assert found(new) == found(sent.body)
 
 
-def test_body_without_secrets_is_stored_as_it_came() -> None:
+def test_body_without_secrets_is_stored_unchanged() -> None:
     for body in (dumped(run_of()), b"[ ]", b"no json", gzip.compress(dumped(run_of())), b""):
         assert redacted(body) is body
 
@@ -178,7 +178,7 @@ ATTRIBUTES = {
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
 @pytest.mark.parametrize("form", ["json", "protobuf"])
-def test_otlp_body_is_redacted_in_its_own_form(form: str, pack: Callable[[bytes], bytes]) -> None:
+def test_otlp_body_is_redacted_in_its_own_format(form: str, pack: Callable[[bytes], bytes]) -> None:
     plain = otel.made(ATTRIBUTES, resource={"db_password": WORD, "service.name": "shop"})
     body = pack(dumped(plain) if form == "json" else otel.as_protobuf(plain))
     new = screened(body)
@@ -195,8 +195,8 @@ def test_record_of_recorded_spans_is_the_same_after_redaction(name: str, hide: f
         assert spans(screened(body, hide), hide) == spans(body, hide)
 
 
-async def test_nothing_stored_has_a_secret(store: Store) -> None:
-    """Neither what waits nor what lies in quarantine, whatever is wrong with the rest of the body."""
+async def test_stored_bodies_have_no_secrets(store: Store) -> None:
+    """Queued and quarantined bodies have no secrets, also if other parts are invalid."""
     broken = dumped({"post": [run(), {"nothing": "of use", "metadata": {"token": WORD}}]})
     document = otel.made({"api_key": WORD}, resource={})
     bad = {"resourceSpans": [*document["resourceSpans"], {"scopeSpans": [{"spans": [{"name": "no id"}]}]}]}
@@ -214,7 +214,7 @@ async def test_nothing_stored_has_a_secret(store: Store) -> None:
     assert len(rows) == 2
 
 
-async def test_keep_secrets_stores_bodies_as_they_came(store: Store) -> None:
+async def test_keep_secrets_stores_bodies_unchanged(store: Store) -> None:
     broken = dumped({"post": [run(), {"nothing": "of use"}]})
     async with serving(store, settings=Settings(keep_secrets=True)) as url, caller(url) as http:
         await http.post("/runs/batch", content=broken)
@@ -223,8 +223,8 @@ async def test_keep_secrets_stores_bodies_as_they_came(store: Store) -> None:
         assert (await http.get(f"/api/arrivals/{row['id']}/body")).content == broken
 
 
-async def test_malformed_otlp_is_answered_with_400_and_a_status(http: httpx2.AsyncClient) -> None:
-    """As OTLP says: the client drops it, and nothing is stored."""
+async def test_malformed_otlp_gets_400_with_a_status(http: httpx2.AsyncClient) -> None:
+    """As OTLP requires. Nothing is stored."""
     answer = await http.post("/v1/traces", content=b"\xff\xff\xff", headers=PROTOBUF)
     assert (answer.status_code, answer.headers["content-type"]) == (400, "application/x-protobuf")
     assert answer.content.startswith(b"\x08\x03\x12")
@@ -234,7 +234,7 @@ async def test_malformed_otlp_is_answered_with_400_and_a_status(http: httpx2.Asy
     assert (await settled(http))["quarantined"] == 0
 
 
-async def test_partly_rejected_otlp_is_answered_with_partial_success(http: httpx2.AsyncClient) -> None:
+async def test_partly_rejected_otlp_gets_partial_success(http: httpx2.AsyncClient) -> None:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
     document = otel.made({"a": 1}, resource={})
@@ -255,7 +255,7 @@ async def test_accepted_otlp_has_no_partial_success(http: httpx2.AsyncClient) ->
     assert (await http.post("/v1/traces", content=b"", headers=PROTOBUF)).status_code == 200
 
 
-async def test_expensive_otlp_is_refused_with_413(store: Store) -> None:
+async def test_expensive_otlp_gets_413(store: Store) -> None:
     settings = Settings(body_cost=Limits(unpacked_bytes=1 << 20))
     async with serving(store, settings=settings) as url, caller(url) as http:
         body = gzip.compress(b"{" + b" " * (8 << 20))
@@ -274,14 +274,14 @@ async def test_expensive_otlp_is_refused_with_413(store: Store) -> None:
     ],
     ids=["unreadable", "long text", "long values"],
 )
-def test_redaction_ends_when_the_time_is_over(body: bytes) -> None:
+def test_redaction_stops_at_its_time_limit(body: bytes) -> None:
     clock = count()
     budget = Budget(Limits(seconds=20), clock=lambda: float(next(clock)))
     with pytest.raises(BodyTooExpensive, match="processor time"):
         redacted_body(body, {}, budget, frozenset())
 
 
-def test_multipart_body_of_too_many_parts_is_refused() -> None:
+def test_multipart_body_is_rejected_when_it_has_too_many_parts() -> None:
     body = b"--frontier" + b"\r\n--frontierxx" * 2_000 + b" secret"
     headers = {"content-type": "multipart/form-data; boundary=frontier"}
     with pytest.raises(BodyTooExpensive, match="records"):
@@ -293,11 +293,11 @@ def test_multipart_body_of_too_many_parts_is_refused() -> None:
     [dumped(SECRET), in_parts().replace(b"\r\n", b"\n"), dumped({"body_base64": "", "url": f"http://a:{SECRET}@b"})],
     ids=["text", "parts without a delimiter", "address"],
 )
-def test_no_credential_is_left_beside_what_is_read(body: bytes) -> None:
+def test_credentials_in_unread_parts_are_redacted(body: bytes) -> None:
     assert SECRET.encode() not in redacted(body).replace(b'"inputs": {"q": "' + SECRET.encode(), b"")
 
 
-async def test_looking_at_a_body_stops_when_the_request_is_cancelled() -> None:
+async def test_screening_of_a_body_stops_when_the_request_is_cancelled() -> None:
     budget = Budget(Limits(unpacked_bytes=1 << 40, seconds=3600.0))
     body = gzip.compress(b"[" + b"\n" * (64 << 20))
     task = asyncio.create_task(asyncio.to_thread(screen, body, budget, keep_secrets=True))

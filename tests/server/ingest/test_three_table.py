@@ -1,4 +1,4 @@
-"""Traces in the shape of the document's three tables, asked for over HTTP."""
+"""Traces as rows of the three tables over HTTP."""
 
 import httpx2
 import pytest
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.req("S2-056")
-async def test_traces_and_one_of_them(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_traces_are_listed_and_returned(store: Store, http: httpx2.AsyncClient) -> None:
     for sent in requests_of("langsmith", "prov_openai"):
         await http.post("/runs/multipart", headers=sent.headers, content=sent.body)
     alone = run_of(name="alone")
@@ -43,7 +43,7 @@ async def test_traces_and_one_of_them(store: Store, http: httpx2.AsyncClient) ->
     assert (await http.get("/trace/unknown")).status_code == 404
 
 
-async def test_another_project_sees_none(store: Store) -> None:
+async def test_traces_of_another_project_are_not_returned(store: Store) -> None:
     _, secret = await store.in_project("other").tokens.create("reader", ["read"])
     _, own = await store.tokens.create("sender", ["ingest", "read"])
     run = run_of()

@@ -1,4 +1,4 @@
-"""A tiny application, as an outsider would write one: a page, a form, a route, a section and a file."""
+"""A small third-party application with a page, a form, a route, a section and a file."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from lockstitch.server import (
 
 
 class Larder:
-    """Jars that are counted."""
+    """An application that counts jars."""
 
     name = "larder"
     server_extension: str | ServerExtension = "tests.server.larder:EXTENSION"
@@ -40,7 +40,7 @@ TheLarder = Annotated[Larder, plugin_of(Larder)]
 
 @programs.get("")
 async def count(caller: Reader, larder: TheLarder) -> ExactJSON:
-    """How many jars there are."""
+    """Return the number of jars."""
     return ExactJSON({"jars": larder.jars, "project": caller.project})
 
 

@@ -1,4 +1,4 @@
-"""Tests of pages look at one backend; each page's smoke test looks at all."""
+"""Tests of pages use one backend. The smoke test of each page uses all."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""An office whose agents do everything that a page can show: they ask, wait, call browsers, split work, stream, fail.
+"""Agents for tests of pages: they ask, wait, use frontend tools, create children, stream and fail.
 
-All models are scripted, so nothing leaves the machine and everything is said again alike.
+All models are scripted, so tests need no network and are repeatable.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ async def lookup_order(order_id: str) -> Json:
 
 @tool(effect="safe")
 async def list_charges(order_id: str, since: str, limit: int = 20) -> Json:
-    """The charges of an order."""
+    """List the charges of an order."""
     charges = [
         {"id": f"ch_{name}", "amount": 12900, "at": at} for name, at in (("81F", "10:14:02"), ("81G", "10:14:09"))
     ]
@@ -37,12 +37,12 @@ async def list_charges(order_id: str, since: str, limit: int = 20) -> Json:
 
 @tool(approval=True)
 async def refund_payment(charge: str, amount: str, to: str, reason: str) -> str:
-    """Give money back. A person must agree."""
+    """Refund a payment, after an approval."""
     return f"refunded {amount} of {charge}"
 
 
 class Gated(Scripted):
-    """Says the first piece, and the rest when it is let."""
+    """A model that streams the first piece, and the rest after a signal."""
 
     def __init__(self, script: Any) -> None:
         super().__init__(script)
@@ -58,7 +58,7 @@ class Gated(Scripted):
 
 
 class Mail:
-    """A post office that dies on its first letter."""
+    """A mail server that fails on the first mail."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -231,7 +231,7 @@ def office(*more: Agent) -> App:
 
 
 async def in_doubt(app: App, store: Store, agent: str, said: str, key: str) -> None:
-    """A run that was cut off while it sent a mail."""
+    """Create a run that was interrupted while it sent a mail."""
     task = asyncio.create_task(app.agent(agent).run(said, store=store, thread=key))
     mail.dies = task
     with suppress(asyncio.CancelledError):
@@ -240,7 +240,7 @@ async def in_doubt(app: App, store: Store, agent: str, said: str, key: str) -> N
 
 
 async def fill(app: App, store: Store) -> None:
-    """Threads of all kinds, as they would be found on a working day."""
+    """Create threads of all kinds."""
     await app.agent("review-lead").run("Review our suppliers", store=store, thread="suppliers")
     await app.agent("echo").run("Thank you", store=store, thread="thanks")
     await app.agent("broken").run("Translate the release notes to Finnish", store=store, thread="notes")
@@ -252,7 +252,7 @@ async def fill(app: App, store: Store) -> None:
 
 
 async def support(app: App, store: Store, key: str = "customer-42") -> None:
-    """The thread that waits for everything at once: leave, a doubt, a form, and has a child."""
+    """Create a thread with a child that waits for an approval, an unknown outcome and a form."""
     said = "I was charged twice for order 10482, please send one of them back. And I have moved."
     await in_doubt(app, store, "support", said, key)
     await store.edit(key, title="Refund for order 10482, charged twice")

@@ -1,4 +1,4 @@
-"""Runs to look at: a conversation of two turns with tools, a retry, a failure and a child; and one of many rows."""
+"""Runs for tests: two turns with tools, a retry, a failure and a child, and a run with many rows."""
 
 import asyncio
 from datetime import timedelta
@@ -82,7 +82,7 @@ SECOND = [
 
 
 async def two_turns(store: Store) -> list[Run]:
-    """The runs of a thread in which the second turn does more than the first."""
+    """Create a thread with two turns. The second turn has more steps."""
     lead = scripted(
         turns=[FIRST, SECOND],
         name="support",
@@ -100,14 +100,14 @@ async def two_turns(store: Store) -> list[Run]:
 
 
 async def waiting(store: Store) -> Run:
-    """A run that waits for somebody's approval."""
+    """Create a run that waits for an approval."""
     payer = scripted({"calls": [_call("pay", amount=12)]}, "Paid.", name="payer", tools=[pay])
     await payer.run("Pay 12.", store=store, thread="payment")
     return (await store.runs("payment"))[-1]
 
 
 async def many(store: Store, number: int) -> Run:
-    """A mirror of so many spans in groups of ten; every thousandth has failed."""
+    """Import a trace with a number of spans in groups of ten. Every thousandth span failed."""
     made = mirror(foreign_id="many")
     top = span(made, "root", took=number / 10)
     run = made.runs[0]

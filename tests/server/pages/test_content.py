@@ -1,4 +1,4 @@
-"""Markdown as nodes: what a text becomes, and that the work grows with the text and not faster."""
+"""Markdown as nodes, in linear time."""
 
 import re
 from collections.abc import Callable

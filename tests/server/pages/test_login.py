@@ -1,4 +1,4 @@
-"""The door: who has a token comes in and stays in; nobody learns why another token opens nothing."""
+"""Login and logout. All invalid tokens get the same response."""
 
 import re
 
@@ -31,15 +31,15 @@ def backend(request: pytest.FixtureRequest) -> str:
         *("evil.example", "", "/login?next=/", "/logout", "/a\nb", "/\t/evil.example", "http:evil.example", "///evil"),
     ],
 )
-def test_nobody_is_sent_elsewhere(path: str) -> None:
+def test_login_does_not_redirect_to_another_site(path: str) -> None:
     assert inside(path) == "/"
 
 
-def test_a_path_of_ours_is_kept() -> None:
+def test_login_redirects_to_the_requested_path() -> None:
     assert inside("/threads/x?tab=todo&next=//a") == "/threads/x?tab=todo&next=//a"
 
 
-async def test_who_has_no_token_is_asked_for_one(store: Store) -> None:
+async def test_browser_without_token_is_redirected_to_the_login(store: Store) -> None:
     _, secret = await store.tokens.create("ada", ["read"])
     async with serving(store, settings=GUARDED) as url, caller(url) as http:
         people = {"Accept": "text/html"}
@@ -75,7 +75,7 @@ async def test_who_has_no_token_is_asked_for_one(store: Store) -> None:
         assert [(one.actor, one.act) for one in await store.audits.latest()] == [("ada", "login")]
 
 
-async def test_behind_https_the_cookie_is_secure(store: Store) -> None:
+async def test_cookie_is_secure_behind_https(store: Store) -> None:
     _, secret = await store.tokens.create("ada", ["read"])
     transport = httpx2.ASGITransport(create_app(store, settings=GUARDED))
     async with httpx2.AsyncClient(transport=transport, base_url="https://localhost") as http:
@@ -84,8 +84,8 @@ async def test_behind_https_the_cookie_is_secure(store: Store) -> None:
         assert "Secure" in answer.headers["set-cookie"]
 
 
-async def test_in_an_app_of_ones_own(store: Store) -> None:
-    """Behind a prefix, the door and what lies behind it are behind the prefix too."""
+async def test_login_works_below_a_prefix(store: Store) -> None:
+    """The login and all pages are below the prefix."""
     _, secret = await store.tokens.create("ada", ["read"])
     outer = FastAPI()
     outer.include_router(router(store, settings=GUARDED), prefix="/agents")
@@ -102,12 +102,12 @@ async def test_in_an_app_of_ones_own(store: Store) -> None:
         assert (await http.get(entered.headers["location"], headers=people)).status_code == 200
 
 
-async def test_no_door_where_everybody_is_let_in(http: httpx2.AsyncClient) -> None:
+async def test_login_redirects_when_no_token_is_required(http: httpx2.AsyncClient) -> None:
     answer = await http.get("/login", params={"next": "/stats"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/stats")
 
 
-async def test_in_a_browser(store: Store, page: Page) -> None:
+async def test_user_logs_in_and_out(store: Store, page: Page) -> None:
     _, secret = await store.tokens.create("<b>ada</b>", ["read", "write"])
     async with serving(store, settings=GUARDED) as url:
         await page.goto(f"{url}/workers")

@@ -31,14 +31,14 @@ PAGE = {"Accept": "text/html"}
 
 
 def hidden(page: str, name: str) -> str:
-    """The value of a hidden field of a page."""
+    """Return the value of a hidden field of a page."""
     found = re.search(rf'<input type="hidden" name="{re.escape(name)}" value="([^"]*)"', page)
     assert found is not None, name
     return found[1]
 
 
 async def test_each_question_has_its_own_element(store: Store):
-    """The page keeps a form while its question has the same id: the next call must not appear in the old form."""
+    """The page keeps a form while its request has the same id. The next call must not use the old form."""
     agent = scripted(numbered(("pay", {"amount": 1})), numbered(("pay", {"amount": 2})), "Done.", tools=[pay])
     await agent.run("Go", store=store, thread="t")
     first = await load_open_calls(store, await store.thread("t"))
@@ -64,14 +64,14 @@ async def test_form_of_an_earlier_call_does_not_answer_a_later_one(store: Store,
         assert (await http.post(f"/threads/t/{act}", data=form, headers=headers)).status_code in (200, 303)
         await agent.resume("t", store=store)
         late = await http.post(f"/threads/t/{act}", data=form, headers=headers)
-        # The same approval again succeeds and changes nothing. Results of a call that has some are refused.
+        # The same approval again succeeds and changes nothing. Results of an answered call are rejected.
         assert late.status_code in ((200, 303) if act == "approve" else (404, 422)), late.text
     assert (await store.thread("t")).status == "waiting"
     assert len(await log(store, "tool_call")) == 1
     assert len(await log(store, "permission")) == (act == "approve")
 
 
-async def test_list_names_the_tool_that_runs_now(store: Store):
+async def test_list_names_the_running_tool(store: Store):
     """The running call has the id of one that has a result."""
     lines: list[Any] = []
 
@@ -88,7 +88,7 @@ async def test_list_names_the_tool_that_runs_now(store: Store):
     assert lines[0][1] == ("code", "work")
 
 
-async def test_list_shows_the_arguments_of_the_call_that_waits(store: Store):
+async def test_list_shows_the_arguments_of_the_waiting_call(store: Store):
     """The leader's own call has the same id as the member's."""
     crew = waiting_team()
     await crew.run("Go", store=store, thread="t")
@@ -97,13 +97,13 @@ async def test_list_shows_the_arguments_of_the_call_that_waits(store: Store):
 
 
 def waiting_team() -> Team:
-    """A team whose first member waits for an approval of its call_0, and whose second one has ended."""
+    """Create a team. The first member waits for an approval of its call_0, the second has ended."""
     member = Agent("a", model=Scripted([numbered(("pay", {"amount": 17})), "Ok"]), tools=[pay], title=False)
     asks = numbered(tuple(delegate("a", "Pay").values()))
     return Team("crew", model=Scripted([asks, "Done."]), members=[member], title=False)
 
 
-async def test_waterfall_marks_only_the_call_that_waits(store: Store):
+async def test_waterfall_marks_only_the_waiting_call(store: Store):
     crew = waiting_team()
     result = await crew.run("Go", store=store, thread="t")
     run = await store.run(result.run_id)

@@ -1,4 +1,4 @@
-"""The page of a run, as people use it."""
+"""The run page in a browser."""
 
 import re
 from hashlib import sha256
@@ -29,7 +29,7 @@ async def opened(page: Page, url: str) -> None:
 
 
 async def names(page: Page) -> list[str]:
-    """The rows that are seen, by level and name, in their order."""
+    """Return the levels and names of the visible rows in order."""
     told: list[str] = await page.evaluate(
         """() => [...document.querySelectorAll('#rows > .wf:not([hidden])')]
             .sort((a, b) => a.getAttribute('aria-rowindex') - b.getAttribute('aria-rowindex'))
@@ -39,7 +39,7 @@ async def names(page: Page) -> list[str]:
     return told
 
 
-async def test_a_run_by_keyboard(store: Store, url: str, page: Page) -> None:
+async def test_run_page_works_with_the_keyboard(store: Store, url: str, page: Page) -> None:
     first, second = (run for run in await runs.two_turns(store) if run.parent_run_id is None)
     await opened(page, f"{url}/run/{second.id}")
     assert await names(page) == [
@@ -69,37 +69,37 @@ async def test_a_run_by_keyboard(store: Store, url: str, page: Page) -> None:
     assert re.search(r"21k\s+88 % from cache", strip)
     assert re.search(r"1\s+and\s+1", strip)
 
-    # Against the run before: what differs is told, and marked.
+    # The comparison with the previous run shows and marks the differences.
     line = page.locator("#against")
     await expect(line).to_contain_text("first difference: list_charges got limit 50, was 20")
     await expect(line).to_contain_text("1 step more")
     chosen = page.locator("#rows .wf[aria-selected=true]")
-    await page.get_by_role("button", name="Go there").click()
+    await page.get_by_role("button", name="Next difference").click()
     await expect(chosen.locator(".what")).to_have_text("scripted")
     await page.keyboard.press("x")
     await expect(chosen.locator(".what")).to_have_text("list_charges")
-    await expect(chosen.locator(".delta")).to_have_attribute("title", "limit 50, was 20; another result")
+    await expect(chosen.locator(".delta")).to_have_attribute("title", "limit 50, was 20; different result")
 
-    # Moving: the focus goes with the row, and the panel follows.
+    # The focus moves with the row, and the panel follows.
     await page.keyboard.press("Home")
     await expect(chosen).to_be_focused()
     for key in ("j", "ArrowDown"):
         await page.keyboard.press(key)
     await expect(chosen.locator(".what")).to_have_text("scripted")
     panel = page.locator("#panel")
-    await expect(panel).to_contain_text("rebuilt from the record, the same bytes")
+    await expect(panel).to_contain_text("rebuilt from the record, identical bytes")
     await expect(panel.locator(".seal")).to_have_text("from cache above, 5,100 tokens")
     await page.keyboard.press("2")
     await expect(panel.get_by_role("tab", name="Response")).to_have_attribute("aria-selected", "true")
     await expect(panel).to_contain_text("I look at the charges.")
     await page.keyboard.press("3")
-    await expect(panel).to_contain_text("Without the cache")
+    await expect(panel).to_contain_text("Cost without caching")
     await expect(panel.locator("tbody tr").nth(2)).to_contain_text("900")
     await page.keyboard.press("4")
     await expect(panel).to_contain_text('"type": "llm_call"')
     await page.keyboard.press("1")
 
-    # A tool: what it was given and gave, its effect and key. The tab that was wished for stays.
+    # A tool call: input, result, effect and key. The selected tab stays.
     await page.keyboard.press("j")
     await expect(panel.get_by_role("tab", name="Input")).to_have_attribute("aria-selected", "true")
     await expect(panel.locator("#part-input")).to_contain_text('"limit": 50')
@@ -113,7 +113,7 @@ async def test_a_run_by_keyboard(store: Store, url: str, page: Page) -> None:
     await whole.click()
     await expect(panel.locator("#part-result [data-text]")).to_have_text(f"50 charges. {runs.LONG}")
 
-    # Errors, folding, zoom, find.
+    # Errors, folding, zoom and search.
     await page.keyboard.press("Home")
     await page.keyboard.press("e")
     await expect(chosen.locator(".what")).to_have_text("overloaded")
@@ -141,7 +141,7 @@ async def test_a_run_by_keyboard(store: Store, url: str, page: Page) -> None:
     child = page.locator("#panel [data-go]")
     await expect(child).to_have_attribute("href", re.compile(r"/threads/"))
 
-    # The address names the row, so that it can be given to somebody else.
+    # The URL names the row, so it can be shared.
     at = page.url.partition("at=")[2]
     await opened(page, f"{url}/run/{second.id}?at={at}")
     await expect(chosen.locator(".what")).to_have_text("Check for fraud")
@@ -149,7 +149,7 @@ async def test_a_run_by_keyboard(store: Store, url: str, page: Page) -> None:
     assert await page.get_by_role("link", name="Run 1", exact=True).get_attribute("href") == f"/run/{first.id}"
 
 
-async def test_what_is_stored_is_text(store: Store, url: str, page: Page) -> None:
+async def test_stored_content_is_shown_as_text(store: Store, url: str, page: Page) -> None:
     """Names, arguments, results and answers, on both pages."""
     first, second = (run for run in await runs.two_turns(store) if run.parent_run_id is None)
     for path in (f"/run/{second.id}?at=run", f"/run/{second.id}?at=12", f"/run/{first.id}/difference/{second.id}"):
@@ -164,8 +164,8 @@ async def test_what_is_stored_is_text(store: Store, url: str, page: Page) -> Non
     await look(page, "difference")
 
 
-async def test_over_http(store: Store, http: httpx2.AsyncClient) -> None:
-    """The request is the same bytes, files have names, and nobody else's run is there."""
+async def test_run_routes_return_requests_files_and_errors(store: Store, http: httpx2.AsyncClient) -> None:
+    """Requests have identical bytes, downloads have names, and runs of other projects are not found."""
     second = [run for run in await runs.two_turns(store) if run.parent_run_id is None][1]
     at = f"/run/{second.id}"
     log = await store.log(second.id)
@@ -182,7 +182,7 @@ async def test_over_http(store: Store, http: httpx2.AsyncClient) -> None:
     assert (await http.get(f"{at}/export/csv")).status_code == 404
 
     gone = await http.get(f"{at}/panel", params={"at": "9999"})
-    assert "no stitch at position 9999" in gone.text
+    assert "No stitch at position 9999" in gone.text
     for odd in ("../x", "run-nobody", "99999999999", f"{second.id}.3"):
         answer = await http.get(f"{at}/panel", params={"at": odd})
         assert (answer.status_code, "cannot be shown" in answer.text) == (200, True), odd
@@ -192,10 +192,10 @@ async def test_over_http(store: Store, http: httpx2.AsyncClient) -> None:
         assert (await http.get(f"{at}{path}", headers=headers)).status_code == 404, path
 
 
-async def test_a_run_that_waits(store: Store, url: str, page: Page) -> None:
+async def test_waiting_run_shows_that_it_needs_a_person(store: Store, url: str, page: Page) -> None:
     run = await runs.waiting(store)
     await opened(page, f"{url}/run/{run.id}")
-    await expect(page.locator(".head .chip")).to_have_text("waits for a person")
+    await expect(page.locator(".head .chip")).to_have_text("needs you")
     row = page.locator("#rows .wf[aria-level='3']", has_text="pay")
     await expect(row.locator(".note-of")).to_have_text("approval")
     await row.click()
@@ -203,7 +203,7 @@ async def test_a_run_that_waits(store: Store, url: str, page: Page) -> None:
 
 
 @pytest.mark.req("S2-055")
-async def test_a_mirror_by_its_own_id(store: Store, url: str, page: Page) -> None:
+async def test_imported_run_is_found_by_its_source_id(store: Store, url: str, page: Page) -> None:
     await import_path(store, "langsmith", recorded.FIXTURES / "zstd_traceable")
     thread = (await store.threads())[0]
     run = (await store.runs(thread))[0]
@@ -217,8 +217,8 @@ async def test_a_mirror_by_its_own_id(store: Store, url: str, page: Page) -> Non
     await expect(panel).to_contain_text('"parent_id"')
 
 
-async def test_ten_thousand_rows(store: Store, url: str, page: Page) -> None:
-    """The nodes stay few, whatever one does; the figures for those who do not see stay true."""
+async def test_waterfall_shows_ten_thousand_rows_with_few_nodes(store: Store, url: str, page: Page) -> None:
+    """The number of nodes stays small, and the ARIA attributes stay correct."""
     run = await runs.many(store, 10_000)
     await opened(page, f"{url}/run/{run.id}")
     grid, rows = page.locator("#rows"), page.locator("#rows > .wf")

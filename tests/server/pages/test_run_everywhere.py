@@ -1,4 +1,4 @@
-"""The page of a run on every backend: it answers, whole and in parts."""
+"""The run page and its parts on every backend."""
 
 import httpx2
 import pytest
@@ -9,17 +9,17 @@ from tests.server.pages import runs
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_run_on_every_backend(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_run_page_works_on_every_backend(store: Store, http: httpx2.AsyncClient) -> None:
     run = await runs.waiting(store)
     whole = await http.get(f"/run/{run.id}")
     assert whole.status_code == 200
-    assert "waits for a person" in whole.text
+    assert "needs you" in whole.text
     call = next(one for one in await store.log(run.id) if one.type == "llm_call")
     for path, says in (
         ("/rows", '"pay"'),
-        (f"/panel?at={call.position}", "the same bytes"),
-        (f"/panel?at={call.position}-0", "waits for a person"),
-        (f"/difference/{run.id}", "they did the same"),
+        (f"/panel?at={call.position}", "identical bytes"),
+        (f"/panel?at={call.position}-0", "Needs you"),
+        (f"/difference/{run.id}", "identical"),
     ):
         answer = await http.get(f"/run/{run.id}{path}", headers={"HX-Request": "true"})
         assert answer.status_code == 200, path

@@ -1,4 +1,4 @@
-"""SQL: through every lens, on both databases; what goes wrong is told with its place; only admins see anything."""
+"""The SQL page: all lenses on both databases, positions of errors, and the admin scope."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def talked(store: Store) -> Store:
-    """A chat of three turns."""
+    """Create a chat with three turns."""
     head = await store.create(key="customer-42", agent="helper", title=HOSTILE)
     for number in range(3):
         head = await turn(store, head, f"Where is parcel {number}?", "In Graz.", model="large-1", total_cost=0.25)
@@ -38,7 +38,7 @@ async def talked(store: Store) -> Store:
 
 
 @pytest.mark.parametrize("lens", catalog.NAMES)
-def test_examples_are_the_documents(lens: str) -> None:
+def test_examples_are_those_of_the_documentation(lens: str) -> None:
     text = (DOCS / f"{lens}.md").read_text()
     for dialect in ("sqlite", "postgres"):
         found = examples(lens, dialect)
@@ -49,7 +49,7 @@ def test_examples_are_the_documents(lens: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
-async def test_every_example_runs_and_finds_something(talked: Store, http: httpx2.AsyncClient) -> None:
+async def test_every_example_returns_rows(talked: Store, http: httpx2.AsyncClient) -> None:
     for lens in LENSES:
         schema = await schema_of(talked, lens)
         assert list(schema.tables)[: len(catalog.tables(lens)) if lens != RECORD else 3] == (
@@ -80,7 +80,7 @@ async def test_every_example_runs_and_finds_something(talked: Store, http: httpx
 
 @pytest.mark.req("S2-057")
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
-async def test_what_is_wrong_is_told_with_its_place(talked: Store, http: httpx2.AsyncClient) -> None:
+async def test_errors_show_their_position(talked: Store, http: httpx2.AsyncClient) -> None:
     await http.get("/sql")
     token = http.cookies["lockstitch_csrf"]
 
@@ -96,7 +96,7 @@ async def test_what_is_wrong_is_told_with_its_place(talked: Store, http: httpx2.
     assert "<code>tool_calls</code>" in await asked("SELECT * FROM tool_cals")
     assert "Line 1, column 10." in await asked("SELECT * FORM agent_runs")
     assert "Only reading" in await asked("DELETE FROM threads", RECORD)
-    assert "There is no query" in await asked("  ")
+    assert "The query is empty" in await asked("  ")
     assert len(await talked.threads()) == 1
     strict = serving(talked, settings=Settings(sql_rows=2, sql_seconds=0.2))
     async with strict as url, caller(url) as few:
@@ -107,7 +107,7 @@ async def test_what_is_wrong_is_told_with_its_place(talked: Store, http: httpx2.
         assert "took longer than 0.2 s" in (await few.post("/sql", data={**form, "q": endless})).text
 
 
-def test_where_a_complaint_points() -> None:
+def test_error_position_is_found_in_the_query() -> None:
     tables = {"agent_runs": ["run_id", "model_name"], "tool_calls": ["tool_name"]}
     told = explain_query_error(
         "PostgreSQL refused the query: column r.modelname does not exist.",
@@ -126,7 +126,7 @@ def test_where_a_complaint_points() -> None:
     assert explain_query_error("The query took longer than 5 s and was stopped.", "SELECT 1", tables).line == 0
 
 
-async def test_taken_along(talked: Store, http: httpx2.AsyncClient) -> None:
+async def test_result_is_downloaded_in_every_format(talked: Store, http: httpx2.AsyncClient) -> None:
     await http.get("/sql")
     form = {"csrf": http.cookies["lockstitch_csrf"], "lens": RECORD}
     query = "SELECT title, 9223372036854775807 AS big, NULL AS none, 9e999 AS much FROM threads"
@@ -147,7 +147,7 @@ async def test_taken_along(talked: Store, http: httpx2.AsyncClient) -> None:
     assert (await http.post("/sql", data={"q": "SELECT 1"})).status_code == 403
 
 
-async def test_only_for_admins(talked: Store) -> None:
+async def test_sql_page_requires_the_admin_scope(talked: Store) -> None:
     _, secret = await talked.tokens.create("reader", ["read", "write"])
     async with serving(talked, settings=Settings(tokens_needed=True)) as url:
         headers = {"Authorization": f"Bearer {secret}", "Accept": "text/html"}
@@ -164,7 +164,7 @@ async def test_only_for_admins(talked: Store) -> None:
     assert await talked.audits.latest() == []
 
 
-async def test_an_id_leads_to_what_has_it(talked: Store, http: httpx2.AsyncClient) -> None:
+async def test_id_redirects_to_its_page(talked: Store, http: httpx2.AsyncClient) -> None:
     (head,) = await talked.threads()
     run = (await talked.runs(head))[0]
     stitch = (await talked.stitches(head))[1]
@@ -180,8 +180,8 @@ async def test_an_id_leads_to_what_has_it(talked: Store, http: httpx2.AsyncClien
         assert (await http.get(f"/go/{ref}")).status_code == 404
 
 
-async def test_the_bench_in_a_browser(talked: Store, url: str, page: Page) -> None:
-    """Choose a lens and an example, run it by keys, sort, mend a mistake, go back in history."""
+async def test_sql_page_works_in_a_browser(talked: Store, url: str, page: Page) -> None:
+    """Choose a lens and an example, run it with the keyboard, sort, fix an error, use the history."""
     await page.goto(f"{url}/sql")
     await page.get_by_role("radio", name="langsmith").check()
     await page.wait_for_url("**/sql?lens=langsmith")
@@ -210,7 +210,7 @@ async def test_the_bench_in_a_browser(talked: Store, url: str, page: Page) -> No
 
     await field.fill("SELECT model FROM agent_runs")
     await page.keyboard.press("Control+Enter")
-    await page.get_by_role("link", name="Put it in").click()
+    await page.get_by_role("link", name="Replace").click()
     await expect(rows).to_have_count(3)
     await expect(field).to_have_value("SELECT model_name FROM agent_runs")
 

@@ -1,4 +1,4 @@
-"""Stats: real figures, drawn and in the tables behind the charts; panels that fail alone; days that lead to threads."""
+"""The stats page: figures, charts and tables, panel errors, and the threads of a day."""
 
 import re
 from datetime import timedelta
@@ -34,7 +34,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 async def busy(timed_store: Store) -> Store:
-    """Five days of work in two projects, with names that would do harm as HTML."""
+    """Create five days of runs in two projects, with names that contain HTML."""
     made = world(3, trees=40)
     made.threads = [one.changed(title=f"{HOSTILE} {place}") for place, one in enumerate(made.threads)]
     made.runs = [one.changed(agent=HOSTILE) if one.agent == "scout" else one for one in made.runs]
@@ -43,7 +43,7 @@ async def busy(timed_store: Store) -> Store:
 
 
 def cells(html: str, table: str) -> dict[str, list[str]]:
-    """The values of a table by the first cell of each row."""
+    """Return the values of a table by the first cell of each row."""
     body = html.partition(f'id="table-{table}"')[2].partition("</table>")[0]
     rows: dict[str, list[str]] = {}
     for row in re.findall(r"<tr data-at.*?</tr>", body, re.DOTALL):
@@ -54,7 +54,7 @@ def cells(html: str, table: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("backend", ["files", "sqlite", "postgres"], indirect=True)
-async def test_the_tables_have_the_figures(busy: Store) -> None:
+async def test_tables_have_the_figures_of_the_store(busy: Store) -> None:
     async with serving(busy) as url, caller(url) as http:
         shown = (await http.get("/stats", params={"range": "7d", "whole": "true"})).text
         agents = (await http.get("/stats", params={"range": "7d", "by": "agent", "whole": "true"})).text
@@ -89,7 +89,7 @@ async def test_the_tables_have_the_figures(busy: Store) -> None:
         assert str(other.id) not in shown
 
 
-async def test_ranges() -> None:
+async def test_range_limits_the_figures() -> None:
     day = range_of("24h", "", "", NOW + timedelta(minutes=5))
     assert (len(day.spans), day.spans[-1], day.per) == (24, "2026-03-10T12", "hour")
     month = range_of("30d", "", "", NOW)
@@ -111,7 +111,7 @@ async def test_ranges() -> None:
     ]
 
 
-async def test_odd_questions(busy: Store) -> None:
+async def test_invalid_parameters_are_rejected(busy: Store) -> None:
     async with serving(busy) as url, caller(url) as http:
         for path in (
             "/stats?range=week",
@@ -130,7 +130,9 @@ async def test_odd_questions(busy: Store) -> None:
         assert "by=project" not in (await http.get("/stats")).text
 
 
-async def test_one_panel_fails_alone(busy: Store, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failing_panel_does_not_affect_other_panels(
+    busy: Store, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def away(*_: object, **__: object) -> None:
         raise StoreUnreachable("The store is away.")
 
@@ -144,8 +146,8 @@ async def test_one_panel_fails_alone(busy: Store, page: Page, monkeypatch: pytes
         await expect(page.locator("#panel-latency canvas")).to_be_visible()
 
 
-async def test_the_charts_in_a_browser(busy: Store, page: Page) -> None:
-    """Drawn, told in one step, redrawn in the dark; a day lists its threads; keys do the same."""
+async def test_charts_work_in_a_browser(busy: Store, page: Page) -> None:
+    """Charts are drawn and redrawn in dark mode, and a day lists its threads, with mouse and keyboard."""
     async with serving(busy) as url:
         await page.goto(f"{url}/stats?range=7d")
         for name in ("cost", "tokens", "latency", "failed"):
@@ -193,7 +195,7 @@ async def test_the_charts_in_a_browser(busy: Store, page: Page) -> None:
         await expect(page.locator("#panel-cost canvas")).to_be_visible()
 
 
-async def test_without_script_the_tables_are_there(busy: Store, browser: Any) -> None:
+async def test_tables_are_shown_without_javascript(busy: Store, browser: Any) -> None:
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
     async with serving(busy) as url:

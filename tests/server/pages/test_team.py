@@ -1,4 +1,4 @@
-"""A team on its pages: who says what, what a member asks a person, and each member below the call that asked for it."""
+"""Pages of a team: authors, requests of members to a person, and members below their calls."""
 
 import pytest
 from playwright.async_api import Page, expect
@@ -27,7 +27,7 @@ def shop() -> Team:
     return Team("Shop", model=Scripted(leader), members=[payer, looker], mode="parallel", **plain)
 
 
-async def test_a_member_asks_a_person_and_the_turn_goes_on(store: Store, page: Page) -> None:
+async def test_turn_continues_after_a_person_approves_the_call_of_a_member(store: Store, page: Page) -> None:
     crew = shop()
     result = await crew.run("Buy it", store=store, thread="shop", user_id="ada")
     worker = next(run for run in await store.runs("shop") if run.agent == "Payer")

@@ -1,10 +1,10 @@
-"""What pages make of texts: Markdown as few kinds of nodes, JSON in pieces; never more than text."""
+"""Markdown and JSON on pages become text nodes only."""
 
 from lockstitch.server.pages.common import content
 from lockstitch.server.pages.common.content import json_pieces
 
 
-def test_markdown_knows_only_http():
+def test_markdown_links_only_to_http():
     text = "[a](javascript:alert(1)) [b](https://b.example) **x** <b>y</b>\n\n1. one\n2. two\n\n```\n<i>\n```"
     blocks = content.markdown_blocks(text)
     links = [href for block in blocks for item in block.items for kind, _, href in item if kind == "link"]
@@ -13,7 +13,7 @@ def test_markdown_knows_only_http():
     assert "".join(part for _, part, _ in blocks[0].items[0]).count("<b>y</b>") == 1
 
 
-def test_json_is_whole_in_pieces():
+def test_json_pieces_contain_the_whole_value():
     value = {"a": [1, {"b": "<script>"}], "big": 2**70, "deep": "x" * 200, "none": None, "empty": {}}
     shown = "".join(text for _, text in json_pieces(value))
     assert "".join(shown.split()) == '{"a":[1,{"b":"<script>"}],"big":1180591620717411303424,"deep":"' + "x" * 200 + (

@@ -1,4 +1,4 @@
-"""The page of a thread: the seam, all that a person can do to it, live, by keyboard; whatever it holds is text."""
+"""The thread page: conversation, all actions, live updates, keyboard, and stored content as text."""
 
 import re
 from typing import Any
@@ -21,7 +21,7 @@ IDLE = Settings(work=False)
 
 
 async def answered(store: Store, key: str, name: str) -> Stitch:
-    """The answer to a call, once it is there."""
+    """Return the result of a call when it is stored."""
 
     async def found() -> Stitch | None:
         log = await store.stitches(key)
@@ -30,8 +30,8 @@ async def answered(store: Store, key: str, name: str) -> Stitch:
     return await until(found, 30)
 
 
-async def test_approve_settle_and_fill_in(store: Store, page: Page):
-    """A thread that waits for leave, for what became of a call and for a form, answered one by one, live."""
+async def test_user_approves_resolves_and_fills_in(store: Store, page: Page):
+    """The thread waits for an approval, an unknown outcome and a form. The user replies to each."""
     app = office()
     await support(app, store)
     mail.sent.clear()
@@ -39,7 +39,7 @@ async def test_approve_settle_and_fill_in(store: Store, page: Page):
         await page.goto(f"{url}/threads/customer-42")
         await expect(page.locator("[data-live-word]")).to_have_text("live")
         await expect(page.locator(".ask h2")).to_have_text(
-            ["Approve refund_payment?", "Did send_mail happen?", "ask_address runs in your browser"]
+            ["Approve refund_payment?", "Did send_mail complete?", "ask_address runs in your browser"]
         )
         await expect(page.get_by_text("Fraud check, order 10482").first).to_be_visible()
         assert await page.evaluate("document.activeElement === document.body"), "approve is never focused by default"
@@ -49,14 +49,14 @@ async def test_approve_settle_and_fill_in(store: Store, page: Page):
         assert "refunded €129.00" in str((await answered(store, "customer-42", "refund_payment")).message)
         await expect(page.locator("#toasts")).to_contain_text("Approved refund_payment")
         await expect(page.locator(".ask h2")).to_have_text(
-            ["Did send_mail happen?", "ask_address runs in your browser"]
+            ["Did send_mail complete?", "ask_address runs in your browser"]
         )
         await expect(page.locator("#seam")).to_contain_text("refund_payment")
 
         waits = (await store.thread("customer-42")).waiting_for
         key = next(one["key"] for one in waits if one["kind"] == "doubt")
         await expect(page.locator(".ask").first).to_contain_text(key)
-        await page.get_by_role("button", name="It did not: run it again").click()
+        await page.get_by_role("button", name="Run it again").click()
         await answered(store, "customer-42", "send_mail")
         assert mail.sent == [key]
         await expect(page.locator(".ask h2")).to_have_text(["ask_address runs in your browser"])
@@ -71,38 +71,38 @@ async def test_approve_settle_and_fill_in(store: Store, page: Page):
             '{"street":"Brännkyrkagatan 14","postal_code":"118 20","city":"Stockholm","floor":3,"ring":true}'
         )
         await expect(page.locator("#seam")).to_contain_text("Done: the second charge is on its way back")
-        await expect(page.locator("#state")).to_contain_text("waits for the next message")
+        await expect(page.locator("#state")).to_contain_text("idle")
         await expect(page.locator("#wants")).to_be_empty()
         positions = await page.locator("#seam > li").evaluate_all("all => all.map(one => Number(one.dataset.position))")
         assert positions == sorted(set(positions))
 
 
-async def test_deny_happened_and_error(store: Store, page: Page):
+async def test_user_denies_resolves_and_sends_an_error(store: Store, page: Page):
     app = office()
     await support(app, store, "a")
     async with serving(store, app) as url:
         await page.goto(f"{url}/threads/a#needs")
-        await page.get_by_text("Deny with a reason").click()
-        await page.get_by_placeholder("Why not").fill("Too much")
+        await page.get_by_text("Deny with reason").click()
+        await page.get_by_placeholder("Reason for the model").fill("Too much")
         await page.keyboard.press("Enter")
         denied = await answered(store, "a", "refund_payment")
         assert denied.status == "denied"
         assert "Reason: Too much" in str(denied.message)
-        await page.get_by_text("It happened").click()
-        await page.get_by_placeholder("What it gave").fill("It is in their inbox.")
-        await page.get_by_role("button", name="Settle").click()
+        await page.get_by_text("It completed").click()
+        await page.get_by_placeholder("Result for the model").fill("It is in their inbox.")
+        await page.get_by_role("button", name="Resolve").click()
         settled = await answered(store, "a", "send_mail")
         assert (settled.status, settled.data["by"]) == ("settled", "local")
         assert "in their inbox" in str(settled.message)
-        # The forms are replaced once the page knows of it.
-        await expect(page.get_by_role("button", name="Settle")).to_have_count(0)
-        await page.get_by_role("button", name="Answer with an error").click()
+        # The page replaces the forms after the update.
+        await expect(page.get_by_role("button", name="Resolve")).to_have_count(0)
+        await page.get_by_role("button", name="Send an error").click()
         failed = (await answered(store, "a", "ask_address")).message
         assert failed is not None
         assert failed["is_error"]
 
 
-async def test_answer_say_stream_and_fork(store: Store, page: Page):
+async def test_user_answers_sends_messages_and_forks(store: Store, page: Page):
     story = Gated([{"text": "Once upon a time, **there** was `<b>`. The end.", "chunk": 24}])
     app = office(Agent("teller", model=story, title=False))
     await app.agent("legal").run("Redlines", store=store, thread="lease")
@@ -120,20 +120,20 @@ async def test_answer_say_stream_and_fork(store: Store, page: Page):
         await expect(page.locator("#seam")).to_contain_text("Always.")
         await expect(page.locator("#composer textarea")).to_have_value("")
 
-        # Fork at a stitch, by key.
+        # Fork at a stitch with the keyboard.
         await page.locator("#p3").focus()
         await page.keyboard.press("f")
         await page.wait_for_url(lambda address: "/thanks" not in address)
         fork = await store.thread(page.url.rpartition("/")[2])
         assert fork.state["forked_from"]["position"] == 3
-        await expect(page.locator("#seam")).to_contain_text("Forked from another thread at 3")
+        await expect(page.locator("#seam")).to_contain_text("Forked from another thread at position 3")
 
-        # Text is shown as it is said, and its stitch takes its place.
+        # Streamed text is shown, then its stitch replaces it.
         await page.goto(url)
         await page.keyboard.press("c")
         await page.locator("#begin [name=agent]").select_option("teller")
-        await page.get_by_label("What to do").fill("Tell me a story")
-        await page.get_by_role("button", name="Begin").click()
+        await page.get_by_role("textbox", name="Message").fill("Tell me a story")
+        await page.get_by_role("button", name="Start thread").click()
         await expect(page.locator(".live-text .say")).to_contain_text("Once upon a time")
         await look(page, "stream", ".live-text")
         story.gate.set()
@@ -142,14 +142,14 @@ async def test_answer_say_stream_and_fork(store: Store, page: Page):
         await expect(page.locator("#seam .say b")).to_have_text("there")
 
 
-async def test_cancel_retry_rename_and_delete(store: Store, page: Page):
+async def test_user_cancels_retries_renames_and_deletes(store: Store, page: Page):
     app = office()
     await support(app, store, "a")
     await app.agent("broken").run("Translate", store=store, thread="notes")
     async with serving(store, app, IDLE) as url:
         await page.goto(f"{url}/threads/a")
         await page.get_by_role("button", name="Cancel").click()
-        await expect(page.locator("#state")).to_contain_text("waits for the next message")
+        await expect(page.locator("#state")).to_contain_text("idle")
         await expect(page.locator(".ask")).to_have_count(0)
         run = await store.execution.last_run(await store.thread("a"))
         assert run is not None
@@ -167,17 +167,17 @@ async def test_cancel_retry_rename_and_delete(store: Store, page: Page):
         await expect(page.get_by_role("heading", level=1)).to_have_text("Notes in Finnish")
         await page.locator(".menu summary").click()
         async with page.expect_download() as download:
-            await page.get_by_role("link", name="Export as a bundle").click()
+            await page.get_by_role("link", name="Export bundle").click()
         assert (await (await download.value).path()).stat().st_size > 1000
         await page.get_by_role("link", name="Delete…").click()
-        await page.get_by_role("button", name="Delete it").click()
+        await page.get_by_role("button", name="Delete thread").click()
         await expect(page.locator("#toasts")).to_contain_text("Deleted “Notes in Finnish”")
         assert await store.count(key="notes") == 0
 
 
 @pytest.mark.req("S3-071")
-async def test_the_tree_is_drawn(store: Store, page: Page):
-    """Threads and stitches as a graph, with the colour of their status and how far their tasks are, by keyboard."""
+async def test_tree_page_shows_threads_and_stitches(store: Store, page: Page):
+    """The graph shows status and task progress, and works with the keyboard."""
     app = office()
     await app.agent("review-lead").run("Review our suppliers", store=store, thread="suppliers")
     await support(app, store)
@@ -209,8 +209,8 @@ HOSTILE = (
 )
 
 
-async def test_whatever_is_stored_is_text(store: Store, page: Page):
-    """Markup, links that run, text that turns around, a megabyte, unknown types, pictures that are none."""
+async def test_stored_content_is_shown_as_text(store: Store, page: Page):
+    """Markup, script links, bidirectional text, a megabyte, unknown types and invalid images."""
     bad = HOSTILE
     thread = await store.create(
         title=bad[:200], key="bad", agent=bad[:100], user_id=bad[:100], tasks=[{"description": bad}]
@@ -262,7 +262,7 @@ async def test_whatever_is_stored_is_text(store: Store, page: Page):
         assert await page.locator("main script").count() == 0
 
 
-async def test_long_threads_come_in_parts(store: Store, page: Page):
+async def test_long_thread_is_loaded_in_parts(store: Store, page: Page):
     thread = await store.create(key="long")
     for start in range(0, 260, 20):
         texts = [{"role": "user", "content": f"Message {start + number}"} for number in range(20)]
@@ -277,16 +277,16 @@ async def test_long_threads_come_in_parts(store: Store, page: Page):
         await expect(stitches).to_have_count(260)
         assert await stitches.first.get_attribute("id") == "p1"
         await expect(page.locator("#earlier")).to_be_hidden()
-        # Whoever reads further up is told of what comes, and stays where they are.
+        # A reader further up sees the number of new stitches and keeps the scroll position.
         await page.evaluate("scrollTo(0, 0)")
         await store.append(thread, [Entry(type="input", message={"role": "user", "content": "Newest"})])
-        await expect(page.get_by_role("button", name="1 new below")).to_be_visible()
+        await expect(page.get_by_role("button", name="1 new")).to_be_visible()
         assert await page.evaluate("scrollY") == 0
-        await page.get_by_role("button", name="1 new below").click()
+        await page.get_by_role("button", name="1 new").click()
         await expect(page.get_by_text("Newest")).to_be_in_viewport()
 
 
-async def test_without_script(store: Store, browser: Browser):
+async def test_thread_page_works_without_javascript(store: Store, browser: Browser):
     app = office()
     await support(app, store)
     await app.agent("review-lead").run("Review our suppliers", store=store, thread="suppliers")
@@ -299,7 +299,7 @@ async def test_without_script(store: Store, browser: Browser):
         await page.get_by_role("button", name="Approve").click()
         await expect(page.locator("#toasts")).to_contain_text("Approved refund_payment")
         assert "refunded" in str((await answered(store, "customer-42", "refund_payment")).message)
-        for view in ("Context now", "Full history", "Runs", "Log"):
+        for view in ("Context", "Full history", "Runs", "Log"):
             await page.get_by_role("navigation", name="Views").get_by_role("link", name=view).click()
             await expect(page.locator("h1")).to_have_text("Refund for order 10482, charged twice")
         await page.goto(f"{url}/threads/nobody")

@@ -1,4 +1,4 @@
-"""The list of threads: what waits for a person first, trees, filters, keys, and rows that change where they stand."""
+"""The list of threads: threads that need a person first, trees, filters, keyboard and live rows."""
 
 import json
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.anyio
 IDLE = Settings(work=False)
 
 
-async def test_first_run_and_first_thread(store: Store, page: Page):
+async def test_first_thread_replaces_the_empty_page(store: Store, page: Page):
     async with serving(store, App([Agent("helper", model=Scripted(["Hello."]), title=False)])) as url:
         await page.goto(url)
         await expect(page.get_by_role("heading", name="No threads yet")).to_be_visible()
         await look(page, "first")
         await page.keyboard.press("c")
-        await page.get_by_label("What to do").fill("Write to Ada")
+        await page.get_by_role("textbox", name="Message").fill("Write to Ada")
         await page.keyboard.press("Control+Enter")
         await page.wait_for_url("**/threads/**")
         await expect(page.locator("#seam")).to_contain_text("Hello.")
@@ -33,8 +33,8 @@ async def test_first_run_and_first_thread(store: Store, page: Page):
         assert (made.agent, made.kind) == ("helper", "chat")
 
 
-async def test_what_needs_a_person_stands_first(store: Store, page: Page):
-    """And the whole list by keyboard alone: moving, opening, searching, narrowing, acting."""
+async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
+    """The list works with the keyboard alone: move, open, search, filter, act."""
     app = office()
     await fill(app, store)
     async with serving(store, app, IDLE) as url:
@@ -45,7 +45,7 @@ async def test_what_needs_a_person_stands_first(store: Store, page: Page):
         await expect(page.locator("[data-live-word]")).to_have_text("live")
         await look(page, "threads")
 
-        # One tab stop, and from there by keys.
+        # One tab stop, then keyboard shortcuts.
         stops = await page.locator('tr[data-row][tabindex="0"]').count()
         assert stops == 1
         await page.keyboard.press("j")
@@ -61,7 +61,7 @@ async def test_what_needs_a_person_stands_first(store: Store, page: Page):
         await page.keyboard.press("ArrowLeft")
         await expect(page.locator('tr[aria-level="2"]')).to_have_count(0)
 
-        # Words said in them; the address says what is shown.
+        # Search for words of messages. The URL has the filters.
         await page.keyboard.press("/")
         await page.keyboard.type("Norrland")
         await expect(titles).to_have_count(1)
@@ -75,15 +75,15 @@ async def test_what_needs_a_person_stands_first(store: Store, page: Page):
         assert "status=failed" in page.url
         assert "kind=task" in page.url
 
-        # Trying again is done in the row.
+        # Retry in the row.
         await page.goto(f"{url}/?status=failed")
         await page.keyboard.press("j")
         await page.keyboard.press("a")
-        await expect(page.locator("#toasts")).to_contain_text("Tried again")
+        await expect(page.locator("#toasts")).to_contain_text("Retrying")
         await expect(page.locator("tr[data-row]").first).to_contain_text("pending")
         assert (await store.thread("triage")).status == "pending"
 
-        # The next that needs somebody, and the one after it.
+        # The next thread that needs a person, and the one after it.
         await page.keyboard.press("n")
         await expect(page.get_by_role("heading", level=1)).to_have_text("lease")
         await expect(page.locator("#needs")).to_be_focused()
@@ -91,7 +91,7 @@ async def test_what_needs_a_person_stands_first(store: Store, page: Page):
         await expect(page.get_by_role("heading", level=1)).to_have_text("Refund for order 10482, charged twice")
 
 
-async def test_what_was_said_stands_there_though_something_was_remembered_after_it(store: Store):
+async def test_list_shows_the_answer_when_a_memory_call_follows(store: Store):
     facts = '{"facts": ["likes tea"]}'
     helper = Agent("helper", model=Scripted(["Tea it is.", facts]), memory="record", title=False)
     await helper.run("I like tea.", store=store, thread="tea", user_id="ada")
@@ -100,10 +100,10 @@ async def test_what_was_said_stands_there_though_something_was_remembered_after_
     async with serving(store, App([helper]), IDLE) as url, caller(url) as http:
         listed = (await http.get("/")).text
     assert "Tea it is." in listed
-    assert "Nothing was said yet" not in listed
+    assert "No messages yet" not in listed
 
 
-async def test_an_answer_that_is_json_is_told_by_its_names(store: Store):
+async def test_list_shows_the_names_of_a_json_answer(store: Store):
     plan = {"summary": "Roof\nfirst.", "waves": [{"n": 1}, {"n": 2}], "best_confidence": 0.9, "note": None, "rest": {}}
     planner = Agent("planner", model=Scripted([json.dumps(plan)]), title=False)
     await planner.run("Plan.", store=store, thread="plan")
@@ -114,7 +114,7 @@ async def test_an_answer_that_is_json_is_told_by_its_names(store: Store):
     assert "{&#34;not json" in listed
 
 
-async def test_rows_change_where_they_stand(store: Store, page: Page):
+async def test_rows_change_in_place(store: Store, page: Page):
     first = await store.create(title="First", kind="goal", goal="x", status="pending")
     await store.create(title="Second", kind="goal", goal="y", status="pending")
     async with serving(store) as url:
@@ -136,7 +136,7 @@ async def test_rows_change_where_they_stand(store: Store, page: Page):
         await expect(rows).to_have_text(["Third", "Second", "First"])
 
 
-async def test_older_rows_and_projects(store: Store, page: Page):
+async def test_older_rows_are_loaded_and_the_project_is_switched(store: Store, page: Page):
     for number in range(55):
         await store.create(title=f"Number {number}", kind="goal", goal="x", status="pending")
     await store.in_project("other").create(title="Elsewhere", kind="goal", goal="x", status="pending")

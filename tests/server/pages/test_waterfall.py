@@ -1,4 +1,4 @@
-"""Rows of the waterfall as numbers, read back as a browser reads them."""
+"""The rows of the waterfall as columns of numbers, decoded as in the browser."""
 
 import json
 from array import array
@@ -46,7 +46,7 @@ def read(packed: bytes) -> dict[str, Any]:
     return header
 
 
-def test_a_step_has_the_attempts_before_its_call_and_the_tools_after_it() -> None:
+def test_step_contains_failed_attempts_and_tools() -> None:
     made = drawn(
         outline(1, "api_retry", 4, status="overloaded", duration_ms=500, delay=1.5),
         outline(2, "llm_call", 4, name="m", step_number=1, duration_ms=4000, first_token_ms=2600, cost=0.5),
@@ -56,7 +56,7 @@ def test_a_step_has_the_attempts_before_its_call_and_the_tools_after_it() -> Non
     assert [rows["names"][name] for name in rows["name"]] == ["Run 3", "Step 1", "overloaded", "m", "look"]
     assert rows["parent"] == [-1, 0, 1, 1, 1]
     assert [rows["looks"][look] for look in rows["look"]] == ["run", "step", "fail", "model", "tool"]
-    # The call took four seconds, of which an attempt and the pause after it were the first two.
+    # The call took four seconds. The first two are a failed attempt and its pause.
     assert rows["start"] == [0, 0, 0, 2000, 4200]
     assert rows["length"] == [9000, 5000, 500, 2000, 800]
     assert rows["pause"] == [0, 0, 1500, 0, 0]
@@ -66,7 +66,7 @@ def test_a_step_has_the_attempts_before_its_call_and_the_tools_after_it() -> Non
     assert [row["level"] for row in made.rows(60)] == [1, 2, 3, 3, 3]
 
 
-def test_what_has_not_ended_is_open() -> None:
+def test_row_is_open_until_it_ends() -> None:
     response = outline(1, "llm_call", 1, name="m", step_number=1, calls=2, duration_ms=1000)
     made = drawn(
         response,
@@ -82,12 +82,12 @@ def test_what_has_not_ended_is_open() -> None:
     assert rows["end"] == 20_000
 
 
-def test_numbers_that_are_too_large_are_the_largest() -> None:
+def test_too_large_numbers_become_the_maximum() -> None:
     made = drawn(outline(1, "llm_call", 1, name="m", duration_ms=2**40))
     assert read(made.packed())["length"][1] == 2**31 - 1
 
 
-def test_texts_apart() -> None:
+def test_text_difference_marks_the_changed_words() -> None:
     assert apart("You were charged once.", "You were charged twice.", Allowance()).b == [
         (False, "You were charged "),
         (True, "twice"),

@@ -1,4 +1,4 @@
-"""Workers and health: who acts on what, what waits, and nothing of other projects."""
+"""The workers page: workers, queue and limits, without data of other projects."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -25,7 +25,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 async def crowd(store: Store) -> dict[str, Worker]:
-    """A worker that acts, one that is idle, one that is silent and one that is dead; and what they have to do."""
+    """Create a busy, an idle, a silent and a dead worker, and queued threads."""
     now = store.clock.now()
     acts, idle = (
         Worker(host="loom-1", pid=11, started_at=now, beat_at=now),
@@ -53,10 +53,10 @@ async def crowd(store: Store) -> dict[str, Worker]:
 
 
 @pytest.mark.parametrize("backend", ["files", "sqlite", "postgres"], indirect=True)
-async def test_who_there_is(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_page_shows_workers_queue_and_quarantine(store: Store, http: httpx2.AsyncClient) -> None:
     await crowd(store)
     shown = (await http.get("/workers")).text
-    for word in ("loom-1", "loom-2", "loom-3", "loom-4", "acts", "idle", "silent", "dead", "few weavers", "No JSON"):
+    for word in ("loom-1", "loom-2", "loom-3", "loom-4", "busy", "idle", "silent", "dead", "few weavers", "No JSON"):
         assert word in shown
     for word in ("loom-5", "Not for others", "secret-agent", "Hidden", HOSTILE):
         assert word not in shown
@@ -65,7 +65,7 @@ async def test_who_there_is(store: Store, http: httpx2.AsyncClient) -> None:
     assert "On disk" in measured
 
 
-async def test_what_only_admins_see(store: Store) -> None:
+async def test_limits_tokens_and_audit_log_require_the_admin_scope(store: Store) -> None:
     await crowd(store)
     await store.tokens.create("maker", ["admin"])
     _, secret = await store.tokens.create("reader", ["read"])
@@ -80,17 +80,17 @@ async def test_what_only_admins_see(store: Store) -> None:
             assert (await http.get("/workers/store")).status_code == 403
 
 
-async def test_in_a_browser(store: Store, url: str, page: Page) -> None:
+async def test_workers_page_works_in_a_browser(store: Store, url: str, page: Page) -> None:
     made = await crowd(store)
     await store.tokens.create("<i>robot</i>", ["ingest"])
     await page.goto(f"{url}/workers")
     row = page.locator(f'[data-row="{made["acts"].id}"]')
     await expect(row.get_by_role("link", name=f"Held {HOSTILE}")).to_be_visible()
     await expect(row).to_contain_text(f"model {HOSTILE}, 5 m")
-    await expect(row).to_contain_text("1 thread of other projects")
+    await expect(row).to_contain_text("1 thread in other projects")
     await expect(page.get_by_text("<i>robot</i>")).to_be_visible()
     await expect(page.get_by_role("row", name="weaver 3")).to_be_visible()
-    await page.get_by_role("link", name="Measure it").click()
+    await page.get_by_role("link", name="Measure").click()
     await expect(page.locator("#store")).to_contain_text("Stitches")
     await look(page, "workers")
 

@@ -1,4 +1,4 @@
-"""Administration: tokens, what was done by whom, who works, and which projects a caller may see."""
+"""Administration: tokens, audit log, workers and projects."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ router = APIRouter(prefix="/api", tags=["administration"], default_response_clas
 
 
 class NewToken(Body):
-    """A right to call the server, for this project."""
+    """A new token for this project."""
 
     name: Name
     scopes: Annotated[list[str], Field(min_length=1, max_length=4)]
@@ -24,13 +24,13 @@ class NewToken(Body):
 
 @router.get("/tokens", response_model=list[responses.Token])
 async def tokens(caller: Admin) -> ExactJSON:
-    """All tokens of the project, the oldest first, revoked ones too; never what opens anything."""
+    """List all tokens of the project, oldest first, including revoked tokens. Secrets are not included."""
     return ExactJSON([_shown(token) for token in await caller.store.tokens.all()])
 
 
 @router.post("/tokens", status_code=201, response_model=responses.NewToken)
 async def make_token(caller: Admin, wanted: NewToken) -> ExactJSON:
-    """Make a token. What it is, is told this once."""
+    """Create a token. Only this response contains the secret."""
     token, secret = await caller.store.tokens.create(wanted.name, wanted.scopes, expires_at=wanted.expires_at)
     await caller.store.audits.record(caller.actor, "make token", token.name, scopes=token.scopes)
     return ExactJSON({**_shown(token), "token": secret}, 201)
@@ -38,7 +38,7 @@ async def make_token(caller: Admin, wanted: NewToken) -> ExactJSON:
 
 @router.delete("/tokens/{name}", response_model=responses.Token)
 async def revoke_token(caller: Admin, name: Annotated[Name, Path()]) -> ExactJSON:
-    """Have a token open nothing any more, from the next request on."""
+    """Revoke a token. It is invalid from the next request on."""
     token = await caller.store.tokens.revoke(name)
     await caller.store.audits.record(caller.actor, "revoke token", token.name)
     return ExactJSON(_shown(token))
@@ -46,19 +46,19 @@ async def revoke_token(caller: Admin, name: Annotated[Name, Path()]) -> ExactJSO
 
 @router.get("/audit", response_model=list[responses.Audit])
 async def audit(caller: Admin, limit: Limit = 50) -> ExactJSON:
-    """Who did what to the project, the newest first."""
+    """List the audit log of the project, newest first."""
     return ExactJSON(rows(await caller.store.audits.latest(limit)))
 
 
 @router.get("/workers", response_model=responses.Workers)
 async def workers(caller: Reader) -> ExactJSON:
-    """The processes that drive threads, and what they hold of this project."""
+    """List the workers, and the threads of this project that they hold."""
     picture = await DashboardReader(caller.store, all_projects=False).read()
     own = {thread.id for held in picture.held.values() for thread in held if thread.project == caller.project}
     found: list[Json] = []
     for worker, row in zip(picture.workers, picture.as_json()["workers"], strict=True):
         mine = [thread.id for thread in picture.held.get(worker.id, []) if thread.id in own]
-        # Of what it does for others nothing is told but how much.
+        # Threads of other projects are only counted.
         doing = {name: act for name, act in worker.doing.items() if name in {str(one) for one in own}}
         held = len(picture.held.get(worker.id, []))
         found.append({**row, "holds": [str(one) for one in mine], "doing": doing, "threads": held})
@@ -67,7 +67,7 @@ async def workers(caller: Reader) -> ExactJSON:
 
 @router.get("/projects", response_model=responses.Projects)
 async def projects(caller: Reader) -> ExactJSON:
-    """The projects that the caller may see: a token's own; all that have runs, where no token is needed."""
+    """List the projects of the caller: the project of the token, or without tokens all projects with runs."""
     if caller.state.settings.tokens_needed or caller.actor != "local":
         return ExactJSON({"projects": [caller.project], "project": caller.project})
     table = await caller.store.statistics.usage("project", all_projects=True)

@@ -1,6 +1,6 @@
-"""Replies: what people and browsers say to a thread, and how its runs are stopped and tried again.
+"""Replies to threads, and cancel, retry and resume of runs.
 
-A reply needs no code of the agent; whoever has it, here or in a worker, goes on with the thread.
+A reply needs no agent code. A worker that has the agent continues the thread.
 """
 
 from typing import Annotated
@@ -22,7 +22,7 @@ from lockstitch.server.streams.thread import status_of
 router = APIRouter(prefix="/api/threads/{ref}", tags=["replies"], default_response_class=ExactJSON)
 
 CallId = Annotated[TextParam, Field(min_length=1, max_length=255)]
-"""The id of a call that waits, or its key: both as in `waiting_for`. Ids may repeat within a thread, keys do not."""
+"""The id or the key of a waiting call, as in `waiting_for`. Ids can repeat within a thread, keys do not."""
 
 
 class Approval(Body):
@@ -35,7 +35,7 @@ class Denial(Body):
 
 
 class Settlement(Body):
-    """Either what the call gave, or that it may be made again, or that nobody knows."""
+    """The outcome of a call: its result (`done`), run it again (`redo`), or `unknown`."""
 
     call_id: CallId
     done: TextParam | None = None
@@ -59,8 +59,8 @@ class ToolResults(Body):
 
 
 class DeliveryBody(Body):
-    """A message for a thread, for its next run. The same id is delivered once, however often it is sent; another
-    message with this id is a conflict."""
+    """A message for the next run of a thread. Messages with the same id are delivered once. A different message with
+    the same id is a conflict."""
 
     input: str | list[Json]
     id: Annotated[TextParam, Field(min_length=1, max_length=200)] | None = None
@@ -68,21 +68,21 @@ class DeliveryBody(Body):
 
 @router.post("/approve", response_model=responses.Status)
 async def approve_call(caller: Writer, ref: ThreadRefParam, said: Approval) -> ExactJSON:
-    """Agree to a call that waits for a person."""
+    """Approve a call."""
     await approve(caller.store, ref, said.call_id, by=caller.actor)
     return await _now(caller, ref)
 
 
 @router.post("/deny", response_model=responses.Status)
 async def deny_call(caller: Writer, ref: ThreadRefParam, said: Denial) -> ExactJSON:
-    """Refuse a call that waits for a person; the model is told, and why."""
+    """Deny a call. The model gets the reason."""
     await deny(caller.store, ref, said.call_id, reason=said.reason, by=caller.actor)
     return await _now(caller, ref)
 
 
 @router.post("/settle", response_model=responses.Status)
 async def settle_call(caller: Writer, ref: ThreadRefParam, said: Settlement) -> ExactJSON:
-    """Say what became of a call that was cut off half-way."""
+    """Resolve a call with an unknown outcome."""
     done, redo, unknown = said.done, said.redo, said.unknown
     await settle(caller.store, ref, said.call_id, done=done, redo=redo, unknown=unknown, by=caller.actor)
     return await _now(caller, ref)
@@ -90,24 +90,24 @@ async def settle_call(caller: Writer, ref: ThreadRefParam, said: Settlement) -> 
 
 @router.post("/answer", response_model=responses.Status)
 async def answer_question(caller: Writer, ref: ThreadRefParam, said: AnswerBody) -> ExactJSON:
-    """Answer the question that a thread asked in the middle of a run."""
+    """Answer a question of a thread."""
     await answer(caller.store, ref, said.text, call_id=said.call_id, by=caller.actor)
     return await _now(caller, ref)
 
 
 @router.post("/tool_results", response_model=responses.Status)
 async def tool_results(caller: Writer, ref: ThreadRefParam, said: ToolResults) -> ExactJSON:
-    """Hand in the results of the calls that a browser was to execute: exactly those that are waited for."""
+    """Submit the results of frontend tools: exactly those that the thread waits for."""
     await submit_results(caller.store, ref, [one.model_dump() for one in said.results])
     return await _now(caller, ref)
 
 
 @router.post("/deliver", status_code=202, response_model=responses.StatusOfRun)
 async def deliver(caller: Writer, ref: ThreadRefParam, said: DeliveryBody) -> ExactJSON:
-    """Leave a message for a thread whose agent runs elsewhere. A worker answers it, after those accepted before.
+    """Queue a message for a thread. A worker answers it after the messages accepted before.
 
-    GET /api/runs/{run_id}/result tells the answer to this message, and the status `pending` until its run begins. 409
-    if another message was accepted with this id.
+    GET /api/runs/{run_id}/result returns the answer to this message, with the status `pending` until its run starts.
+    409 if a different message with this id was accepted.
     """
     head = await caller.store.thread(ref)
     entry = Entry(type="input", message=as_message(said.input))
@@ -115,7 +115,7 @@ async def deliver(caller: Writer, ref: ThreadRefParam, said: DeliveryBody) -> Ex
     receipt = await caller.store.deliver(head, entry, kind="input", sender=sender)
     if not receipt.new:
         first = await caller.store.execution.earlier_delivery(caller.store.new_delivery(head, entry, "input", sender))
-        # Media are not compared, since they may be stored elsewhere.
+        # Do not compare media, because they can be stored elsewhere.
         if first is not None and text_of(first.message) != text_of(entry.message):
             why = f"Thread {head.id} has accepted another message with the id {said.id}. Nothing was changed."
             raise MessageIdReused(why, thread_id=head.id)
@@ -126,13 +126,13 @@ async def deliver(caller: Writer, ref: ThreadRefParam, said: DeliveryBody) -> Ex
 
 @router.post("/cancel", status_code=202, response_model=responses.Status)
 async def cancel_run(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
-    """Have the open run end, whoever drives it, and all that it has children do."""
+    """Cancel the open run and its child threads."""
     return _shown(await cancel(caller.store, ref), 202)
 
 
 @router.post("/retry", status_code=202, response_model=responses.StatusOfRun)
 async def retry(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
-    """Begin a failed or cancelled run anew, on the same context."""
+    """Retry a failed or cancelled run with the same context."""
     head = await caller.store.thread(ref)
     result = await caller.app.agent(head.agent).retry(head, store=caller.store, detach=True)
     return _left_to_workers(await caller.store.thread(head), result.run_id if result is not None else None)
@@ -140,7 +140,7 @@ async def retry(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
 
 @router.post("/resume", status_code=202, response_model=responses.StatusOfRun)
 async def resume(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
-    """Have a thread go on that was cut off or waits for its time to come."""
+    """Resume an interrupted thread, or a thread that waits for a timer."""
     head = await caller.store.thread(ref)
     # 404 if no agent of this app executes the thread.
     caller.app.agent(head.agent)

@@ -1,7 +1,7 @@
-"""Events: threads as they go on, as a stream that is resumed where it broke off.
+"""Server-sent events of threads and projects.
 
-The `id` of an event is the position of its stitch. Whoever comes back with the last one they have seen, in
-Last-Event-ID or as `after`, gets what follows it: each stitch once, across reconnects and restarts of the server.
+The `id` of an event is the position of its stitch. A client that reconnects with the last id, in Last-Event-ID or as
+`after`, gets the following stitches, each once, also after a restart of the server.
 """
 
 import logging
@@ -26,7 +26,7 @@ EVENT_STREAM: Final = "text/event-stream"
 
 
 def stream_content() -> dict[str, Any]:
-    """Return the description of a stream's events, a new one each time: FastAPI adds to what it is given."""
+    """Return the schema of events. It is a new object each time, because FastAPI changes it."""
     members = {name: {"type": "string"} for name in ("event", "data", "id")}
     schema = {"title": "Event", "type": "object", "properties": members, "required": ["data"]}
     return {"content": {EVENT_STREAM: {"schema": schema}}}
@@ -38,7 +38,7 @@ _log = logging.getLogger("lockstitch.server")
 
 _HEADERS: Final = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 
-LastEventId = Annotated[str | None, Header(description="The position of the last stitch that was seen.")]
+LastEventId = Annotated[str | None, Header(description="The position of the last received stitch.")]
 
 
 @router.get("/threads/{ref}/events", responses=STREAM, response_class=StreamingResponse)
@@ -46,14 +46,17 @@ async def thread_events(
     caller: Reader,
     ref: ThreadRefParam,
     after: Position = 0,
-    until: Annotated[Until, Query(description="end of the thread; idle: its run has ended or waits; now")] = "end",
+    until: Annotated[
+        Until,
+        Query(description="end: until the thread ends. idle: until its run ends or waits. now: current events only"),
+    ] = "end",
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:
-    """A thread as it goes on: everything after a position, and then what comes.
+    """Stream the events of a thread after a position, and then new events.
 
-    Events: `stitch`, the stitch, with its position as the id; `delta`, a part of what a model is just saying, with
-    run_id, step_number, number, kind (text or thinking), text and attempt; `status`; and `end`. Deltas are replaced by
-    the llm_call that has it all; one with another attempt begins anew. Numbers rise, so one that was seen is known.
+    Events: `stitch` with the position as the id; `delta`, a part of a streamed response with run_id, step_number,
+    number, kind (text or thinking), text and attempt; `status`; and `end`. The llm_call stitch replaces the deltas. A
+    delta of another attempt replaces the earlier ones. Numbers increase, so clients can ignore repeated deltas.
     """
     head = await caller.store.thread(ref)
     add_log_fields(thread=head.id)
@@ -64,9 +67,9 @@ async def thread_events(
 
 @router.get("/events", responses=STREAM, response_class=StreamingResponse)
 async def project_events(
-    caller: Reader, until: Annotated[Until, Query(description="now: only how things stand")] = "end"
+    caller: Reader, until: Annotated[Until, Query(description="now: only the current status")] = "end"
 ) -> StreamingResponse:
-    """How the threads of the project stand: first the recent ones, then whichever changes. Events: `status`."""
+    """Stream the status of the threads of the project: first recent threads, then changes. Events: `status`."""
     board = ProjectStream(caller.store, caller.state.news)
     return StreamingResponse(_frames(board.follow(once=until == "now")), headers=_HEADERS, media_type=EVENT_STREAM)
 
@@ -76,21 +79,21 @@ def streamed(caller: Caller, follower: ThreadStream, until: Until) -> StreamingR
 
 
 def last_seen(last_event_id: str | None, after: int) -> int:
-    """The position that a reader has got to. What is no position of ours is no reason to refuse them."""
+    """Return the last position that the client has received. Invalid event ids are ignored."""
     text = (last_event_id or "").strip()
     return max(after, int(text)) if text.isascii() and text.isdigit() and len(text) < 19 else after
 
 
 async def _frames(told: AsyncGenerator[StreamItem]) -> AsyncGenerator[bytes]:
-    # A first word, so that whoever is in between passes the beginning on.
+    # Send a comment first, so proxies forward the start of the response.
     yield b": here\n\n"
     try:
         async with aclosing(told) as events:
             async for event in events:
                 yield frame(event)
     except StoreError as exc:
-        # Whoever reads comes back to where they were; there is nothing to tell them that they could not find out.
-        _log.warning("A stream ends, since the store does not answer: %s", exc)
+        # The client reconnects and continues at its position, so end the stream without an error event.
+        _log.warning("Event stream ended, store unreachable: %s", exc)
 
 
 def frame(told: StreamItem) -> bytes:
@@ -101,5 +104,5 @@ def frame(told: StreamItem) -> bytes:
 
 
 def _line(data: Json) -> bytes:
-    # JSON has no line breaks of its own: those in texts are escaped.
+    # The JSON has no line breaks; those in strings are escaped.
     return codec.dumps(data)

@@ -1,4 +1,4 @@
-"""Runs begun over HTTP. A worker drives them, here or elsewhere: whoever asked may go, and nothing is lost."""
+"""Start runs over HTTP. Workers execute them, so a client can disconnect without losing the run."""
 
 from typing import Annotated, Any, Final
 
@@ -25,12 +25,12 @@ router = APIRouter(prefix="/api/agents", tags=["runs"], default_response_class=E
 
 
 _WAITED: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "With `wait` the result; with `stream` events", "model": responses.Result, **stream_content()}
+    200: {"description": "The result with `wait`, events with `stream`", "model": responses.Result, **stream_content()}
 }
 
 
 class Prompt(Body):
-    """What an agent is to do, and in which thread: a known one goes on where it was, an unknown one is made."""
+    """A message for an agent. An existing thread continues; an unknown key creates a thread."""
 
     input: str | list[Json]
     thread: Annotated[TextParam, Field(min_length=1, max_length=255)] | None = None
@@ -46,20 +46,20 @@ class Prompt(Body):
 async def run(
     request: Request,
     caller: Writer,
-    name: Annotated[Name, Path(description="An agent of this server's app.")],
+    name: Annotated[Name, Path(description="The name of an agent of the loaded app.")],
     prompt: Prompt,
     accept: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Begin a run, or leave the message in line behind one that is open.
+    """Start a run, or queue the message behind an open run.
 
-    Answers 202 with the thread and the run at once. The status is `pending` until a worker starts the run, and
-    `run_id` is the id that its run will have: GET /api/runs/{run_id}/result tells the answer to this message. With
-    `wait` the answer comes when the run has ended or waits for a person; with `stream`, or where only
-    text/event-stream is accepted, the events of the thread until then.
+    Returns 202 with the thread and the run at once. The status is `pending` until a worker starts the run, and `run_id`
+    is the id of that run: GET /api/runs/{run_id}/result returns the answer to this message. With `wait` the response
+    comes when the run has ended or waits for a person. With `stream`, or if the request accepts only
+    text/event-stream, the response has the events of the thread until then.
     """
     stream = prompt.stream or (accept or "").startswith(EVENT_STREAM)
     if stream and prompt.wait:
-        raise Problem(422, "Refused", "Say either wait or stream.")
+        raise Problem(422, "Refused", "Set wait or stream, not both.")
     before = await _before(caller, prompt.thread)
     begun = await begin(caller, name, prompt)
     if stream:
@@ -87,16 +87,16 @@ async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
 
 
 def stream_run(caller: Caller, before: Thread | None, begun: Result) -> Response:
-    """What a thread does since it was as `before`, as events, until its run has ended or waits for somebody."""
+    """Stream the events of a thread after the position of `before` until its run has ended or waits for a person."""
     position = before.position if before is not None else 0
     return streamed(caller, ThreadStream(caller.store, caller.state.news, begun.thread_id, position), "idle")
 
 
 async def wait_for_run(request: Request, caller: Caller, begun: Result) -> tuple[Result, bool]:
-    """The result of the run that a message caused, once the run has ended or the thread waits for a person. If the
-    message is in line behind a run that waits for a person, the result of that run.
+    """Wait until the run of a message has ended or the thread waits for a person. Return its result and True.
 
-    If the caller or the server leaves before, the current state of the message, and False.
+    If the message is queued behind a run that waits for a person, return the result of that run. If the client
+    disconnects or the server stops before, return the current state of the message and False.
     """
     store, news = caller.store, caller.state.news
     with news.subscribe(begun.thread_id) as reader:
@@ -118,7 +118,7 @@ async def wait_for_run(request: Request, caller: Caller, begun: Result) -> tuple
 
 
 async def _before(caller: Caller, ref: str | None) -> Thread | None:
-    """A known thread as it is before the run, so that what is new is known from what was there."""
+    """Return the thread before the run, to find the events that are new, or None."""
     if ref is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Shelves: memories, feedback and files, each looked at for whose it is before it is given."""
+"""Memories, feedback and files. Each route checks the project of the record."""
 
 from typing import Annotated, Literal
 from urllib.parse import quote
@@ -21,7 +21,7 @@ User = Annotated[TextParam, Field(max_length=255)]
 
 
 class NewMemory(Body):
-    """Something to remember about a user or a project, or a learning from a run."""
+    """A new memory of a user or a project, or a learning of a run."""
 
     text: Annotated[TextParam, Field(min_length=1)]
     user_id: User | None = None
@@ -33,7 +33,7 @@ class NewMemory(Body):
 
 
 class NewFeedback(Body):
-    """What a person or a check says about a thread, a run or a stitch."""
+    """Feedback of a person or a check on a thread, a run or a stitch."""
 
     name: Name
     thread: Name | None = None
@@ -53,14 +53,14 @@ async def memories(
     agent: Annotated[TextParam | None, Query()] = None,
     limit: Limit = 100,
 ) -> ExactJSON:
-    """What is remembered in the project, in the order in which it was learnt."""
+    """List the memories of the project, oldest first."""
     equal = {name: value for name, value in (("user_id", user_id), ("agent", agent)) if value is not None}
     return ExactJSON(rows(await caller.store.memories.list(limit=limit, project=caller.project, **equal)))
 
 
 @router.post("/memories", status_code=201, response_model=responses.Memory)
 async def remember(caller: Writer, memory: NewMemory) -> ExactJSON:
-    """Remember something."""
+    """Create a memory."""
     now = caller.store.clock.now()
     head = await caller.store.thread(memory.thread) if memory.thread is not None else None
     made = Memory(
@@ -76,10 +76,10 @@ async def remember(caller: Writer, memory: NewMemory) -> ExactJSON:
 
 @router.delete("/memories/{id}", response_model=responses.Deleted)
 async def forget(caller: Writer, id: Id) -> ExactJSON:
-    """Forget something."""
+    """Delete a memory."""
     deleted = await caller.store.memories.delete(id=id, project=caller.project)
     if not deleted:
-        raise NotFound(f"There is no memory {id} in project {caller.project}.")
+        raise NotFound(f"Memory {id} not found in project {caller.project}.")
     return ExactJSON({"deleted": deleted})
 
 
@@ -90,7 +90,7 @@ async def feedback(
     run: Annotated[TextParam | None, Query(max_length=300)] = None,
     limit: Limit = 100,
 ) -> ExactJSON:
-    """What was said about the project's threads and runs."""
+    """List the feedback on threads and runs of the project."""
     equal: Json = {"project": caller.project}
     if thread is not None:
         equal["thread_id"] = (await caller.store.thread(thread)).id
@@ -101,7 +101,7 @@ async def feedback(
 
 @router.post("/feedback", status_code=201, response_model=responses.Feedback)
 async def give_feedback(caller: Writer, said: NewFeedback) -> ExactJSON:
-    """Say something about a thread, a run or a stitch."""
+    """Create feedback on a thread, a run or a stitch."""
     now, store = caller.store.clock.now(), caller.store
     stitch = await store.stitch(said.stitch) if said.stitch is not None else None
     named = said.run or (stitch.run_id if stitch is not None else None)
@@ -109,7 +109,7 @@ async def give_feedback(caller: Writer, said: NewFeedback) -> ExactJSON:
     thread = await store.thread(said.thread) if said.thread is not None else None
     places = {one for one in (stitch and stitch.thread_id, run and run.thread_id, thread and thread.id) if one}
     if len(places) != 1:
-        raise Problem(422, "Refused", "Say what it is about: a thread, a run or a stitch, and all of the same thread.")
+        raise Problem(422, "Refused", "Set thread, run or stitch, all of the same thread.")
     made = Feedback(
         **said.model_dump(exclude={"thread", "run", "stitch"}),
         project=caller.project,
@@ -125,7 +125,7 @@ async def give_feedback(caller: Writer, said: NewFeedback) -> ExactJSON:
 
 @router.get("/threads/{ref}/files", response_model=list[responses.File])
 async def files(caller: Reader, ref: ThreadRefParam, limit: Limit = 1000) -> ExactJSON:
-    """The files that a thread's runs made or changed."""
+    """List the files that the runs of a thread created or changed."""
     head = await caller.store.thread(ref)
     return ExactJSON(rows(await caller.store.files.list(limit=limit, thread_id=head.id)))
 
@@ -136,7 +136,7 @@ async def files(caller: Reader, ref: ThreadRefParam, limit: Limit = 1000) -> Exa
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
 async def content(caller: Reader, ref: ThreadRefParam, file_id: Annotated[Name, Path()]) -> Response:
-    """The content of a file, where the agent that made it keeps any. It is given to be saved, never to be shown."""
+    """Download the content of a file, if the agent that created it stores the content."""
     head = await caller.store.thread(ref)
     file = await caller.store.files.get(head.id, file_id)
     kept = await _read(caller, file, head.agent)
@@ -150,5 +150,5 @@ async def content(caller: Reader, ref: ThreadRefParam, file_id: Annotated[Name, 
 
 async def _read(caller: Caller, file: File, agent: str | None) -> bytes:
     if file.storage_path is None:
-        raise NotFound(f"The content of file {file.file_id} is not kept anywhere.")
+        raise NotFound(f"The content of file {file.file_id} is not stored.")
     return await caller.app.agent(agent).read_file(file.storage_path)

@@ -1,7 +1,7 @@
-"""The shapes of JSON answers, for the OpenAPI document.
+"""Models of JSON responses, for the OpenAPI document.
 
-Routes write their answers with `Exact`, which does not use these models: the JSON of the record is exact. A test calls
-every operation and compares the answers with the document. Each shape allows further members, since new ones may come.
+Routes return `ExactJSON`, which does not use these models. A test calls every operation and compares the responses with
+the document. The models allow additional members, because later versions can add some.
 """
 
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from lockstitch import model
 from lockstitch.model import Json, Record, side_records
 
-# The names of its arguments are those of the fields, which no type can say.
+# The argument names are the field names, which the type checker cannot know.
 _create: Any = create_model
 
 
 class Shape(BaseModel):
-    """A JSON object with these members and perhaps others."""
+    """A JSON object with these members. Additional members are allowed."""
 
     model_config = ConfigDict(extra="allow")
 
 
 def shape_of(record: type[Record], name: str = "", without: frozenset[str] = frozenset(), **more: Any) -> Any:
-    """Return the shape of a record's JSON. All fields are there, and `more` names further members with their types."""
+    """Return the model of a record with all its fields. `more` adds members with their types."""
     hints: Mapping[str, Any] = get_type_hints(record, include_extras=True)
     fields: dict[str, Any] = {
         field: (hints[field], ...) for field in record.model_fields if field not in without and field not in more
@@ -35,7 +35,7 @@ def shape_of(record: type[Record], name: str = "", without: frozenset[str] = fro
 
 
 def _object(name: str, **members: Any) -> Any:
-    """Return the shape of an object whose members have types that are made here."""
+    """Return the model of an object with these members."""
     return _create(name, __base__=Shape, **{member: (kind, ...) for member, kind in members.items()})
 
 
@@ -175,7 +175,7 @@ Agents = _object("Agents", agents=list[Agent], here=list[str])
 
 
 class Hit(Shape):
-    """A place where the words were found."""
+    """A search result."""
 
     thread_id: UUID
     position: int
@@ -219,7 +219,7 @@ class Conversations(Shape):
 
 
 class Quarantined(Shape):
-    """A body that could not be read, or not all of it."""
+    """A body that could not be read completely."""
 
     id: UUID
     source: str
@@ -256,13 +256,13 @@ class TraceNested(Shape):
 
 
 class Taken(Shape):
-    """A body that is stored and will be read."""
+    """Confirmation that a body is stored and will be processed."""
 
     message: str
 
 
 class Info(Shape):
-    """The features of the server, as the clients of LangSmith expect them."""
+    """The features of the server, for LangSmith clients."""
 
     version: str
     batch_ingest_config: Json
@@ -270,7 +270,7 @@ class Info(Shape):
 
 
 class LangSmithRun(Shape):
-    """A span as LangSmith's client reads it."""
+    """A span in the format of LangSmith."""
 
     id: str
     name: str

@@ -1,4 +1,4 @@
-"""Runs, stitches and agents: read, trace, diff, export."""
+"""Runs, stitches and agents: read, trace, compare and export."""
 
 from typing import Annotated, Literal
 
@@ -19,14 +19,14 @@ router = APIRouter(prefix="/api/runs", tags=["runs"], default_response_class=Exa
 
 @router.get("/{id}", response_model=responses.RunWithUsage)
 async def run(caller: Reader, id: RunRef) -> ExactJSON:
-    """One run, with its usage under the names that providers use; `pending` while its message waits in line."""
+    """Return a run with its token usage. The status is `pending` while its message is queued."""
     found = await _known(caller, id)
     return ExactJSON({**found.as_json(), "usage": found.usage})
 
 
 @router.get("/{id}/result", response_model=responses.Result)
 async def result(caller: Reader, id: RunRef) -> ExactJSON:
-    """Return the result of a run in its current state; `pending` while its message waits in line."""
+    """Return the current result of a run. The status is `pending` while its message is queued."""
     found = await result_for(caller.store, id)
     add_log_fields(thread=found.thread_id, run=found.run_id)
     return ExactJSON(found.as_json())
@@ -34,14 +34,14 @@ async def result(caller: Reader, id: RunRef) -> ExactJSON:
 
 @router.get("/{id}/log", response_model=list[responses.Stitch])
 async def log(caller: Reader, id: RunRef) -> ExactJSON:
-    """Everything that a run did, in order; nothing while its message waits in line."""
+    """Return the stitches of a run in order. Empty while its message is queued."""
     found = await _known(caller, id)
     return ExactJSON(rows(await caller.store.log(found.id) if found.status != "pending" else []))
 
 
 @router.get("/{id}/messages", response_model=list[Json])
 async def messages(caller: Reader, id: RunRef) -> ExactJSON:
-    """Return the messages of a run, also those that were compacted since. Empty while its message waits in line."""
+    """Return the messages of a run, including compacted messages. Empty while its message is queued."""
     found = await _known(caller, id)
     return ExactJSON(await caller.store.messages(found.id) if found.status != "pending" else [])
 
@@ -53,7 +53,7 @@ async def trace(
     depth: Annotated[int | None, Query(ge=0, le=100)] = None,
     limit: Annotated[int, Query(ge=1, le=100_000)] = LINES,
 ) -> ExactJSON:
-    """A run as a tree of model calls, tools, nested runs and child threads, or of the spans of a mirror."""
+    """Return a run as a tree of model calls, tools, nested runs and child threads, or of imported spans."""
     return ExactJSON((await caller.store.trace((await _known(caller, id)).id, depth=depth, limit=limit)).as_json())
 
 
@@ -61,7 +61,7 @@ async def trace(
 async def export(
     caller: Reader, id: RunRef, form: Annotated[Literal["langsmith"], Query(alias="as")] = "langsmith"
 ) -> ExactJSON:
-    """A run as another system has it."""
+    """Export a run in the format of another system."""
     found = await _known(caller, id)
     answer = ExactJSON(await export_run(caller.store, str(found.id)))
     answer.headers["Content-Disposition"] = f'attachment; filename="{found.id}.{form}.json"'
@@ -70,7 +70,7 @@ async def export(
 
 @router.get("/{a}/difference/{b}", response_model=responses.Difference)
 async def difference(caller: Reader, a: RunRef, b: RunRef) -> ExactJSON:
-    """What differs between two runs: as wholes, and step by step."""
+    """Compare two runs: totals and steps."""
     one, other = await _known(caller, a), await _known(caller, b)
     return ExactJSON((await caller.store.difference(one.id, other.id)).as_json())
 
@@ -89,10 +89,12 @@ AgentName = Annotated[Name, Path()]
 @agents_router.get("", response_model=responses.Agents)
 async def agents(
     caller: Reader,
-    role: Annotated[Literal["agent", "team", "workflow"] | None, Query(description="Only those: teams, say.")] = None,
+    role: Annotated[
+        Literal["agent", "team", "workflow"] | None, Query(description="Only agents with this role.")
+    ] = None,
     limit: Limit = 1000,
 ) -> ExactJSON:
-    """The agents that the project knows; `here` are those that this server's app has the code of."""
+    """List the agents of the project. `here` has the agents of the loaded app."""
     equal = {"project": caller.project, **({"role": role} if role is not None else {})}
     known = await caller.store.agents.list(limit=limit, **equal)
     here = sorted(caller.state.app.agents) if caller.state.app is not None else []
@@ -101,18 +103,20 @@ async def agents(
 
 @agents_router.get("/{name}", response_model=responses.Agent)
 async def agent(caller: Reader, name: AgentName) -> ExactJSON:
-    """One agent that the project knows."""
+    """Return an agent of the project."""
     return ExactJSON((await caller.store.agents.get(caller.project, name)).as_json())
 
 
 @agents_router.get("/{name}/versions", response_model=list[responses.AgentVersion])
 async def versions(
-    caller: Reader, name: AgentName, newest: Annotated[int, Query(ge=1, le=1000, description="Only so many.")] = 1000
+    caller: Reader,
+    name: AgentName,
+    newest: Annotated[int, Query(ge=1, le=1000, description="Maximum number of versions, newest ones.")] = 1000,
 ) -> ExactJSON:
-    """The versions of an agent's definition, the oldest first."""
+    """List the versions of an agent, oldest first."""
     found = await caller.store.agents.versions(caller.project, name)
     if not found:
-        raise NotFound(f"There is no agent {name} in project {caller.project}.")
+        raise NotFound(f"Agent {name} not found in project {caller.project}.")
     return ExactJSON(rows(found[-newest:]))
 
 
@@ -121,7 +125,7 @@ stitches_router = APIRouter(prefix="/api/stitches", tags=["stitches"], default_r
 
 @stitches_router.get("/{id}", response_model=responses.Stitch)
 async def stitch(caller: Reader, id: Id) -> ExactJSON:
-    """One stitch."""
+    """Return a stitch."""
     found = await caller.store.stitch(id)
     add_log_fields(thread=found.thread_id, run=found.run_id)
     return ExactJSON(found.as_json())
@@ -129,5 +133,5 @@ async def stitch(caller: Reader, id: Id) -> ExactJSON:
 
 @stitches_router.get("/{id}/request", response_model=Json)
 async def request(caller: Reader, id: Id) -> ExactJSON:
-    """The exact request of a model call, rebuilt and checked against the hash it was sent under."""
+    """Return the exact request of a model call, rebuilt and verified with its hash."""
     return ExactJSON(await caller.store.request(id))

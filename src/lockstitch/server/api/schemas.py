@@ -1,4 +1,4 @@
-"""Parameters, request bodies, exact JSON responses."""
+"""Types of parameters and request bodies, and `ExactJSON` responses."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ from lockstitch.errors import Refused
 from lockstitch.model import Record, codec
 
 _LARGEST: Final = 2**53
-"""Positions and counts: every reader of JSON has them exactly."""
+"""Upper bound of positions and counts. All JSON parsers read it exactly."""
 
 _EARLIEST: Final = datetime(1900, 1, 1, tzinfo=UTC)
 _LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
@@ -23,43 +23,41 @@ def _plain(text: str) -> str:
     try:
         return codec.check_text(text, "A text")
     except Refused as exc:
-        raise ValueError("it has characters that cannot be stored") from exc
+        raise ValueError("the text has characters that cannot be stored") from exc
 
 
 def _sensible(moment: datetime) -> datetime:
-    # Compared without a conversion, which overflows at the ends of the calendar.
+    # Compare before the conversion, which overflows at the limits of the calendar.
     if not _EARLIEST + timedelta(days=1) < moment < _LATEST:
-        raise ValueError("that is no time for this record")
+        raise ValueError("the time is out of range")
     return moment.astimezone(UTC)
 
 
 TextParam = Annotated[str, AfterValidator(_plain)]
-"""Text that every store can compare."""
+"""A text without characters that cannot be stored."""
 
 TimeParam = Annotated[AwareDatetime, AfterValidator(_sensible)]
-"""A time with its zone."""
+"""A time with a time zone."""
 
 ThreadRefParam = Annotated[TextParam, Path(description="A thread's id or key.", max_length=300)]
-RunRef = Annotated[
-    TextParam, Path(description="A run's id, or the id that another system knows it by.", max_length=300)
-]
+RunRef = Annotated[TextParam, Path(description="A run's id, or its id in the source system.", max_length=300)]
 Id = Annotated[UUID, Path()]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=_LARGEST)]
 Position = Annotated[int, Query(ge=0, le=_LARGEST, description="A position in the thread's log.")]
-Since = Annotated[TimeParam | None, Query(description="Only since then: a time with its zone.")]
+Since = Annotated[TimeParam | None, Query(description="Only after this time (with time zone).")]
 
 Name = Annotated[TextParam, Field(min_length=1, max_length=255)]
 
 
 class Body(BaseModel):
-    """What a caller sends; a field that nobody reads is a mistake worth telling."""
+    """Base class of request bodies. Unknown fields are an error."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class ExactJSON(JSONResponse):
-    """JSON as the record has it: large integers and the order of keys survive."""
+    """A JSON response that keeps large integers and the order of keys."""
 
     def render(self, content: Any) -> bytes:
         return codec.dumps(content)

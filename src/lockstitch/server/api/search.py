@@ -1,4 +1,4 @@
-"""Search, errors, statistics, SQL."""
+"""Search, errors, statistics and SQL."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -24,18 +24,19 @@ Part = Literal["usage", "tools", "latency", "newest", "slowest", "failed"]
 @statistics_router.get("", response_model=responses.Statistics)
 async def stats(
     caller: Reader,
-    by: Annotated[list[Group] | None, Query(description="Put usage together by these.")] = None,
-    parts: Annotated[list[Part] | None, Query(description="What is wanted; else an overview.")] = None,
+    by: Annotated[list[Group] | None, Query(description="Group usage by these fields.")] = None,
+    parts: Annotated[list[Part] | None, Query(description="The parts to return. Default: an overview.")] = None,
     since: Since = None,
-    until: Annotated[TimeParam | None, Query(description="Only before then.")] = None,
+    until: Annotated[TimeParam | None, Query(description="Only before this time (with time zone).")] = None,
     agent: Annotated[TextParam | None, Query()] = None,
     model: Annotated[TextParam | None, Query()] = None,
     user: Annotated[TextParam | None, Query()] = None,
     limit: Limit = 20,
 ) -> ExactJSON:
-    """Tokens, cost, latencies and errors of the project's runs; they count by when they began, in UTC.
+    """Return tokens, cost, latencies and errors of the runs of the project. Runs count at their start time in UTC.
 
-    Without `by` and `parts` an overview: the total, and usage by model, agent, status and day, tools and latencies.
+    Without `by` and `parts` it returns an overview: the total, usage by model, agent, status and day, tools and
+    latencies.
     """
     only: RunFilter = {"since": since, "until": until, "agent": agent, "model": model, "user": user}
     figures = caller.store.statistics
@@ -92,7 +93,7 @@ _LONGEST = 100_000
 
 
 class Question(Body):
-    """One SELECT, over the core tables or those of a lens."""
+    """A SELECT statement on the core tables or on a lens."""
 
     query: Annotated[TextParam, Field(min_length=1, max_length=_LONGEST)]
     lens: Lens | None = None
@@ -106,18 +107,18 @@ async def sql(
     lens: Annotated[Lens | None, Query()] = None,
     limit: Annotated[int | None, Query(ge=1)] = None,
 ) -> ExactJSON:
-    """Ask the record in SQL. All projects are seen."""
+    """Run a SQL query. It sees all projects."""
     return as_answer(await ask(caller, q, lens, limit))
 
 
 @sql_router.post("", response_model=responses.Cells)
 async def ask_sql(caller: Admin, question: Question) -> ExactJSON:
-    """The same, for questions that are too long for an address."""
+    """Run a SQL query that is too long for a URL. It sees all projects."""
     return as_answer(await ask(caller, question.query, question.lens, question.limit))
 
 
 async def ask(caller: Caller, query: str, lens: str | None = None, limit: int | None = None) -> QueryResult:
-    """One statement within the server's limits, noted before it is asked."""
+    """Run a statement within the limits of the server. The audit log gets it first."""
     settings = caller.state.settings
     await caller.store.audits.record(caller.actor, "sql", lens or "record", query=query)
     most = settings.sql_rows if limit is None else min(limit, settings.sql_rows)
@@ -135,10 +136,10 @@ search_router = APIRouter(prefix="/api", tags=["finding"], default_response_clas
 @search_router.get("/search", response_model=list[responses.Hit])
 async def search(
     caller: Reader,
-    q: Annotated[TextParam, Query(min_length=1, max_length=1000, description="Every word must be there.")],
+    q: Annotated[TextParam, Query(min_length=1, max_length=1000, description="Words. Results contain all of them.")],
     limit: Limit = 20,
 ) -> ExactJSON:
-    """Where the words stand: in titles, in what was asked and what was answered. The best first."""
+    """Search titles, messages and answers. Best results first."""
     hits = await caller.store.search(q, limit=limit)
     heads = {hit.thread_id: await caller.store.thread(hit.thread_id) for hit in hits}
     return ExactJSON(
@@ -157,5 +158,5 @@ async def search(
 
 @search_router.get("/errors", response_model=list[responses.Stitch])
 async def errors(caller: Reader, since: Since = None, limit: Limit = 50) -> ExactJSON:
-    """The latest errors of all threads, the newest first."""
+    """List the latest errors of all threads, newest first."""
     return ExactJSON(rows(await caller.store.errors(limit=limit, since=since)))

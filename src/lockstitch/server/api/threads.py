@@ -1,4 +1,4 @@
-"""Threads: listed, shown, drawn as trees, changed and deleted."""
+"""Threads: list, read, tree, edit, fork and delete."""
 
 from typing import Annotated, Any
 
@@ -32,7 +32,7 @@ router = APIRouter(prefix="/api/threads", tags=["threads"], default_response_cla
 
 
 class Goal(Body):
-    """A goal for whoever drives the agent."""
+    """A goal for an agent."""
 
     agent: Name
     goal: Annotated[TextParam, Field(min_length=1)]
@@ -46,7 +46,7 @@ class Goal(Body):
 
 
 class Edit(Body):
-    """Fields that anybody may set at any time."""
+    """Fields that can be changed at any time."""
 
     title: Annotated[TextParam, Field(max_length=255)] | None = None
     extras: Json = {}
@@ -55,7 +55,7 @@ class Edit(Body):
 
 
 class Fork(Body):
-    """Where a new thread goes on from; None: from the end."""
+    """The position of a fork. None: the end of the thread."""
 
     at: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     key: Name | None = None
@@ -71,11 +71,11 @@ async def threads(
     kind: Annotated[Kind | None, Query()] = None,
     user_id: Annotated[TextParam | None, Query()] = None,
     since: Since = None,
-    root_only: Annotated[bool, Query(description="Leave out threads that another thread made.")] = False,
+    root_only: Annotated[bool, Query(description="Only threads without a parent.")] = False,
     limit: Limit = 50,
-    after: Annotated[TextParam | None, Query(description="The last thread of the page before.")] = None,
+    after: Annotated[TextParam | None, Query(description="The last thread of the previous page.")] = None,
 ) -> ExactJSON:
-    """Threads with the sums over their runs, the most recently active first; `next` goes into `after`."""
+    """List threads with totals of their runs, most recently active first. Pass `next` as `after` for the next page."""
     store = caller.store
     found = await store.threads(
         limit=limit + 1,
@@ -98,7 +98,7 @@ async def threads(
 
 @router.post("", status_code=201, response_model=responses.Thread)
 async def start(caller: Writer, goal: Goal) -> ExactJSON:
-    """Start a thread with a goal. Nothing runs in this request: a worker drives it."""
+    """Start a thread with a goal. A worker executes it."""
     given: dict[str, Any] = goal.model_dump(exclude={"agent", "goal"})
     made = await caller.store.start(goal.agent, goal.goal, **given)
     add_log_fields(thread=made.id)
@@ -107,13 +107,13 @@ async def start(caller: Writer, goal: Goal) -> ExactJSON:
 
 @router.get("/{ref}", response_model=responses.Thread)
 async def thread(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
-    """One thread, by id or key."""
+    """Return a thread by id or key."""
     return ExactJSON((await _known(caller.store, ref)).as_json())
 
 
 @router.patch("/{ref}", response_model=responses.Thread)
 async def edit(caller: Writer, ref: ThreadRefParam, edit: Edit) -> ExactJSON:
-    """Change what may be changed at any time; what is not named stays."""
+    """Change fields of a thread. Other fields stay unchanged."""
     head = await _known(caller.store, ref)
     fields = edit.model_dump(include=edit.model_fields_set)
     if fields:
@@ -125,40 +125,40 @@ async def edit(caller: Writer, ref: ThreadRefParam, edit: Edit) -> ExactJSON:
 async def delete(
     caller: Writer,
     ref: ThreadRefParam,
-    force: Annotated[bool, Query(description="Even while somebody holds it.")] = False,
+    force: Annotated[bool, Query(description="Delete it even while a worker holds it.")] = False,
 ) -> ExactJSON:
-    """Delete a thread, its descendants and everything of theirs."""
+    """Delete a thread and its descendants with all their data."""
     head = await _known(caller.store, ref)
     deleted = await caller.store.delete(head, force=force)
     if not deleted:
-        raise NotFound(f"There is no thread {ref} any more.")
+        raise NotFound(f"Thread {ref} not found. It was deleted.")
     await caller.store.audits.record(caller.actor, "delete thread", str(head.id), key=head.key, threads=deleted)
     return ExactJSON({"deleted": deleted})
 
 
 @router.get("/{ref}/tree", response_model=responses.ThreadTree)
 async def tree(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
-    """The thread with everything below it, each with its children in it."""
+    """Return a thread with its descendants as a tree."""
     head = await _known(caller.store, ref)
     return ExactJSON((await caller.store.trees([head]))[0].as_json())
 
 
 @router.get("/{ref}/children", response_model=list[responses.ThreadRow])
 async def children(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
-    """The threads that a thread has made, with the sums over their runs."""
+    """List the children of a thread with totals of their runs."""
     found = await caller.store.children(await _known(caller.store, ref))
     return ExactJSON([{**one.as_json(), **_more(one.thread)} for one in await caller.store.overview(found)])
 
 
 @router.get("/{ref}/ancestors", response_model=list[responses.Thread])
 async def ancestors(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
-    """Parent, grandparent and so on up to the root."""
+    """List the ancestors of a thread from the parent to the root."""
     return ExactJSON(rows(await caller.store.ancestors(await _known(caller.store, ref))))
 
 
 @router.get("/{ref}/context", response_model=list[Json])
 async def context(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
-    """The messages that the model would get now."""
+    """Return the messages that the next model call would get."""
     return ExactJSON(await caller.store.context(await _known(caller.store, ref)))
 
 
@@ -170,7 +170,7 @@ async def history(
     offset: Offset = 0,
     before: Annotated[int | None, Query(ge=0, lt=2**53, description="A sequence_number: only older turns.")] = None,
 ) -> ExactJSON:
-    """Finished turns, the newest first. `next` goes into `before`."""
+    """List finished turns, newest first. Pass `next` as `before` for the next page."""
     page = await caller.store.history(await _known(caller.store, ref), limit=limit, offset=offset, before=before)
     return ExactJSON(
         {
@@ -183,7 +183,7 @@ async def history(
 
 @router.get("/{ref}/runs", response_model=list[responses.Run])
 async def runs(caller: Reader, ref: ThreadRefParam, limit: Limit = 1000) -> ExactJSON:
-    """The runs of a thread in the order in which they began."""
+    """List the runs of a thread in start order."""
     return ExactJSON(rows(await caller.store.runs(await _known(caller.store, ref), limit=limit)))
 
 
@@ -191,7 +191,7 @@ async def runs(caller: Reader, ref: ThreadRefParam, limit: Limit = 1000) -> Exac
 async def stitches(
     caller: Reader, ref: ThreadRefParam, first: Position = 1, last: Position | None = None, limit: Limit = 100
 ) -> ExactJSON:
-    """The log from one position to another; `next` goes into `first`."""
+    """List the stitches of a range of positions. Pass `next` as `first` for the next page."""
     head = await _known(caller.store, ref)
     first = max(1, first)
     end = min(first + limit - 1, head.position if last is None else min(last, head.position))
@@ -202,18 +202,18 @@ async def stitches(
 
 @router.get("/{ref}/size", response_model=dict[str, int])
 async def size(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
-    """The bytes that a thread takes, by what they are."""
+    """Return the size of a thread in bytes, by kind of data."""
     return ExactJSON(await caller.store.size(await _known(caller.store, ref)))
 
 
 @router.post("/{ref}/fork", status_code=201, response_model=responses.Thread)
 async def fork(caller: Writer, ref: ThreadRefParam, fork: Fork | None = None) -> ExactJSON:
-    """A new thread that goes on from a position of this one."""
+    """Create a thread that continues from a position of this thread."""
     head = await _known(caller.store, ref)
     fork = fork or Fork()
     given = {name: value for name in ("key", "title", "user_id") if (value := getattr(fork, name)) is not None}
     if fork.at is not None and fork.at > head.position:
-        raise Problem(422, "Refused", f"Thread {head.id} has {head.position} stitches; at is beyond them.")
+        raise Problem(422, "Refused", f"Thread {head.id} has {head.position} stitches. `at` is higher.")
     made = await caller.store.fork(head, at=fork.at, **given)
     return ExactJSON(made.as_json(), 201)
 
@@ -225,7 +225,7 @@ async def _known(store: Store, ref: str) -> Thread:
 
 
 def _more(thread: Thread) -> Json:
-    """What a list over HTTP says besides: nobody wants to ask again for each row."""
+    """Return additional fields of list rows, so clients need no request per row."""
     return {
         "title": thread.title,
         "goal": thread.goal,

@@ -1,6 +1,6 @@
-"""The routes of the three-table document, for front ends that were written for it.
+"""The routes of the three-table document, for frontends that use them.
 
-Streams end with `data: [DONE]` and have no ids; what they are in /api is the same thread, and can be followed there.
+Streams end with `data: [DONE]` and have no ids. The same thread is also available in /api.
 """
 
 from collections.abc import AsyncGenerator
@@ -31,7 +31,7 @@ router = APIRouter(prefix="/agent", tags=["compatible"], default_response_class=
 
 
 class RunRequest(Body):
-    """What an agent is to do. Its name may be left out where the app has one agent."""
+    """A message for an agent. The name is optional if the app has one agent."""
 
     user_prompt: str | list[Json]
     agent_uuid: Annotated[TextParam, Field(min_length=1, max_length=255)] | None = None
@@ -40,7 +40,7 @@ class RunRequest(Body):
 
 
 class Executed(Body):
-    """What a browser has executed."""
+    """Results of frontend tools."""
 
     agent_uuid: Annotated[TextParam, Field(min_length=1, max_length=255)]
     tool_results: list[ToolResult]
@@ -48,9 +48,9 @@ class Executed(Body):
 
 @router.post("/run", responses=STREAM, response_class=StreamingResponse)
 async def run(caller: Writer, asked: RunRequest) -> StreamingResponse:
-    """Run an agent, and stream what it does in its own format until it has answered or waits for the browser.
+    """Run an agent and stream its events in its own format until the run ends or waits for the frontend.
 
-    If another run of the thread is open, the message waits in line, and the stream begins with its own run.
+    If another run of the thread is open, the message is queued, and the stream starts with its own run.
     """
     agent = _agent(caller, asked.agent)
     message = await caller.store.enqueue(
@@ -63,7 +63,7 @@ async def run(caller: Writer, asked: RunRequest) -> StreamingResponse:
 
 @router.post("/tool_results", responses=STREAM, response_class=StreamingResponse)
 async def tool_results(caller: Writer, executed: Executed) -> StreamingResponse:
-    """Hand in what the browser has executed, and stream how the run goes on."""
+    """Submit results of frontend tools and stream the rest of the run."""
     head = await caller.store.thread(executed.agent_uuid)
     add_log_fields(thread=head.id)
     agent = caller.app.agent(head.agent)
@@ -73,7 +73,7 @@ async def tool_results(caller: Writer, executed: Executed) -> StreamingResponse:
 
 @router.get("/sessions", response_model=responses.Sessions)
 async def sessions(caller: Reader, limit: Limit = 20, offset: Offset = 0) -> ExactJSON:
-    """The threads as the document's sessions, the most recently active first."""
+    """List threads as sessions, most recently active first."""
     found = await caller.store.threads(limit=limit + 1, offset=offset)
     return ExactJSON({"sessions": [_session(head) for head in found[:limit]], "has_more": len(found) > limit})
 
@@ -82,10 +82,10 @@ async def sessions(caller: Reader, limit: Limit = 20, offset: Offset = 0) -> Exa
 async def conversations(
     caller: Reader,
     ref: ThreadRefParam,
-    before: Annotated[int | None, Query(ge=0, lt=2**53, description="A sequence_number: only older ones.")] = None,
+    before: Annotated[int | None, Query(ge=0, lt=2**53, description="A sequence_number: only older turns.")] = None,
     limit: Limit = 20,
 ) -> ExactJSON:
-    """Finished turns as the document's conversations, the newest first."""
+    """List finished turns as conversations, newest first."""
     page = await caller.store.history(await caller.store.thread(ref), limit=limit, before=before)
     return ExactJSON({"conversations": [turn.as_json() for turn in page.turns], "has_more": page.more})
 
@@ -93,7 +93,7 @@ async def conversations(
 def _agent(caller: Caller, name: str | None) -> Agent:
     agents = caller.app.agents
     if name is None and len(agents) != 1:
-        raise Refused(f"Say which agent: {', '.join(sorted(agents))}.")
+        raise Refused(f"Choose an agent: {', '.join(sorted(agents))}.")
     return caller.app.agent(name or next(iter(agents)))
 
 
@@ -111,8 +111,10 @@ async def _frames(caller: Caller, agent: Agent, head: Thread, begun: Result | No
 
 
 async def _before(caller: Caller, begun: Result) -> int:
-    """The position before the run of a message, as soon as the run begins. If the message is in line behind a run that
-    waits for a person, the position before that run."""
+    """Return the position before the run of a message, once the run starts.
+
+    If the message is queued behind a run that waits for a person, return the position before that run.
+    """
     store, news = caller.store, caller.state.news
     with news.subscribe(begun.thread_id) as reader:
         while True:

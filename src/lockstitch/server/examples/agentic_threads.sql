@@ -1,4 +1,4 @@
--- Queries for the page, as docs/reference/lenses/agentic_threads.md has them. What begins with a colon stands for an id.
+-- Example queries of the SQL page, as in docs/reference/lenses/agentic_threads.md. Words that start with a colon are placeholders for ids.
 
 -- example: Find last stitch in a thread
 SELECT * FROM stitches s

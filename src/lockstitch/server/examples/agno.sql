@@ -1,4 +1,4 @@
--- Queries for the page, as docs/reference/lenses/agno.md has them. What begins with a colon stands for an id.
+-- Example queries of the SQL page, as in docs/reference/lenses/agno.md. Words that start with a colon are placeholders for ids.
 
 -- example: List all sessions
 SELECT session_id, session_type, team_id, agent_id, created_at

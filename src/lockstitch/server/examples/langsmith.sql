@@ -1,4 +1,4 @@
--- Queries for the page, as docs/reference/lenses/langsmith.md has them. What begins with a colon stands for an id.
+-- Example queries of the SQL page, as in docs/reference/lenses/langsmith.md. Words that start with a colon are placeholders for ids.
 
 -- example: Runs, newest first
 SELECT run_id, start_time, status, model_name, total_tokens, total_cost

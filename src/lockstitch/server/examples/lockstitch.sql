@@ -1,4 +1,4 @@
--- Queries for the page over the record itself; both databases take them as they are, but where a dialect is named.
+-- Example queries of the SQL page on the record. They work in both databases unless a dialect is named.
 
 -- example: Threads by status
 SELECT kind, status, count(*) AS threads

@@ -1,4 +1,4 @@
--- Queries for the page, as docs/reference/lenses/reasoning.md has them. What begins with a colon stands for an id.
+-- Example queries of the SQL page, as in docs/reference/lenses/reasoning.md. Words that start with a colon are placeholders for ids.
 
 -- example: A session
 SELECT * FROM agent_sessions WHERE id = :session_id;

@@ -1,4 +1,4 @@
--- Queries for the page, as docs/reference/lenses/three_table.md has them. What begins with a colon stands for an id.
+-- Example queries of the SQL page, as in docs/reference/lenses/three_table.md. Words that start with a colon are placeholders for ids.
 
 -- example: Pattern 1: resume an agent
 SELECT * FROM agent_config WHERE agent_uuid = :agent_uuid;

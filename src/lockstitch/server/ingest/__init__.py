@@ -1,11 +1,11 @@
-"""Traces of others over their own protocols."""
+"""Ingest of traces: LangSmith, OTLP and three-table protocols."""
 
 from fastapi import APIRouter
 
 
 def routers() -> tuple[APIRouter, ...]:
-    """In the order in which paths are looked up: what answers that it is not served comes last."""
-    # Here, since routes need the server state, which needs the ingest queue.
+    """Return the routers in lookup order. Routes for unsupported paths come last."""
+    # Import here: routes need the server state, which needs the ingest queue.
     from lockstitch.server.ingest import accept, langsmith_read, langsmith_write, otlp, three_table
 
     return (

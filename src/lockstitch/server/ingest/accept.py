@@ -1,4 +1,4 @@
-"""Accepting one request body; quarantine routes."""
+"""`accept()`: store a request body. Routes of the quarantine."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,26 +23,26 @@ from lockstitch.server.problems import Problem
 _KEPT: Final = ("content-type", "content-encoding", "user-agent")
 _LONGEST: Final = 500
 _SMALL: Final = 2 << 10
-"""Bytes of a body that is looked at in the thread of the event loop, if it is not packed."""
+"""Maximum size of an uncompressed body that is screened in the event loop, in bytes."""
 
 _Found = TypeVar("_Found")
 
 
 async def accept(request: Request, caller: Caller, source: str) -> list[str]:
-    """Store what a caller sends. It is durable when this returns.
+    """Store the body of a request. It is durable when this returns.
 
-    Return what is wrong with parts of it that cannot be read, one entry for each. Of LangSmith's bodies this is not
-    known yet. Raises Problem 400 if an OTLP request cannot be read at all, and `BodyTooExpensive` if reading it costs
-    too much. Values that redaction hides are not stored.
+    Return one problem for each part that cannot be read. For LangSmith bodies this is not known yet. Raises a problem
+    400 if an OTLP request cannot be read at all, and `BodyTooExpensive` if reading it costs too much. Redacted values
+    are not stored.
     """
     intake = caller.state.intake
     length = request.headers.get("content-length", "")
-    # Before the body is read: a client that has to come back need not send it all first.
+    # Check before reading the body, so a rejected client does not send all of it.
     intake.check_room(int(length) if length.isdecimal() else 0)
     try:
         body = await request.body()
     except ClientDisconnect as exc:
-        raise Problem(400, "Cut off", "The caller left before the body was whole.") from exc
+        raise Problem(400, "Incomplete body", "The connection closed before the body was complete.") from exc
     headers: Json = {name: request.headers[name][:_LONGEST] for name in _KEPT if name in request.headers}
     headers["path"] = request.url.path[-_LONGEST:]
     settings = caller.state.settings
@@ -63,9 +63,9 @@ async def accept(request: Request, caller: Caller, source: str) -> list[str]:
 
 
 async def _apart(intake: IngestBuffer, body: bytes, budget: Budget, look: Callable[[], _Found]) -> _Found:
-    """Look at a body in a thread, unless it is small. If the caller leaves, the thread stops at its next step.
+    """Screen a body in a thread unless it is small. If the client disconnects, the thread stops at its next step.
 
-    Few threads look at once: each holds a body unpacked, and they share the processor with the event loop.
+    The number of threads is limited: each holds an unpacked body and shares the processor with the event loop.
     """
     if len(body) <= _SMALL and not body.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
         return look()
@@ -82,10 +82,10 @@ router = APIRouter(prefix="/api/arrivals", tags=["arrivals"], default_response_c
 
 @router.get("", response_model=responses.Arrivals)
 async def arrivals(caller: Admin, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> ExactJSON:
-    """How much waits to be read, and what could not be read, newest first."""
+    """Return the counts of the ingest queue and the quarantined bodies, newest first."""
     intake = caller.state.intake
     counts = await intake.counts(caller.project)
-    # After the counts: what is counted as read by then, and could not be, is listed.
+    # List after counting, so a body that fails in between is in the list.
     held = await intake.quarantine(caller.project, limit)
     return ExactJSON(
         {
@@ -101,7 +101,7 @@ async def arrivals(caller: Admin, limit: Annotated[int, Query(ge=1, le=1000)] = 
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
 async def body(caller: Admin, arrival_id: UUID) -> Response:
-    """A body in quarantine as it came, to look at or to send elsewhere."""
+    """Download a quarantined body unchanged."""
     row = await caller.state.intake.held(caller.project, arrival_id)
     await caller.store.audits.record(caller.actor, "read arrival", str(arrival_id))
     name = {"Content-Disposition": f'attachment; filename="{arrival_id}.body"'}
@@ -110,7 +110,7 @@ async def body(caller: Admin, arrival_id: UUID) -> Response:
 
 @router.post("/{arrival_id}/retry", status_code=202, response_model=responses.Arrival)
 async def retry(caller: Admin, arrival_id: UUID) -> ExactJSON:
-    """Have a body read once more."""
+    """Process a quarantined body again."""
     await caller.state.intake.retry(caller.project, arrival_id)
     await caller.store.audits.record(caller.actor, "retry arrival", str(arrival_id))
     return ExactJSON({"id": str(arrival_id)}, 202)
@@ -118,7 +118,7 @@ async def retry(caller: Admin, arrival_id: UUID) -> ExactJSON:
 
 @router.delete("/{arrival_id}", status_code=204)
 async def drop(caller: Admin, arrival_id: UUID) -> Response:
-    """Delete a body in quarantine for good."""
+    """Delete a quarantined body permanently."""
     await caller.state.intake.drop(caller.project, arrival_id)
     await caller.store.audits.record(caller.actor, "delete arrival", str(arrival_id))
     return Response(status_code=204)

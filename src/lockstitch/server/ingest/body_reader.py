@@ -1,4 +1,4 @@
-"""What a kept body says, read through the bridge of its source, a bounded part at a time."""
+"""`Reader`: the items of a stored body, one at a time and within a budget."""
 
 import re
 from collections.abc import Iterator
@@ -19,30 +19,30 @@ SOURCES: Final = (LANGSMITH, OTEL)
 _RUN: Final = re.compile(r"/runs/([^/?]+)$")
 _FEEDBACK: Final = re.compile(r"/feedback(?:/([^/?]+))?$")
 _PROBLEMS: Final = 100
-"""Problems of one body that are listed."""
+"""Maximum number of listed problems of a body."""
 _NO_RUNS: Final = frozenset({"batch", "multipart", "query"})
 
 
 def bridge_of(source: str) -> TraceSource:
-    """The bridge that bodies of a source go through."""
+    """Return the trace source that reads bodies of a source."""
     if source == LANGSMITH:
         return langsmith.LangSmith()
     if source == OTEL:
         from lockstitch.integrations import otel
 
         return otel.OpenTelemetry()
-    raise Refused(f"Nothing here reads what {source} sends.")
+    raise Refused(f"The source {source} is not supported.")
 
 
 class Reader:
-    """One body on its way into the record, and what is wrong with it."""
+    """Reads the items of a body and collects its problems."""
 
     def __init__(self, row: IngestBody, limits: Limits | None = None) -> None:
         self.row = row
         self.budget = Budget(limits or Limits())
         self.problems: list[str] = []
         self.weight = 0
-        """About how many bytes the last item has."""
+        """Estimated size of the last item in bytes."""
         self._items = self._opened()
 
     def next(self) -> Item | None:
@@ -61,14 +61,14 @@ class Reader:
         except ReadingStopped:
             raise
         except BodyTooExpensive as exc:
-            # First, since it is why the rest was not read.
+            # Insert it first, because it is the reason why the rest was not read.
             self.problems.insert(0, str(exc))
         except LockstitchError as exc:
             self.problems.append(str(exc))
         except RecursionError:
-            self.problems.append("It is nested too deeply.")
+            self.problems.append("The JSON is nested too deeply.")
         except Exception as exc:
-            self.problems.append(f"It cannot be read: {type(exc).__name__}: {exc}")
+            self.problems.append(f"The body cannot be read: {type(exc).__name__}: {exc}")
         return None
 
     def _tell(self, exc: LockstitchError) -> None:
@@ -94,7 +94,7 @@ class Reader:
 
 
 def weight(item: Item) -> int:
-    """About how many bytes an item has."""
+    """Return the estimated size of an item in bytes."""
     if isinstance(item, Attachment):
         return len(item.content)
     if isinstance(item, SpanFeedback):

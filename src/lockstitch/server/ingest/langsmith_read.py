@@ -1,4 +1,4 @@
-"""LangSmith's read protocol: routes and objects."""
+"""LangSmith's read protocol: routes and JSON objects."""
 
 import base64
 import binascii
@@ -32,18 +32,18 @@ _ORDER: Final = re.compile(r"(?:^|\.)\d{8}T\d{6,15}Z")
 
 
 def session_id(project: str, name: str) -> str:
-    """The id of what LangSmith calls a project, which here is no more than a name that runs carry."""
+    """Return the id of a LangSmith project. Here a project is only a name in the state of runs."""
     return str(foreign_id(project, "langsmith", f"session:{name}"))
 
 
 def session_of(store: Store, run: Run) -> str:
-    """The name of the LangSmith project that a run is of; runs of our own are of the store's."""
+    """Return the LangSmith project of a run. Native runs have the project of the store."""
     group = run.state.get("group")
     return str(group) if group else store.project if run.source == "native" else "default"
 
 
 async def spans_of(store: Store, run: Run) -> list[Json]:
-    """All spans of a run, the root first."""
+    """Return all spans of a run, root first."""
     if run.source == "native":
         return [_ours(store, run, told) for told in await export_run(store, str(run.id))]
     spans = [_mirrored(store, run, one) for one in await store.log(run.id) if one.data.get("id")]
@@ -51,7 +51,7 @@ async def spans_of(store: Store, run: Run) -> list[Json]:
 
 
 async def roots_of(store: Store, runs: Iterable[Run]) -> list[Json]:
-    """The root of each of these runs, in their order; one whose root has not come has none."""
+    """Return the root spans of the runs in order. Runs without a root span are left out."""
     names = MirrorIds(store.project, "langsmith")
     mirrors = {run.id: run for run in runs}
     wanted = {names.span(run.foreign_id): run for run in mirrors.values() if run.foreign_id}
@@ -67,7 +67,7 @@ async def roots_of(store: Store, runs: Iterable[Run]) -> list[Json]:
 
 
 async def read_span(store: Store, ref: str) -> Json:
-    """One span by LangSmith's id or by ours; a run by its id is its root."""
+    """Return a span by its LangSmith id or its own id. The id of a run returns its root span."""
     known = await store.mirrors.stitches([MirrorIds(store.project, "langsmith").span(ref)])
     for stitch in known.values():
         if stitch.run_id is not None and stitch.data.get("id"):
@@ -92,11 +92,11 @@ async def read_span(store: Store, ref: str) -> Json:
 
 
 def _mirrored(store: Store, run: Run, stitch: Stitch) -> Json:
-    """A span as it was told, with what the record has worked out of it."""
+    """Return a span as it was received, with computed fields."""
     told = given_back(stitch.data)
     began = stitch.at or run.started_at
     if as_id(str(told["id"])) is None or as_id(str(told.get("trace_id"))) is None:
-        # The client knows ids of one form only; other systems' have another, so ours stand in for them.
+        # The client accepts only UUIDs, so use the ids of the record for spans of other systems.
         above = stitch.parent_id if told.get("parent_run_id") else None
         told |= {"id": str(stitch.id), "trace_id": str(run.id), "parent_run_id": str(above) if above else None}
         told.pop("dotted_order", None)
@@ -134,7 +134,7 @@ def _ours(store: Store, run: Run, told: Json) -> Json:
 
 
 def _whole(store: Store, run: Run, told: Json) -> Json:
-    """A span with everything that the client's schema wants."""
+    """Return a span with all fields that the client's schema requires."""
     order = str(told.get("dotted_order") or "")
     above = [one for one in _ORDER.split(order)[1:-1] if as_id(one)]
     failed = bool(told.get("error"))
@@ -165,7 +165,7 @@ def _whole(store: Store, run: Run, told: Json) -> Json:
 
 
 async def sessions(store: Store, most: int) -> list[Json]:
-    """What LangSmith calls projects: the names that the newest runs carry, the one that was used last first."""
+    """Return the LangSmith projects of the newest runs, most recently used first."""
     first: dict[str, datetime] = {}
     for run in await store.statistics.runs(limit=most):
         name = session_of(store, run)
@@ -189,11 +189,11 @@ def _session(store: Store, name: str, began: datetime) -> Json:
 
 _PAGE: Final = 100
 _RUNS: Final = 20
-"""Traces that are read at once."""
+"""Number of traces per read."""
 _SESSIONS: Final = 5_000
-"""Runs that are looked at for their projects, the newest ones."""
+"""Number of newest runs that are searched for projects."""
 _SETTLING: Final = 5.0
-"""Seconds that a reader waits for what was sent before to be in the record."""
+"""Seconds to wait for queued bodies before a read."""
 
 _MOMENT: Final = timedelta(microseconds=1)
 _UNSERVED: Final = ("query", "filter", "trace_filter", "tree_filter", "reference_example")
@@ -204,7 +204,7 @@ _NOT_SERVED: Final[dict[int | str, dict[str, Any]]] = {501: {"description": "A f
 
 
 class RunQuery(BaseModel):
-    """What LangSmith's client asks for when it lists runs."""
+    """The filters of a LangSmith run query."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -222,7 +222,7 @@ class RunQuery(BaseModel):
     select: list[str] | None = None
 
     def wants(self, span: Json) -> bool:
-        """Whether a span is one of those asked for."""
+        """True if a span matches the filters."""
         if self.is_root is not None and self.is_root != (span["parent_run_id"] is None):
             return False
         if self.error is not None and self.error != bool(span["error"]):
@@ -240,7 +240,7 @@ class RunQuery(BaseModel):
 
 
 async def read_run(request: Request, caller: Reader, run_id: str) -> Response:
-    """One run (a span), by LangSmith's id or by ours. A browser is led to its page."""
+    """Return a run (a span) by its LangSmith id or its own id. Browsers are redirected to its page."""
     base = str(request.scope.get("root_path", "")).rstrip("/")
     at_root = request.url.path.removeprefix(base).startswith("/runs/")
     if at_root and "text/html" in request.headers.get("accept", ""):
@@ -252,14 +252,14 @@ async def read_run(request: Request, caller: Reader, run_id: str) -> Response:
 
 
 async def list_runs(caller: Reader, asked: RunQuery) -> ExactJSON:
-    """Runs (spans): the newest traces first, the spans of each together."""
+    """List runs (spans): newest traces first, the spans of a trace together."""
     unserved = [name for name in _UNSERVED if (asked.model_extra or {}).get(name)]
     if unserved:
         raise Problem(
             501,
-            "Not served",
-            f"Runs cannot be asked for by {' or '.join(unserved)} here. Ask by project, id, trace, run_type, parent, "
-            "is_root, error and start_time, or in SQL: lockstitch sql --lens langsmith.",
+            "Not supported",
+            f"Filtering runs by {' or '.join(unserved)} is not supported. Filter by project, id, trace, run_type, "
+            "parent, is_root, error and start_time, or use SQL: lockstitch sql --lens langsmith.",
         )
     await caller.state.intake.settled(_SETTLING)
     most = min(asked.limit or _PAGE, _PAGE)
@@ -276,7 +276,7 @@ async def list_runs(caller: Reader, asked: RunQuery) -> ExactJSON:
 
 
 async def _spans(caller: Caller, asked: RunQuery) -> AsyncIterator[tuple[Json, str | None]]:
-    """Every span that may be one of those asked for, with the cursor that leads back to it."""
+    """Yield the candidate spans with their cursors."""
     store = caller.store
     if asked.id is not None:
         for ref in asked.id:
@@ -299,7 +299,7 @@ async def _spans(caller: Caller, asked: RunQuery) -> AsyncIterator[tuple[Json, s
 
 
 async def _runs(caller: Caller, asked: RunQuery) -> AsyncIterator[tuple[Run, int]]:
-    """Runs of the projects that are asked for, the newest first, and how many of a run's spans were given before."""
+    """Yield the runs of the requested projects, newest first, with the number of spans to skip."""
     store = caller.store
     at, run_id, skip = _cursor(asked.cursor) if asked.cursor else (None, "", 0)
     since = _later(_aware(asked.start_time), timedelta(days=-1)) if asked.start_time else None
@@ -307,7 +307,7 @@ async def _runs(caller: Caller, asked: RunQuery) -> AsyncIterator[tuple[Run, int
     until = _later(at, _MOMENT) if at else None
     reached = at is None
     while True:
-        # As many again as began in the same moment as the last one, so that none is passed over.
+        # Read additional runs with the same start time as the last one, so none is skipped.
         runs = await store.statistics.runs(limit=_RUNS + len(seen), since=since, until=until)
         fresh = [run for run in runs if str(run.id) not in seen]
         for run in fresh:
@@ -333,7 +333,7 @@ async def list_sessions(
     limit: Annotated[int, Query(ge=1, le=1000)] = _PAGE,
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> ExactJSON:
-    """Projects in LangSmith's sense: names that runs carry."""
+    """List LangSmith projects."""
     await caller.state.intake.settled(_SETTLING)
     found = await sessions(caller.store, _SESSIONS)
     found = [
@@ -347,12 +347,12 @@ async def list_sessions(
 
 
 async def read_session(caller: Reader, session: str) -> ExactJSON:
-    """One project in LangSmith's sense."""
+    """Return a LangSmith project."""
     await caller.state.intake.settled(_SETTLING)
     for one in await sessions(caller.store, _SESSIONS):
         if one["id"] == session:
             return ExactJSON(one)
-    raise NotFound(f"No run here is of a LangSmith project {session}.")
+    raise NotFound(f"LangSmith project {session} not found.")
 
 
 def routers() -> tuple[APIRouter, ...]:
@@ -372,7 +372,7 @@ def _router(prefix: str) -> APIRouter:
 def _selected(span: Json, names: list[str] | None) -> Json:
     if not names:
         return span
-    # What the client cannot do without comes in any case.
+    # Always include the fields that the client requires.
     always = ("id", "name", "run_type", "start_time", "trace_id", "dotted_order", "parent_run_id", "session_id")
     return {name: span[name] for name in dict.fromkeys((*always, *names)) if name in span}
 
@@ -388,11 +388,11 @@ def _cursor(text: str) -> tuple[datetime, str, int]:
         at, run_id, number = cast("list[Any]", said)
         return parse_time(str(at)), str(run_id), int(number)
     except (ValueError, TypeError, OverflowError, binascii.Error) as exc:
-        raise Problem(422, "Refused", "This cursor was not made here.") from exc
+        raise Problem(422, "Refused", "The cursor is not valid.") from exc
 
 
 def _later(moment: datetime, by: timedelta) -> datetime:
-    """Another time, or the same where there is none beyond it."""
+    """Return a shifted time, or the same time if the result is out of range."""
     try:
         return moment + by
     except OverflowError:
@@ -400,5 +400,5 @@ def _later(moment: datetime, by: timedelta) -> datetime:
 
 
 def _aware(moment: datetime) -> datetime:
-    """LangSmith's client sends times without a zone; they are in UTC."""
+    """Return the time in UTC. LangSmith's client sends times without a time zone."""
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,7 +1,7 @@
-"""LangSmith's write protocol; routes this server does not offer.
+"""LangSmith's write protocol, and responses for its unsupported routes.
 
-Whatever comes is taken; what it says is worked out later. A client that is refused throws away what it has, so there is
-no 4xx here but for tokens and for bodies beyond all bounds.
+Bodies are accepted unread and processed later. A LangSmith client drops its data after a 4xx response, so 4xx is only
+used for invalid tokens and bodies that are too large.
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ from lockstitch.server.problems import Problem
 PREFIXES: Final = ("", "/api/v1")
 
 INFO: Final[dict[str, Any]] = {
-    # What newer clients ask of a server's version before they use what came with it.
+    # Clients check the version before they use newer features.
     "version": "0.18.0",
     "license_expiration_time": None,
     "batch_ingest_config": {
@@ -33,32 +33,32 @@ INFO: Final[dict[str, Any]] = {
     "instance_flags": {"zstd_compression_enabled": True, "gzip_body_enabled": True},
 }
 
-_TAKEN: Final = {"message": "Kept; it is in the record soon."}
+_TAKEN: Final = {"message": "Stored. It will be processed soon."}
 
 
 async def info() -> JSONResponse:
-    """What this server can do, as LangSmith's clients ask before they send anything."""
+    """Return the features of this server for LangSmith clients."""
     return JSONResponse(INFO)
 
 
 async def take(request: Request, caller: Ingester) -> JSONResponse:
-    """Take in whatever LangSmith's clients send: runs, changes of runs, batches, multipart bodies, feedback."""
+    """Accept runs, run updates, batches, multipart bodies and feedback of LangSmith clients."""
     await accept(request, caller, LANGSMITH)
     return JSONResponse(_TAKEN, 202)
 
 
 async def take_run(request: Request, caller: Ingester, run_id: str) -> JSONResponse:
-    """Take in what is new about one run."""
+    """Accept an update of a run."""
     return await take(request, caller)
 
 
 async def take_feedback(request: Request, caller: Ingester, feedback_id: str) -> JSONResponse:
-    """Take in what is new about one remark."""
+    """Accept an update of feedback."""
     return await take(request, caller)
 
 
 async def take_spans(request: Request, caller: Ingester) -> Response:
-    """Take in OpenTelemetry, which LangSmith's client sends when it is told to trace that way."""
+    """Accept OpenTelemetry spans of LangSmith clients."""
     return answer(request, await accept(request, caller, OTEL))
 
 
@@ -105,17 +105,17 @@ _ROOTS: Final = (
     "v2",
     "workspaces",
 )
-"""Where LangSmith's API has its parts. At the root of a server only these are answered for."""
+"""The first path segments of the LangSmith API. At the server root only these paths return 501."""
 
 
 async def unserved(request: Request, path: str = "") -> None:
-    """Tell that this part of LangSmith is not here."""
+    """Raise a problem 501 for an unsupported route of LangSmith."""
     what = f"{request.method} {request.url.path}"
     raise Problem(
         501,
-        "Not served",
-        f"{what} is a part of LangSmith that this server has not. It takes runs and feedback, and reads runs and "
-        "projects back; datasets, prompts, annotation queues and the rest stay with LangSmith.",
+        "Not supported",
+        f"{what} is not supported. This server accepts runs and feedback, and returns runs and projects. Use LangSmith "
+        "for datasets, prompts, annotation queues and its other features.",
     )
 
 

@@ -1,4 +1,4 @@
-"""OTLP over HTTP: traces are taken, in protobuf or JSON. Exporters send metrics and logs along; those are let go."""
+"""OTLP over HTTP in protobuf or JSON. Traces are stored; metrics and logs are accepted and discarded."""
 
 import logging
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _told: set[str] = set()
 
 EXPORTED: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "Accepted. `partialSuccess` is there only if some spans were not.",
+        "description": "Accepted. `partialSuccess` is present if some spans were rejected.",
         "model": responses.Exported,
         "content": {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}},
     }
@@ -32,10 +32,10 @@ EXPORTED: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def answer(request: Request, problems: Sequence[str] = ()) -> Response:
-    """Return an ExportTraceServiceResponse in the form of the request.
+    """Return an ExportTraceServiceResponse in the format of the request.
 
-    It is empty if all spans were accepted. Otherwise `partial_success` has the number of spans that were rejected, and
-    why.
+    It is empty if all spans were accepted. Otherwise `partial_success` has the number of rejected spans and the
+    reasons.
     """
     message = "; ".join(filter(None, problems))
     if is_json(request):
@@ -47,21 +47,21 @@ def answer(request: Request, problems: Sequence[str] = ()) -> Response:
 
 @router.post("/v1/traces", responses=EXPORTED, response_class=JSONResponse)
 async def traces(request: Request, caller: Ingester) -> Response:
-    """Accept spans. A request that cannot be read at all is answered with 400, as OTLP says."""
+    """Accept spans. An unreadable request gets 400, as OTLP requires."""
     return answer(request, await accept(request, caller, OTEL))
 
 
 @router.post("/v1/metrics", responses=EXPORTED, response_class=JSONResponse)
 @router.post("/otel/v1/metrics", include_in_schema=False)
 async def metrics(request: Request, caller: Ingester) -> Response:
-    """Metrics are accepted and not kept."""
+    """Accept and discard metrics."""
     return await _let_go(request, "metrics")
 
 
 @router.post("/v1/logs", responses=EXPORTED, response_class=JSONResponse)
 @router.post("/otel/v1/logs", include_in_schema=False)
 async def logs(request: Request, caller: Ingester) -> Response:
-    """Logs are accepted and not kept."""
+    """Accept and discard logs."""
     return await _let_go(request, "logs")
 
 
@@ -70,5 +70,5 @@ async def _let_go(request: Request, signal: str) -> Response:
         pass
     if signal not in _told:
         _told.add(signal)
-        _log.info("OpenTelemetry %s come in; they are not kept, only traces are.", signal)
+        _log.info("Discarding OpenTelemetry %s; only traces are stored", signal)
     return answer(request)

@@ -1,14 +1,14 @@
-"""The digester: reads what has arrived into the record, beside everything else that a server does.
+"""`IngestProcessor`: writes the queued bodies into the record.
 
-It works in small parts and gives way: to requests between two of them, and to senders while they send, unless too much
-waits already. Whatever it is stopped at is begun again, which changes nothing that is there.
+It works in small parts. Between two parts it lets the server handle requests, and it waits while clients send, unless
+the queue is too long. After an interruption it starts the body again, which does not change stored spans.
 
-A body that ends the process would do so for ever, since it is the first to be read after a restart. So what was left by
-an earlier process is read one by one, and each attempt is counted before it is made.
+A body that kills the process would do so after each restart, because it is the first in the queue. So the bodies of
+earlier processes are read one by one, and each attempt is counted before it starts.
 
-No body blocks the others. If a part cannot be written, it is halved until the spans that fail are alone. Their body
-goes to quarantine with the reason. Everything else of it is in the record. Only a store that does not work is waited
-for.
+No body blocks other bodies. If a part cannot be written, it is halved until the failing spans are alone. Their body
+goes to quarantine with the reason. The other spans are in the record. The processor waits only if the store does not
+work.
 """
 
 import asyncio
@@ -44,30 +44,30 @@ from lockstitch.store.ingest_queue import WAITING
 
 ITEMS: Final = 64
 ITEMS_BYTES: Final = 256 << 10
-"""What one commit carries at most, unless one span alone has more: some ten milliseconds of the event loop."""
+"""Maximum size of a commit, unless a single span is larger. It takes about ten milliseconds of the event loop."""
 
 ROWS: Final = 32
 SMALL: Final = 4 << 10
-"""Bytes of bodies that are read in the thread of the event loop, if they are not packed. Reading costs at most some
-milliseconds for them, whatever they hold."""
+"""Maximum size of uncompressed bodies that are read in the event loop, in bytes. Reading them takes at most some
+milliseconds."""
 
 LARGE: Final = 64 << 10
-"""Bytes of a part whose secrets are looked for beside the event loop."""
+"""Size of a part in bytes above which secrets are searched in a thread."""
 
 PAUSE: Final = 0.005
 QUIET: Final = 0.01
-"""Seconds without a new body after which senders are not being kept waiting."""
+"""Seconds without a new body after which clients are regarded as idle."""
 ANSWER: Final = 5.0
-"""Seconds in which a store that works answers."""
+"""Seconds to wait for a response of the store."""
 
 PATIENCE: Final = 0.05
-"""Seconds that it gives way to senders at most before the next part."""
+"""Maximum seconds to wait for clients before the next part."""
 
 SWEEP: Final = 10.0
-"""Seconds between two looks for what other processes have left."""
+"""Seconds between two searches for bodies of other processes."""
 
 ATTEMPTS: Final = 10
-"""How often a body may be under way when the process ends, which may have had other reasons for it."""
+"""Maximum number of process deaths while a body is read. A death can have other causes."""
 
 TRIES: Final = 3
 """Failures of a part, with a store that answers, after which the part is regarded as the cause."""
@@ -77,7 +77,7 @@ _log = logging.getLogger("lockstitch.server")
 
 
 class _Blamed(Exception):
-    """A store that answers failed again and again on the same part."""
+    """The store responds but failed repeatedly on the same part."""
 
     def __init__(self, cause: StoreError) -> None:
         super().__init__(str(cause))
@@ -88,11 +88,11 @@ class _Read(NamedTuple):
     item: Item
     reader: Reader
     weight: int
-    """About how many bytes the item has."""
+    """Estimated size of the item in bytes."""
 
 
 class IngestProcessor:
-    """Reads the arrivals of one store."""
+    """Processes the ingest queue of a store. Runs as one task."""
 
     def __init__(self, store: Store, intake: IngestBuffer, settings: Settings) -> None:
         self._store = store
@@ -102,18 +102,18 @@ class IngestProcessor:
         self._reported: set[str] = set()
         self._warm = False
         self._survived: Counter[UUID] = Counter()
-        """Attempts on a body that were counted and that did not end the process."""
+        """Counted attempts on a body that the process survived."""
         self._readers: list[Reader] = []
         self._bodies = store.table(IngestBody)
 
     async def run(self) -> None:
-        """Read until told to leave."""
+        """Process bodies until `stop()`."""
         while not self._leaving:
             try:
                 await self._read()
             except Exception:
-                # All bodies are still in the store. The next sweep finds them.
-                _log.exception("Reading arrivals failed; it starts again")
+                # All bodies are still in the store, so the next sweep finds them.
+                _log.exception("Ingest processor failed, restarting")
                 await asyncio.sleep(1.0)
 
     async def _read(self) -> None:
@@ -127,14 +127,14 @@ class IngestProcessor:
             if not self._leaving:
                 await self._rows(self._intake.next(ROWS, IN_ONE_GO))
             if clock() - swept >= SWEEP and not self._intake.arrived.is_set():
-                # Another process may have ended without having read what it took.
+                # Another process may have died with unprocessed bodies.
                 await self._sweep(older_than=SWEEP)
                 swept = clock()
 
     def leave(self) -> None:
-        """Have it end after the part that it is in; what is left is read after the next start."""
+        """Stop after the current part. The next start processes the remaining bodies."""
         self._leaving = True
-        # A reader thread may be in the middle of a large body. It stops at its next step, and the body waits.
+        # A reader thread may be reading a large body. It stops at its next step; the body stays queued.
         for reader in self._readers:
             reader.budget.stop()
         self._intake.arrived.set()
@@ -154,7 +154,7 @@ class IngestProcessor:
             self._intake.done(rows)
 
     async def _with_bodies(self, rows: Sequence[Waiting]) -> list[IngestBody]:
-        """The rows with their bodies, from memory where they are; one that is gone was read by another process."""
+        """Return the rows with their bodies, from memory or the store. Another process has processed missing rows."""
         absent = [row.id for row in rows if row.body is None]
         found: dict[UUID, IngestBody] = {}
         if absent:
@@ -164,7 +164,7 @@ class IngestProcessor:
         return [body for body in bodies if body is not None]
 
     async def _left_behind(self, older_than: float) -> None:
-        """Read what no process of now has at hand, one by one, the oldest first."""
+        """Process the bodies that are not in the queue of this process, one by one, oldest first."""
         until = self._store.clock.now() - timedelta(seconds=older_than)
         after: tuple[UUID] | None = None
         while not self._leaving:
@@ -180,7 +180,7 @@ class IngestProcessor:
             if attempts >= ATTEMPTS:
                 await self._keep(row, [f"The server ended {attempts} times while it read this."])
                 continue
-            # Before the attempt is counted: a process that is ended while it still loads has not tried anything.
+            # Load before counting the attempt: a process that dies while loading has not read the body.
             await self._make_ready()
             counted = row.changed(headers={**row.headers, "attempts": attempts + 1})
             await self._bodies.put(counted)
@@ -190,7 +190,7 @@ class IngestProcessor:
                 self._survived[row.id] = 1
                 raise
             if not done:
-                # The server is stopped, which is not the fault of the body.
+                # The server stops, so the attempt does not count.
                 await self._bodies.put(row.changed(headers={**row.headers, "attempts": attempts}))
 
     async def _digest(self, rows: Sequence[IngestBody]) -> bool:
@@ -204,7 +204,7 @@ class IngestProcessor:
         except StoreError:
             raise
         except Exception as exc:
-            _log.exception("Arrivals cannot be read")
+            _log.exception("Ingest batch failed")
             if len(rows) > 1:
                 return all([await self._digest([row]) for row in rows])
             await self._keep(rows[0], [_reason(exc)])
@@ -245,13 +245,13 @@ class IngestProcessor:
         return True
 
     async def _make_ready(self) -> None:
-        """Load what reads bodies: with the first of them, since it takes a while, and some memory."""
+        """Load the parsers with the first body, because they take time and memory."""
         if not self._warm:
             self._warm = True
             await asyncio.to_thread(_load, self._store.clock.now())
 
     async def _take(self, ingest: SpanIngest, part: Sequence[_Read]) -> None:
-        """Write a part. What cannot be written is found by halves, so that nothing else suffers from it."""
+        """Write a part. If it fails, halve it to isolate the failing items."""
         try:
             outcome = await self._try(ingest, part)
         except Exception as exc:
@@ -259,7 +259,7 @@ class IngestProcessor:
                 raise
             cause = exc.cause if isinstance(exc, _Blamed) else exc
             if len(part) == 1:
-                _log.warning("A span of an arrival cannot be written", exc_info=cause)
+                _log.warning("Cannot write a span", exc_info=cause)
                 part[0].reader.problems.append(f"span {_name(part[0].item)}: {_reason(cause)}")
                 return
             half = len(part) // 2
@@ -272,7 +272,7 @@ class IngestProcessor:
                 readers.get(span_id, part[0].reader).problems.append(why)
 
     async def _try(self, ingest: SpanIngest, part: Sequence[_Read]) -> BatchOutcome:
-        """Write a part, a few times if the store fails and yet answers.
+        """Write a part. Retry a few times if the store fails but responds.
 
         Raises `StoreError` if the store does not work. Raises another error if the part itself is the cause.
         """
@@ -291,7 +291,7 @@ class IngestProcessor:
         raise AssertionError
 
     async def _answers(self) -> bool:
-        """True if the store answers a question, so that it is not the store that fails."""
+        """True if the store responds to a query."""
         try:
             async with asyncio.timeout(ANSWER):
                 await self._store.ping()
@@ -300,14 +300,14 @@ class IngestProcessor:
         return True
 
     async def _keep(self, row: IngestBody, problems: Sequence[str]) -> None:
-        """Put a body into quarantine."""
+        """Move a body to quarantine."""
         said = "; ".join(dict.fromkeys(problems)).encode(errors="replace").decode().replace("\0", "\ufffd")
         headers = {name: value for name, value in row.headers.items() if name != "attempts"}
         await self._bodies.put(row.changed(problem=said[:_PROBLEM], headers=headers))
-        _log.warning("A body of %s (%s) is in quarantine: %s", row.source, row.id, said[:200])
+        _log.warning("Quarantined a body of %s (%s): %s", row.source, row.id, said[:200])
 
     async def _give_way(self) -> None:
-        """Let requests be answered, and whoever sends go on sending, before the next part."""
+        """Let the server handle requests and receive bodies before the next part."""
         await asyncio.sleep(0)
         waited = 0.0
         while waited < PATIENCE and self._intake.idle_for() < QUIET and not self._intake.is_full and not self._leaving:
@@ -315,7 +315,7 @@ class IngestProcessor:
             waited += PAUSE
 
     async def _sweep(self, older_than: float) -> None:
-        """Read what was left behind, as soon as the store lets one."""
+        """Process the bodies of earlier processes once the store responds."""
         while not self._leaving:
             try:
                 await self._left_behind(older_than)
@@ -324,22 +324,22 @@ class IngestProcessor:
                 await self._wait(exc)
 
     async def _wait(self, exc: Exception) -> None:
-        """The store is away, full or contended. Nothing is lost by waiting."""
+        """Log that the store is unreachable, full or contended, and wait. The bodies stay in the store."""
         if str(exc) not in self._reported:
             self._reported = {str(exc)}
-            _log.warning("Arrivals wait: %s", exc)
+            _log.warning("Ingest paused: %s", exc)
         await asyncio.sleep(1.0)
 
 
 IN_ONE_GO: Final = 1 << 20
-"""Bytes of bodies that are taken together; a larger one comes alone."""
+"""Maximum size of a batch of bodies in bytes. A larger body is processed alone."""
 
 _BROKEN: Final = (StoreFull, StoreReadOnly, StoreDamaged, SchemaMismatch)
-"""Errors of a store that answers and cannot be written. They are never the fault of a body."""
+"""Errors of a store that responds but cannot write. The body is not the cause."""
 
 
 def _load(now: datetime) -> None:
-    """Load the parsers and the list of prices."""
+    """Load the parsers and the price list."""
     for source in SOURCES:
         with suppress(ImportError):
             bridge_of(source)
@@ -347,7 +347,7 @@ def _load(now: datetime) -> None:
 
 
 def _part(waiting: deque[Reader]) -> list[_Read]:
-    """The next items of these bodies, a bounded number of them; none at the end of all."""
+    """Return the next items of the bodies, limited in number and size. Empty at the end of all bodies."""
     part: list[_Read] = []
     size = 0
     while waiting and len(part) < ITEMS and size < ITEMS_BYTES:
@@ -376,7 +376,7 @@ def _name(item: Item) -> str:
 
 @asynccontextmanager
 async def ingest_running(store: Store, intake: IngestBuffer, settings: Settings) -> AsyncGenerator[None]:
-    """While this is open, arrivals are read. Leaving waits for the part that is being written."""
+    """Process the ingest queue while the context is open. On exit, wait for the current part."""
     digester = IngestProcessor(store, intake, settings)
     task = asyncio.create_task(digester.run(), name="lockstitch-server-digester")
     task.add_done_callback(_told)
@@ -390,4 +390,4 @@ async def ingest_running(store: Store, intake: IngestBuffer, settings: Settings)
 
 def _told(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (exc := task.exception()) is not None:
-        _log.error("Arrivals are not read any more", exc_info=exc)
+        _log.error("Ingest processor stopped", exc_info=exc)

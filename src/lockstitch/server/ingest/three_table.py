@@ -1,6 +1,6 @@
-"""Traces in the shape of the three tables: a run, its model calls, and the tools that those asked for.
+"""Traces as rows of three tables: runs, model calls and tool calls.
 
-What stands in a row is what the lens `langsmith` shows; which rows there are is decided by the project first.
+The lens `langsmith` provides the rows. The routes return only rows of the caller's project.
 """
 
 from datetime import datetime
@@ -31,7 +31,7 @@ async def traces(
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     offset: Annotated[int, Query(ge=0, le=100_000)] = 0,
 ) -> ExactJSON:
-    """Runs, the newest first, each as a row of `agent_runs`."""
+    """List runs as rows of `agent_runs`, newest first."""
     runs = [run for run in await caller.store.statistics.runs(limit=limit + offset) if run.parent_run_id is None]
     runs = runs[offset:]
     rows = {row["row_id"]: row for row in await _rows(caller, "agent_runs", "row_id", runs)}
@@ -40,7 +40,7 @@ async def traces(
 
 @router.get("/trace/{trace_id}", response_model=responses.TraceRows)
 async def trace(caller: Reader, trace_id: str) -> ExactJSON:
-    """One run with its rows of `llm_calls` and `tool_calls`."""
+    """Return a run with its rows of `llm_calls` and `tool_calls`."""
     run, calls, tools = await _parts(caller, trace_id)
     return ExactJSON(
         {"run": _shown(run), "llm_calls": list(map(_shown, calls)), "tool_calls": list(map(_shown, tools))}
@@ -49,19 +49,19 @@ async def trace(caller: Reader, trace_id: str) -> ExactJSON:
 
 @router.get("/trace_nested/{trace_id}", response_model=responses.TraceNested)
 async def trace_nested(caller: Reader, trace_id: str) -> ExactJSON:
-    """One run as a tree: its steps in order, the tools that each asked for below it."""
+    """Return a run as a tree of steps with their tool calls."""
     run, calls, tools = await _parts(caller, trace_id)
     below: dict[str | None, list[Json]] = {}
     for tool in tools:
         below.setdefault(tool["llm_call_id_row"], []).append(_shown(tool))
     steps = [{**_shown(call), "children": below.pop(call["row_id"], [])} for call in calls]
-    # What no model asked for stands beside the steps.
+    # Tool calls without a model call are children of the run.
     return ExactJSON({**_shown(run), "steps": steps, "children": [tool for rest in below.values() for tool in rest]})
 
 
 @router.post("/langsmith-webhook", status_code=202, response_model=responses.Taken)
 async def webhook(request: Request, caller: Ingester) -> JSONResponse:
-    """Take in what an automation rule of LangSmith sends: {"rule_id": …, "runs": […]}."""
+    """Accept a webhook of a LangSmith automation rule: {"rule_id": …, "runs": […]}."""
     return await take(request, caller)
 
 
@@ -77,10 +77,10 @@ async def _parts(caller: Caller, trace_id: str) -> tuple[Json, list[Json], list[
 
 
 async def _rows(caller: Caller, table: str, column: str, runs: list[Run]) -> list[Json]:
-    """The rows of a table of the lens that are of these runs, which the caller's project has."""
+    """Return the rows of a lens table for these runs of the caller's project."""
     if not runs:
         return []
-    # Ids of the record: nothing that anybody wrote gets into the statement.
+    # These are ids of the record, so no user input gets into the statement.
     ids = ", ".join(f"'{run.id}'" for run in runs)
     query = f"SELECT * FROM lens_{table} WHERE {column} IN ({ids})"
     answer = await ask(caller.state.store, query, limit=_ROWS, seconds=_SECONDS, lens="langsmith", own=True)
@@ -98,12 +98,12 @@ def _read(value: Any, is_json: bool) -> Any:
 
 
 def _shown(row: Json) -> Json:
-    """A row without what tells it from others with the same ids."""
+    """Return a row without its internal ids."""
     return {name: value for name, value in row.items() if name != "row_id" and not name.endswith("_row")}
 
 
 def _json_columns(table: str) -> frozenset[str]:
-    """The columns that hold JSON, which SQLite gives as text."""
+    """Return the JSON columns of a table. SQLite returns them as text."""
     inside = False
     found: set[str] = set()
     for line in script("langsmith", "tables").splitlines():

@@ -1,4 +1,4 @@
-"""Pages for people."""
+"""The HTML pages of the server."""
 
 from fastapi import APIRouter
 

@@ -1,4 +1,4 @@
-"""Logging in: a token, pasted once, is kept in a cookie that no script reads and no other site sends."""
+"""Login with a token. The cookie is HTTP-only and same-site."""
 
 from typing import Annotated, Final
 from urllib.parse import urlsplit
@@ -30,7 +30,7 @@ async def enter(
     token: Annotated[str, Form(max_length=500)] = "",
     next: Annotated[str, Form(max_length=2000)] = "/",
 ) -> Response:
-    """The same answer to every token that opens nothing, whatever is wrong with it."""
+    """Set the cookie if the token is valid. All invalid tokens get the same response."""
     store = server_state(request).store
     found = await store.tokens.find(token.strip()) if token.strip() else None
     if found is None:
@@ -58,7 +58,7 @@ async def leave(request: Request) -> Response:
 
 
 def inside(path: str) -> str:
-    """A path of this server, whatever was asked for: never an address that leads elsewhere."""
+    """Return the path if it is a path of this server, else `/`. Prevents open redirects."""
     parts = urlsplit(path)
     odd = "\\" in path or any(ord(sign) < 33 or ord(sign) == 127 for sign in path)
     if parts.scheme or parts.netloc or odd or not path.startswith("/") or path.startswith("//"):

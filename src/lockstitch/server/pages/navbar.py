@@ -1,4 +1,4 @@
-"""The bar at the top: where one can go, how many wait for a person, how the store is, and which project is seen."""
+"""The navigation bar: sections, threads that need a person, store, workers and project."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -17,34 +17,34 @@ from lockstitch.store import Store, Where
 router = APIRouter(include_in_schema=False)
 
 _SECONDS: Final = 5.0
-"""How long the list of projects is good for."""
+"""Seconds for which the list of projects is cached."""
 
 _known = TimedCache[list[str]](_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What the bar shows to one caller."""
+    """The content of the bar for one caller."""
 
     sections: list[NavLink]
     project: str
     projects: list[str]
-    """Those one can go to; none besides this where a token fixes it."""
+    """The projects to choose from; only the current one if a token selects the project."""
     wants: int
-    """How many threads wait for a person."""
+    """Number of threads that need a person."""
     store: str
     workers: int
     alive: bool
 
 
 async def with_bar(request: Request) -> None:
-    """Have a whole page show the bar, also one that answers a form and says what is wrong with it. Parts have none."""
+    """Add the bar to the context of full pages, also of pages that show the error of a form."""
     if is_htmx_request(request):
         return
     try:
         caller = await caller_of(request)
     except Problem:
-        # Whoever is not let in sees pages without it; the route says why.
+        # Unauthorized callers get pages without the bar. The route reports the error.
         return
     if caller.may("read"):
         request.state.bar = await bar_of(caller)
@@ -68,9 +68,9 @@ async def bar_of(caller: Caller) -> Bar:
 async def switch_project(
     request: Request, caller: FormWriter, project: Annotated[str, Form(max_length=255)]
 ) -> Response:
-    """See another project, on a server that anybody who reaches it may use."""
+    """Switch the project, on a server without tokens."""
     if caller.state.settings.tokens_needed or caller.actor != "local":
-        raise Problem(409, "Fixed", "The project comes from the token; another token opens another.")
+        raise Problem(409, "Project is fixed", "The token selects the project. Use another token for another project.")
     response = redirect_to(request, "/")
     path = f"{base_path(request)}/"
     response.set_cookie(PROJECT_COOKIE, project, path=path, max_age=31_536_000, samesite="strict", httponly=True)
@@ -81,12 +81,12 @@ BarShown: Any = Depends(with_bar)
 
 
 async def _workers(store: Store) -> list[Worker]:
-    """Those that beat: a lease that has run out is as good as dead."""
+    """Return the workers with a valid lease."""
     now = store.clock.now()
     found = await store.table(Worker).find(Where("dead", "=", False))
     return [one for one in found if (now - one.beat_at).total_seconds() <= one.lease_seconds]
 
 
 async def _projects(store: Store) -> list[str]:
-    """The names of all projects that have threads, each found by one step in the index."""
+    """Return the names of all projects with threads. Each costs one index lookup."""
     return sorted({*await _known.get(store.identity, store.projects), store.project})

@@ -1,4 +1,4 @@
-"""The list of threads: routes, filters, paging."""
+"""The list of threads: routes, filters and paging."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,11 +26,11 @@ from lockstitch.store.reports.dashboard import Costs
 
 PAGE: Final = 50
 FOUND: Final = 100
-"""Threads that a search gives at most."""
+"""Maximum number of search results."""
 
 TABS: Final = (
     ("", "All"),
-    ("person", "Needs a person"),
+    ("person", "Needs you"),
     ("running", "Running"),
     ("waiting", "Waiting"),
     ("pending", "Pending"),
@@ -49,7 +49,7 @@ SPANS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What was asked for; all empty is everything."""
+    """The filters of the list. Empty filters match all threads."""
 
     status: str = ""
     q: str = ""
@@ -60,7 +60,7 @@ class Filters:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "Filters":
-        """What an address says, as far as it makes sense: whoever writes nonsense there sees everything."""
+        """Return the filters of a query string. Invalid values are ignored."""
         values = {name: given.get(name, "").replace("\0", "").strip()[:255] for name in cls.__dataclass_fields__}
         if values["status"] not in dict(TABS):
             values["status"] = ""
@@ -72,11 +72,11 @@ class Filters:
 
     @property
     def narrowed(self) -> bool:
-        """Whether more than a status was asked for."""
+        """True if a filter other than the status is set."""
         return replace(self, status="") != Filters()
 
     def address(self, **other: str) -> str:
-        """What stands behind the question mark for this, or for this with something changed."""
+        """Return the query string of the filters, with the changes in `other`."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__} | other
         said = urlencode({name: value for name, value in values.items() if value})
         return f"?{said}" if said else ""
@@ -85,14 +85,14 @@ class Filters:
         return now - timedelta(hours=SPANS[self.since][1]) if self.since else None
 
     def equal(self) -> dict[str, Any]:
-        """What the store is asked for besides the time; roots alone, as long as nothing in particular is wanted."""
+        """Return the conditions for the store. Without filters only root threads match."""
         values: dict[str, Any] = {"agent": self.agent, "kind": self.kind, "user_id": self.user}
         values["status"] = "" if self.status == "person" else self.status
         asked = {name: value for name, value in values.items() if value}
         return asked or {"depth": 0}
 
     def fits(self, thread: Thread, now: datetime) -> bool:
-        """Whether a thread that was found otherwise is one that was asked for."""
+        """True if a thread from a search matches the filters."""
         begin = self.begin(now)
         return (
             (not self.agent or thread.agent == self.agent)
@@ -105,16 +105,16 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A page of a list: those that wait for a person, longest first, and the others, latest first."""
+    """A page of the list: threads that need a person, longest first, and other threads, newest first."""
 
     needing: list[Thread]
     others: list[Thread]
     more: bool
-    """Whether there are older ones."""
+    """True if there are older threads."""
 
 
 async def listed(store: Store, filters: Filters, *, after: str = "") -> Listed:
-    """The page after a thread, or the first."""
+    """Return the page after a thread, or the first page."""
     now = store.clock.now()
     if filters.q:
         found = [thread for thread in await _searched(store, filters.q) if filters.fits(thread, now)]
@@ -129,7 +129,7 @@ async def listed(store: Store, filters: Filters, *, after: str = "") -> Listed:
         return Listed(needing, [], more=False)
     last = await store.thread(after) if after else None
     found = await store.threads(limit=PAGE + 1, after=last, since=filters.begin(now), **filters.equal())
-    # Those that wait for a person stand above, wherever they would have come.
+    # Threads that need a person are in the first group.
     others = [
         thread
         for thread in found[:PAGE]
@@ -139,7 +139,7 @@ async def listed(store: Store, filters: Filters, *, after: str = "") -> Listed:
 
 
 async def _searched(store: Store, text: str) -> list[Thread]:
-    """The threads that a text names or that its words stand in, the best first."""
+    """Return the threads with this id or key, or with these words, best matches first."""
     try:
         named = [await store.thread(text)]
     except NotFound:
@@ -159,12 +159,12 @@ _costs = TimedCache["float | None"](10.0)
 Lines = Annotated[str, Query(pattern="^[01]{0,40}$")]
 
 _SHOWN: Final = 200
-"""Threads that wait for a person and are shown at once."""
+"""Maximum number of rows in the group that needs a person."""
 
 
 @router.get("/", name="threads")
 async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResponse:
-    """The list, or with htmx its rows; those after a thread are appended by keyset."""
+    """Render the list; for htmx only its rows."""
     store = caller.store
     filters = Filters.of(request.query_params)
     found = await listed(store, filters, after=after)
@@ -198,7 +198,7 @@ async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResp
 
 @router.get("/counts")
 async def counts(request: Request, caller: Reader) -> HTMLResponse:
-    """The counts, to be put in place of the old ones."""
+    """Render the counts of the tabs."""
     filters = Filters.of(request.query_params)
     shown: dict[str, Any] = {"filters": filters, "tabs": TABS, "counts": await counts_of(caller.store)}
     return render_page(request, caller, "threads/counts.html", bar=await navbar.bar_of(caller), oob=True, **shown)
@@ -206,10 +206,10 @@ async def counts(request: Request, caller: Reader) -> HTMLResponse:
 
 @router.get("/next")
 async def following(request: Request, caller: Reader, after: str = "") -> Response:
-    """The next thread that waits for a person, the longest first; after one, the one behind it."""
+    """Redirect to the next thread that needs a person, longest first."""
     found, _ = await waiting.needing(caller.store)
     if not found:
-        return redirect_to(request, "/", "Nothing waits for a person.")
+        return redirect_to(request, "/", "No threads need you.")
     names = [str(thread.id) for thread in found]
     place = (names.index(after) + 1) % len(names) if after in names else 0
     return redirect_to(request, f"/threads/{names[place]}#needs")
@@ -217,7 +217,7 @@ async def following(request: Request, caller: Reader, after: str = "") -> Respon
 
 @router.get("/threads/{ref}/row")
 async def row(request: Request, caller: Reader, ref: UUID, lines: Lines | None = None, last: bool = False) -> Response:
-    """One row as it is now, to be put in place of the old one."""
+    """Render one row."""
     made = (await rows(caller.store, [await caller.store.thread(ref)], lines=lines))[0]
     if made.guides and not last:
         made = forms.changed(made, guides=(*made.guides[:-1], "tee"), last=False)
@@ -226,7 +226,7 @@ async def row(request: Request, caller: Reader, ref: UUID, lines: Lines | None =
 
 @router.get("/threads/{ref}/children")
 async def children(request: Request, caller: Reader, ref: UUID, lines: Lines = "") -> Response:
-    """The rows below one row."""
+    """Render the rows of the children of a thread."""
     found = await caller.store.children(ref)
     return render_page(
         request, caller, "threads/rows.html", rows=await rows(caller.store, found, lines=lines), more=False
@@ -242,9 +242,9 @@ async def begin(
     key: Annotated[str, Form(max_length=255)] = "",
     kind: Annotated[str, Form(pattern="^(chat|goal)$")] = "chat",
 ) -> Response:
-    """A new thread, or the next message of one that has this key; whoever drives threads here goes on with it."""
+    """Start a thread, or send a message to the thread with this key."""
     if not message.strip():
-        raise Problem(422, "Refused", "A thread begins with something said.")
+        raise Problem(422, "Refused", "Enter a message.")
     thread_id = await forms.begin(caller, agent, message, key=key.strip() or None, kind=kind)
     add_log_fields(thread=thread_id)
     forget()
@@ -252,12 +252,12 @@ async def begin(
 
 
 async def counts_of(store: Store) -> dict[str, int]:
-    """How many threads there are of each status, and how many wait for a person."""
+    """Return the number of threads by status, and of threads that need a person."""
     return await _counts.get((store.identity, store.project), lambda: _count(store))
 
 
 def forget() -> None:
-    """Count anew: something was done."""
+    """Clear the cached counts."""
     _counts.forget()
 
 
@@ -268,7 +268,7 @@ async def _count(store: Store) -> dict[str, int]:
 
 
 def _first(request: Request, caller: Caller) -> dict[str, Any]:
-    """What somebody sees who has nothing yet."""
+    """Return the context of the page without threads."""
     return {
         "address": str(request.base_url).rstrip("/"),
         "code": forms.agents_of(caller),

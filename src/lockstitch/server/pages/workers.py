@@ -1,4 +1,4 @@
-"""Workers, limits, health."""
+"""The page of workers, limits, ingest and health."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from lockstitch.store.reports.dashboard import OPEN
 from lockstitch.version import VERSION
 
 GONE: Final = timedelta(hours=1)
-"""How long a worker that died is still shown."""
+"""Time for which dead workers are shown."""
 
 _QUEUE: Final = 1000
 _FEW: Final = 20
 
 
 class Held(NamedTuple):
-    """A thread of the caller's project that a worker holds, and what it told of it with its last beat."""
+    """A thread of the caller's project that a worker holds, with the action from the last heartbeat."""
 
     thread: Thread
     act: str
@@ -36,7 +36,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """One worker. Threads of other projects are only counted."""
+    """A worker. Threads of other projects are only counted."""
 
     worker: Worker
     state: Literal["acts", "idle", "silent", "dead"]
@@ -45,7 +45,7 @@ class WorkerRow:
 
 
 class Queued(NamedTuple):
-    """Threads of one agent that wait for a worker; since when the first of them does."""
+    """The queued threads of an agent, and the time of the oldest."""
 
     agent: str
     threads: int
@@ -54,16 +54,16 @@ class Queued(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerOverview:
-    """Who there is and what there is to do, at one moment."""
+    """Workers, queue and timers at one time."""
 
     hands: list[WorkerRow]
     gone: list[WorkerRow]
     queue: list[Queued]
     more: bool
-    """Whether more wait than were looked at."""
+    """True if the queue is longer than the counted part."""
     counts: dict[str, int]
     due: list[Thread]
-    """What wakes up next."""
+    """The threads with the next timers."""
 
 
 async def crew_of(store: Store) -> WorkerOverview:
@@ -86,7 +86,7 @@ async def crew_of(store: Store) -> WorkerOverview:
 
 
 class Bound(NamedTuple):
-    """A limit, and how many threads count against it now."""
+    """A limit, and the number of threads that count against it."""
 
     limit: Limit
     held: int
@@ -147,13 +147,13 @@ async def workers(request: Request, caller: Reader) -> HTMLResponse:
 
 @router.get("/workers/now")
 async def now(request: Request, caller: Reader) -> HTMLResponse:
-    """What changes by itself."""
+    """Render the part that refreshes."""
     return render_page(request, caller, "workers/now.html", **await _now(caller))
 
 
 @router.get("/workers/store")
 async def measured(request: Request, caller: Admin) -> HTMLResponse:
-    """What a look at the whole store tells. It counts everything, so it is made when somebody asks."""
+    """Render the counts and sizes of the store. It reads all rows, so it runs only on request."""
     store = caller.store
     found: dict[str, Any] = {"problem": None}
     try:
@@ -166,7 +166,7 @@ async def measured(request: Request, caller: Admin) -> HTMLResponse:
 
 
 async def _now(caller: Caller) -> dict[str, Any]:
-    """The crew, and what has come in from others; a store that is away is said, and the page stays."""
+    """Return workers, limits and ingest state. If the store is unreachable, return the problem."""
     try:
         found: dict[str, Any] = {"crew": await crew_of(caller.store), "trouble": None, "limits": [], "came": None}
         if caller.may("admin"):
@@ -179,11 +179,11 @@ async def _now(caller: Caller) -> dict[str, Any]:
 
 
 async def _kept(caller: Caller) -> dict[str, Any]:
-    """Who may call and who did what, for admins."""
+    """Return the tokens and the audit log, for admins."""
     if not caller.may("admin"):
         return {"tokens": [], "audits": []}
     try:
         return {"tokens": await caller.store.tokens.all(), "audits": await caller.store.audits.latest(20)}
     except LockstitchError:
-        # The part above says already that the store is away.
+        # The other part of the page already shows the problem.
         return {"tokens": [], "audits": []}

@@ -1,8 +1,8 @@
-// One chart, read from the table behind it and drawn by uPlot in the colours of the scheme at hand.
+// One chart: reads its table and draws it with uPlot in the colours of the current theme.
 const root = document.documentElement;
 const HEIGHTS = { axis: 22 };
 
-/** What the table says: times, and a column of values for each series. */
+/** Read the table: times, and a column of values for each series. */
 export function readTable(table) {
   const heads = [...table.querySelectorAll("th[data-series]")];
   const rows = [...table.querySelectorAll("tbody tr")];
@@ -20,13 +20,13 @@ export function readTable(table) {
   };
 }
 
-/** A colour by the name that the table gives it. */
+/** The colour for a name in the table. */
 function colour(name) {
   const tokens = { ink1: "ink", ink2: "ink-3", ink3: "edge", ink4: "line-2", line1: "ink", line2: "ink-3", line3: "ink-3" };
   return token(tokens[name] || name);
 }
 
-// Tokens are light-dark(…), so a property must be asked what it comes to.
+// Tokens are light-dark(…), so read the computed value of a property.
 const probe = document.createElement("i");
 probe.hidden = true;
 function token(name) {
@@ -43,7 +43,7 @@ function shortTime(seconds, per) {
   return per === "hour" ? HOUR.format(moment) : DAY.format(moment);
 }
 
-/** A value beside an axis. */
+/** The label of a value on an axis. */
 export function short(value, unit) {
   if (value == null) return "";
   if (value === 0 && unit !== "share") return unit === "cost" ? "$0" : unit === "ms" ? "0 s" : "0";
@@ -54,7 +54,7 @@ export function short(value, unit) {
   return String(value);
 }
 
-/** Each series with those below it added, so that drawing the last first stacks them. A bar of nothing is none. */
+/** Each series plus the series below it, to be drawn from last to first. Zero bars are omitted. */
 function stack(values, bars) {
   const sums = values[0].map(() => 0);
   return values.map((series) => series.map((value, place) => (sums[place] += value || 0) || (bars ? null : 0)));
@@ -124,7 +124,7 @@ export class Chart {
     return { stroke: shade, width: 2, dash: name === "line3" ? [2, 4] : undefined, points, spanGaps: true };
   }
 
-  /** Lines are named at their ends, not in a legend. */
+  /** Write the name of a line at its end instead of a legend. */
   sayLines(chart, sans) {
     if (this.plot.dataset.plot !== "lines") return;
     const { ctx } = chart, ratio = devicePixelRatio;
@@ -156,7 +156,7 @@ export class Chart {
     this.onMove(this, this.index == null ? null : this.table.at[this.index]);
   }
 
-  /** Stand where another panel stands. */
+  /** Move the cursor to the position of the cursor in another panel. */
   follow(at) {
     const left = at == null ? -10 : this.chart.valToPos(at, "x");
     this.chart.setCursor({ left, top: at == null ? -10 : 1 }, false);

@@ -1,4 +1,4 @@
-// Cookies that only remember how somebody wants to see things.
+// Cookies for display settings.
 export function cookie(name, value) {
   const path = `${document.body.dataset.base || ""}/`;
   document.cookie = `${name}=${encodeURIComponent(value)}; path=${path}; max-age=31536000; samesite=strict`;

@@ -1,4 +1,4 @@
-// A field for SQL with its syntax told by weight and shade: what is seen stands in nodes of text under the field.
+// SQL editor: a textarea above text nodes that show the highlighted syntax.
 import { element } from "./nodes.js";
 
 const WORDS = new Set(("select from where group by order having limit offset join left right inner outer full cross on as and or not in is null "
@@ -6,7 +6,7 @@ const WORDS = new Set(("select from where group by order having limit offset joi
   + "over partition using lateral ordinality").split(" "));
 const TOKEN = /(--[^\n]*|\/\*[^]*?(?:\*\/|$))|('(?:[^']|'')*(?:'|$))|([A-Za-z_]\w*)/g;
 
-/** Rows of nodes for a text: comments, strings and words of SQL told apart. */
+/** Nodes for each line of a text, with highlighted comments, strings and keywords. */
 export function dressed(text) {
   const rows = [element("span", { class: "row" })];
   let last = 0;
@@ -23,7 +23,7 @@ export function dressed(text) {
     last = found.index + whole.length;
   }
   say(text.slice(last));
-  // An empty row has height only if something stands in it.
+  // An empty row needs content to have a height.
   for (const row of rows) if (!row.hasChildNodes()) row.append(" ");
   return rows;
 }
@@ -47,7 +47,7 @@ export class Editor {
     this.draw();
   }
 
-  /** At the caret, as if it had been written: the browser's undo takes it back. */
+  /** Insert text at the caret, so that the browser's undo works. */
   insert(word) {
     const { field } = this, { selectionStart: start, value } = field;
     const apart = start && /\w$/.test(value.slice(0, start)) ? " " : "";
@@ -61,7 +61,7 @@ export class Editor {
     this.number();
   }
 
-  /** A number beside the first line of each row, however often it wraps. */
+  /** Show the line numbers. A wrapped line has one number. */
   number() {
     const height = parseFloat(getComputedStyle(this.behind).lineHeight);
     const said = [...this.behind.children].flatMap((row, place) =>

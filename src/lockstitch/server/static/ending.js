@@ -1,4 +1,4 @@
-// The end of a conversation: a page sticks to it only while the reader is there; else it says how much is new below.
+// The end of a conversation: the page follows it while the reader is there, else it shows the number of new messages.
 //   const end = ending(document.querySelector(".talk"));  const was = end.reached(); …  end.grown(was);
 export function ending(talk) {
   const below = document.getElementById("below");
@@ -10,7 +10,7 @@ export function ending(talk) {
     if (!counts || !below) return;
     unseen += 1;
     below.hidden = false;
-    below.querySelector("button").textContent = `${unseen} new below`;
+    below.querySelector("button").textContent = `${unseen} new`;
   }
   addEventListener("scroll", () => { if (unseen && reached()) { unseen = 0; below.hidden = true; } }, { passive: true });
   below?.addEventListener("click", go);

@@ -1,4 +1,4 @@
-// After a swap the focus goes to what replaced the thing that had it.
+// After a swap, move the focus to the element that replaced the focused one.
 let before = null;
 
 addEventListener("htmx:beforeSwap", (event) => {

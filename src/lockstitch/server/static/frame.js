@@ -1,4 +1,4 @@
-// What every page does: light or dark, keys, toasts, copying, and going from part to part.
+// Loaded on every page: theme, keyboard shortcuts, toasts, copying and navigation.
 import { cookie } from "./cookie.js";
 import "./focus.js";
 import { keys } from "./keys.js";
@@ -21,7 +21,7 @@ addEventListener("click", async (event) => {
   if (copies) {
     const text = copies.dataset.copy || copies.closest(".code")?.querySelector("code")?.textContent || "";
     try { await navigator.clipboard.writeText(text); announce("Copied"); copies.dataset.copied = ""; setTimeout(() => delete copies.dataset.copied, 1200); }
-    catch { toast("The browser did not let it be copied."); }
+    catch { toast("The browser blocked copying."); }
   }
   const opens = event.target.closest?.("[data-opens]");
   if (opens) { event.preventDefault(); document.getElementById(opens.dataset.opens)?.showModal(); }
@@ -30,23 +30,23 @@ addEventListener("click", async (event) => {
 
 addEventListener("change", (event) => { if (event.target.matches?.("[data-submits]")) event.target.form.requestSubmit(); });
 
-// A form that something did not work out for says so where one looks.
+// Show the error of a failed form as a toast.
 addEventListener("htmx:responseError", (event) => {
   let said = "";
   try { said = JSON.parse(event.detail.xhr.responseText).detail; } catch { /* no problem+json: an older server, a proxy */ }
   toast(said || `The server answered ${event.detail.xhr.status}.`);
 });
-addEventListener("htmx:sendError", () => toast("The server cannot be reached. Nothing was changed."));
+addEventListener("htmx:sendError", () => toast("Server unreachable. Nothing was changed."));
 
 const go = (path) => { location.href = `${document.body.dataset.base}${path}`; };
 for (const link of document.querySelectorAll(".nav a[data-key]")) {
   keys.on(`g ${link.dataset.key}`, () => link.click(), link.firstChild.textContent.trim().toLowerCase(), { shown: `g ${link.dataset.key}` });
 }
 keys.on("/", () => { const field = document.querySelector("[data-search]"); if (!field) return false; field.focus(); field.select(); }, "search");
-keys.on("n", () => go("/next"), "next that needs you");
-keys.on("t", toggleTheme, "light or dark");
-keys.on("?", openSheet, "all keys", { always: true });
-keys.on("mod+Enter", (event) => { const form = event.target.form ?? document.querySelector("dialog[open] form"); if (!form) return false; form.requestSubmit(); }, "send the form one is in", { shown: "⌘ ↵" });
+keys.on("n", () => go("/next"), "next thread that needs you");
+keys.on("t", toggleTheme, "toggle theme");
+keys.on("?", openSheet, "keyboard shortcuts", { always: true });
+keys.on("mod+Enter", (event) => { const form = event.target.form ?? document.querySelector("dialog[open] form"); if (!form) return false; form.requestSubmit(); }, "submit the form", { shown: "⌘ ↵" });
 keys.on("Escape", (event) => {
   if (document.querySelector("dialog[open]")) return false;
   if (event.target !== document.body && event.target.blur) { event.target.blur(); return; }

@@ -1,9 +1,9 @@
-// The keys of a page: modules register theirs, one place listens, the sheet lists them.
+// Keyboard shortcuts: modules register them, this module listens, sheet.js lists them.
 //   import { keys } from "./keys.js";
 //   keys.on("j", () => …, "next row", { group: "Lists" });
 //   keys.on("g t", () => …, "threads");        two keys, one after the other
-// A function that returns false did nothing, and the key does what it always does.
-// Always import this file by this relative name: under another address it would be another registry.
+// If the function returns false, the browser handles the key.
+// Always import this file by this relative name: another URL would create a second registry.
 
 const registered = [];
 const OFF = "lockstitch_keys_off";
@@ -11,7 +11,7 @@ let pending = "", timer = 0;
 
 function on(key, act, says, { group = "Anywhere", shown = key, always = false } = {}) {
   const entry = { key, act, says, group, shown, always };
-  registered.unshift(entry);                              // whoever comes last is asked first
+  registered.unshift(entry);                              // the last registered shortcut has priority
   return () => registered.splice(registered.indexOf(entry), 1);
 }
 

@@ -1,4 +1,4 @@
-// A stream of events from the server. A cut stream shows as a ring with "reconnecting" and nothing else changes.
+// Server-sent events. While the connection is lost, the page shows "reconnecting".
 //   follow("/api/events", { status: (data, event) => … })
 const shown = () => document.querySelectorAll("[data-live]");
 
@@ -21,7 +21,7 @@ export function follow(path, handlers, last = null) {
     source.onerror = () => {
       if (ended) return;
       tell(false);
-      // The browser tries again by itself, unless the server answered with something else than a stream.
+      // The browser reconnects unless the response was not an event stream.
       if (source.readyState === EventSource.CLOSED) { timer = setTimeout(open, wait); wait = Math.min(wait * 2, 30000); }
     };
     for (const [name, act] of Object.entries(handlers)) {

@@ -1,5 +1,5 @@
-// Markdown as nodes made one by one: the same as pages/markdown.py, for text that is still being said.
-// `plain` says what becomes of bare text; an app may find more in it.
+// Markdown as DOM nodes for streamed text. Same rules as pages/common/content.py.
+// `plain` converts plain text to nodes; apps can replace it.
 import { element } from "./nodes.js";
 
 const INLINE = /`([^`\n]+)`|\*\*([^*\n]+)\*\*|(?<![\w*])\*([^*\s][^*\n]*?)\*(?![\w*])|\[([^[\]\n]{1,500})\]\((https?:\/\/[^\s()<>"']{1,2000})\)|(https?:\/\/[^\s<>"'`()[\]]{1,2000}[^\s<>"'`()[\].,;:!?])/g;
@@ -18,7 +18,7 @@ function inlines(text, plain) {
   return found;
 }
 
-// A loop, since a pattern would try each length of the closing marks at each character of a long heading.
+// A loop, because a regular expression would backtrack quadratically on a long heading.
 function withoutClosingMarks(heading) {
   let end = heading.length;
   while (end && heading[end - 1] === "#") end--;

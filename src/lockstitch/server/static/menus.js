@@ -1,4 +1,4 @@
-// Small menus are native details: Esc and a press elsewhere close them.
+// Menus are native <details>: Esc and a click outside close them.
 import { keys } from "./keys.js";
 
 const open = () => [...document.querySelectorAll("details.menu[open]")];

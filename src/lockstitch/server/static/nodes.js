@@ -1,4 +1,4 @@
-// Nodes made one by one. Text is always text; there is no innerHTML anywhere.
+// DOM nodes without innerHTML: text is always inserted as text.
 export function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -18,7 +18,7 @@ export function icon(name) {
   return drawn;
 }
 
-// A part of a page from the server, as nodes; forms in it carry what they need. null: there was none, or one has left.
+// Fetch a part of a page as nodes. null: the request failed or the user has left the page.
 export async function part(path) {
   const answer = await fetch(path, { headers: { "HX-Request": "true" } }).catch(() => null);
   if (!answer?.ok || answer.status === 204) return null;

@@ -1,4 +1,4 @@
-// Rows of a plain table by keys: j and k go from row to row, ↵ opens what a row names.
+// Keyboard shortcuts of table rows: j and k move, ↵ opens the link of the row.
 import { keys } from "./keys.js";
 
 export function rowKeys(inside) {
@@ -11,13 +11,13 @@ export function rowKeys(inside) {
   };
   const beside = (step) => here() && inside.contains(here()) ? move(step) : false;
   keys.on("j", () => move(1), "next row", { group: "Lists", shown: "j ↓" });
-  keys.on("k", () => move(-1), "row before", { group: "Lists", shown: "k ↑" });
-  // Arrows scroll the page, unless a row has the focus.
+  keys.on("k", () => move(-1), "previous row", { group: "Lists", shown: "k ↑" });
+  // Arrow keys scroll the page unless a row has the focus.
   keys.on("down", () => beside(1), "", { group: "Lists" });
   keys.on("up", () => beside(-1), "", { group: "Lists" });
   keys.on("Enter", (event) => {
     const link = event.target === here() && inside.contains(here()) && here().querySelector("a");
     if (!link) return false;
     link.click();
-  }, "go in", { group: "Lists", shown: "↵" });
+  }, "open", { group: "Lists", shown: "↵" });
 }

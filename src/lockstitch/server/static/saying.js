@@ -1,4 +1,4 @@
-// Text that is being said: dots on the seam, until its stitch is there.
+// Streamed text of a model call, shown until its stitch is committed.
 //   const said = saying(end, { place: seam, by: (data) => [nodes above the text], plain: (text) => [nodes for bare text] });
 import { markdown } from "./markdown.js";
 import { element } from "./nodes.js";
@@ -10,7 +10,7 @@ export function saying(end, { place, by = () => [], plain }) {
 
   function begin(data) {
     const say = element("div", { class: "say" }), think = element("div", { class: "pre" });
-    const thinks = element("details", { class: "think", hidden: true }, element("summary", {}, "Thinks"), think);
+    const thinks = element("details", { class: "think", hidden: true }, element("summary", {}, "Thinking"), think);
     const node = element("li", { class: "open live-text", "data-run": data.run_id }, element("span", { class: "pos" }),
       element("span", { class: "knot k-model", "aria-hidden": "true" }), element("div", { class: "cell" }, ...by(data), thinks, say));
     const one = { node, say, think, thinks, text: "", thought: "", number: 0, attempt: data.attempt, due: 0 };
@@ -29,7 +29,7 @@ export function saying(end, { place, by = () => [], plain }) {
     end.grown(was, false);
   }
 
-  // A piece of text. What was said in an attempt that failed is gone.
+  // Append a piece of text. A new attempt discards the text of the failed attempt.
   function delta(data) {
     const was = end.reached(), known = all.get(key(data));
     if (known?.done || known && data.number <= known.number) return;
@@ -40,7 +40,7 @@ export function saying(end, { place, by = () => [], plain }) {
     one.due ||= requestAnimationFrame(() => draw(one, was));
   }
 
-  // Its stitch is on the way: nothing is added any more, but it stays until the stitch takes its place.
+  // The stitch is committed: add no more text, and keep it until the stitch replaces it.
   function ends(data) { const one = all.get(key(data)); if (one) one.done = true; }
   function gone(data) { all.get(key(data))?.node.remove(); all.delete(key(data)); }
 

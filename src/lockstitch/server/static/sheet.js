@@ -1,4 +1,4 @@
-// The sheet of keys: a native dialog that lists what is registered, and turns single keys off.
+// The dialog that lists the keyboard shortcuts and can disable single-key shortcuts.
 import { keys } from "./keys.js";
 import { element } from "./nodes.js";
 import { PAGES } from "./pagekeys.js";

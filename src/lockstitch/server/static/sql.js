@@ -1,4 +1,4 @@
-// The bench for SQL: editor, history, results that sort and can be taken along.
+// The SQL page: editor, history, sortable results and downloads.
 import { Editor } from "./editor.js";
 import { keys } from "./keys.js";
 import "./menus.js";
@@ -14,10 +14,10 @@ const lens = () => form.elements.lens.value;
 const mac = /Mac|iPhone|iPad/.test(navigator.platform);
 for (const key of document.querySelectorAll("[data-mod-enter]")) key.textContent = mac ? "⌘ ↵" : "Ctrl ↵";
 keys.on("mod+Enter", () => form.requestSubmit(form.querySelector("[name=act]")), "run", { group: "SQL", shown: mac ? "⌘ ↵" : "Ctrl ↵" });
-keys.on("e", () => editor.field.focus(), "into the editor; Esc leaves it", { group: "SQL" });
+keys.on("e", () => editor.field.focus(), "focus the editor; Esc leaves it", { group: "SQL" });
 rowKeys(result);
 
-// Another lens has other tables and examples, so it is another page; what was written goes along.
+// Another lens has other tables and examples, so load its page and pass the query.
 form.addEventListener("change", (event) => {
   const goes = event.target.dataset.goes;
   if (!goes) return;
@@ -30,16 +30,16 @@ addEventListener("click", (event) => {
   const links = event.target.closest("[data-link]"), sorts = event.target.closest("[data-sorts] th button");
   if (inserts) editor.insert(inserts.dataset.insert);
   if (puts) { event.preventDefault(); editor.text = puts.dataset.put; form.requestSubmit(form.querySelector("[name=act]")); }
-  if (links) { event.preventDefault(); copy(links.href, "The address is copied."); }
+  if (links) { event.preventDefault(); copy(links.href, "Link copied."); }
   if (sorts) sort(sorts.closest("th"));
 });
 
 async function copy(text, said) {
   try { await navigator.clipboard.writeText(text); toast(said); }
-  catch { toast("The browser did not let it be copied."); }
+  catch { toast("The browser blocked copying."); }
 }
 
-// A file is fetched by the browser itself, not swapped in; Markdown is what one pastes, so it is copied.
+// The browser downloads files. Markdown is copied to the clipboard instead.
 form.addEventListener("htmx:confirm", (event) => {
   const by = event.detail.triggeringEvent?.submitter;
   if (!by?.matches("[data-download]")) return;
@@ -51,7 +51,7 @@ async function take(button) {
   const body = new FormData(form);
   body.set("as", button.value);
   const answer = await fetch(button.formAction, { method: "POST", body });
-  if (!answer.ok) { toast("The query could not be asked again."); return; }
+  if (!answer.ok) { toast("The query could not be run again."); return; }
   const text = await answer.text();
   if (button.value === "markdown") { await copy(text, "Copied as Markdown."); return; }
   const address = URL.createObjectURL(new Blob([text], { type: answer.headers.get("content-type") }));
@@ -84,7 +84,7 @@ function sort(head) {
   announce(`Sorted by ${head.textContent}`);
 }
 
-// Queries of this browser, kept in it alone.
+// Query history, stored only in this browser.
 const menu = document.getElementById("history");
 function kept() {
   try { return JSON.parse(localStorage.getItem(PLACE)) || []; } catch { return []; }

@@ -1,4 +1,4 @@
-// The page of figures: charts as panels come in, one cursor for all of them, and the threads of a day.
+// The stats page: draws charts when panels load, with one shared cursor, and shows the threads of a day.
 import { Chart } from "./chart.js";
 import { keys } from "./keys.js";
 import "./menus.js";
@@ -30,11 +30,11 @@ function redraw() {
 }
 
 document.addEventListener("htmx:load", (event) => find(event.detail.elt.parentElement || document));
-// A panel that did not come says so itself, and the others do not mind.
+// A panel that fails to load shows its own error.
 for (const name of ["htmx:sendError", "htmx:responseError"]) document.addEventListener(name, (event) => {
   const panel = event.detail.elt.closest?.(".panel");
   if (!panel) return;
-  const note = Object.assign(document.createElement("p"), { className: "note failed", textContent: "This panel did not come. Load the page again." });
+  const note = Object.assign(document.createElement("p"), { className: "note failed", textContent: "This panel could not be loaded. Reload the page." });
   note.setAttribute("role", "alert");
   panel.removeAttribute("aria-busy");
   panel.querySelector(".body")?.replaceChildren(note);
@@ -44,7 +44,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 find(document);
 
 rowKeys(document.getElementById("span-threads"));
-// A chart minds its own keys; here they are only told of.
-keys.on("left", () => false, "back along a chart that has the focus", { group: "Stats", shown: "←" });
-keys.on("right", () => false, "on along it", { group: "Stats", shown: "→" });
-keys.on("Enter", () => false, "threads of the day, dearest first", { group: "Stats", shown: "↵" });
+// Charts handle these keys; register them only for the shortcut list.
+keys.on("left", () => false, "move back along the focused chart", { group: "Stats", shown: "←" });
+keys.on("right", () => false, "move forward along the focused chart", { group: "Stats", shown: "→" });
+keys.on("Enter", () => false, "threads of the day, most expensive first", { group: "Stats", shown: "↵" });

@@ -1,4 +1,4 @@
-// The page of a thread: stitches that come, text that is being said, what is open, and the keys.
+// The thread page: new stitches, streamed text, open calls and keyboard shortcuts.
 import { ending } from "./ending.js";
 import { keys } from "./keys.js";
 import { follow } from "./live.js";
@@ -14,7 +14,7 @@ let position = Number(page.dataset.position);
 const end = ending(document.querySelector(".talk"));
 const said = saying(end, { place: seam });
 
-// Stitches: asked for one by one and in order, the same one never twice.
+// Fetch stitches in order, each once.
 let line = Promise.resolve();
 function stitch(data) {
   if (data.position <= position) return;
@@ -38,7 +38,7 @@ function stitch(data) {
   });
 }
 
-// A run says how many steps it took and what they cost, and a child how it ended, once that is so.
+// Update the steps and cost of a run, and the status of a child, when they change.
 async function again(stitches) {
   for (const old of stitches) {
     const fresh = (await part(`${path}/stitch/${old.dataset.position}`))?.querySelector("li");
@@ -46,7 +46,7 @@ async function again(stitches) {
   }
 }
 
-// What else changes: what is open, how it stands, what is beside.
+// Refresh the open calls, the status and the side column.
 let timer = 0;
 function soon() { clearTimeout(timer); timer = setTimeout(refresh, 150); }
 async function refresh() {
@@ -67,7 +67,7 @@ function opened(fresh) {
   const old = document.getElementById("open");
   if (!old || !fresh) return;
   const asked = fresh.dataset.mark && fresh.dataset.mark !== old.dataset.mark, had = document.activeElement, held = old.contains(had), was = end.reached();
-  // Whoever fills in a form keeps it, as long as the same thing is asked.
+  // Keep a form that the user fills in while its request is unchanged.
   for (const ask of fresh.querySelectorAll(".asks")) {
     const same = [...old.querySelectorAll(".asks")].find((one) => one.dataset.id === ask.dataset.id);
     if (same) { same.id = ask.id; ask.replaceWith(same); }
@@ -79,7 +79,7 @@ function opened(fresh) {
   if (was) end.grown(true);
 }
 
-// Tools that run in the page: a module of one's own may take them, else the form stays.
+// Frontend tools: a custom module can answer the calls, else the form is shown.
 //   addEventListener("lockstitch:tool", (event) => { if (event.detail.name === "…") event.detail.answer(result); });
 function offer() {
   for (const place of document.querySelectorAll("[data-tool]")) {
@@ -96,7 +96,7 @@ addEventListener("htmx:afterRequest", (event) => {
 });
 addEventListener("htmx:afterSettle", (event) => { if (event.target.id === "seam") seam.querySelector("li")?.focus({ preventScroll: true }); });
 
-// Keys
+// Keyboard shortcuts
 const group = "Thread";
 const list = () => [...document.querySelectorAll(".seam > li:not(.live-text)")];
 const here = () => document.activeElement?.closest?.(".seam > li");
@@ -109,15 +109,15 @@ function move(step) {
 }
 const press = (selector) => { const button = here()?.querySelector(selector) ?? document.querySelector(selector); if (!button) return false; button.click(); };
 keys.on("j", () => move(1), "next stitch", { group });
-keys.on("k", () => move(-1), "stitch before", { group });
+keys.on("k", () => move(-1), "previous stitch", { group });
 keys.on("a", () => press("[data-approve]"), "approve", { group });
 keys.on("d", () => press("[data-deny]"), "deny", { group });
-keys.on("f", () => { const button = here()?.querySelector(".fork"); if (!button) return false; button.click(); }, "fork at the stitch in focus", { group });
-keys.on("o", () => { const one = here()?.querySelectorAll("details"), all = one?.length ? one : document.querySelectorAll(".call"); if (!all.length) return false; const open = ![...all][0].open; all.forEach((each) => { each.open = open; }); }, "open or close calls", { group });
+keys.on("f", () => { const button = here()?.querySelector(".fork"); if (!button) return false; button.click(); }, "fork at the focused stitch", { group });
+keys.on("o", () => { const one = here()?.querySelectorAll("details"), all = one?.length ? one : document.querySelectorAll(".call"); if (!all.length) return false; const open = ![...all][0].open; all.forEach((each) => { each.open = open; }); }, "expand or collapse calls", { group });
 keys.on("n", () => {
   const asks = [...document.querySelectorAll(".asks")], next = asks[asks.indexOf(here()) + 1];
   if (next) { next.focus(); next.scrollIntoView({ block: "nearest" }); } else location.href = `${document.body.dataset.base}/next?after=${id}`;
-}, "next that needs you");
+}, "next thread that needs you");
 keys.on("/", () => { const field = document.querySelector("#composer textarea"); if (!field) return false; field.focus(); }, "write", { group });
 
 offer();

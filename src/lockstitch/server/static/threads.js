@@ -1,4 +1,4 @@
-// The list of threads: a treegrid with one tab stop, rows that change in place, children that come when opened.
+// The list of threads: a treegrid with one tab stop, live rows, and children that load when expanded.
 import { keys } from "./keys.js";
 import { follow } from "./live.js";
 import { element, part } from "./nodes.js";
@@ -62,13 +62,13 @@ addEventListener("dblclick", (event) => { const row = event.target.closest?.("tr
 
 const group = "Lists";
 for (const key of ["j", "down"]) keys.on(key, () => move(1), "next row", { group, shown: "j ↓" });
-for (const key of ["k", "up"]) keys.on(key, () => move(-1), "row before", { group, shown: "k ↑" });
-keys.on("right", () => { const row = here(); if (!row || !row.hasAttribute("aria-expanded")) return false; if (row.getAttribute("aria-expanded") === "true") move(1); else open(row); }, "open, go down", { group, shown: "→" });
-keys.on("left", () => { const row = here(); if (!row) return false; if (row.getAttribute("aria-expanded") === "true") close(row); else go(parent(row)); }, "close, to parent", { group, shown: "←" });
+for (const key of ["k", "up"]) keys.on(key, () => move(-1), "previous row", { group, shown: "k ↑" });
+keys.on("right", () => { const row = here(); if (!row || !row.hasAttribute("aria-expanded")) return false; if (row.getAttribute("aria-expanded") === "true") move(1); else open(row); }, "expand, go to child", { group, shown: "→" });
+keys.on("left", () => { const row = here(); if (!row) return false; if (row.getAttribute("aria-expanded") === "true") close(row); else go(parent(row)); }, "collapse, go to parent", { group, shown: "←" });
 keys.on("Home", () => here() ? go(rows()[0]) : false, "first row", { group });
 keys.on("End", () => here() ? go(rows().at(-1)) : false, "last row", { group });
-keys.on("Enter", (event) => { const row = here(); if (!row || event.target !== row) return false; location.href = row.dataset.href; }, "go in", { group, shown: "↵" });
-keys.on("a", () => { const act = here()?.querySelector("[data-act]"); if (!act) return false; act.click(); }, "act on the row", { group: "Threads" });
+keys.on("Enter", (event) => { const row = here(); if (!row || event.target !== row) return false; location.href = row.dataset.href; }, "open", { group, shown: "↵" });
+keys.on("a", () => { const act = here()?.querySelector("[data-act]"); if (!act) return false; act.click(); }, "action of the row", { group: "Threads" });
 keys.on("c", () => { const sheet = document.getElementById("begin"); if (!sheet) return false; sheet.showModal(); }, "new thread", { group: "Threads" });
 
 function prepare() {
@@ -83,7 +83,7 @@ addEventListener("focusin", (event) => { if (event.target.matches?.("tr[data-row
 if (location.hash === "#begin") document.getElementById("begin")?.showModal();
 tidy();
 
-// Live: what is shown changes where it stands; what would stand elsewhere is counted, and one press sorts anew.
+// Live updates: visible rows change in place. Other changes are counted; a click reloads the list.
 const due = new Map();
 const newer = new Set();
 let counting = 0;
@@ -101,7 +101,7 @@ async function refresh(id) {
   if (!fresh || !row.isConnected) return;
   if (fresh.hasAttribute("data-person") !== row.hasAttribute("data-person")) { newer.add(id); tellNewer(); }
   const focused = row.contains(document.activeElement), inner = document.activeElement !== row;
-  // An opened row stays open, and whoever is in it stays in it.
+  // Keep an expanded row expanded and keep the focus in it.
   if (row.getAttribute("aria-expanded") === "true") { fresh.setAttribute("aria-expanded", "true"); fresh.querySelector("button.twig")?.setAttribute("aria-expanded", "true"); fresh.classList.toggle("open", level(row) === 1); }
   fresh.tabIndex = row.tabIndex;
   const path = focused && inner ? [...row.querySelectorAll("a, button")].indexOf(document.activeElement) : -1;
@@ -135,7 +135,7 @@ follow(`${base}/api/events`, {
       changed(data.thread_id);
       return;
     }
-    // What was as it is when the list was drawn is older, or not asked for.
+    // Ignore changes from before the list was rendered.
     if (data.status === "deleted" || data.updated_at <= drawn) return;
     count();
     if (data.parent_id) { if (document.getElementById(`t-${data.parent_id}`)) changed(data.parent_id); if (!data.needs_person) return; }

@@ -1,4 +1,4 @@
-// Toasts: said aloud, gone after 8 s or when dismissed, and never the only trace.
+// Toasts: announced to screen readers, removed after 8 s or when dismissed.
 import { element, icon } from "./nodes.js";
 
 const place = document.getElementById("toasts");

@@ -1,4 +1,4 @@
-// The graph of threads by keyboard: arrows go from thread to thread, Enter goes in.
+// Keyboard shortcuts of the thread tree: arrow keys move, Enter opens a thread.
 import { keys } from "./keys.js";
 
 const lanes = [...document.querySelectorAll(".weave [data-lane]")];
@@ -9,4 +9,4 @@ function move(step) {
   next.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 for (const key of ["j", "down"]) keys.on(key, () => move(1), "next thread", { group: "Tree", shown: "j ↓" });
-for (const key of ["k", "up"]) keys.on(key, () => move(-1), "thread before", { group: "Tree", shown: "k ↑" });
+for (const key of ["k", "up"]) keys.on(key, () => move(-1), "previous thread", { group: "Tree", shown: "k ↑" });

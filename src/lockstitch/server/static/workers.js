@@ -1,9 +1,9 @@
-// What goes on is asked again every few seconds, but only while somebody can see it.
+// Refresh the page every few seconds while it is visible.
 const EVERY = 3000;
 const place = document.getElementById("now");
 
 function ask() {
-  // Not under somebody's hand: what has the focus, or is being selected, stays.
+  // Do not replace an element that has the focus or the selection.
   const busy = place.contains(document.activeElement) || !getSelection().isCollapsed;
   if (!document.hidden && !busy) htmx.trigger(place, "refresh");
 }

@@ -1,4 +1,4 @@
-"""News: one watch of the store for all who look on in this process. A reader who is slow costs a flag, not a queue."""
+"""`ChangeFeed`: one watch of the store for all streams of the process. A slow reader has a flag, not a queue."""
 
 import asyncio
 import logging
@@ -13,13 +13,13 @@ from lockstitch.errors import LockstitchError
 from lockstitch.store import WATCHING, WORK_READY, Store
 
 _MOST: Final = 1000
-"""Threads that one reader is told of by name; of more it only hears that there were many."""
+"""Maximum number of changed threads that a subscription names. With more it only signals a change."""
 
 _log = logging.getLogger("lockstitch.server")
 
 
 class Subscription:
-    """Somebody who looks on: at one thread, or at all."""
+    """A subscription to one thread or to all threads."""
 
     def __init__(self, thread_id: UUID | None) -> None:
         self.thread_id = thread_id
@@ -27,15 +27,15 @@ class Subscription:
         self._called = asyncio.Event()
 
     def notify(self, thread_id: UUID | None = None) -> None:
-        """There is something to look at: a thread that moved, or who knows what."""
+        """Wake the reader: a thread has changed, or an unknown one if None."""
         if thread_id is not None and len(self._moved) < _MOST:
             self._moved.add(thread_id)
         self._called.set()
 
     async def wait(self, seconds: float) -> set[UUID]:
-        """Until something moved, or for so long; which threads did."""
+        """Wait for a change for at most `seconds`. Return the ids of changed threads."""
         with suppress(TimeoutError):
-            # Not wait_for: in Python 3.11 that may swallow a cancel that comes together with the call.
+            # Not wait_for: in Python 3.11 it can swallow a simultaneous cancel.
             async with asyncio.timeout(seconds):
                 await self._called.wait()
         self._called.clear()
@@ -44,7 +44,7 @@ class Subscription:
 
 
 class ChangeFeed:
-    """What moves in a store, for readers of this process; and whether the process is about to leave."""
+    """Distributes changes of the store to the subscriptions of this process. Not safe for use from several threads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -54,12 +54,12 @@ class ChangeFeed:
 
     @property
     def leaving(self) -> bool:
-        """Whether streams are to end, so that the server can: it waits for them before it says anything to us."""
+        """True if streams must end, so the server can stop. uvicorn waits for them before the shutdown."""
         return self._leaving or _server_leaves()
 
     @property
     def readers(self) -> int:
-        """How many look on."""
+        """The number of subscriptions."""
         return len(self._of_all) + sum(map(len, self._of_thread.values()))
 
     def stop(self) -> None:
@@ -69,7 +69,7 @@ class ChangeFeed:
 
     @contextmanager
     def subscribe(self, thread_id: UUID | None = None) -> Generator[Subscription]:
-        """Look on, at one thread or at all, for as long as this is open."""
+        """Subscribe to one thread or to all threads while the context is open."""
         reader = Subscription(thread_id)
         place = self._of_all if thread_id is None else self._of_thread.setdefault(thread_id, set())
         place.add(reader)
@@ -82,7 +82,7 @@ class ChangeFeed:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
-        """Watch the store for as long as this is open."""
+        """Watch the store while the context is open."""
         task = asyncio.create_task(self._watch(), name="lockstitch-server-news")
         try:
             yield
@@ -97,12 +97,12 @@ class ChangeFeed:
                 async with aclosing(self._store.changes()) as sightings:
                     async for sighting in sightings:
                         if sighting == WATCHING:
-                            # What moved before is found by whoever looks again.
+                            # Changes before the watch started may be missed, so wake all readers.
                             self._call_all()
                         elif sighting != WORK_READY:
                             self._tell(sighting.thread_id)
             except LockstitchError as exc:
-                _log.warning("Hints of the store do not arrive: %s", exc)
+                _log.warning("Store watch failed, falling back to polling: %s", exc)
             await asyncio.sleep(random.uniform(0.5, 1.5))
 
     def _tell(self, thread_id: UUID) -> None:
@@ -115,6 +115,6 @@ class ChangeFeed:
 
 
 def _server_leaves() -> bool:
-    """Whether the uvicorn that we run in, if it is one, was told to leave."""
+    """True if the uvicorn server of this process received a signal to stop."""
     handler: Any = signal.getsignal(signal.SIGTERM)
     return bool(getattr(getattr(handler, "__self__", None), "should_exit", False))

@@ -1,4 +1,4 @@
-"""The board: how the threads of a project stand, for lists that keep up to date."""
+"""`ProjectStream`: status changes of the threads of a project, for live lists."""
 
 import asyncio
 import time
@@ -12,22 +12,22 @@ from lockstitch.server.streams.thread import BEAT, StreamItem
 from lockstitch.store import Store, Where
 
 PACE: Final = 0.1
-"""Seconds in which news are gathered, so that many stitches make one look."""
+"""Seconds to collect changes, so that many stitches cause one read."""
 
 LOOK: Final = 1.0
-"""Seconds after which it is looked in any case: who claims a thread, or gives it back, calls nobody."""
+"""Maximum seconds between two reads. Claiming and releasing a thread send no notification."""
 
 ALL: Final = 5.0
-"""Seconds between two looks at everything that was told of: nobody calls when a thread that rests is deleted."""
+"""Seconds between two checks of all reported threads. Deleting a waiting thread sends no notification."""
 
 _RECENT: Final = 50
 _ACTIVE: Final = 200
 _KEPT: Final = 1000
-"""Threads of which it is remembered what a reader was told last."""
+"""Number of threads whose last reported status is remembered."""
 
 
 class ProjectStream:
-    """How threads stand, for one reader: the recent ones first, and then whichever changes."""
+    """The status of threads for one reader: first recent threads, then changes."""
 
     def __init__(self, store: Store, news: ChangeFeed) -> None:
         self._store = store
@@ -65,7 +65,7 @@ class ProjectStream:
         return await self._store.threads(status=["pending", "running"], limit=_ACTIVE)
 
     async def _among(self, ids: Sequence[UUID]) -> list[Thread]:
-        """Those of these threads that are the project's."""
+        """Return the threads with these ids in the project."""
         if not ids:
             return []
         return await self._store.find_threads(Where("id", "in", list(ids)), order=("id",))
@@ -87,7 +87,7 @@ class ProjectStream:
 
 
 def summary(head: Thread) -> Json:
-    """A thread as a list shows it, without sums over its runs."""
+    """Return a thread as a list row, without totals of its runs."""
     return {
         "thread_id": str(head.id),
         "key": head.key,

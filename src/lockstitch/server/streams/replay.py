@@ -1,6 +1,6 @@
-"""Retelling: what a follower tells of a thread, as the events that whoever drives it would tell.
+"""`EventReplay`: converts the items of a thread stream to the events of its executor.
 
-So a stream in one of the formats is the same wherever the run is driven, and goes on where another process took over.
+So a formatted stream is the same for each process that executes the run, and continues after a takeover.
 """
 
 from collections import defaultdict
@@ -22,19 +22,19 @@ _SERVER_CALL = "server_tool_use"
 
 
 class EventReplay:
-    """The events of one thread, for one stream."""
+    """Converts the items of one thread stream to events."""
 
     def __init__(self, store: Store, head: Thread) -> None:
         self._store = store
         self._head = head
         self._said: defaultdict[tuple[UUID, str], list[str]] = defaultdict(list)
-        """What was told of an answer before it was there whole, by run and kind."""
+        """The streamed parts of a response, by run and kind."""
         self._attempts: dict[UUID, str] = {}
         self._runs: dict[UUID, Run] = {}
-        """Runs as they were when they were first told of: whose they are does not change."""
+        """Known runs. Their agent does not change."""
 
     async def events(self, told: AsyncIterable[StreamItem]) -> AsyncGenerator[Event | None]:
-        """Events as they come; None: there is nothing to tell, but somebody is there."""
+        """Yield events. None is a sign of life without an event."""
         async for one in told:
             if one.kind == "beat":
                 yield None
@@ -50,7 +50,7 @@ class EventReplay:
     def _delta(self, data: Json) -> Iterator[Event]:
         run_id, kind, step = UUID(data["run_id"]), data["kind"], int(data["step_number"]) - 1
         if self._attempts.get(run_id, data["attempt"]) != data["attempt"]:
-            # It begins anew: what was told is no part of the answer.
+            # A new attempt: the earlier parts do not belong to the response.
             self._forget(run_id)
             yield self._event("retry", run_id, step, {})
         self._attempts[run_id] = data["attempt"]
@@ -98,7 +98,7 @@ class EventReplay:
         return [*events, self._event("finished", run_id, step, {**result.as_json(), "title": result.title})]
 
     def _answer(self, stitch: Stitch, run_id: UUID, step: int) -> Iterator[Event]:
-        """An answer, without what was told of it already."""
+        """Yield the events of a response without the parts that were streamed."""
         message = stitch.message or {}
         told = {kind: "".join(self._said[run_id, kind]) for kind in ("thinking", "text")}
         whole = {"thinking": "".join(str(one.get("thinking", "")) for one in blocks(message)), "text": text_of(message)}
@@ -135,14 +135,14 @@ class EventReplay:
         return self._event("started", run_id, 0, {**who, "user_message": said})
 
     async def _is_passed_on(self, run: Run) -> bool:
-        """Whether the answer of a run is a member's, and was told as that."""
+        """True if the answer of a run is the answer of a member, which was already sent."""
         if run.role != "team" or run.output_position is None:
             return False
         found = await self._store.stitches(self._head, run.output_position, run.output_position)
         return bool(found) and found[0].lane is not None
 
     async def _pending(self) -> list[Json]:
-        """The calls that are open, as a browser gets them; what a leader has asked its members for is none."""
+        """Return the open calls for the frontend, without delegations to members."""
         log = await self._store.execution.context_stitches(await self._store.thread(self._head.id))
         return [
             {"tool_use_id": call.get("id"), "name": call.get("name"), "input": call.get("input")}

@@ -1,7 +1,7 @@
-"""Following a thread: its stitches, each once and in order, what is being said meanwhile, and how it stands.
+"""`ThreadStream`: the stitches of a thread, each once and in order, streamed text, and status changes.
 
-A follower keeps no queue. It looks at the thread, tells what is new since it looked last, and waits until it is called
-or for a moment; so a slow reader holds up nobody, and one who comes back with the last position misses nothing.
+A stream has no queue. It reads the thread, yields the new items, and waits for a notification or a short time. So a
+slow reader does not block other readers, and a reader that reconnects with its last position gets all stitches.
 """
 
 import time
@@ -19,22 +19,22 @@ from lockstitch.server.streams.changes import ChangeFeed
 from lockstitch.store import Store, Where
 
 Until = Literal["end", "idle", "now"]
-"""How long a thread is followed: to its end, until its run has ended or waits, or no further than it is now."""
+"""When a stream ends: with the thread (end), when its run ends or waits (idle), or after the current items (now)."""
 
 LIVELY: Final = 0.15
-"""Seconds between two looks at a thread that is being driven, if nothing calls sooner."""
+"""Seconds between two reads of a running thread without a notification."""
 
 QUIET: Final = 1.0
-"""The same of one that rests: what changes without a stitch calls nobody."""
+"""Seconds between two reads of other threads. Changes without a stitch send no notification."""
 
 BEAT: Final = 15.0
-"""Seconds of silence after which a sign of life is sent."""
+"""Seconds without an item after which a sign of life is sent."""
 
 _PAGE: Final = 50
-"""Stitches that are read at a time."""
+"""Number of stitches per read."""
 
 _PATIENCE: Final = 20
-"""Looks at a thread in whose log something is missing, before the reader is told the rest without it."""
+"""Number of reads to wait for a missing stitch before the stream skips it."""
 
 _DELTAS: Final = 1000
 _ALL: Final = 2**62
@@ -42,7 +42,7 @@ _ALL: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class StreamItem:
-    """One thing that a reader is told. `beat` says nothing but that somebody is there."""
+    """An item of a stream. `beat` is a sign of life."""
 
     kind: Literal["stitch", "delta", "status", "end", "beat"]
     data: Json
@@ -50,7 +50,7 @@ class StreamItem:
 
 
 def is_idle(head: Thread) -> bool:
-    """Whether nothing goes on: it has ended, rests, or waits for somebody. Children go on by themselves."""
+    """True if the thread has ended, is idle or waits for a person. A thread that waits for children is not idle."""
     if head.ended:
         return True
     if head.status != "waiting":
@@ -60,7 +60,7 @@ def is_idle(head: Thread) -> bool:
 
 
 def status_of(head: Thread) -> Json:
-    """How a thread stands, for a reader."""
+    """Return the status of a thread for clients."""
     return {
         "thread_id": str(head.id),
         "status": head.status,
@@ -74,7 +74,7 @@ def status_of(head: Thread) -> Json:
 
 
 class ThreadStream:
-    """Follows one thread for one reader."""
+    """Streams one thread for one reader."""
 
     def __init__(self, store: Store, news: ChangeFeed, thread_id: UUID, after: int = 0) -> None:
         self._store = store
@@ -83,12 +83,12 @@ class ThreadStream:
         self._after = after
         self._number = 0
         self._steps: dict[UUID, int] = {}
-        """By run, the last step whose answer is a stitch that was sent or need not be."""
+        """The last step with a sent response, by run. Deltas of it are skipped."""
         self._told: Json | None = None
         self._patience = _PATIENCE
 
     async def events(self, until: Until = "end") -> AsyncGenerator[StreamItem]:
-        """What there is, and then what comes."""
+        """Yield the current items, then new items."""
         with self._news.subscribe(self._thread_id) as reader:
             beaten = time.monotonic()
             while True:
@@ -103,7 +103,7 @@ class ThreadStream:
                         beaten = time.monotonic()
                         yield told
                 except NotFound:
-                    # It was deleted between two looks.
+                    # The thread was deleted between two reads.
                     continue
                 caught_up = self._after >= head.position
                 if caught_up and (head.ended or until == "now" or (until == "idle" and is_idle(head))):
@@ -123,7 +123,7 @@ class ThreadStream:
             return None
 
     async def _look(self, head: Thread) -> AsyncGenerator[StreamItem]:
-        """What is new by now. How it stands comes last, when everything before it was told."""
+        """Yield the new items. The status comes last, after all stitches."""
         while self._after < head.position and not self._news.leaving:
             last = min(self._after + _PAGE, head.position)
             found = await self._store.stitches(head, self._after + 1, last)
@@ -134,7 +134,7 @@ class ThreadStream:
                 self._note(stitch)
                 yield StreamItem("stitch", stitch.as_json(), stitch)
             if self._after < last and self._patience:
-                # A copy of a thread is written in parts: what is missing is on its way, or nobody has it.
+                # A copy of a thread is written in parts. The missing stitch may arrive later.
                 self._patience -= 1
                 return
             self._after = max(self._after, last)
@@ -145,14 +145,14 @@ class ThreadStream:
         status = status_of(head)
         shown = {name: value for name, value in status.items() if name not in ("position", "updated_at")}
         if head.kind == "trace":
-            # Spans of a mirror are replaced in place; that moves no position.
+            # Imported spans are replaced in place, which does not change the position.
             shown["fence"] = status["fence"] = head.fence
         if shown != self._told and self._after >= head.position:
             self._told = shown
             yield StreamItem("status", status)
 
     async def _said(self, head: Thread) -> list[StreamItem]:
-        """What is being said, as far as its stitch was not sent."""
+        """Return the new deltas of responses that are not sent as stitches."""
         after = max(self._number, first_delta_number(head))
         where = (Where("thread_id", "=", head.id), Where("number", ">", after))
         found = await self._store.table(LiveDelta).find(*where, order=("number",), limit=_DELTAS)
@@ -172,7 +172,7 @@ class ThreadStream:
     def _note(self, stitch: Stitch) -> None:
         if stitch.type != "llm_call" or stitch.run_id is None or stitch.step_number is None:
             return
-        # The summary at the end of a run that is out of steps has the number of its last step.
+        # The summary after the last allowed step has the number of that step.
         step = stitch.step_number + ("purpose" in stitch.data)
         self._steps[stitch.run_id] = max(step, self._steps.get(stitch.run_id, 0))
 

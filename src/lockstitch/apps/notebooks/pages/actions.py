@@ -94,7 +94,7 @@ async def stop(request: Request, caller: FormWriter, notebook_id: int, thread_id
     """End the open run; what was committed of it stays."""
     found, head = await chat_in(caller, notebook_id, thread_id)
     await cancel(caller.store, head)
-    return _done(request, f"/notebooks/{found.id}/chats/{head.id}", "Asked to stop")
+    return _done(request, f"/notebooks/{found.id}/chats/{head.id}", "Stop requested")
 
 
 @router.post("/chats/{thread_id}/title")
@@ -117,8 +117,8 @@ async def confirm_delete_chat(request: Request, caller: Reader, notebook_id: int
         "notebooks/delete.html",
         notebook=found,
         asks="Delete this chat?",
-        goes=f"“{(head.title or 'Untitled chat')[:120]}” would be gone for good",
-        why=f"{plural(head.last_turn, 'question')} with their answers go; the sources stay.",
+        goes=f"“{(head.title or 'Untitled chat')[:120]}” will be deleted permanently",
+        why=f"{plural(head.last_turn, 'question')} with their answers are deleted. The sources stay.",
         action=f"{here}/delete",
         cancel=here,
         keeps=False,
@@ -152,7 +152,7 @@ async def change(
     found = await shelf.get(caller.store, notebook_id)
     fields = {"description": description.strip() or None, "instructions": instructions.strip() or None}
     await shelf.change(caller.store, found.number, title=title.strip() or found.title, **fields)
-    return redirect_to(request, f"/notebooks/{found.id}", "Kept; the team is told with the next question")
+    return redirect_to(request, f"/notebooks/{found.id}", "Saved. The team gets the change with the next question.")
 
 
 @router.get("/delete")
@@ -167,10 +167,10 @@ async def confirm_delete(request: Request, caller: Reader, notebook_id: int) -> 
         "notebooks/delete.html",
         notebook=found,
         asks="Delete this notebook?",
-        goes=f"“{found.title[:120]}” would be gone for good",
-        why=f"Its sources go, and {plural(chats, 'chat')} with everything that was said."
+        goes=f"“{found.title[:120]}” will be deleted permanently",
+        why=f"Its sources and {plural(chats, 'chat')} with all messages are deleted."
         if chats
-        else "With its sources.",
+        else "Its sources are deleted.",
         action=f"{here}/delete",
         cancel=here,
         keeps=chats > 0,
@@ -204,7 +204,7 @@ async def memories(request: Request, caller: Reader, notebook_id: int, chat: UUI
     known = await memories_of(caller.store, user_id)
     shown: dict[str, Any] = {
         "notebook": found,
-        "user": "you" if user_id == caller.actor else user_id or "whoever asks without a name",
+        "user": "you" if user_id == caller.actor else user_id or "users without a name",
         "memories": [MemoryView(one.id, one.text, ", ".join(one.tags), one.updated_at) for one in known],
         "chat_id": chat,
     }
@@ -217,7 +217,7 @@ async def forget(
 ) -> Response:
     found, head = await _whose(caller, notebook_id, chat)
     if memory_id not in {one.id for one in await memories_of(caller.store, user_of(caller, head))}:
-        raise NotFound("This is not remembered, or it is somebody else's.")
+        raise NotFound("The memory was not found or belongs to another user.")
     await caller.store.memories.delete(id=memory_id, project=caller.project)
     more = f"?chat={chat}" if chat else ""
     return redirect_to(request, f"/notebooks/{found.id}/memories{more}", "Forgotten")

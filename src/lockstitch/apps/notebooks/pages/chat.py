@@ -173,7 +173,7 @@ def _of_run(run: Run, runs: Runs, said: dict[int, Stitch], end: Stitch | None, h
         )
     if run.status == "failed":
         place = end.position if end is not None else (run.input_position or run.first_position)
-        yield MessageView(place, "failed", run.error or "Nobody knows why.", who="No answer came", at=run.completed_at)
+        yield MessageView(place, "failed", run.error or "The cause is unknown.", who="No answer", at=run.completed_at)
     elif run.status == "cancelled":
         place = end.position if end is not None else (run.input_position or run.first_position)
         yield MessageView(place, "line", "Stopped", at=run.completed_at)
@@ -246,4 +246,4 @@ async def _doing(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, 
 
 
 def _word(tool: str) -> str:
-    return "searching" if "search" in tool else "handing on" if tool == "delegate" else f"calls {tool}"
+    return "searching" if "search" in tool else "delegating" if tool == "delegate" else f"calling {tool}"

@@ -74,11 +74,11 @@ async def _goes_along(store: Store, application: Notebooks, head: Thread | None)
     """How much of the chat the team is told again with the next question. Of turns that failed or were stopped
     it is told nothing."""
     if head is None or not head.last_turn:
-        return "The first question"
+        return "First question"
     before = sum(run.parent_run_id is None and run.status == "completed" for run in await store.runs(head))
     history: Any = application.team.definition.history
     count = before if history == "all" else min(before, int(history or 0))
-    return f"{plural(count, 'earlier run goes', 'earlier runs go')} along" if count else "Nothing earlier goes along"
+    return f"Includes {plural(count, 'earlier run')}" if count else "No earlier runs included"
 
 
 router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}")

@@ -104,7 +104,7 @@ async def _content(title: str, text: str, file: UploadFile | None) -> tuple[str,
     if file is not None and file.filename:
         return file.filename, await file.read()
     if not text.strip():
-        raise Refused("There was no file and no text. Nothing was added.")
+        raise Refused("Choose a file or enter a text. Nothing was added.")
     name = title.strip() or "Pasted text"
     return name if name.lower().endswith((".md", ".txt")) else f"{name}.md", text.encode(errors="surrogatepass")
 

@@ -1,9 +1,9 @@
-// Citations: numbers in brackets, as links to the cited place, which opens beside the answer.
+// Citations: numbers in brackets become links. A link opens the cited passage next to the answer.
 import { element, part } from "../nodes.js";
 
 const MARK = /\[\s*(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\s*\](?!\()/g;
 
-// In text that is still being said: numbers only, for nobody knows yet where they will lead.
+// In streamed text the targets are unknown, so show plain numbers.
 export function plain(text) {
   const found = [];
   let place = 0;
@@ -21,14 +21,14 @@ const named = (link) => new URL(link.href).searchParams.get("cited");
 
 const current = (node, is) => { if (is) node.setAttribute("aria-current", "true"); else node.removeAttribute("aria-current"); };
 
-// Which citation is shown, and which source it is in.
+// Mark the current citation and its source.
 export function mark() {
   const { cite, source } = document.getElementById("place").dataset;
   for (const link of links()) current(link, named(link) === cite);
   for (const link of document.querySelectorAll("#sources a[data-source]")) current(link, link.dataset.source === source);
 }
 
-// The place takes that of the one that was shown. False: there was none to take.
+// Replace the shown passage. Return false if the response has no passage.
 export async function show(href) {
   const fresh = (await part(href))?.querySelector("#place"), old = document.getElementById("place");
   if (!fresh || !old) return false;

@@ -1,4 +1,4 @@
-// A list of things by keys: j and k go from one to the next, ↵ opens it, c begins a new one.
+// Keyboard shortcuts of the list of notebooks: j and k move, ↵ opens, c creates a notebook.
 import { keys } from "../keys.js";
 import { rowKeys } from "../rowkeys.js";
 

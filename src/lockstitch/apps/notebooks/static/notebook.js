@@ -1,4 +1,4 @@
-// A notebook: what is said comes as it is committed, what is being written grows, and the sides follow.
+// The notebook page: shows committed messages, streams text, and refreshes the side columns.
 import { ending } from "../ending.js";
 import { keys } from "../keys.js";
 import { follow } from "../live.js";
@@ -11,11 +11,11 @@ import { mark, plain, show } from "./citing.js";
 const page = document.getElementById("notebook"), { path, thread } = page.dataset;
 const seam = document.getElementById("seam"), end = ending(document.querySelector(".talk"));
 
-// Text that is being written, with whoever writes it: the side knows the runs of the team by name.
+// Streamed text with the name of its author. The activity list has the names of the runs.
 const said = saying(end, { place: document.getElementById("live"), plain, by: (data) => [element("div", { class: "by" }, element("b", {}, name(data.run_id)), writing())] });
 const name = (run) => document.querySelector(`#turns [data-run="${CSS.escape(run)}"]`)?.dataset.name ?? "…";
 const writing = () => element("span", { class: "status running" }, element("span", { class: "pulse", "aria-hidden": "true" }), "writing");
-const written = new Map();                       // what is committed and still shown as live text, until its answer comes
+const written = new Map();                       // committed responses that are shown as live text until the page has their messages
 function delta(data) {
   said.delta(data);
   for (const [run, one] of written) if (run !== data.run_id) { said.gone(one); written.delete(run); }
@@ -41,7 +41,7 @@ function stitch(data) {
   soon();
 }
 
-// What changes: what was said since, who is at it, what may be stopped, sources, chats, who did what.
+// Refresh the parts that change: messages, open runs, Stop button, sources, chats, activity.
 let timer = 0, asking = Promise.resolve();
 function soon() { clearTimeout(timer); timer = setTimeout(() => { asking = asking.then(refresh); }, 120); }
 async function refresh() {
@@ -80,7 +80,7 @@ addEventListener("htmx:afterRequest", (event) => {
   soon();
 });
 
-// A source on its way: a long one takes a while to be read.
+// Show a placeholder while the server reads an uploaded source.
 addEventListener("submit", (event) => {
   const form = event.target.closest(".way-in form");
   if (!form) return;
@@ -90,7 +90,7 @@ addEventListener("submit", (event) => {
   form.closest("dialog")?.close();
 });
 
-// Keys
+// Keyboard shortcuts
 const group = "Notebook";
 const here = () => document.activeElement?.closest?.(".seam > li");
 function move(step) {
@@ -102,10 +102,10 @@ function move(step) {
 }
 const press = (selector) => { const found = document.querySelector(selector); if (!found) return false; found.click(); };
 keys.on("j", () => move(1), "next message", { group });
-keys.on("k", () => move(-1), "message before", { group });
+keys.on("k", () => move(-1), "previous message", { group });
 keys.on("/", () => { const field = document.querySelector("#composer textarea"); if (!field) return false; field.focus(); }, "ask", { group });
-keys.on("o", () => { const link = here()?.querySelector("a.cite"); if (!link) return false; link.click(); }, "open the first cited place", { group });
-keys.on("s", () => press("#sources [data-opens]"), "add a source", { group });
+keys.on("o", () => { const link = here()?.querySelector("a.cite"); if (!link) return false; link.click(); }, "open the first citation", { group });
+keys.on("s", () => press("#sources [data-opens]"), "add source", { group });
 keys.on("c", () => press("#chats > a.btn"), "new chat", { group });
 
 mark();

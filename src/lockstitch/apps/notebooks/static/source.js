@@ -1,4 +1,4 @@
-// A source: the passage that was asked for is in sight.
+// The source page: scrolls to the requested passage.
 import "../menus.js";
 import { rowKeys } from "../rowkeys.js";
 

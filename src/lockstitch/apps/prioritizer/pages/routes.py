@@ -138,7 +138,7 @@ async def chosen(request: Request, caller: Reader, ref: ThreadRefParam, task: Wo
     """What is known of one task of a plan."""
     found = await views.whole(caller.store, ref)
     if found.picture is None or task not in found.picture.cards:
-        raise NotFound("This plan has no such task.")
+        raise NotFound("This plan does not have the task.")
     return render_page(request, caller, "prioritizer/chosen.html", **_shown(found, task, ""))
 
 
@@ -179,7 +179,7 @@ async def keep(
     session = await views.session_named(caller.store, ref)
     broken = metadata_of(session).broken_cycles
     if cycle >= len(broken):
-        raise NotFound("This plan has no such cycle.")
+        raise NotFound("This plan does not have the cycle.")
     return await _begun(request, keep_dependency(prioritizer, caller.store, session, broken[cycle].dropped))
 
 
@@ -190,17 +190,17 @@ async def _begun(request: Request, beginning: Awaitable[UUID]) -> Response:
     except SessionRunning as exc:
         if exc.thread_id is None:
             raise
-        return redirect_to(request, f"/plans/{exc.thread_id}", "This plan is not over yet, so no other one was begun.")
+        return redirect_to(request, f"/plans/{exc.thread_id}", "This plan is still running. No other plan was started.")
 
 
 def _check(outcome: str, user: str, content: bytes) -> None:
     """Refuse what a plan cannot be made of."""
     if not outcome.strip() or len(outcome) > LONGEST:
-        raise Refused(f"A plan needs an outcome: what is to be reached, in at most {LONGEST:,} letters.")
+        raise Refused(f"Enter an outcome of at most {LONGEST:,} characters.")
     if not user.strip() or len(user) > NAMES:
-        raise Refused(f"A plan is for somebody: a name of at most {NAMES} letters.")
+        raise Refused(f"Enter a user name of at most {NAMES} characters.")
     if not content.strip():
-        raise Refused("A plan needs tasks: write them down, or choose a file.")
+        raise Refused("Enter tasks or choose a file.")
 
 
 def _form(

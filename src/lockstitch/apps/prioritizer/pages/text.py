@@ -34,13 +34,13 @@ def label(card: Card) -> str:
 
 
 def cycle(broken: BrokenCycle, cards: Mapping[str, Card]) -> str:
-    """Who waited for whom, and what was left out."""
+    """Who waited for whom, and what was removed."""
     names = [label(cards[id]) if id in cards else id for id in broken.task_ids]
     source, target = broken.dropped.source_task_id, broken.dropped.target_task_id
     ends = [label(cards[id]) if id in cards else id for id in (source, target)]
     whom = "the other" if len(names) == 2 else "the next"
-    asked = f"{_listed(names)} each asked for {whom}."
-    return f"{asked} {ends[0]} after {ends[1]} ({broken.dropped.confidence:.2f}) was left out."
+    asked = f"{_listed(names)} each depend on {whom}."
+    return f"{asked} {ends[0]} after {ends[1]} ({broken.dropped.confidence:.2f}) was removed."
 
 
 def said(step: ReasoningStep) -> str:

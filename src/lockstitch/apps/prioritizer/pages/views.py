@@ -157,7 +157,7 @@ async def session_named(store: Store, ref: str) -> Session:
     try:
         return await session_of(store, head.id)
     except NotFound:
-        raise NotFound(f"Thread {ref} is no plan.") from None
+        raise NotFound(f"Thread {ref} is not a plan.") from None
 
 
 async def whole(store: Store, ref: str) -> Whole:
@@ -191,12 +191,12 @@ async def trace(store: Store, found: Whole) -> TraceView:
     session = found.session
     now = store.clock.now()
     if session.status != "running" and (session.trace_expires_at <= now or not session.trace_kept):
-        return trace_shown((), 0, why="The reasoning was kept for a while and is gone; the plan stays.")
+        return trace_shown((), 0, why="The reasoning has expired and was deleted. The plan stays.")
     steps, following = await read_steps(store, found.run)
     running = session.status == "running"
     began = found.run.started_at if found.run is not None else now
     spent = round((now - began).total_seconds() * 1000) if running else metadata_of(session).total_time_ms
-    return trace_shown(steps, spent, following=following, why="There was none: it ended before its first step.")
+    return trace_shown(steps, spent, following=following, why="No reasoning: the session ended before its first step.")
 
 
 async def _places(store: Store, session: Session) -> Mapping[str, CardPosition]:

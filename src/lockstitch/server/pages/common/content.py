@@ -1,4 +1,4 @@
-"""JSON as highlighted pieces; Markdown as nodes; media."""
+"""JSON as highlighted pieces, Markdown as blocks, and media of stitches."""
 
 import base64
 import binascii
@@ -11,20 +11,20 @@ from lockstitch.model import Json, Stitch, codec, text_of
 from lockstitch.model.message import blocks
 
 WIDTH: Final = 88
-"""Characters of a line; what is shorter stays on one."""
+"""Maximum length of a JSON value that stays on one line."""
 
 DEEPEST: Final = 40
-"""Levels that are broken into lines; what lies below stays on one."""
+"""Number of levels that are broken into lines. Deeper values stay on one line."""
 
 LIMIT: Final = 20_000
-"""Characters shown at once. The whole is never far, and a browser that lays out megabytes is."""
+"""Maximum number of characters on a page. A link shows the full text."""
 
 Piece = tuple[str, str]
-"""A class, `k` for keys, `p` for punctuation or none, and the text."""
+"""A CSS class (`k` for keys, `p` for punctuation, or empty) and the text."""
 
 
 def json_pieces(value: Any, limit: int = LIMIT) -> list[Piece]:
-    """A value as pieces. Texts are shown as JSON has them, so that nothing is ambiguous."""
+    """Return a JSON value as pieces. Strings are shown as JSON, so the result is unambiguous."""
     pieces: list[Piece] = []
     size = 0
     for kind, text in _pieces(value, 0):
@@ -67,7 +67,7 @@ def _pieces(value: Any, level: int) -> Iterator[Piece]:
 
 
 def _small(value: Any) -> bool:
-    """Whether it may fit on a line, without writing all of it to find out."""
+    """True if the value may fit on a line. Does not serialise the value."""
     left = WIDTH
     waiting: list[Any] = [value]
     while waiting:
@@ -90,7 +90,7 @@ def _small(value: Any) -> bool:
 
 
 def arguments(value: Any, limit: int = 160) -> str:
-    """The input of a call on one line: names and values, without the braces."""
+    """Return the input of a call on one line: names and values without braces."""
     if not isinstance(value, dict):
         return cut(codec.dumps(value).decode(), limit) if value else ""
     said = ""
@@ -103,17 +103,17 @@ def arguments(value: Any, limit: int = 160) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """The beginning of a text, and a sign that there is more."""
+    """Return the text, cut at `limit` characters with an ellipsis."""
     return text if len(text) <= limit else text[:limit].rstrip() + "…"
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """The beginning of a text without line breaks."""
+    """Return the beginning of a text without line breaks."""
     return cut(" ".join(text[: limit * 4].split()), limit)
 
 
 def answer_line(text: str, limit: int = 200) -> str:
-    """The beginning of an answer without line breaks; one that is JSON by its names, not by what lies deeper."""
+    """Return the beginning of an answer without line breaks. Of a JSON object: its names and simple values."""
     given = text.strip().removeprefix("```json").removesuffix("```").strip()
     if not given.startswith("{") or len(given) > LIMIT * 10:
         return one_line(text, limit)
@@ -126,7 +126,7 @@ def answer_line(text: str, limit: int = 200) -> str:
 
 
 def _told(value: Any) -> str:
-    """A text or a number as it is, and how many there are of what is many."""
+    """Return a simple value as text, or the length of a list or object."""
     if isinstance(value, dict | list):
         return f"{len(cast('list[Any]', value)):,}"
     return one_line(value) if isinstance(value, str) else "" if value is None else codec.dumps(value).decode()
@@ -137,7 +137,7 @@ def json_text(value: Any) -> str:
 
 
 def message_line(message: Json) -> str:
-    """A message on one line: what it says, what it calls, what it answers."""
+    """Return a message on one line: texts, tool calls and tool results."""
     said: list[str] = []
     for block in blocks(message)[:20]:
         match block.get("type"):
@@ -166,7 +166,7 @@ _INLINE: Final = re.compile(
 )
 
 Inline = tuple[str, str, str]
-"""What it is (text, code, bold, soft or link, and cite, which apps put in), its text, and where a link leads."""
+"""Kind (text, code, bold, soft, link, or cite, which apps add), text, and link target."""
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class Block:
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """A text as blocks, in one pass over its lines."""
+    """Return a Markdown text as blocks, in one pass over its lines."""
     found: list[Block] = []
     paragraph: list[str] = []
     lines = text.split("\n")
@@ -207,7 +207,7 @@ def markdown_blocks(text: str) -> list[Block]:
             end_paragraph()
         elif heading := _HEADING.match(line):
             end_paragraph()
-            # A pattern that also skips the closing marks would try each length of them at each character.
+            # A pattern for the closing marks would backtrack quadratically.
             found.append(Block("h", [inlines(heading[1].rstrip("#").rstrip())]))
         elif (bullet := _BULLET.match(line)) or (_NUMBER.match(line) and not paragraph):
             end_paragraph()
@@ -246,7 +246,7 @@ def inlines(text: str) -> list[Inline]:
 
 
 SHOWN: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What a browser may show as a picture. SVG is a document that can hold scripts, so it is only downloaded."""
+"""Media types that are shown as images. SVG can contain scripts, so it is only downloaded."""
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -258,7 +258,7 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Medium:
-    """A picture or document in a stitch: the how-manyth, in which block of its message, and what it says that it is."""
+    """An image or document in a stitch: its number, the index of its block, and its declared media type."""
 
     number: int
     block: int
@@ -274,7 +274,7 @@ class Medium:
         return len(self.data) * 3 // 4
 
     def content(self) -> bytes:
-        """The bytes; none if it is no base64."""
+        """Return the decoded bytes, or no bytes if the data is not base64."""
         try:
             return base64.b64decode(self.data, validate=False)
         except (binascii.Error, ValueError):
@@ -282,7 +282,7 @@ class Medium:
 
 
 def media_of(stitch: Stitch) -> list[Medium]:
-    """All media of a stitch, in their order."""
+    """Return the media of a stitch in order."""
     found: list[Medium] = []
     content: Any = (stitch.message or {}).get("content")
     for number, block in enumerate(cast("list[Any]", content) if isinstance(content, list) else []):

@@ -1,4 +1,4 @@
-"""Numbers, times and money; short-lived cache."""
+"""Format numbers, times and money. `TimedCache`: a short-lived cache."""
 
 import time
 from collections import OrderedDict
@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Final, Generic, TypeVar
 
 NOTHING: Final = "\N{EN DASH}"
-"""What stands where there is no figure."""
+"""Shown instead of a missing number."""
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def span(seconds: float, *, parts: int = 2) -> str:
-    """A length of time in its largest units: 2 d 3 h, 12 m, 18 s. Below an hour one unit is enough."""
+    """Return a duration in its largest units: 2 d 3 h, 12 m, 18 s. Below an hour with one unit."""
     left = max(0, int(seconds))
     if left < 3_600:
         parts = 1
@@ -30,7 +30,7 @@ def span(seconds: float, *, parts: int = 2) -> str:
 
 
 def ago(moment: datetime | None, now: datetime, *, parts: int = 1) -> str:
-    """How long ago, as lists say it: what happened within the last seconds is now."""
+    """Return the age of a time; "now" below 5 seconds."""
     if moment is None:
         return NOTHING
     seconds = (now - moment).total_seconds()
@@ -38,7 +38,7 @@ def ago(moment: datetime | None, now: datetime, *, parts: int = 1) -> str:
 
 
 def money(amount: float | None) -> str:
-    """Dollars as one compares them; `words.cost` is exact."""
+    """Return an amount in dollars with 2 decimals, or 4 below one cent."""
     if amount is None:
         return NOTHING
     if amount and amount < 0.01:
@@ -47,7 +47,7 @@ def money(amount: float | None) -> str:
 
 
 def dollars(amount: float | None) -> str:
-    """Money where many small amounts stand below each other; nothing where there is none."""
+    """Return an amount in dollars for columns of small amounts; empty if there is none."""
     if amount is None:
         return ""
     if amount >= 1:
@@ -56,12 +56,12 @@ def dollars(amount: float | None) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """A moment in full, for a title."""
+    """Return a date and time in UTC, for titles."""
     return "" if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def clock(value: datetime | None) -> str:
-    """The time of day."""
+    """Return the time of day in UTC."""
     return "" if value is None else value.astimezone(UTC).strftime("%H:%M:%S")
 
 
@@ -78,7 +78,7 @@ def count(value: float) -> str:
 
 
 def thousands(value: float) -> str:
-    """A count of tokens as far as people compare it: 61k, 1.2M."""
+    """Return a rounded count: 61k, 1.2M."""
     if value < 1_000:
         return f"{value:.0f}"
     if value < 1_000_000:
@@ -87,7 +87,7 @@ def thousands(value: float) -> str:
 
 
 def short(value: object) -> str:
-    """An id as far as people compare it."""
+    """Return the first 13 characters of an id."""
     return str(value)[:13]
 
 
@@ -97,7 +97,7 @@ _MOST: Final = 500
 
 
 class TimedCache(Generic[T]):
-    """Values by key, each kept for so many seconds."""
+    """Caches values by key for a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

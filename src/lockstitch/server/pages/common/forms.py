@@ -1,4 +1,4 @@
-"""Forms from JSON schemas; operations behind forms."""
+"""Form fields from JSON schemas, and the operations of forms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,11 +15,12 @@ from lockstitch.server.auth import Caller
 from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to
 
 _SIMPLE: Final = {"string": "text", "integer": "whole", "number": "number", "boolean": "yes"}
+_KIND_NAMES: Final = {"whole": "an integer", "number": "a number", "json": "valid JSON"}
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: a text, a whole number, a number, yes or no, a choice, or JSON."""
+    """A form field: text, integer, number, checkbox, choice or JSON."""
 
     name: str
     kind: str
@@ -35,7 +36,7 @@ class Field:
 
 
 def fields_of(schema: Json, given: Any) -> list[Field]:
-    """The fields for what a tool takes, filled in with what the model gave."""
+    """Return the fields of an input schema, filled with the input from the model."""
     properties: Any = schema.get("properties")
     if not isinstance(properties, dict):
         return []
@@ -62,7 +63,7 @@ def fields_of(schema: Json, given: Any) -> list[Field]:
 
 
 def filled(fields: list[Field], prefix: str, form: Mapping[str, Any]) -> Json:
-    """What somebody has filled in, as the JSON that the schema speaks of. Refused says which field is wrong."""
+    """Return the submitted values as JSON. Raises `Refused` with the name of an invalid field."""
     told: Json = {}
     for one in fields:
         text = str(form.get(f"{prefix}{one.name}", "")).strip()
@@ -85,7 +86,7 @@ def _read(one: Field, text: str) -> Any:
             case _:
                 return text
     except (ValueError, LockstitchError) as exc:
-        raise Refused(f"{one.label}: {text[:80]!r} is no {one.kind}.") from exc
+        raise Refused(f"{one.label}: {text[:80]!r} is not {_KIND_NAMES[one.kind]}.") from exc
 
 
 def _shown(value: Any, kind: str) -> str:
@@ -104,19 +105,19 @@ def changed(record: T, **fields: object) -> T:
 
 
 def agents_of(caller: Caller) -> list[str]:
-    """The agents whose code this server has."""
+    """Return the names of the agents of the loaded app."""
     return sorted(caller.state.app.agents) if caller.state.app else []
 
 
 def done(request: Request, path: str, said: str = "") -> Response:
-    """After an act: look there. htmx is told to go, everybody else is sent."""
+    """Redirect after an action: with a header for htmx, else with a 303 response."""
     if is_htmx_request(request):
         return Response(status_code=204, headers={"HX-Redirect": base_path(request) + path})
     return redirect_to(request, path, said)
 
 
 async def begin(caller: Caller, agent: str, message: str, *, key: str | None, kind: str) -> UUID:
-    """Give an agent something to do in a thread of its own."""
+    """Start a chat or goal thread with a message and return its id."""
     name = caller.app.agent(agent).name
     if kind == "goal":
         return (await caller.store.start(name, message, key=key)).id
@@ -124,21 +125,23 @@ async def begin(caller: Caller, agent: str, message: str, *, key: str | None, ki
 
 
 async def say(caller: Caller, head: Thread, message: str) -> None:
-    """Say something to a thread: it begins a run, or waits in line behind the open one."""
+    """Send a message to a thread. It starts a run or is queued until the current run finishes."""
     if head.kind == "trace":
-        raise Refused("This is a mirror of what happened in another system; nobody there reads this.")
+        raise Refused("This thread is an imported trace. It cannot receive messages.")
     if head.ended:
-        raise ThreadEnded(f"Thread {head.id} is {head.status} and takes no more; fork it to go on.", thread_id=head.id)
+        raise ThreadEnded(
+            f"Thread {head.id} is {head.status} and accepts no more messages. Fork it to continue.", thread_id=head.id
+        )
     await caller.store.enqueue(caller.app.agent(head.agent).name, user(message), thread=head)
 
 
 async def retry(caller: Caller, head: Thread) -> None:
-    """Try a failed or cancelled run again."""
+    """Retry a failed or cancelled run."""
     await caller.app.agent(head.agent).retry(head, store=caller.store, detach=True)
 
 
 async def resume(caller: Caller, head: Thread) -> None:
-    """Have a thread that was cut off, or that waits for time or for code, be looked at now."""
+    """Resume an interrupted thread, or a thread that waits for a timer or a retry."""
     # 404 if no agent of this app executes the thread.
     caller.app.agent(head.agent)
     await caller.store.wake(head)

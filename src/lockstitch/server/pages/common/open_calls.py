@@ -1,4 +1,4 @@
-"""What is open in a thread: calls that a person can end, calls that run, and messages that wait in line."""
+"""`load_open_calls()`: calls that need a person, running calls and queued messages of a thread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,18 +16,18 @@ from lockstitch.server.pages.common.forms import Field, fields_of
 from lockstitch.store import Store, Where
 
 _BACK: Final = 200
-"""Stitches that are read back to find the last response."""
+"""Maximum number of stitches to read back to find the last response."""
 
 _EFFECTS: Final = {
     "once": "runs at most once",
-    "keyed": "runs again under the same key if it is cut off",
-    "safe": "reads only",
+    "keyed": "runs again with the same key if interrupted",
+    "safe": "read-only",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call that a person or a browser answers."""
+    """A call that a person or the frontend answers."""
 
     id: str
     name: str
@@ -44,7 +44,7 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True)
 class PersonRequest:
-    """What a person is asked: leave, what became of a call, an answer, or what their browser gives for some calls."""
+    """A request to a person: approval, outcome of a call, answer, or results of frontend tools."""
 
     kind: str
     since: datetime | None
@@ -52,27 +52,27 @@ class PersonRequest:
 
     @property
     def id(self) -> str:
-        """The id of the element. It holds the key, since the next call may have the same id."""
+        """The id of the element. It contains the key, because the next call can have the same call id."""
         return f"ask-{self.kind}-{self.calls[0].key}"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCalls:
-    """Everything that is open."""
+    """The open calls and queued messages of a thread."""
 
     asks: list[PersonRequest]
     running: list[tuple[Call, datetime | None]]
     queued: list[str]
-    """What was said meanwhile, and is read by the next run."""
+    """Messages that the next run will read."""
 
     @property
     def mark(self) -> str:
-        """Changes when there is something else to answer."""
+        """A string that changes when the requests change."""
         return "|".join(ask.id for ask in self.asks)
 
 
 async def load_open_calls(store: Store, head: Thread) -> OpenCalls:
-    """What is open now."""
+    """Return the open calls and queued messages of a thread."""
     if head.kind == "trace" or (head.ended and not head.delivered):
         return OpenCalls([], [], [])
     run = await store.execution.open_run(head)
@@ -92,7 +92,7 @@ async def load_open_calls(store: Store, head: Thread) -> OpenCalls:
 async def _of_run(
     store: Store, head: Thread, run: Run
 ) -> tuple[list[PersonRequest], list[tuple[Call, datetime | None]]]:
-    """What a run asks people, and which of its calls run."""
+    """Return the requests of a run to a person, and its running calls."""
     situation = RunSnapshot(head, run, await _recent(store, head, run))
     definition = await _definition(store, head, run)
     calls = {call.key: await _with_input(store, head, call) for call in situation.calls if call.state != "answered"}
@@ -118,7 +118,7 @@ async def _with_input(store: Store, head: Thread, call: Call) -> Call:
 
 
 async def _recent(store: Store, head: Thread, run: Run) -> list[Stitch]:
-    """The stitches of the open run from its last response on."""
+    """Return the stitches of the open run, starting with its last response."""
     first = max(run.first_position, head.position - _BACK)
     found = [one for one in await store.stitches(head, first) if one.run_id == run.id or one.type == "thread_result"]
     last = max((place for place, one in enumerate(found) if starts_recent(one)), default=0)
@@ -126,7 +126,7 @@ async def _recent(store: Store, head: Thread, run: Run) -> list[Stitch]:
 
 
 async def _queued(store: Store, head: Thread, run: Run | None) -> list[str]:
-    """Messages in line: in the inbox, or in the log behind an open run."""
+    """Return the texts of the messages in the inbox."""
     where = (Where("thread_id", "=", head.id), Where("position", "is null"))
     letters = await store.table(Delivery).find(*where, order=("id",), limit=20) if head.delivered else []
     entries = [letter.as_entry() for letter in letters]
@@ -144,7 +144,7 @@ async def _definition(store: Store, head: Thread, run: Run) -> AgentDefinition |
 
 
 def _waits(head: Thread, situation: RunSnapshot) -> list[Wait]:
-    """Return the waits that need a person. A worker that continues has not stored them again: the last pause has."""
+    """Return the waits that a person can end. While the thread is held, the last pause has them."""
     pause = situation.last("run_paused")
     if head.status == "waiting" or pause is None:
         return person_waits(head.waits)
@@ -160,7 +160,7 @@ def _asks(waits: Sequence[Wait], calls: dict[str, Call], definition: AgentDefini
     ]
     browser = [(wait, call) for wait, call in open_calls if isinstance(wait, FrontendToolWait)]
     if browser:
-        # The browser submits all results together, since the model gets them together.
+        # Their results are submitted together, because the model gets them together.
         asked = [_asked(call, definition) for _, call in browser]
         asks.append(PersonRequest(FrontendToolWait.KIND, browser[0][0].since, asked))
     return asks

@@ -1,6 +1,6 @@
-"""The frame of every page: templates, and what each page may rely on.
+"""`render_page()`: the template environment and the context of every page.
 
-Stored text enters by autoescape alone; there is no `safe` in any template, and a test looks that it stays so.
+Templates autoescape all stored text. A test checks that no template uses `safe`.
 """
 
 import hashlib
@@ -24,21 +24,21 @@ from lockstitch.server.state import server_state
 
 THEME_COOKIE: Final = "lockstitch_theme"
 SAID_COOKIE: Final = "lockstitch_said"
-"""What the page after a form says: it is shown once."""
+"""The message that the next page shows once after a form."""
 
 _THEMES: Final = ("light", "dark")
 _HERE: Final = "lockstitch.server"
 _JOINT: Final = re.compile(r"(?<=[a-z])[A-Z]")
-"""Where another word begins in the name of an error."""
+"""Matches the start of a word in the name of an error class."""
 
 
 def render_page(request: Request, caller: Caller, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """A whole page, or a part of one: whatever the template is."""
+    """Render a template of a page or of a part of a page."""
     return render(request, template, {"caller": caller, **context}, status)
 
 
 def problem_page(request: Request, problem: Problem) -> HTMLResponse:
-    """What went wrong, for a person: "NotFound" is for programs."""
+    """Render a problem as a page. The title "NotFound" becomes "Not found"."""
     heading = _JOINT.sub(lambda found: f" {found[0].lower()}", problem.title)
     response = render(request, "problem.html", {"caller": None, "problem": problem, "heading": heading}, problem.status)
     response.headers.update(problem.headers)
@@ -46,7 +46,7 @@ def problem_page(request: Request, problem: Problem) -> HTMLResponse:
 
 
 def redirect_to(request: Request, path: str, said: str = "") -> Response:
-    """The answer to a form that was sent without script: look there; and what was done is said there, once."""
+    """Redirect after a form without JavaScript. The next page shows `said` once."""
     response = RedirectResponse(base_path(request) + path, 303)
     if said:
         response.set_cookie(SAID_COOKIE, quote(said[:500]), max_age=60, samesite="strict", httponly=True)
@@ -54,7 +54,7 @@ def redirect_to(request: Request, path: str, said: str = "") -> Response:
 
 
 def is_htmx_request(request: Request) -> bool:
-    """Whether htmx asks, and so for a part of a page."""
+    """True if htmx sent the request, which then expects a part of a page."""
     return request.headers.get("hx-request") == "true"
 
 
@@ -90,12 +90,12 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
 
 
 def base_path(request: Request) -> str:
-    """What stands before every path of ours: empty, or where somebody's app has put us."""
+    """Return the root path of the server: empty, or the path where an app mounts it."""
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 def _static(base: str, extensions: Mapping[str, str], name: str) -> str:
-    """Where a file is: one of ours, or `application/name` of what an application brings."""
+    """Return the URL of a static file; `application/name` is a file of an application."""
     first, _, rest = name.partition("/")
     found = digest(extensions[first], rest) if first in extensions else digest(_HERE, name)
     return f"{base}/static/{name}?{found}"
@@ -103,13 +103,13 @@ def _static(base: str, extensions: Mapping[str, str], name: str) -> str:
 
 @cache
 def digest(package: str, name: str) -> str:
-    """Changes with the file, so that browsers may keep it for as long as they like."""
+    """Return a digest of a static file, so browsers can cache the URL forever."""
     return hashlib.sha256(files(package).joinpath("static", name).read_bytes()).hexdigest()[:12]
 
 
 @cache
 def _templates(extensions: tuple[tuple[str, str], ...]) -> Environment:
-    """Ours by their names; those of applications with the application's name before them."""
+    """Return the template environment. Templates of applications have the name of the application as prefix."""
     added: dict[str, BaseLoader] = {name: PackageLoader(package, "templates") for name, package in extensions}
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(_HERE, "templates"), PrefixLoader(added)]),

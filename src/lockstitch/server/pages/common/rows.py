@@ -1,4 +1,4 @@
-"""A thread as a list row: status line, waits, cost."""
+"""`rows()`: threads as list rows with status line, wait and cost."""
 
 import math
 from collections import defaultdict
@@ -30,31 +30,31 @@ from lockstitch.server.pages.common.format import short, span
 from lockstitch.store import Store
 
 MOST: Final = 200
-"""Threads that are shown as waiting for a person, the longest first."""
+"""Maximum number of threads in the group that needs a person."""
 
 
 def person_waits_of(thread: Thread) -> list[Wait]:
-    """Return the waits of a thread that need a person, longest first."""
+    """Return the waits of a thread that a person can end, oldest first."""
     return person_waits(thread.waits) if thread.status == "waiting" else []
 
 
 async def needing(store: Store) -> tuple[list[Thread], bool]:
-    """The threads that wait for a person, longest first; whether there are more."""
+    """Return the threads that wait for a person, longest first, and True if there are more."""
     found = await store.awaiting_person(limit=MOST + 1)
     return found[:MOST], len(found) > MOST
 
 
 Line = list[tuple[str, str]]
-"""Pieces of a line: `code`, `failed` or nothing, and the text."""
+"""Pieces of a line: a style (`code`, `failed` or empty) and a text."""
 
 _RECENT: Final = 12
-"""Stitches that tell what an open run is at."""
+"""Number of recent stitches that are read to find the current step of a run."""
 _ASIDE: Final = 3
-"""How far back a response is looked for: after it there may be calls on the side, for a memory, a title, a summary."""
+"""Number of stitches to go back to find a response. Calls for a memory, a title or a summary can follow it."""
 
 
 class StatusLine:
-    """Tells of threads of one list, with few questions for many."""
+    """Builds the status lines of the threads of a list with few queries."""
 
     def __init__(self, store: Store, tips: dict[UUID, Stitch]) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class StatusLine:
 
     @classmethod
     async def of(cls, store: Store, threads: Sequence[Thread]) -> "StatusLine":
-        """With the last responses and results of these threads at hand."""
+        """Load the last responses and results of the threads."""
         heads = {thread.id for thread in threads}
         tips: dict[UUID, Stitch] = {}
         wanted = [thread.tip_id for thread in threads if thread.tip_id is not None]
@@ -91,7 +91,7 @@ class StatusLine:
                 return self._parked(thread, run)
             case _:
                 named = thread.goal and thread.title
-                return [("", one_line(f"Goal: {thread.goal}" if named else "Waits for a worker"))]
+                return [("", one_line(f"Goal: {thread.goal}" if named else "Waiting for a worker"))]
 
     async def _wanted(self, thread: Thread, waits: Sequence[Wait]) -> Line:
         wait = waits[0]
@@ -99,9 +99,9 @@ class StatusLine:
         more = f", and {len(waits) - 1} more" if len(waits) > 1 else ""
         match wait:
             case InDoubtWait():
-                return [("code", name), ("", f"was cut off after it began; nobody knows whether it happened{more}")]
+                return [("code", name), ("", f"was interrupted after it started; outcome unknown{more}")]
             case QuestionWait():
-                return [("", f"“{one_line(wait.question or 'It asks something.')}”{more}")]
+                return [("", f"“{one_line(wait.question or 'The agent asks a question.')}”{more}")]
             case FrontendToolWait():
                 return [("code", name), ("", f"runs in your browser{more}")]
             case _:
@@ -121,7 +121,7 @@ class StatusLine:
         first = max(thread.first_position, thread.position - _RECENT)
         recent = await self._store.stitches(thread, first)
         if not recent:
-            return [("", "begins")]
+            return [("", "starting")]
         begun = running_calls(recent)
         last = begun[0] if begun else recent[-1]
         seconds = (self._store.clock.now() - last.at).total_seconds() if last.at else 0
@@ -135,26 +135,26 @@ class StatusLine:
     def _parked(self, thread: Thread, run: Run | None) -> Line:
         for wait in thread.waits:
             if isinstance(wait, RetryWait):
-                return [("", one_line(wait.reason or "It is tried again."))]
+                return [("", one_line(wait.reason or "Waiting to retry"))]
         if run is not None and run.status == "failed" and run.error:
             return [("failed", one_line(run.error))]
         said = self._said(thread)
         if thread.goal and thread.title and (not said or thread.pending_children):
             return [("", one_line(f"Goal: {thread.goal}"))]
-        return [("", answer_line(said))] if said else [("", "Nothing was said yet")]
+        return [("", answer_line(said))] if said else [("", "No messages yet")]
 
     def _trace(self, thread: Thread, run: Run | None) -> Line:
         if run is not None and run.error:
             return [("failed", one_line(run.error))]
         source = run.source if run is not None else "elsewhere"
-        return [("", f"A trace of {source}, {thread.position:,} stitches")]
+        return [("", f"Trace from {source}, {thread.position:,} stitches")]
 
     def _result(self, thread: Thread) -> str:
         result = thread.result or {}
         return str(result.get("summary") or result.get("error") or "")
 
     def _said(self, thread: Thread) -> str:
-        """What was said or given last."""
+        """Return the text of the last response or result."""
         tip = self._tips.get(thread.id)
         if tip is None or tip.message is None:
             return ""
@@ -186,18 +186,18 @@ def _short(seconds: float) -> str:
 
 
 _FAMILY: Final = 2_000
-"""Threads below those of a list that are summed up; what lies beyond is not."""
+"""Maximum number of descendants whose cost is added to the threads of a list."""
 
 _OLD: Final = 3_600
-"""Seconds after which somebody has waited for long."""
+"""Seconds after which a wait is shown as long."""
 
-_ACTS: Final = {"doubt": "Settle", "input": "Answer", "approval": "Review", "frontend_tools": "Fill in"}
-_WORDS: Final = {"doubt": "in doubt", "input": "answer", "approval": "approval", "frontend_tools": "form"}
+_ACTS: Final = {"doubt": "Resolve", "input": "Answer", "approval": "Review", "frontend_tools": "Fill in"}
+_WORDS: Final = {"doubt": "outcome unknown", "input": "answer", "approval": "approval", "frontend_tools": "form"}
 
 
 @dataclass(frozen=True, slots=True)
 class WaitCell:
-    """The wait that a row shows, and its age."""
+    """The wait shown in a row, and its age."""
 
     word: str
     age: str
@@ -214,14 +214,14 @@ class ThreadListRow:
     line: Line
     wait: WaitCell | None
     act: str
-    """The button that ends the wait, or tries again; empty: there is nothing to do."""
+    """The label of the button that ends the wait or retries; empty if there is none."""
     steps: int
     cost: float | None
     with_children: bool
     children: int
     level: int = 1
     guides: tuple[str, ...] = ()
-    """For each level how the line of the tree goes past this row: `on`, `off`, `tee` or `end`."""
+    """The guide line of each tree level: `on`, `off`, `tee` or `end`."""
     last: bool = False
 
     @property
@@ -230,18 +230,18 @@ class ThreadListRow:
 
     @property
     def place(self) -> str:
-        """How lines go past the rows below this one."""
+        """The guide lines of the rows below this one, as `1` and `0`."""
         return "".join("1" if guide in ("on", "tee") else "0" for guide in self.guides)
 
 
 def title_of(thread: Thread) -> str:
-    """What people call a thread."""
+    """Return the display name of a thread: title, goal, key or short id."""
     name = thread.title or thread.goal or thread.key
     return one_line(name, 160) if name and name.strip() else f"Thread {short(thread.id)}"
 
 
 async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = None) -> list[ThreadListRow]:
-    """These threads as rows. `lines` tells how the tree goes past them, where they are somebody's children."""
+    """Return the threads as rows. `lines` has the guide lines if the threads are children of a row."""
     if not threads:
         return []
     now = store.clock.now()
@@ -287,7 +287,7 @@ async def _runs(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Run]
 
 
 async def _family(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Thread]]:
-    """All descendants of each thread, as far as they are few enough to be summed up."""
+    """Return the descendants of each thread, up to a maximum number."""
     owners: dict[UUID, set[UUID]] = {thread.id: {thread.id} for thread in threads}
     family: defaultdict[UUID, list[Thread]] = defaultdict(list)
     level = [thread.id for thread in threads]
@@ -306,7 +306,7 @@ async def _family(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Th
 
 
 def _cost(thread: Thread) -> float | None:
-    """What a thread's ended runs have cost, as its head tells it."""
+    """Return the cost of the ended runs of a thread from its state, or None."""
     told = thread.state.get("total_cost")
     return float(told) if isinstance(told, int | float) else None
 

@@ -1,4 +1,4 @@
-"""The page of one run: what it did and when, what was asked and answered, and how it differs from another."""
+"""The run page: waterfall, panel, comparison and export."""
 
 from fastapi import APIRouter
 

@@ -1,4 +1,4 @@
-"""Two runs side by side; text diff."""
+"""The comparison of two runs, and text differences."""
 
 import json
 import re
@@ -20,26 +20,26 @@ from lockstitch.store.reports.alignment import Allowance, align
 from lockstitch.store.reports.diff import Change, Difference, Pair, Step
 
 _WORDS: Final = 3_000
-"""Words of both texts up to which they are compared word by word; longer ones are compared by lines."""
+"""Maximum number of words for a comparison by words. Longer texts are compared by lines."""
 
 _LONGEST: Final = 20_000
-"""Characters of a text that are shown."""
+"""Maximum number of characters of a text on the page."""
 
 _PIECE: Final = re.compile(r"\s+|\w+|[^\w\s]")
 
 Piece = tuple[bool, str]
-"""Whether this is not in the other text, and the text."""
+"""True if the other text does not contain the piece, and its text."""
 
 
 class Side(NamedTuple):
-    """Both texts in pieces."""
+    """The pieces of both texts."""
 
     a: list[Piece]
     b: list[Piece]
 
 
 def sides(a: Any, b: Any) -> Side:
-    """Both as texts, each in one piece: nothing is compared."""
+    """Return both values as texts in one piece each, without a comparison."""
     return Side([(False, as_text(a))], [(False, as_text(b))])
 
 
@@ -51,7 +51,7 @@ def apart(a: Any, b: Any, allowance: Allowance) -> Side:
     left, right = as_text(a), as_text(b)
     if not left or not right:
         return Side([(True, left)] if left else [], [(True, right)] if right else [])
-    # What both begin and end with is most of a long text that little has changed in.
+    # Skip the common start and end, which are most of a long text with few changes.
     start = _shared(left, right)
     left, right, head = left[start:], right[start:], left[:start]
     end = _shared(left[::-1], right[::-1])
@@ -66,7 +66,7 @@ def _joined(head: str, pieces: list[Piece], tail: str) -> list[Piece]:
 
 
 def _shared(a: str, b: str) -> int:
-    """The length of what two texts begin with alike, up to the end of a word."""
+    """Return the length of the common start of two texts, up to the end of a word."""
     length = next((place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), None)
     if length is None:
         length = min(len(a), len(b))
@@ -98,7 +98,7 @@ def _put(pieces: list[Piece], differs: bool, words: Sequence[str]) -> None:
 
 
 def as_text(value: Any) -> str:
-    """A value as people compare it: a text as it is, JSON in lines."""
+    """Return a value as text: a string unchanged, JSON with indentation."""
     if value is None or value == "":
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
@@ -108,13 +108,13 @@ def as_text(value: Any) -> str:
 router = APIRouter(include_in_schema=False)
 
 SHOWN: Final = 200
-"""Steps that differ and are shown; more are counted."""
+"""Maximum number of different steps on the page."""
 
 MARKS: Final = 5_000
-"""Rows that are marked on the page of a run."""
+"""Maximum number of marked rows on the run page."""
 
 _FIGURES: Final = (
-    *(("agent", "Agent"), ("version", "Version"), ("status", "Status"), ("stop_reason", "Ended by")),
+    *(("agent", "Agent"), ("version", "Version"), ("status", "Status"), ("stop_reason", "Stop reason")),
     *(("model", "Model"), ("steps", "Steps"), ("duration_ms", "Time"), ("total_cost", "Cost")),
     *(("input_tokens", "Input"), ("cache_read_input_tokens", "From cache"), ("output_tokens", "Output")),
     ("error", "Error"),
@@ -123,7 +123,7 @@ _FIGURES: Final = (
 
 @router.get("/run/{ref}/against/{other}")
 async def against(request: Request, caller: Reader, ref: str, other: str) -> HTMLResponse:
-    """The line on the page of a run: how it differs from another, and at which rows."""
+    """Render the comparison line of the run page, with marks for the different rows."""
     run = await caller.store.run(ref)
     add_log_fields(run=run.id, thread=run.thread_id)
     try:
@@ -147,7 +147,7 @@ async def against(request: Request, caller: Reader, ref: str, other: str) -> HTM
 
 @router.get("/run/{a}/difference/{b}")
 async def difference(request: Request, caller: Reader, a: str, b: str) -> HTMLResponse:
-    """Two runs side by side."""
+    """Render two runs side by side."""
     found = await caller.store.difference(a, b)
     add_log_fields(run=found.b.id, thread=found.b.thread_id)
     steps, differing = _steps(found)
@@ -174,13 +174,13 @@ def _counted(number: float | None) -> str:
 
 _AMOUNTS: Final[tuple[tuple[str, str, str, Callable[[float | None], str]], ...]] = (
     ("duration_ms", "slower", "faster", duration),
-    ("total_cost", "dearer", "cheaper", dollars),
+    ("total_cost", "more expensive", "cheaper", dollars),
     ("steps", "more", "fewer", _counted),
 )
 
 
 def _sentences(found: Difference) -> list[str]:
-    """What the second took more or less of than the first."""
+    """Return the differences of duration, cost, steps and status as texts."""
     known = {change.name: change for change in found.changes}
     said: list[str] = []
     for name, more, less, words in _AMOUNTS:
@@ -194,19 +194,19 @@ def _sentences(found: Difference) -> list[str]:
 
 
 def _first(pair: Pair) -> str:
-    """Where they part: the first step that is not the same."""
+    """Return the first different step as text."""
     step = pair.b or pair.a
     name = step.name if step else ""
     if pair.a is None:
         return f"{name} is new"
     if pair.b is None:
-        return f"{name} is gone"
+        return f"{name} is missing"
     change = pair.changes[0]
     return _told(change) if change.name == "calls" else f"{name}: {_told(change)}"
 
 
 def _marks(found: Difference, before: Run) -> list[tuple[int, str]]:
-    """The positions of steps that differ, and in what."""
+    """Return the positions of different steps with a description."""
     marks: list[tuple[int, str]] = []
     for pair in found.pairs:
         if pair.same or pair.b is None:
@@ -217,7 +217,7 @@ def _marks(found: Difference, before: Run) -> list[tuple[int, str]]:
 
 
 def _told(change: Change) -> str:
-    """A change on one line: of arguments the ones that differ."""
+    """Return a change on one line; of arguments only the different ones."""
     was: Any = change.a
     now: Any = change.b
     if isinstance(was, dict) and isinstance(now, dict):
@@ -227,12 +227,12 @@ def _told(change: Change) -> str:
     if change.name == "calls" and (asked := _asked(was, now)):
         return asked
     if change.name in ("answer", "result", "calls", "system", "tools", "prompt"):
-        return f"another {change.name.removesuffix('s')}"
+        return f"different {change.name.removesuffix('s')}"
     return f"{change.name} {_short(now)}, was {_short(cast('Any', was))}"
 
 
 def _asked(was: Any, now: Any) -> str:
-    """The first call of two responses that is not the same: another tool, or the same with other arguments."""
+    """Return the first different call of two responses: another tool or other arguments."""
     for (name_a, input_a), (name_b, input_b) in zip(was, now, strict=False):
         if name_a != name_b:
             return f"{name_b}, was {name_a}"
@@ -269,7 +269,7 @@ def _figure(name: str, value: Any) -> str:
 
 
 def _steps(found: Difference) -> tuple[list[Json], int]:
-    """The steps in order; those that are the same are only counted, stretch by stretch."""
+    """Return the different steps in order, with counts of the identical steps between them."""
     steps: list[Json] = []
     same = differing = 0
     allowance = Allowance()
@@ -314,11 +314,11 @@ def _title(step: Step | None) -> Json | None:
 
 
 _TELLING: Final = ("answer", "calls", "args", "result", "error")
-"""What is worth saying of a step that has no counterpart."""
+"""Values that are shown for a step without counterpart."""
 
 
 def _alone(pair: Pair) -> Sequence[Json]:
-    """What a step says that only one of the two has."""
+    """Return the values of a step that only one run has."""
     step = pair.a or pair.b
     rows: list[Json] = []
     for name, value in (step.values if step else {}).items():

@@ -1,4 +1,4 @@
-"""The panel beside the waterfall: one row with everything that is known of it, in tabs."""
+"""`panel_of()`: the details of a row of the waterfall, in tabs."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -25,7 +25,7 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What is shown of a row."""
+    """The details of a row."""
 
     look: str
     name: str
@@ -36,8 +36,10 @@ class Panel:
 
 
 def broken(why: str) -> Panel:
-    """In place of a panel that cannot be read."""
-    return Panel("fail", "Not to be read", "", "", None, [Tab("what", "What", [note("This cannot be shown.", why)])])
+    """Return a panel with an error."""
+    return Panel(
+        "fail", "Not readable", "", "", None, [Tab("what", "Details", [note("The details cannot be shown.", why)])]
+    )
 
 
 async def panel_of(store: Store, run: Run, at: str) -> Panel:
@@ -62,7 +64,7 @@ async def _of_model(store: Store, run: Run, stitch: Stitch) -> Panel:
     mirrored = run.source != "native"
     request = _given(stitch, "inputs") if mirrored else await asked.request(store, stitch)
     if mirrored and not request:
-        request = [note("What was sent is not told.", "The system that this comes from gave no inputs.", failed=False)]
+        request = [note("Input not recorded.", "The source system sent no inputs.", failed=False)]
     response = [*_wrong(stitch), *message_parts(stitch.message, "/message")]
     if stitch.message is None and stitch.data.get("text"):
         response.append(text("", stitch.data["text"], "/data/text", says=True))
@@ -104,7 +106,7 @@ async def _of_tool(store: Store, head: Thread, run: Run, stitch: Stitch) -> Pane
         stitch.status in _GOOD if stitch.status else None,
         [
             Tab("input", "Input", [data("", given, pointer if use else "/data/inputs", at=where)]),
-            Tab("result", "Result", result or [note("It gave nothing back.", failed=False)]),
+            Tab("result", "Result", result or [note("Empty result.", failed=False)]),
             Tab("call", "Call", [facts(await _call_facts(store, head, run, stitch, response, stitch.call_index))]),
             _raw(stitch),
         ],
@@ -114,15 +116,15 @@ async def _of_tool(store: Store, head: Thread, run: Run, stitch: Stitch) -> Pane
 async def _of_open_call(store: Store, head: Thread, run: Run, asking: Stitch, index: int) -> Panel:
     uses = tool_uses(asking.message)
     if index >= len(uses):
-        raise NotFound("There is no such call in this response.")
+        raise NotFound("Call not found in this response.")
     use = uses[index]
     key, name = call_key(asking.id, index), str(use.get("name"))
     wait = next((wait for wait in head.waits if wait.key == key), None)
     says = wait.kind.replace("_", " ") if wait else "open"
     _, pointer = _use(asking, index)
-    what = "It waits for a person." if wait else "It has no result yet."
-    link: Part = {"kind": "link", "text": "Open the thread to answer", "path": f"/threads/{head.id}"}
-    result = [note(what, f"What for: {says}." if wait else "", failed=False), *([link] if wait else [])]
+    what = "Needs you." if wait else "No result yet."
+    link: Part = {"kind": "link", "text": "Open thread to reply", "path": f"/threads/{head.id}"}
+    result = [note(what, f"Waiting for: {says}." if wait else "", failed=False), *([link] if wait else [])]
     return Panel(
         "wait" if wait else "tool",
         name,
@@ -142,7 +144,7 @@ async def _of_child(store: Store, stitch: Stitch) -> Panel:
     try:
         child = await store.thread(stitch.child_id or "")
     except NotFound:
-        return Panel("child", "A thread", _about(stitch), "removed", None, [_raw(stitch)])
+        return Panel("child", "Thread", _about(stitch), "deleted", None, [_raw(stitch)])
     overview = (await store.overview([child]))[0]
     known = [
         ("Thread", child.title or child.goal or child.key or str(child.id)),
@@ -152,7 +154,7 @@ async def _of_child(store: Store, stitch: Stitch) -> Panel:
         ("Input", f"{overview.usage['input_tokens']:,} tokens"),
         ("Output", f"{overview.usage['output_tokens']:,} tokens"),
     ]
-    link: Part = {"kind": "link", "text": "Open the thread", "path": f"/threads/{child.id}"}
+    link: Part = {"kind": "link", "text": "Open thread", "path": f"/threads/{child.id}"}
     goal = [text("Goal", child.goal, "")] if child.goal else []
     result = [data("Result", child.result, "")] if child.result else []
     return Panel(
@@ -178,7 +180,7 @@ async def _of_run(store: Store, run: Run) -> Panel:
         got.append(data("Output", run.output, "/output"))
     if run.error:
         got.insert(0, note(run.error.splitlines()[0][:300], "", failed=True))
-    nothing = note("Nothing is told of it.", failed=False)
+    nothing = note("Not recorded.", failed=False)
     return Panel(
         "run",
         f"Run {run.sequence}",
@@ -199,7 +201,7 @@ def _of_other(stitch: Stitch) -> Panel:
     if span:
         rest = {key: value for key, value in stitch.data.items() if key not in ("inputs", "outputs")}
         tabs = [
-            Tab("inputs", "Inputs", _given(stitch, "inputs") or [note("None were told.", failed=False)]),
+            Tab("inputs", "Inputs", _given(stitch, "inputs") or [note("Not recorded.", failed=False)]),
             Tab("outputs", "Outputs", [*_wrong(stitch), *_given(stitch, "outputs")] or [note("None.", failed=False)]),
             Tab("metadata", "Metadata", [data("", rest, "/data")]),
             _raw(stitch),
@@ -209,7 +211,7 @@ def _of_other(stitch: Stitch) -> Panel:
         known = [(name.replace("_", " "), value) for name, value in stitch.data.items() if _plain(value)]
         more = [data(name, value, f"/data/{name}") for name, value in stitch.data.items() if not _plain(value)]
         what = [*says, *([facts(known)] if known else []), *more]
-        tabs = [Tab("what", "What", what or [note("It says no more than that.", failed=False)]), _raw(stitch)]
+        tabs = [Tab("what", "Details", what or [note("No details.", failed=False)]), _raw(stitch)]
     wrong = stitch.status in TOOL_ERRORS or stitch.type.endswith(("error", "failed", "retry"))
     name = stitch.name or stitch.type.replace("_", " ")
     return Panel(
@@ -245,7 +247,7 @@ async def _call_facts(
             ("Attempts", max(begun, 1 if stitch is not None else 0)),
         ]
     if stitch is not None:
-        known += [("Status", stitch.status), ("Took", f"{stitch.duration_ms:,} ms" if stitch.duration_ms else None)]
+        known += [("Status", stitch.status), ("Duration", f"{stitch.duration_ms:,} ms" if stitch.duration_ms else None)]
     return [(key, value) for key, value in known if value is not None]
 
 

@@ -1,4 +1,4 @@
-"""Parts of the panel: texts, requests, tokens and cost."""
+"""The parts of the panel: texts, requests, tokens and cost."""
 
 import math
 import re
@@ -17,7 +17,7 @@ _AT: Final = re.compile(r"(?:([0-9a-f-]{36})\.)?([0-9]{1,9})(?:-([0-9]{1,5}))?")
 
 
 class TextLocation(NamedTuple):
-    """What a row is about: a run, or a stitch; of a call without result the response that asks for it."""
+    """The subject of a row: a run, a stitch, or for an open call its response."""
 
     run: Run | None = None
     stitch: Stitch | None = None
@@ -25,26 +25,26 @@ class TextLocation(NamedTuple):
 
 
 async def place(store: Store, run: Run, at: str) -> TextLocation:
-    """What the name of a row means. NotFound when it is no such name, or names what is not there."""
+    """Return the subject of a row name. Raises `NotFound` if the name is invalid or the subject is gone."""
     if at in ("", "run"):
         return TextLocation(run=run)
     if at.startswith("run-"):
         return TextLocation(run=await store.run(at.removeprefix("run-")))
     known = _AT.fullmatch(at)
     if known is None:
-        raise NotFound(f"There is no row {at[:80]} in this run.")
+        raise NotFound(f"Row {at[:80]} not found in this run.")
     thread_id = as_id(known[1]) if known[1] else run.thread_id
     if thread_id is None:
-        raise NotFound(f"There is no row {at[:80]} in this run.")
+        raise NotFound(f"Row {at[:80]} not found in this run.")
     position = int(known[2])
     found = await store.stitches(thread_id, position, position)
     if not found:
-        raise NotFound(f"There is no stitch at position {position}; it may have been removed since.")
+        raise NotFound(f"No stitch at position {position}. It may have been deleted.")
     return TextLocation(stitch=found[0], call=int(known[3]) if known[3] else None)
 
 
 async def whole(store: Store, run: Run, at: str, of: str, pointer: str) -> str:
-    """A part of a stitch, of its request, or of a run, named by where it stands in its JSON."""
+    """Return a part of a stitch, a request or a run. `pointer` is a JSON pointer."""
     found = await place(store, run, at)
     value: Any
     if of == "request" and found.stitch is not None:
@@ -58,26 +58,26 @@ async def whole(store: Store, run: Run, at: str, of: str, pointer: str) -> str:
         elif isinstance(value, dict) and name in value:
             value = cast("dict[str, Any]", value)[name]
         else:
-            raise NotFound("There is no such text here.")
+            raise NotFound("Text not found.")
     return value if isinstance(value, str) else codec.dumps(value).decode()
 
 
 def step(pointer: str, name: object) -> str:
-    """One level further down."""
+    """Return the pointer to a member of a value."""
     return f"{pointer}/{str(name).replace('~', '~0').replace('/', '~1')}"
 
 
 Part = Json
-"""A piece with its kind and what that needs."""
+"""A part of the panel: its kind and the data of the kind."""
 
 LONGEST: Final = 4_000
-"""Characters of a text that are shown before one asks for all."""
+"""Number of characters of a text that are shown at first."""
 
 
 def text(
     caption: str, value: str, pointer: str, *, says: bool = False, of: str = "stitch", at: str | None = None
 ) -> Part:
-    """A text; with `says` as somebody said it, else as code. `at` is where it stands, if that is another row."""
+    """Return a text part, shown as prose with `says`, else as code. `at` names the row if it is another one."""
     more = len(value) - LONGEST if len(value) > LONGEST else 0
     shown = value[:LONGEST] if more else value
     return {
@@ -93,7 +93,7 @@ def text(
 
 
 def data(caption: str, value: Any, pointer: str, *, of: str = "stitch", at: str | None = None) -> Part:
-    """Any JSON value; a text stands as it is."""
+    """Return a part for a JSON value; a string becomes a text part."""
     if isinstance(value, str):
         return text(caption, value, pointer, of=of, at=at)
     size = len(codec.dumps(value))
@@ -118,7 +118,7 @@ def note(title: str, says: str = "", *, failed: bool = True) -> Part:
 
 
 def message_parts(message: Message | None, pointer: str, *, of: str = "stitch", at: str | None = None) -> list[Part]:
-    """A message block by block: thoughts, texts, calls, results. A bare block is one of its own."""
+    """Return the blocks of a message as parts: thinking, texts, calls and results."""
     if not message:
         return []
     content: Any = message.get("content")
@@ -151,14 +151,14 @@ _PARTS: Final = (
     ("Read from cache", "m3", "cache_read_cost"),
     ("Written to cache", "m4", "cache_write_cost"),
     ("New input", "m2", "input_cost"),
-    ("Output, thinking in it", "m1", "output_cost"),
+    ("Output with thinking", "m1", "output_cost"),
 )
 
 
 def by_call(run: Run, stitch: Stitch) -> list[Part]:
-    """One model call. Its price was kept when it was made; its parts are worked out again, and shown if they agree."""
+    """Return tokens and cost of a model call. The parts of the cost are shown if their sum is the stored cost."""
     if stitch.input_tokens is None and stitch.output_tokens is None:
-        return [note("No tokens were counted.", failed=False)]
+        return [note("No token counts recorded.", failed=False)]
     usage = Usage(
         input_tokens=stitch.input_tokens or 0,
         output_tokens=stitch.output_tokens or 0,
@@ -171,7 +171,7 @@ def by_call(run: Run, stitch: Stitch) -> list[Part]:
     model = str(stitch.data.get("model") or stitch.name or run.model or "")
     cached = usage.cache_read_tokens + usage.cache_write_tokens
     plain = usage._replace(cache_read_tokens=0, cache_write_tokens=0)
-    # By the tables, or by what the whole run was charged: then the prices were the user's own.
+    # Use the price tables, or else the prices of the run, which can be the user's own.
     for priced, without in (
         (price(run.provider or "", model, usage, stitch.at), price(run.provider or "", model, plain, stitch.at)),
         (_as_charged(run, usage), _as_charged(run, plain)),
@@ -182,7 +182,7 @@ def by_call(run: Run, stitch: Stitch) -> list[Part]:
 
 
 def _as_charged(run: Run, usage: Usage) -> Json:
-    """What a call costs at the prices that its run was charged, where that has only one price for each part."""
+    """Return the cost of a call at the average prices of its run, or an empty object."""
     cost = run.cost
     new = run.input_tokens - run.cache_read_tokens - run.cache_write_tokens
     here = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens
@@ -202,7 +202,7 @@ def _as_charged(run: Run, usage: Usage) -> Json:
 
 
 def by_run(run: Run) -> list[Part]:
-    """All model calls of a run together; it keeps what each part cost."""
+    """Return tokens and cost of all model calls of a run."""
     usage = Usage(
         input_tokens=run.input_tokens,
         output_tokens=run.output_tokens,
@@ -242,19 +242,17 @@ def _table(usage: Usage, priced: Json, total: float | None, without: float | Non
 
 
 RECENT: Final = 30
-"""Messages shown one by one; earlier ones are counted."""
+"""Number of messages that are shown separately. Earlier messages are counted."""
 
 
 async def request(store: Store, stitch: Stitch) -> list[Part]:
-    """The request, rebuilt; or why that cannot be done."""
+    """Return the rebuilt request, or a note with the reason why it cannot be rebuilt."""
     kept: Any = stitch.data.get("request")
     if not isinstance(kept, dict):
         prompt: Any = stitch.data.get("prompt")
         if isinstance(prompt, str):
             return [text("Prompt", prompt, "/data/prompt", says=True)]
-        return [
-            note("No request is kept.", "This call was made beside the loop, or comes from elsewhere.", failed=False)
-        ]
+        return [note("No request recorded.", "The call was made outside the loop or was imported.", failed=False)]
     try:
         rebuilt = await store.request(stitch.id)
     except LockstitchError as exc:
@@ -302,7 +300,7 @@ def _row(name: str, gist: str, tokens: int, inside: list[Part], *, counts: bool 
 
 
 def _seal(parts: list[Part], stitch: Stitch) -> None:
-    """Put the seam where the cache ended: providers tell how many tokens it gave, not which, so this is by estimate."""
+    """Insert the line where the cached part ends. Providers report only the number of tokens, so it is estimated."""
     cached, whole = stitch.cache_read_tokens or 0, stitch.input_tokens or 0
     guessed = sum(part["tokens"] for part in parts if part["counts"])
     if not cached or not whole or not guessed:

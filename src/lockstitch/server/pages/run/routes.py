@@ -1,4 +1,4 @@
-"""Routes of the page; totals; export."""
+"""Routes of the run page, its totals and exports."""
 
 import gc
 import time
@@ -31,7 +31,7 @@ from lockstitch.store.reports.traces import Trace
 
 @dataclass(slots=True)
 class Sums:
-    """Sums over the tree of a run. Times are those of its own calls and its members'; costs are of all below it."""
+    """Totals of the tree of a run. Times are of its own calls and those of members; costs include children."""
 
     steps: int
     milliseconds: float | None = None
@@ -49,7 +49,7 @@ class Sums:
 
     @property
     def share(self) -> int:
-        """How much of the input came from the cache, in percent."""
+        """Share of the input tokens from the cache, in percent."""
         return round(100 * self.cached / self.input) if self.input else 0
 
     def add_cost(self, cost: float | None) -> None:
@@ -79,12 +79,12 @@ def _count(sums: Sums, node: Node, elsewhere: bool, root: Node) -> None:
     if node.type == "api_retry":
         sums.retries += 1
     elif wrong and node is not root and node.kind not in ("thread", "run") and node.type != "tool_error":
-        # The failed call is counted; what it says of its error is the same one again.
+        # The failed call is counted. Its tool_error stitch is the same error.
         sums.errors += 1
     if node.kind == "thread":
         sums.children += 1
         if not elsewhere:
-            # What a child's own children took is in its figures.
+            # The cost of a child includes its own children.
             sums.add_cost(node.cost)
     elif node.kind == "run" and node is not root and not elsewhere:
         sums.add_cost(node.cost)
@@ -111,14 +111,14 @@ def _count(sums: Sums, node: Node, elsewhere: bool, root: Node) -> None:
 router = APIRouter(include_in_schema=False)
 
 FIRST: Final = 60
-"""Rows that come with the page."""
+"""Number of rows in the HTML of the page."""
 
 MOST: Final = 200_000
-"""Rows that are drawn at most."""
+"""Maximum number of rows."""
 
 _OTHERS: Final = 20
 _SECONDS: Final = 5.0
-"""How long a picture is good for: the page and its rows are asked for one after the other."""
+"""Seconds for which a view is cached: the page and its rows are separate requests."""
 _KEPT: Final = 4
 
 _drawn: "OrderedDict[tuple[object, ...], tuple[float, RunPageView]]" = OrderedDict()
@@ -126,7 +126,7 @@ _drawn: "OrderedDict[tuple[object, ...], tuple[float, RunPageView]]" = OrderedDi
 
 @dataclass(frozen=True, slots=True)
 class RunPageView:
-    """A run drawn, and its figures."""
+    """The waterfall of a run and its totals."""
 
     rows: Waterfall
     sums: Sums
@@ -134,7 +134,7 @@ class RunPageView:
 
 @router.get("/run/{ref}")
 async def run_page(request: Request, caller: Reader, ref: str, at: str = "", against: str = "") -> HTMLResponse:
-    """One run, by our id or by that of the system it comes from."""
+    """Render a run, by its id or its id in the source system."""
     run, head = await _found(caller, ref)
     picture = await picture_of(caller, run, head)
     before, after = await _neighbours(caller, run)
@@ -161,7 +161,7 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
 
 @router.get("/run/{ref}/rows")
 async def run_rows(caller: Reader, ref: str) -> Response:
-    """All rows of the waterfall in columns: a header of JSON, then one array of numbers behind the other."""
+    """Return all rows of the waterfall as columns: a JSON header, then arrays of numbers."""
     run, head = await _found(caller, ref)
     picture = await picture_of(caller, run, head)
     return Response(picture.rows.packed(), media_type="application/octet-stream")
@@ -169,20 +169,20 @@ async def run_rows(caller: Reader, ref: str) -> Response:
 
 @router.get("/run/{ref}/panel")
 async def run_panel(request: Request, caller: Reader, ref: str, at: str = "run") -> HTMLResponse:
-    """What is known of one row."""
+    """Render the panel of a row."""
     run, _ = await _found(caller, ref)
     return render_page(request, caller, "run/panel.html", run=run, at=at, panel=await _panel(caller, run, at))
 
 
 @router.get("/run/{ref}/text")
 async def run_text(caller: Reader, ref: str, at: str, of: str = "stitch", pointer: str = "") -> Response:
-    """A text of a row that its panel shows the beginning of, whole."""
+    """Return a full text of which the panel shows the beginning."""
     run, _ = await _found(caller, ref)
     return Response(await parts.whole(caller.store, run, at, of, pointer), media_type="text/plain; charset=utf-8")
 
 
 async def picture_of(caller: Caller, run: Run, head: Thread) -> RunPageView:
-    """The run as it is drawn now; a moment later it need not be drawn again."""
+    """Return the view of a run, cached for a few seconds."""
     key = (id(caller.state.store.identity), caller.project, run.id, head.position, head.fence, head.updated_at)
     known = _drawn.pop(key, None)
     if known is None or known[0] < time.monotonic():
@@ -199,7 +199,7 @@ async def picture_of(caller: Caller, run: Run, head: Thread) -> RunPageView:
 
 @contextmanager
 def _uncollected() -> Generator[None]:
-    """Nothing of a tree that is being built is garbage: looking for some over and over takes a third of the time."""
+    """Disable garbage collection while a tree is built. It would take a third of the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -210,7 +210,7 @@ def _uncollected() -> Generator[None]:
 
 
 def ticks(end: float) -> list[dict[str, Any]]:
-    """Round moments along the axis: about six of them, with where they stand in percent."""
+    """Return about six round times of the axis, with positions in percent."""
     whole = max(end, 1.0)
     step = next(step for step in _steps() if whole / step <= 7)
     return [
@@ -244,7 +244,7 @@ async def _found(caller: Caller, ref: str) -> tuple[Run, Thread]:
 
 
 async def _panel(caller: Caller, run: Run, at: str) -> panel.Panel:
-    """What is known of a row; that it cannot be read is said in its place, and takes nothing else with it."""
+    """Return the panel of a row, or a panel with the error."""
     try:
         return await panel.panel_of(caller.store, run, at)
     except (LockstitchError, Problem) as exc:
@@ -252,7 +252,7 @@ async def _panel(caller: Caller, run: Run, at: str) -> panel.Panel:
 
 
 async def _neighbours(caller: Caller, run: Run) -> tuple[Run | None, Run | None]:
-    """The runs before and after, among those that are nobody's members."""
+    """Return the previous and the next run of the thread. Runs of members are skipped."""
     find, of = caller.store.find_runs, (run.thread_id, Where("parent_run_id", "is null"))
     before = await find(*of, Where("sequence", "<", run.sequence), order=("-sequence",), limit=1)
     after = await find(*of, Where("sequence", ">", run.sequence), limit=1)
@@ -260,7 +260,7 @@ async def _neighbours(caller: Caller, run: Run) -> tuple[Run | None, Run | None]
 
 
 async def _others(caller: Caller, run: Run) -> list[Run]:
-    """The latest runs of the thread, to compare with."""
+    """Return the latest other runs of the thread."""
     top_level = Where("parent_run_id", "is null")
     found = await caller.store.find_runs(run.thread_id, top_level, order=("-sequence",), limit=_OTHERS + 1)
     return [one for one in found if one.id != run.id][:_OTHERS]
@@ -271,9 +271,9 @@ FORMATS: Final = ("langsmith", "log", "bundle")
 
 @router.get("/run/{ref}/export/{form}")
 async def export(caller: Reader, ref: str, form: str) -> Response:
-    """A file of the run, in one of the formats."""
+    """Download the run in a format."""
     if form not in FORMATS:
-        raise Problem(404, "No such format", f"There are {', '.join(FORMATS)}.")
+        raise Problem(404, "Unknown format", f"Use one of: {', '.join(FORMATS)}.")
     run = await caller.store.run(ref)
     add_log_fields(run=run.id, thread=run.thread_id)
     match form:

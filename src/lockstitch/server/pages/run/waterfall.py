@@ -1,7 +1,7 @@
-"""The rows of the waterfall, as columns: every row is a number, so that thirty thousand are a few small arrays.
+"""`Waterfall`: the rows of a run as columns of numbers, so thirty thousand rows are a few small arrays.
 
-The tree of a run becomes a list, depth first. A model call of the loop gets a row for its step above it, with the
-attempts that failed before it and the tools that it asked for beside it.
+The tree of a run becomes a list, depth first. A model call of the loop gets a parent row for its step. The step also
+contains the failed attempts before the call and the tool calls of the response.
 """
 
 import sys
@@ -20,17 +20,17 @@ from lockstitch.store.reports.trace import Node
 from lockstitch.store.reports.traces import Trace
 
 LOOKS: Final = ("run", "step", "model", "tool", "child", "plain", "fail", "wait", "pause")
-"""How a row is drawn: a column has the index."""
+"""The kinds of rows. The column `look` has the index."""
 
 _RUN, _STEP, _MODEL, _TOOL, _CHILD, _PLAIN, _FAIL, _WAIT, _PAUSE = range(9)
 _ENDED: Final = ("completed", "failed", "cancelled")
-_WAITING: Final = {"frontend_tools": "browser", "doubt": "in doubt"}
+_WAITING: Final = {"frontend_tools": "frontend", "doubt": "outcome unknown"}
 
 OPEN: Final = -1
-"""The length of what has not ended."""
+"""The length of a row that has not ended."""
 
 _GUIDES: Final = 12
-"""Levels above a row for which a guide is drawn."""
+"""Maximum number of guide lines of a row."""
 
 _COLUMNS: Final = (
     *(("start", "d"), ("cost", "d")),
@@ -46,7 +46,7 @@ _COLUMNS: Final = (
     *(("thread", "H"), ("call", "h")),
     *(("look", "B"), ("status", "B")),
 )
-"""Names and types, the widest first, so that each stands where its type may stand."""
+"""Names and types of the columns, widest types first to keep them aligned."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Waterfall:
         return len(self.levels)
 
     def packed(self) -> bytes:
-        """A header of JSON with its length before it, and then the columns as they are: little ends first."""
+        """Return the length of the JSON header, the header, and the columns in little-endian order."""
         header: Json = {
             "rows": len(self),
             "end": self.end,
@@ -94,7 +94,7 @@ class Waterfall:
         return b"".join(parts)
 
     def rows(self, limit: int) -> Iterator[Json]:
-        """The first rows as a template draws them."""
+        """Return the first rows as template data."""
         column = self.columns
         whole = self.end or 1.0
         last = _last_of_siblings(self, limit)
@@ -122,7 +122,7 @@ class Waterfall:
             }
 
     def at(self, row: int) -> str:
-        """The row's name in an address."""
+        """Return the name of a row in URLs."""
         column = self.columns
         position, call, thread = column["position"][row], column["call"][row], column["thread"][row]
         if column["look"][row] == _RUN or position < 0:
@@ -132,7 +132,7 @@ class Waterfall:
 
 
 def waterfall(trace: Trace, head: Thread, now: datetime) -> Waterfall:
-    """The rows of a trace. `head` is the thread of its run, as it waits now."""
+    """Return the rows of a trace. `head` is the current thread of its run."""
     made = Waterfall(trace.run, trace.root.start, left_off=trace.left_off)
     drawing = _Drawing(made, _waits(head), now)
     drawing.draw(trace.root)
@@ -157,10 +157,10 @@ class _Drawing:
         self._values: list[tuple[Any, ...]] = []
 
     def draw(self, root: Node) -> None:
-        # What waits: a node, its parent's row, its level, and where it stands if that is not where it says.
+        # Nodes to draw: node, row of its parent, level, and the time if it differs from the node.
         waiting: list[tuple[Node, int, int, bool, tuple[float, int, int] | None]] = [(root, -1, 1, True, None)]
         made = self._made
-        # The spans of a mirror stand as its own system nests them.
+        # Imported traces keep the nesting of their source system.
         native = made.run.source == "native"
         while waiting:
             node, parent, level, whole, moved = waiting.pop()
@@ -232,7 +232,7 @@ class _Drawing:
                 name = node.type.replace("_", " ")
                 if node.type == "api_retry":
                     name = node.status or "failed"
-                    note = f"then {duration(pause)} pause" if pause else "tried again"
+                    note = f"then {duration(pause)} pause" if pause else "retried"
                 elif node.type == "run_paused":
                     name, note = "pause", _WAITING.get(status, status)
                     length, pause = (node.pause_ms if node.pause_ms is not None else OPEN), 0
@@ -286,7 +286,7 @@ class _Drawing:
             made.end = end
 
     def _offset(self, node: Node) -> float:
-        # What a mirror's clock has put before its root begins with it.
+        # In imported traces a span can start before its root. Move it to the start.
         return max(0.0, (node.start - self._made.origin).total_seconds() * 1000)
 
     def _length(self, node: Node) -> int:
@@ -310,7 +310,7 @@ class _Drawing:
 
 
 def _column(kind: str, values: Sequence[Any]) -> "array[Any]":
-    """Numbers in as few bytes as they take; what is too large for them becomes the largest."""
+    """Return an array of the values. Values above the maximum of the type become the maximum."""
     make = cast("Any", array)
     try:
         return make(kind, values)
@@ -320,7 +320,7 @@ def _column(kind: str, values: Sequence[Any]) -> "array[Any]":
 
 
 def _key(node: Node) -> str:
-    """The key of a call without result: its node has the id of the response."""
+    """Return the key of an open call. Its node has the id of the response."""
     return call_key(node.id, node.call_index or 0)
 
 
@@ -338,7 +338,7 @@ def _ancestry(parents: "array[Any]", row: int) -> list[int]:
 
 
 def _last_of_siblings(made: Waterfall, limit: int) -> list[bool]:
-    """For the first rows, whether each is the last one below its parent."""
+    """Return for the first rows True if the row is the last child of its parent."""
     parents = made.columns["parent"]
     following: dict[int, int] = {}
     for row in range(len(made)):

@@ -1,4 +1,4 @@
-"""Results as cells, CSV, JSON, Markdown; database errors explained."""
+"""Query results as cells, CSV, JSON and Markdown, and explanations of database errors."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ _ID: Final = re.compile(r"(^|_)(id|uuid)$")
 
 
 class Cell(NamedTuple):
-    """A value as it is shown; `whole` when that is not all of it, `link` when it may be an id of ours."""
+    """A value: the shown text, the full text, and `link` if it may be an id of the record."""
 
     text: str
     whole: str
@@ -27,7 +27,7 @@ class Cell(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """An answer as a table of cells; which columns are numbers."""
+    """A result as a table of cells, with the numeric columns marked."""
 
     columns: list[str]
     numeric: list[bool]
@@ -68,7 +68,7 @@ FORMS: Final[dict[str, tuple[Callable[[QueryResult], str], str]]] = {
     "json": (as_json, "application/json"),
     "markdown": (as_markdown, "text/markdown"),
 }
-"""The forms to take an answer along in, with how it is written and its media type."""
+"""Download formats: the writer and the media type."""
 
 
 def _cell(value: Any, is_id: bool) -> Cell:
@@ -110,19 +110,19 @@ _HIDDEN: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTA
 
 @dataclass(frozen=True, slots=True)
 class QueryError:
-    """What is wrong. `line` and `column` count from 1; 0 where nobody knows."""
+    """An error of a query. `line` and `column` start at 1; 0 means unknown."""
 
     message: str
     line: int = 0
     column: int = 0
     meant: str = ""
-    """What the lens calls it."""
+    """The suggested name."""
     mended: str = ""
-    """The query with that put in."""
+    """The query with the suggested name."""
 
 
 def explain_query_error(message: str, query: str, tables: Mapping[str, Sequence[str]]) -> QueryError:
-    """A database's complaint about a query over these tables, by name with the names of their columns."""
+    """Return the database error of a query with its position and a suggestion. `tables` maps tables to columns."""
     text = message.partition("refused the query: ")[2].rstrip(".") or message
     for pattern, is_column in ((_COLUMN, True), (_TABLE, False)):
         found = pattern.search(text)
@@ -141,7 +141,7 @@ def explain_query_error(message: str, query: str, tables: Mapping[str, Sequence[
 
 
 def _place(word: str, query: str) -> int | None:
-    """Where a word stands in a query, not in its strings and comments."""
+    """Return the position of a word in a query, outside strings and comments, or None."""
     bare = _HIDDEN.sub(lambda found: " " * len(found[0]), query)
     edge = r"(?<!\w){}(?!\w)" if word[:1].isalnum() or word[:1] == "_" else "{}"
     found = re.search(edge.format(re.escape(word)), bare, re.IGNORECASE)
@@ -154,7 +154,7 @@ def _line(query: str, place: int) -> tuple[int, int]:
 
 
 def _columns(query: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
-    """The columns of the tables that a query names; of all, if it names none."""
+    """Return the columns of the tables in a query, or of all tables if it names none."""
     named = [name for name in tables if _place(name, query) is not None] or list(tables)
     return list(dict.fromkeys(column for name in named for column in tables[name]))
 

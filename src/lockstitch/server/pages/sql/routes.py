@@ -1,4 +1,4 @@
-"""SQL for people: a lens, a query, its answer. It sees all projects, so it is for admins; each query is audited."""
+"""The SQL page: a lens, a query, its result. Queries see all projects, so they need the admin scope and are audited."""
 
 import time
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ Lens = Annotated[str, Form(max_length=40)]
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """One query, and what came of it."""
+    """A query with its result or error."""
 
     lens: str
     query: str
@@ -50,7 +50,7 @@ async def sql(
     query: Annotated[str, Query(alias="q", max_length=_LONGEST)] = "",
     example: Annotated[int | None, Query(ge=0)] = None,
 ) -> HTMLResponse:
-    """The bench. A query in the address is put in the editor and not run: whoever follows a link decides that."""
+    """Render the editor. A query in the URL is shown and not run: the user decides."""
     schema = await schema_of(caller.store, _lens(lens))
     known = examples(lens, schema.dialect)
     chosen = example if example is not None and example < len(known) else None if query else 0
@@ -77,9 +77,9 @@ async def run(
 async def download(
     caller: Admin, form: Annotated[str, Form(alias="as", max_length=10)], query: Text = "", lens: Lens = RECORD
 ) -> Response:
-    """The answer as a file: asked again, since nothing of it was kept."""
+    """Download the result. The query runs again, because results are not stored."""
     if form not in result.FORMS:
-        raise Problem(422, "Refused", f"An answer is had as {', '.join(result.FORMS)}; not as {form!r}.")
+        raise Problem(422, "Refused", f"The format {form!r} is not valid. Use one of: {', '.join(result.FORMS)}.")
     schema = await schema_of(caller.store, _lens(lens))
     asked = await _ask(caller, schema, lens, query, explain=False)
     if asked.answer is None:
@@ -93,10 +93,10 @@ async def download(
 
 @router.get("/go/{ref}", name="go")
 async def go(request: Request, caller: Reader, ref: str) -> Response:
-    """To whatever has this id in the caller's project: a thread, a run or a stitch."""
+    """Redirect to the thread, run or stitch with this id in the caller's project."""
     wanted = as_id(ref)
     if wanted is None:
-        raise Problem(404, "NotFound", f"{ref} is no id.")
+        raise Problem(404, "NotFound", f"{ref} is not an id.")
     for path in (_thread, _run, _stitch):
         try:
             return redirect_to(request, await path(caller, str(wanted)))
@@ -122,7 +122,7 @@ async def _ask(caller: Caller, schema: Schema, lens: str, query: str, *, explain
     text = codec.check_text(query, "The query").replace("\r\n", "\n")
     add_log_fields(lens=lens)
     if not text.strip():
-        return QueryOutcome(lens, text, complaint=QueryError("There is no query. Write a SELECT."))
+        return QueryOutcome(lens, text, complaint=QueryError("The query is empty. Write a SELECT."))
     sent = text
     if explain and not text.lstrip().lower().startswith("explain"):
         sent = _EXPLAIN[schema.dialect] + text

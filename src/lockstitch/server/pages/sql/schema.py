@@ -1,4 +1,4 @@
-"""Tables, columns and example queries."""
+"""Tables, columns and example queries of the SQL page."""
 
 import re
 import sqlite3
@@ -19,11 +19,11 @@ _HEAD: Final = re.compile(r"^-- example: (.+?)(?: \((sqlite|postgres)\))?\n", re
 _PLACE: Final = re.compile(r"(?<!:):([a-z_]+)")
 
 RECORD: Final = "lockstitch"
-"""What the record itself is called where lenses are listed."""
+"""The name of the record itself in the list of lenses."""
 
 
 class Example(NamedTuple):
-    """A query with its title. Words that begin with a colon stand for ids."""
+    """An example query with its title. Words that start with a colon are placeholders for ids."""
 
     title: str
     sql: str
@@ -31,7 +31,7 @@ class Example(NamedTuple):
 
 @cache
 def examples(lens: str, dialect: str) -> list[Example]:
-    """The queries of a lens, or of the record itself, that a dialect takes."""
+    """Return the examples of a lens or of the record for a dialect."""
     text = files("lockstitch.server").joinpath("examples", f"{lens}.sql").read_text(encoding="utf-8")
     _, *parts = _HEAD.split(text)
     found = zip(parts[0::3], parts[1::3], parts[2::3], strict=True)
@@ -39,7 +39,7 @@ def examples(lens: str, dialect: str) -> list[Example]:
 
 
 async def filled(caller: Caller, sql: str) -> str:
-    """A query with the ids of what ran last where it names any, so that it finds something."""
+    """Return the query with the ids of the latest run and thread as placeholder values."""
     if not _PLACE.search(sql):
         return sql
     runs = await caller.store.statistics.runs(limit=1)
@@ -52,7 +52,7 @@ async def filled(caller: Caller, sql: str) -> str:
 _RECORDS: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Delivery, Worker, Limit, *SIDE_RECORDS)
 
 _known: WeakKeyDictionary[object, dict[str, "Schema"]] = WeakKeyDictionary()
-"""What was told once: it does not change while a server runs."""
+"""Cached schemas. They do not change while a server runs."""
 
 
 class SchemaColumn(NamedTuple):
@@ -61,14 +61,14 @@ class SchemaColumn(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The tables of a lens, and the words in which the database speaks."""
+    """The SQL dialect and the tables of a lens."""
 
     dialect: str
     tables: dict[str, list[SchemaColumn]]
 
 
 async def schema_of(store: Store, lens: str) -> Schema:
-    """What can be asked through a lens, or of the record itself."""
+    """Return the schema of a lens or of the record."""
     found = _known.setdefault(store.identity, {})
     if lens not in found:
         found[lens] = await _told(store, lens)
@@ -98,7 +98,7 @@ def _columns(connection: sqlite3.Connection, place: str, table: str) -> list[tup
 
 
 def _types(lens: str, parts: list[str]) -> dict[tuple[str, str], str]:
-    """What the columns of a lens are where it stands in a file of its own: views of SQLite do not always tell."""
+    """Return the column types of a lens from its table definitions, because SQLite views can lack types."""
     with closing(sqlite3.connect(":memory:")) as scratch:
         scratch.executescript("\n".join((catalog.script(lens, "tables"), *parts)))
         tables = catalog.tables(lens, parts)

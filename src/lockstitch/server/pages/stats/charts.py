@@ -1,4 +1,4 @@
-"""Chart data and time ranges."""
+"""Chart data and time ranges of the stats page."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ from lockstitch.server.pages.common.format import money
 
 PRESETS: Final = {"24h": "24 h", "7d": "7 d", "30d": "30 d"}
 LONGEST: Final = 1100
-"""Days that a chart can show."""
+"""Maximum number of days of a chart."""
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From `since` on and before `until`. Both lie where one piece of it ends and the next begins, in UTC."""
+    """A period from `since` to before `until`, both at the start of an hour or day in UTC."""
 
     name: str
     since: datetime
@@ -34,7 +34,7 @@ class Range:
 
     @property
     def spans(self) -> list[str]:
-        """The names of its pieces, in order; those in which nothing happened are among them."""
+        """The names of all hours or days of the range, in order."""
         found: list[str] = []
         at = self.since
         while at < self.until:
@@ -44,29 +44,29 @@ class Range:
 
     @property
     def before(self) -> "Range":
-        """As long a time, just before it."""
+        """The previous range of the same length."""
         return Range(self.name, self.since - (self.until - self.since), self.since, self.per)
 
     @property
     def ends(self) -> datetime:
-        """The last moment of it."""
+        """The last microsecond of the range."""
         return self.until - timedelta(microseconds=1)
 
     @property
     def last(self) -> date:
-        """The last day of it."""
+        """The last day of the range."""
         return self.ends.date()
 
     @property
     def query(self) -> str:
-        """As it stands in an address."""
+        """The query string of the range."""
         if self.name in PRESETS:
             return urlencode({"range": self.name})
         return urlencode({"range": "custom", "since": self.since.date().isoformat(), "until": self.last.isoformat()})
 
 
 def range_of(name: str, since: str, until: str, now: datetime) -> Range:
-    """What an address asks for. Refused when there is no such time."""
+    """Return the range of a query string. Raises `Refused` if it is not valid."""
     now = now.astimezone(UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if name == "24h":
@@ -75,23 +75,23 @@ def range_of(name: str, since: str, until: str, now: datetime) -> Range:
     if name in PRESETS:
         return Range(name, midnight - (int(name[:-1]) - 1) * _DAY, midnight + _DAY, "day")
     if name != "custom":
-        raise Refused(f"A range is one of {', '.join(PRESETS)} or custom; not {name!r}.")
+        raise Refused(f"The range {name!r} is not valid. Use one of: {', '.join(PRESETS)}, custom.")
     last = _midnight(until, "until") if until else midnight
     first = _midnight(since, "since") if since else last - 29 * _DAY
     if first > last:
         raise Refused(f"{since} is after {until or 'today'}.")
     if (last - first).days >= LONGEST:
-        raise Refused(f"At most {LONGEST:,} days are drawn; ask for fewer.")
+        raise Refused(f"A chart shows at most {LONGEST:,} days. Choose a shorter range.")
     return Range(name, first, last + _DAY, "hour" if last - first <= _DAY else "day")
 
 
 def span_at(moment: datetime, per: Span) -> str:
-    """The name of the hour or day that a moment is in."""
+    """Return the name of the hour or day of a time."""
     return moment.isoformat()[: 13 if per == "hour" else 10]
 
 
 def moments(span: str) -> tuple[datetime, datetime]:
-    """When an hour or day of this name begins and ends. Refused for what is neither."""
+    """Return the start and end of an hour or day. Raises `Refused` if the name is not valid."""
     try:
         if len(span) == 13:
             begins = datetime.strptime(span, "%Y-%m-%dT%H").replace(tzinfo=UTC)
@@ -99,32 +99,32 @@ def moments(span: str) -> tuple[datetime, datetime]:
         begins = _midnight(span, "the day")
         return begins, begins + _DAY
     except (ValueError, OverflowError):
-        raise Refused(f"{span!r} is neither a day, like 2026-03-05, nor an hour, like 2026-03-05T14.") from None
+        raise Refused(f"{span!r} is not a day like 2026-03-05 or an hour like 2026-03-05T14.") from None
 
 
 def _midnight(day: str, name: str) -> datetime:
     try:
         found = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
     except ValueError:
-        raise Refused(f"{name}: {day!r} is no day; write it like 2026-03-05.") from None
+        raise Refused(f"{name}: {day!r} is not a day. Use the format 2026-03-05.") from None
     if not 1970 < found.year < 9999:
-        raise Refused(f"{name}: nothing is drawn of the year {found.year}.")
+        raise Refused(f"{name}: the year {found.year} is out of range.")
     return found
 
 
 Unit = Literal["cost", "tokens", "ms", "share"]
 
 RAMP: Final = 4
-"""Steps of a ramp: more groups than that are told apart by nobody."""
+"""Number of colours. More groups cannot be distinguished."""
 
-OTHERS: Final = "others"
+OTHERS: Final = "other"
 NOBODY: Final = "none"
-"""How a group without a name is called."""
+"""The label of a group without a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A column of a chart: its name, the name of its colour, and a value for each piece of time."""
+    """A series of a chart: its name, its colour, and a value for each hour or day."""
 
     name: str
     colour: str
@@ -133,7 +133,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn, in the order in which it is stacked."""
+    """A chart. The series are in stacking order."""
 
     range: Range
     unit: Unit
@@ -155,7 +155,7 @@ class Chart:
 
     @property
     def peak(self) -> "ChartRow | None":
-        """The row with the most in it."""
+        """The row with the highest total."""
         return max(self.rows, key=lambda row: row.total, default=None)
 
     def shown(self, value: float | None) -> str:
@@ -164,7 +164,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class ChartRow:
-    """One piece of time."""
+    """The values of an hour or day."""
 
     span: str
     values: Sequence[float | None]
@@ -183,7 +183,7 @@ class ChartRow:
 
 
 def shown(value: float | None, unit: Unit) -> str:
-    """A value as people read it."""
+    """Return a value with its unit."""
     if value is None:
         return ""
     if unit == "cost":
@@ -194,7 +194,7 @@ def shown(value: float | None, unit: Unit) -> str:
 
 
 def compact(number: float) -> str:
-    """A large count in three figures."""
+    """Return a large count with three digits and a unit."""
     for size, unit in ((1e9, " bn"), (1e6, " M"), (1e4, " k")):
         if number >= size:
             scaled = number / (1e3 if unit == " k" else size)
@@ -203,7 +203,7 @@ def compact(number: float) -> str:
 
 
 def costs(range_: Range, by: str, rows: Sequence[UsageRow]) -> Chart:
-    """What was spent in each piece of time, by group: the dearest ones, and the rest together."""
+    """Return the cost per hour or day by group: the most expensive groups, and one for all others."""
     found: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
         span, group = row.group
@@ -225,7 +225,7 @@ def costs(range_: Range, by: str, rows: Sequence[UsageRow]) -> Chart:
 
 
 def tokens(range_: Range, rows: Sequence[UsageRow]) -> Chart:
-    """Tokens of each piece of time: read from a cache, new to the model, written by it."""
+    """Return the tokens per hour or day: from cache, new input and output."""
     return Chart(
         range_,
         "tokens",
@@ -239,13 +239,13 @@ def tokens(range_: Range, rows: Sequence[UsageRow]) -> Chart:
 
 
 def failures(range_: Range, rows: Sequence[UsageRow]) -> Chart:
-    """The share of the runs of each piece of time that failed."""
+    """Return the share of failed runs per hour or day."""
     shares = _each(range_, rows, lambda row: row.failed_runs / row.runs if row.runs else 0.0)
     return Chart(range_, "share", "bars", [Series("failed", "failed", shares)])
 
 
 def latencies(range_: Range, rows: Sequence[LatencyRow]) -> Chart:
-    """How long calls took in each piece of time."""
+    """Return the latency percentiles per hour or day."""
     found = {row.name: row for row in rows}
     wanted = [found.get(span) for span in range_.spans]
     return Chart(

@@ -1,4 +1,4 @@
-"""Stats: what was used, by whom, how long it took, what went wrong. Each panel comes by itself when it is looked at."""
+"""The stats page: usage, cost, latency and failures. Each panel loads when it becomes visible."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ By = Annotated[str, Query(max_length=10)]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Who looks at what: the same for the page and for each of its panels."""
+    """The caller, range and grouping of a request."""
 
     caller: Caller
     range: Range
@@ -44,7 +44,7 @@ class Look:
 
     @property
     def everywhere(self) -> bool:
-        """Split by project, the figures are those of all; of one alone there would be nothing to compare."""
+        """True if the figures cover all projects, which is the case when they are split by project."""
         return self.by == "project"
 
     @property
@@ -61,7 +61,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel: its title, how wide it is, and who knows what stands in it."""
+    """A panel: title, width, template, and the function that loads its data."""
 
     title: str
     width: str
@@ -70,7 +70,7 @@ class Panel:
 
 
 def sees_all(caller: Caller) -> bool:
-    """Whether a caller may look into other projects: only where nobody needs a token."""
+    """True if the caller can see all projects: only on a server without tokens."""
     return not caller.state.settings.tokens_needed
 
 
@@ -111,7 +111,7 @@ async def panel(
     by: By = "model",
 ) -> HTMLResponse:
     if name not in PANELS:
-        raise Problem(404, "NotFound", f"There is no panel {name}.")
+        raise Problem(404, "NotFound", f"Panel {name} not found.")
     look = _look(caller, range_, since, until, by)
     found = await _filled(look, name)
     return render_page(request, caller, "stats/panel.html", look=look, name=name, panel=PANELS[name], found=found)
@@ -119,7 +119,7 @@ async def panel(
 
 @router.get("/stats/threads/{span}", name="stats_threads")
 async def span_threads(request: Request, caller: Reader, span: str) -> HTMLResponse:
-    """The threads of a day or an hour, dearest first."""
+    """Render the threads of a day or an hour, most expensive first."""
     since, until = moments(span)
     table = await caller.store.statistics.usage("tree", since=since, until=until)
     return render_page(
@@ -173,7 +173,7 @@ async def _models(look: Look) -> dict[str, Any]:
 
 
 async def _shares(look: Look) -> dict[str, Any]:
-    """What each agent cost; split by agent, what each model did."""
+    """Return the cost by agent, or by model if the page is split by agent."""
     by: Group = "model" if look.by == "agent" else "agent"
     rows = (await look.usage(by)).rows
     few, rest = (rows, []) if len(rows) <= _FEW else (rows[: _FEW - 1], rows[_FEW - 1 :])
@@ -184,7 +184,7 @@ async def _shares(look: Look) -> dict[str, Any]:
 
 
 async def _dearest(look: Look) -> dict[str, Any]:
-    # Of the caller's own project, whatever the rest of the page is of: others' threads cannot be opened from here.
+    # Only the caller's project: the page cannot open threads of other projects.
     table = await look.caller.store.statistics.usage("tree", **look.only)
     return {"rows": await _trees(look.caller, table.rows[:_FEW]), "table": table}
 
@@ -197,12 +197,12 @@ PANELS: Final = {
     "tools": Panel("Slowest tools", "w8", "stats/latencies.html", _tools),
     "shares": Panel("Cost by agent", "w4", "stats/shares.html", _shares),
     "models": Panel("Slowest models", "w8", "stats/latencies.html", _models),
-    "dearest": Panel("Dearest threads", "w4", "stats/dearest.html", _dearest),
+    "dearest": Panel("Most expensive", "w4", "stats/dearest.html", _dearest),
 }
 
 
 async def _filled(look: Look, name: str) -> dict[str, Any]:
-    """What stands in a panel; its trouble is its own."""
+    """Return the data of a panel, or its problem."""
     try:
         return {"problem": None, "worst": None, "unpriced": 0, **await PANELS[name].fill(look)}
     except LockstitchError as exc:
@@ -223,17 +223,17 @@ async def _strip(look: Look) -> dict[str, Any]:
 
 
 def _change(now: float | None, before: float | None) -> str:
-    """How much more or less, in words."""
+    """Return the change in percent as text."""
     if not now or not before:
         return ""
     change = round((now / before - 1) * 100)
     if change == 0:
-        return "as before"
+        return "unchanged"
     return f"{change:,} % more" if change > 0 else f"{-change:,} % less"
 
 
 async def _trees(caller: Caller, rows: Sequence[UsageRow]) -> list[tuple[Thread | None, UsageRow]]:
-    """Figures by tree with the thread at its root; None for what was removed."""
+    """Return the usage rows with their root threads; None for deleted threads."""
     ids = [found for row in rows if (found := as_id(row.group[0] or "")) is not None]
     heads = await caller.store.threads_by_id(ids)
     return [(heads.get(as_id(row.group[0] or "") or UUID(int=0)), row) for row in rows]
@@ -244,4 +244,4 @@ def _look(caller: Caller, name: str, since: str, until: str, by: str) -> Look:
     for group in found.groups:
         if group == by:
             return Look(caller, found.range, group)
-    raise Refused(f"Figures are split by {', '.join(found.groups)}; not by {by!r}.")
+    raise Refused(f"Cannot split by {by!r}. Use one of: {', '.join(found.groups)}.")

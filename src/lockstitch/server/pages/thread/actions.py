@@ -1,6 +1,6 @@
-"""What a person does to a thread: agree, refuse, settle, answer, hand in, say, fork, stop, try again, name, delete.
+"""Form actions of a thread: replies, messages, fork, cancel, retry, resume, rename and delete.
 
-Every act is a form that works without script. With htmx the page stays where it is and is told what was done.
+Every form works without JavaScript. With htmx the page stays and shows a toast.
 """
 
 from typing import Annotated, Any
@@ -52,18 +52,18 @@ async def settle_call(
     gave: Text = "",
     name: Text = "",
 ) -> Response:
-    """It happened, and gave this; or it did not, and is run again; or nobody knows, and the model is told so."""
+    """Resolve a call with unknown outcome: it completed with a result, it runs again, or it stays unknown."""
     by = caller.actor
     match how:
         case "happened":
-            await settle(caller.store, ref, call, done=gave.strip() or "It happened.", by=by)
+            await settle(caller.store, ref, call, done=gave.strip() or "It completed.", by=by)
         case "again":
             await settle(caller.store, ref, call, redo=True, by=by)
         case "unknown":
             await settle(caller.store, ref, call, unknown=True, by=by)
         case _:
-            raise Refused("A call happened, is run again, or is unknown.")
-    return await _done(request, caller, ref, f"Settled {name or call}")
+            raise Refused("Choose one: it happened, run it again, or unknown.")
+    return await _done(request, caller, ref, f"Resolved {name or call}")
 
 
 @router.post("/answer")
@@ -71,62 +71,62 @@ async def answer_question(
     request: Request, caller: FormWriter, ref: str, text: Text, call: Annotated[str | None, Form(max_length=255)] = None
 ) -> Response:
     if not text.strip():
-        raise Refused("An answer says something.")
+        raise Refused("Enter an answer.")
     await answer(caller.store, ref, text, call_id=call or None, by=caller.actor)
     return await _done(request, caller, ref, "Answered")
 
 
 @router.post("/results")
 async def hand_in(request: Request, caller: FormWriter, ref: str) -> Response:
-    """The results of the calls that this browser was to execute."""
+    """Submit the results of frontend tools."""
     head = await caller.store.thread(ref)
     form = await request.form()
     found = await load_open_calls(caller.store, head)
     asked = [call for ask in found.asks if ask.kind == "frontend_tools" for call in ask.calls]
     failed = form.get("failed") is not None
     await submit_results(caller.store, head, [_result(call, number, form, failed) for number, call in enumerate(asked)])
-    return await _done(request, caller, ref, "Answered with an error" if failed else "Sent")
+    return await _done(request, caller, ref, "Error sent" if failed else "Result sent")
 
 
 @router.post("/say")
 async def say(request: Request, caller: FormWriter, ref: str, message: Text) -> Response:
-    """The next message: it begins a run, or is read once the open one has ended."""
+    """Send a message. It starts a run or is queued until the current run finishes."""
     if not message.strip():
-        raise Refused("A message says something.")
+        raise Refused("Enter a message.")
     head = await caller.store.thread(ref)
     waits = await caller.store.execution.open_run(head) is not None
     await forms.say(caller, head, message)
-    return await _done(request, caller, ref, "Kept: it is read once the open run has ended" if waits else "")
+    return await _done(request, caller, ref, "Queued until the current run finishes" if waits else "")
 
 
 @router.post("/fork")
 async def fork(
     request: Request, caller: FormWriter, ref: str, at: Annotated[int | None, Form(ge=1, lt=2**62)] = None
 ) -> Response:
-    """A thread of its own that goes on from here."""
+    """Fork the thread at a position."""
     made = await caller.store.fork(ref, at=at)
     threads.forget()
-    return forms.done(request, f"/threads/{made.id}", "Forked. What you say here does not touch the other thread.")
+    return forms.done(request, f"/threads/{made.id}", "Forked. Messages here do not change the original thread.")
 
 
 @router.post("/cancel")
 async def cancel_run(request: Request, caller: FormWriter, ref: str) -> Response:
     head = await cancel(caller.store, ref)
-    return await _done(request, caller, ref, "Cancelled" if head.status != "running" else "Asked to end")
+    return await _done(request, caller, ref, "Cancelled" if head.status != "running" else "Cancel requested")
 
 
 @router.post("/retry")
 async def retry(request: Request, caller: FormWriter, ref: str, view: Text = "") -> Response:
     await forms.retry(caller, await caller.store.thread(ref))
     if view == "row":
-        return await _row(request, caller, ref, "Tried again")
-    return await _done(request, caller, ref, "Tried again")
+        return await _row(request, caller, ref, "Retrying")
+    return await _done(request, caller, ref, "Retrying")
 
 
 @router.post("/resume")
 async def resume(request: Request, caller: FormWriter, ref: str) -> Response:
     await forms.resume(caller, await caller.store.thread(ref))
-    return await _done(request, caller, ref, "Looked at again")
+    return await _done(request, caller, ref, "Resumed")
 
 
 @router.post("/title")
@@ -139,7 +139,7 @@ async def rename(
 
 @router.post("/delete")
 async def delete(request: Request, caller: FormWriter, ref: str) -> Response:
-    """Gone for good, with all below it."""
+    """Delete the thread and its descendants permanently."""
     head = await caller.store.thread(ref)
     deleted = await caller.store.delete(head)
     await caller.store.audits.record(caller.actor, "delete thread", str(head.id), key=head.key, threads=deleted)
@@ -149,7 +149,7 @@ async def delete(request: Request, caller: FormWriter, ref: str) -> Response:
 
 
 async def _done(request: Request, caller: Caller, ref: str, said: str, *, reload: bool = False) -> Response:
-    """What was done, where one looks."""
+    """Show `said` on the page of the thread: as a toast with htmx, else after a redirect."""
     head = await caller.store.thread(ref)
     add_log_fields(thread=head.id)
     threads.forget()
@@ -159,7 +159,7 @@ async def _done(request: Request, caller: Caller, ref: str, said: str, *, reload
 
 
 async def _row(request: Request, caller: Caller, ref: str, said: str) -> Response:
-    """The row as it is now, the counts beside it, and what was done."""
+    """Render the current row, the counts, and `said` as a toast."""
     head: Thread = await caller.store.thread(ref)
     threads.forget()
     if not is_htmx_request(request):
@@ -172,14 +172,14 @@ async def _row(request: Request, caller: Caller, ref: str, said: str) -> Respons
 
 def _result(call: OpenCall, number: int, form: Any, failed: bool) -> Json:
     written = str(form.get(f"raw.{number}", "")).strip()
-    # The call that the form showed. If the thread waits for another call by now, the results are refused.
+    # The call that the form showed. If the thread now waits for another call, the store rejects the results.
     key = str(form.get(f"call.{number}", call.key))
     if failed:
-        return {"tool_use_id": key, "content": written or "The person answered with an error.", "is_error": True}
+        return {"tool_use_id": key, "content": written or "The user sent an error.", "is_error": True}
     if written:
         return {"tool_use_id": key, "content": written}
     told = filled(call.fields, f"field.{number}.", form)
     try:
         return {"tool_use_id": key, "content": codec.dumps(told).decode()}
     except LockstitchError as exc:
-        raise Refused(f"This cannot be kept: {exc}") from exc
+        raise Refused(f"The result is not valid: {exc}") from exc

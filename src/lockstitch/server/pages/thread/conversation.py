@@ -1,4 +1,4 @@
-"""The conversation as a seam: each stitch that people want to see, in its place, with what belongs to it."""
+"""`Conversation`: the stitches of a thread as items of the page, with their calls, runs and children."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,38 +20,38 @@ HIDDEN: Final = frozenset(
         *("final_summary_generation",),
     }
 )
-"""What only the log shows."""
+"""Stitch types that only the log view shows."""
 
-_SEALED: Final = "It is kept, and its provider alone can read it."
+_SEALED: Final = "Encrypted. Only the provider can read it."
 
 _PERMISSIONS: Final = {
     "approved": "Approved",
-    "redo": "To be run again: allowed",
-    "settled": "Settled",
+    "redo": "Rerun allowed",
+    "settled": "Resolved",
     "in_doubt": "Outcome unknown",
 }
 BAD: Final = frozenset({"error", "failed", "denied", "cancelled", "in_doubt"})
-"""What a call's status says when it gave no result."""
+"""Statuses of calls without a successful result."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationItem:
-    """A stitch on the seam: how it is drawn, and what with."""
+    """A stitch of the conversation: its shape, its colour, and the data of its template."""
 
     stitch: Stitch
     shape: str
     kind: str = ""
-    """The colour of its knot: ink, k-model, k-tool, k-child, k-fail, or none."""
+    """The CSS class of its marker: ink, k-model, k-tool, k-child, k-fail or empty."""
     about: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def forks(self) -> bool:
-        """Whether one may go on from here in a thread of its own."""
+        """True if the thread can be forked here."""
         return self.shape in ("input", "model", "call", "result")
 
 
 class Conversation:
-    """Stitches of one thread with what they refer to: the calls that results answer, runs, children."""
+    """Converts stitches of a thread to items, with the responses, runs and children they refer to."""
 
     def __init__(
         self, head: Thread, calls: dict[int, Stitch], runs: dict[UUID, Run], children: dict[UUID, ThreadListRow]
@@ -61,7 +61,7 @@ class Conversation:
         self._runs = runs
         self._children = children
         self._asked: dict[int, list[Any]] = {}
-        """The inputs that a response gives its calls, by the position of the response."""
+        """The inputs of the calls of a response, by the position of the response."""
 
     @classmethod
     async def of(cls, store: Store, head: Thread, stitches: Sequence[Stitch]) -> "Conversation":
@@ -80,7 +80,7 @@ class Conversation:
         return [knot for stitch in stitches if (knot := self.knot(stitch)) is not None]
 
     def knot(self, stitch: Stitch) -> ConversationItem | None:
-        """How a stitch is drawn; None where only the log shows it."""
+        """Return the item of a stitch, or None if only the log shows it."""
         if stitch.type in HIDDEN:
             return None
         match stitch.type:
@@ -96,7 +96,7 @@ class Conversation:
                 )
             case "llm_call":
                 purpose = stitch.data.get("purpose")
-                said = f"{str(purpose).replace('_', ' ')}, asked beside" if purpose else f"{stitch.name or 'model'}"
+                said = f"{str(purpose).replace('_', ' ')}, side call" if purpose else f"{stitch.name or 'model'}"
                 return ConversationItem(stitch, "line", "k-model", {"said": said})
             case "tool_call":
                 return ConversationItem(stitch, "call", "k-tool", self._call(stitch))
@@ -111,11 +111,11 @@ class Conversation:
                 return self._rest(stitch)
 
     def _asks(self, stitch: Stitch) -> str:
-        """Who says what a run begins with: the user, or to a member the leader."""
+        """Return the author of an input: the user, or the leader for the run of a member."""
         return str(self._head.agent if stitch.lane else self._head.user_id or "User")
 
     def _member(self, stitch: Stitch) -> str | None:
-        """Whose a stitch of a member's lane is."""
+        """Return the agent of a member's stitch, or None."""
         run = self._runs.get(stitch.run_id) if stitch.lane and stitch.run_id else None
         return run.agent if run is not None else None
 
@@ -140,7 +140,9 @@ class Conversation:
                     about["more"] = text_of(stitch.message)
                 return ConversationItem(stitch, "line", about=about)
             case "thread_taken_over":
-                return ConversationItem(stitch, "line", about={"said": "Taken over", "more": stitch.name or ""})
+                return ConversationItem(
+                    stitch, "line", about={"said": "Taken over by another worker", "more": stitch.name or ""}
+                )
             case "fork":
                 return ConversationItem(stitch, "fork", "ink", {"origin": _forked(stitch)})
             case _ if stitch.type in ERROR_TYPES and data.get("fatal", True):
@@ -156,7 +158,7 @@ class Conversation:
                 )
 
     def _call(self, stitch: Stitch) -> dict[str, Any]:
-        """A call with what it was given and what it gave."""
+        """Return the input, result and status of a call."""
         inputs, index = self._inputs(stitch.reply_to), stitch.call_index
         asked: Any = inputs[index] if index is not None and index < len(inputs) else stitch.data.get("input")
         message = stitch.message or {}
@@ -185,7 +187,7 @@ class Conversation:
 
 
 def _parts(stitch: Stitch) -> list[tuple[str, Any]]:
-    """What a response says, block by block; its calls have stitches of their own."""
+    """Return the blocks of a response without its calls, which have their own stitches."""
     parts: list[tuple[str, Any]] = []
     left = LIMIT
     media: dict[int, Medium] = {medium.block: medium for medium in media_of(stitch)}
@@ -197,9 +199,7 @@ def _parts(stitch: Stitch) -> list[tuple[str, Any]]:
                     parts.append(("say", (content.markdown_blocks(text[:left]), len(text) > left)))
                     left = max(0, left - len(text))
             case "thinking" | "redacted_thinking":
-                parts.append(
-                    ("think", str(block.get("thinking") or "It is kept, and can be read by its provider alone."))
-                )
+                parts.append(("think", str(block.get("thinking") or _SEALED)))
             case "tool_use":
                 pass
             case _ if number in media:
@@ -210,7 +210,7 @@ def _parts(stitch: Stitch) -> list[tuple[str, Any]]:
 
 
 def _value(given: Any) -> tuple[str, Any]:
-    """What a call gave: as text, or as the JSON that it is."""
+    """Return the result of a call as text or JSON."""
     if isinstance(given, list):
         parts = cast("list[Any]", given)
         kinds = {cast("Json", one).get("type") if isinstance(one, dict) else None for one in parts}
@@ -236,21 +236,21 @@ def _compacted(stitch: Stitch) -> str:
     removed, modified = data.get("messages_removed") or data.get("removed"), data.get("modified")
     said = "Compacted"
     if removed:
-        said += f": {removed} messages are gone from the context"
+        said += f": {removed} messages removed from the context"
     elif modified:
-        said += f": {modified} messages are shorter in the context"
-    return said + "; the history keeps all"
+        said += f": {modified} messages shortened in the context"
+    return said + ". The history keeps all messages."
 
 
 def _retried(stitch: Stitch) -> str:
     data = stitch.data
-    what = one_line(str(data.get("message") or data.get("error") or "The model could not be reached"), 200)
+    what = one_line(str(data.get("message") or data.get("error") or "The model was not reachable"), 200)
     delay: Any = data.get("delay") or data.get("delay_seconds") or data.get("retry_after")
-    after = f", tried again after {float(delay):.1f} s" if isinstance(delay, int | float) else ", tried again"
+    after = f", retried after {float(delay):.1f} s" if isinstance(delay, int | float) else ", retried"
     return what.rstrip(".") + after
 
 
 def _forked(stitch: Stitch) -> Json:
-    """Where a fork comes from, as far as it tells."""
+    """Return the origin of a fork, or an empty object."""
     origin: Any = stitch.data.get("forked_from")
     return cast("Json", origin) if isinstance(origin, dict) else {}

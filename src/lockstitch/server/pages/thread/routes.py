@@ -1,4 +1,4 @@
-"""The page of a thread: its conversation as a seam, what is open in it, and what stands beside."""
+"""Routes of the thread page: conversation, context, history, runs, log, tree and downloads."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +27,7 @@ from lockstitch.store import Store
 router = APIRouter(include_in_schema=False, prefix="/threads/{ref}")
 
 PAGE: Final = 100
-"""Stitches that are shown at once; the earlier ones come when asked for."""
+"""Number of stitches per page."""
 
 TURNS: Final = 20
 
@@ -39,7 +39,7 @@ VIEWS: Final = ("talk", "context", "history", "runs", "log")
 
 @router.get("", name="thread")
 async def thread(request: Request, caller: Reader, ref: str, view: str = "talk", before: Before = None) -> HTMLResponse:
-    """The whole page, on one of its tabs."""
+    """Render the page with the selected tab."""
     head = await _head(caller, ref)
     view = view if view in VIEWS else "talk"
     shown = await about(caller, head)
@@ -49,7 +49,7 @@ async def thread(request: Request, caller: Reader, ref: str, view: str = "talk",
 
 @router.get("/earlier")
 async def earlier(request: Request, caller: Reader, ref: str, before: Position, view: str = "talk") -> HTMLResponse:
-    """The stitches before a position, to be put above the others."""
+    """Render the stitches before a position."""
     head = await _head(caller, ref)
     make = _log if view == "log" else _talk
     template = "thread/log_rows.html" if view == "log" else "thread/earlier.html"
@@ -58,7 +58,7 @@ async def earlier(request: Request, caller: Reader, ref: str, before: Position, 
 
 @router.get("/stitch/{position}")
 async def stitch(request: Request, caller: Reader, ref: str, position: int) -> Response:
-    """One stitch on the seam; no content where only the log shows it."""
+    """Render one stitch of the conversation; 204 if only the log shows it."""
     head = await _head(caller, ref)
     found = await caller.store.stitches(head, position, position)
     knots = (await Conversation.of(caller.store, head, found)).knots(found)
@@ -69,7 +69,7 @@ async def stitch(request: Request, caller: Reader, ref: str, position: int) -> R
 
 @router.get("/now")
 async def now(request: Request, caller: Reader, ref: str, view: str = "talk") -> HTMLResponse:
-    """What changes as a thread goes on: what is open, how it stands, what is beside."""
+    """Render the parts that change while a thread runs: open calls, status, side column."""
     head = await _head(caller, ref)
     shown: dict[str, Any] = {**await about(caller, head), "bar": await navbar.bar_of(caller), "view": view}
     return render_page(request, caller, "thread/now.html", **shown)
@@ -77,18 +77,18 @@ async def now(request: Request, caller: Reader, ref: str, view: str = "talk") ->
 
 @router.get("/messages/{run_id}")
 async def messages(request: Request, caller: Reader, ref: str, run_id: UUID) -> HTMLResponse:
-    """All messages of a run as they were said."""
+    """Render all messages of a run."""
     head = await _head(caller, ref)
     run = await caller.store.run(run_id)
     if run.thread_id != head.id:
-        raise NotFound(f"Run {run_id} is of another thread.")
+        raise NotFound(f"Run {run_id} belongs to another thread.")
     found = await caller.store.messages(run.id)
     return render_page(request, caller, "thread/messages.html", head=head, messages=_sized(found))
 
 
 @router.get("/media/{position}/{number}")
 async def medium(caller: Reader, ref: str, position: int, number: int) -> Response:
-    """A picture of a message; whatever is no picture is only downloaded."""
+    """Return a medium of a message. Media that are not images are downloads."""
     head = await _head(caller, ref)
     found = [one for each in await caller.store.stitches(head, position, position) for one in media.media_of(each)]
     if not 0 <= number < len(found):
@@ -101,7 +101,7 @@ async def medium(caller: Reader, ref: str, position: int, number: int) -> Respon
 
 @router.get("/raw/{position}")
 async def raw(caller: Reader, ref: str, position: int) -> Response:
-    """A stitch as it is kept, whole, as text that no browser takes for anything else."""
+    """Return a full stitch as plain text."""
     head = await _head(caller, ref)
     found = await caller.store.stitches(head, position, position)
     if not found:
@@ -113,7 +113,7 @@ async def raw(caller: Reader, ref: str, position: int) -> Response:
 
 @router.get("/bundle")
 async def bundle(caller: Reader, ref: str) -> Response:
-    """The thread with all below it, to take home."""
+    """Download the thread and its descendants as a bundle."""
     head = await _head(caller, ref)
     with TemporaryDirectory(prefix="lockstitch-") as folder:
         path = Path(folder, "bundle.zip")
@@ -125,7 +125,7 @@ async def bundle(caller: Reader, ref: str) -> Response:
 
 @router.get("/tree")
 async def tree(request: Request, caller: Reader, ref: str) -> HTMLResponse:
-    """The tree that a thread stands in, drawn: threads with their stitches, how they stand, how far their tasks are."""
+    """Render the tree of a thread: threads with stitches, status and task progress."""
     head = await _head(caller, ref)
     return render_page(
         request, caller, "thread/tree.html", head=head, title=title_of(head), graph=await graph_of(caller.store, head)
@@ -134,14 +134,14 @@ async def tree(request: Request, caller: Reader, ref: str) -> HTMLResponse:
 
 @router.get("/delete")
 async def confirm_delete(request: Request, caller: Reader, ref: str) -> HTMLResponse:
-    """What would be deleted, before it is."""
+    """Render the confirmation page of a delete."""
     head = await _head(caller, ref)
     below = len(await caller.store.tree(head)) - 1
     return render_page(request, caller, "thread/delete.html", head=head, title=title_of(head), below=below)
 
 
 async def about(caller: Caller, head: Thread) -> dict[str, Any]:
-    """What every view of a thread shows."""
+    """Return the template context of all views of a thread."""
     store = caller.store
     status, person, words = state_of(store, head)
     ancestors = (await store.ancestors(head))[::-1] if head.parent_id else []

@@ -1,6 +1,6 @@
-"""Goal, tasks, context, cost; the tree of threads as a graph.
+"""The side column of a thread (goal, tasks, context, cost), and the thread tree as a graph.
 
-Laid out here, in figures alone; the template draws it. Large trees and long seams are cut, and say so.
+`graph_of()` computes the coordinates; the template draws them. Large trees and long threads are cut.
 """
 
 import math
@@ -20,21 +20,21 @@ from lockstitch.store.queries.overview import Node
 
 THREADS: Final = 100
 STITCHES: Final = 80
-"""Of each thread its last ones."""
+"""Maximum number of stitches per thread: the last ones."""
 
 _STEP: Final = 13
 _LANE: Final = 58
 _LEFT: Final = 16
 _TOP: Final = 30
 _LETTER: Final = 7.2
-"""How wide a letter of a label is, about; nobody measures text here."""
+"""Estimated width of a character of a label, in pixels."""
 
 _KINDS: Final = {"llm_call": "k-model", "tool_call": "k-tool", "thread_spawned": "k-child", "thread_result": "k-child"}
 
 
 @dataclass(slots=True)
 class GraphMark:
-    """A stitch on a seam."""
+    """A stitch in the graph."""
 
     x: int
     kind: str
@@ -58,9 +58,9 @@ class GraphLane:
     y: int = 0
     end: int = 0
     tie: str = ""
-    """The way from the stitch that made it."""
+    """The SVG path from the stitch that created the thread."""
     before: int = 0
-    """Stitches that are not drawn."""
+    """Number of earlier stitches that are not drawn."""
     marks: list[GraphMark] = field(default_factory=list[GraphMark])
 
     @property
@@ -70,7 +70,7 @@ class GraphLane:
 
     @property
     def label(self) -> int:
-        """How wide the words above the seam are: title, status, cost, tasks."""
+        """Estimated width of the label: title, status, cost, tasks."""
         letters = len(self.title) + len(self.thread.status) + 10 + (len("00 of 00 tasks") if self.tasks else 0)
         return round(40 + _LETTER * letters)
 
@@ -88,11 +88,11 @@ class Graph:
 
 
 async def graph_of(store: Store, head: Thread) -> Graph:
-    """The whole tree that a thread stands in, parents before children."""
+    """Return the graph of the tree of a thread, parents before children."""
     nodes = [pair for root in await store.whole_trees([head]) for pair in root.walk()]
     lanes: list[GraphLane] = []
     places: dict[UUID, tuple[int, int]] = {}
-    """Where the stitch that made a thread stands."""
+    """Coordinates of the stitch that created a thread, by thread."""
     for number, (node, last) in enumerate(nodes[:THREADS]):
         lane = _lane(node, last)
         lane.y = _TOP + number * _LANE
@@ -127,7 +127,7 @@ async def _place(store: Store, lane: GraphLane, places: dict[UUID, tuple[int, in
             places[stitch.child_id] = (x, lane.y)
     lane.end = lane.x + 20 + len(found) * _STEP
     if lane.before:
-        # Children of stitches that are not drawn hang at the beginning.
+        # Children of stitches that are not drawn start at the beginning of the line.
         for child in await store.children(head):
             places.setdefault(child.id, (lane.x + 4, lane.y))
 
@@ -146,18 +146,18 @@ def _says(stitch: Stitch) -> str:
 
 
 _CHILDREN: Final = 50
-"""Children that are shown beside; all are in the tree."""
+"""Maximum number of children in the side column. The tree shows all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """How large the context is, as the provider counted it with the last call."""
+    """The size of the context, as counted by the provider at the last call."""
 
     tokens: int
     cached: int
     written: int
     limit: int | None
-    """Where it is compacted."""
+    """Number of tokens at which the context is compacted."""
 
     def share(self, tokens: int) -> float:
         return round(100 * tokens / max(self.limit or 0, self.tokens, 1), 2)
@@ -165,7 +165,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Sidebar:
-    """Everything beside a conversation."""
+    """The side column of a thread."""
 
     tasks: list[Json]
     done: int
@@ -176,7 +176,7 @@ class Sidebar:
     run_cost: float | None
     cost: float | None
     cached: float | None
-    """Of what was sent, the share that came from a cache."""
+    """Share of the input tokens that came from a cache."""
     holder: str
 
 
@@ -198,12 +198,12 @@ async def side_of(store: Store, head: Thread) -> Sidebar:
         run_cost=last.total_cost if last else None,
         cost=math.fsum(costs) if costs else None,
         cached=runs.usage["cache_read_input_tokens"] / sent if sent else None,
-        holder=str(head.worker_id)[:13] if head.worker_id else "nobody",
+        holder=str(head.worker_id)[:13] if head.worker_id else "no worker",
     )
 
 
 async def _context(store: Store, head: Thread) -> Context | None:
-    """Read off the newest response that tells it, a little before the end of the log."""
+    """Return the context size from the newest recent response that has it, or None."""
     first = max(head.first_position, head.position - 60)
     where = (Where("position", ">=", first), Where("type", "=", "llm_call"))
     found = await store.find_stitches(head.id, *where, order=("-position",), limit=5)
@@ -216,7 +216,7 @@ async def _context(store: Store, head: Thread) -> Context | None:
 
 
 async def _limit(store: Store, head: Thread) -> int | None:
-    """Where the agent's compactor begins, if it has one that says so."""
+    """Return the threshold of the compactor of the agent, or None."""
     if head.agent is None or head.version is None:
         return None
     try:
@@ -230,18 +230,18 @@ async def _limit(store: Store, head: Thread) -> int | None:
 
 
 def state_of(store: Store, head: Thread) -> tuple[str, bool, str]:
-    """How a thread stands: its status, whether a person is needed, and the words for it."""
+    """Return the status of a thread, True if it needs a person, and the text to show."""
     now = store.clock.now()
     personal = waiting.person_waits_of(head)
     if personal:
         since = personal[0].since
-        return "waiting", True, "waits for a person" + (f", {span((now - since).total_seconds())}" if since else "")
+        return "waiting", True, "needs you" + (f", {span((now - since).total_seconds())}" if since else "")
     if head.status == "waiting":
         kinds = [wait.kind for wait in without_next_message(head.waits)]
-        words = {"children": "its children", "timer": "its time", "retry": "another try"}
+        words = {"children": "for its children", "timer": "for its timer", "retry": "to retry"}
         if kinds:
-            return "waiting", False, "waits for " + words.get(kinds[0], kinds[0].replace("_", " "))
-        return "waiting", False, "waits for the next message"
+            return "waiting", False, "waiting " + words.get(kinds[0], "for " + kinds[0].replace("_", " "))
+        return "waiting", False, "idle"
     if head.cancel_requested and not head.ended:
-        return head.status, False, "is being cancelled"
+        return head.status, False, "cancelling"
     return head.status, False, head.status

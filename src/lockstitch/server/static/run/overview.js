@@ -1,4 +1,4 @@
-// The whole run on one canvas: of each column of pixels the worst that happened in it; and the part that is looked at.
+// Overview of the run on a canvas: each pixel column shows its worst status. Marks the visible part.
 const ORDER = { plain: 1, model: 2, tool: 3, child: 4, wait: 5, fail: 6 };
 const LANE = { model: 0, tool: 1, fail: 1, wait: 1, child: 2, plain: 3 }, LANES = 5;
 
@@ -17,7 +17,7 @@ export class Overview {
     this.colour();
   }
 
-  // Colours are those of the page, asked of an element that has them.
+  // Read the colours from an element of the page.
   colour() {
     const probe = document.createElement("span");
     document.body.append(probe);
@@ -43,7 +43,7 @@ export class Overview {
     for (let row = 0; row < rows.count; row++) {
       const worth = order[rows.look[row]];
       if (!worth) continue;
-      // What children do stands below what they are.
+      // Draw the contents of children below the children.
       const lane = this.lanes[Math.min(LANES - 1, lanes[rows.look[row]] + (rows.thread[row] ? 3 : 0))];
       const first = Math.min(width - 1, Math.floor(rows.start[row] / end * width));
       const last = Math.min(width - 1, Math.floor((rows.start[row] + rows.lengthOf(row)) / end * width));
@@ -80,7 +80,7 @@ export class Overview {
     return Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * (this.view.rows.end || 1);
   }
 
-  // Dragging takes a part; a mere press moves the part that is looked at there.
+  // Dragging selects a part; a click moves the visible part.
   drag() {
     let began = null;
     this.canvas.addEventListener("pointerdown", (event) => { began = { x: event.clientX, at: this.moment(event) }; this.canvas.setPointerCapture(event.pointerId); });

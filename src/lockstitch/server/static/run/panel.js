@@ -1,4 +1,4 @@
-// The panel beside the rows: fetched when a row is chosen, kept by row, with the tab that one was on.
+// The panel next to the rows: loaded when a row is selected, cached by row, keeps the selected tab.
 import { part } from "../nodes.js";
 import { announce, toast } from "../toast.js";
 
@@ -11,7 +11,7 @@ export class Panel {
     place.addEventListener("keydown", (event) => this.key(event));
   }
 
-  // Moving on quickly asks only for where one stays.
+  // Fetch only the row where the user stops.
   show(at, { open = true } = {}) {
     this.wanted = at;
     this.place.classList.toggle("chosen", open);
@@ -20,7 +20,7 @@ export class Panel {
     if (known) { this.put(known); return; }
     this.timer = setTimeout(async () => {
       let got = null;
-      try { got = await part(`${this.base}/panel?at=${encodeURIComponent(at)}`); } catch { /* said below */ }
+      try { got = await part(`${this.base}/panel?at=${encodeURIComponent(at)}`); } catch { /* reported below */ }
       if (!got) { if (this.wanted === at) this.fail(); return; }
       const nodes = [...got.childNodes];
       this.known.set(at, nodes);
@@ -39,7 +39,7 @@ export class Panel {
     const note = document.createElement("p");
     note.className = "body soft";
     note.setAttribute("role", "alert");
-    note.textContent = "This could not be fetched. Choose the row again to try once more.";
+    note.textContent = "Loading failed. Select the row again to retry.";
     this.place.replaceChildren(note);
   }
 
@@ -47,7 +47,7 @@ export class Panel {
 
   get tabs() { return [...this.place.querySelectorAll("[role=tab]")]; }
 
-  // Of a row with fewer tabs the nearest is shown; the wish stays.
+  // If a row has fewer tabs, show the nearest one and remember the selected tab.
   pick(number, wished = true) {
     const { tabs } = this;
     if (!tabs.length) return false;
@@ -80,13 +80,13 @@ export class Panel {
       const text = await this.text(copy.dataset.copyFrom);
       if (text === null) return;
       try { await navigator.clipboard.writeText(text); announce("Copied"); copy.dataset.copied = ""; setTimeout(() => delete copy.dataset.copied, 1200); }
-      catch { toast("The browser did not let it be copied."); }
+      catch { toast("The browser blocked copying."); }
     }
   }
 
   async text(href) {
-    try { const answer = await fetch(href, { headers: { "HX-Request": "true" } }); if (answer.ok) return await answer.text(); } catch { /* said below */ }
-    toast("The text could not be fetched.");
+    try { const answer = await fetch(href, { headers: { "HX-Request": "true" } }); if (answer.ok) return await answer.text(); } catch { /* reported below */ }
+    toast("The text could not be loaded.");
     return null;
   }
 
@@ -102,7 +102,7 @@ export class Panel {
   }
 }
 
-// JSON that is shown whole is broken into lines, unless that would change a number.
+// Format full JSON over several lines, unless that would change a number.
 function pretty(text, shown) {
   if (!shown.closest("pre") || !/^[[{]/.test(text) || /\d{16}/.test(text)) return text;
   try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }

@@ -1,4 +1,4 @@
-// The rows of a run: columns of numbers as the server packed them, and which of them are seen.
+// The rows of a run: columns of numbers from the server, and the list of visible rows.
 const TYPES = { d: Float64Array, i: Int32Array, H: Uint16Array, h: Int16Array, B: Uint8Array };
 
 export class Rows {
@@ -13,8 +13,8 @@ export class Rows {
       place += this.count * Type.BYTES_PER_ELEMENT;
     }
     this.levels = new Uint16Array(this.count);
-    this.ends = new Int32Array(this.count);        // the first row after everything below this one
-    this.last = new Uint8Array(this.count);        // whether it is the last one below its parent
+    this.ends = new Int32Array(this.count);        // the first row after all descendants of this row
+    this.last = new Uint8Array(this.count);        // 1 if the row is the last child of its parent
     for (let row = 0; row < this.count; row++) this.levels[row] = row ? this.levels[this.parent[row]] + 1 : 1;
     const lastOf = new Int32Array(this.count).fill(-1);
     for (let row = this.count - 1; row >= 0; row--) {
@@ -28,7 +28,7 @@ export class Rows {
     this.see();
   }
 
-  // One pass: what lies below something folded is skipped whole.
+  // One pass: skip the descendants of folded rows.
   see() {
     const seen = new Int32Array(this.count);
     let count = 0;
@@ -36,7 +36,7 @@ export class Rows {
     this.seen = seen.subarray(0, count);
   }
 
-  // The place of a row among those that are seen, or of what hides it.
+  // The index of a row among the visible rows, or the index of the folded row that hides it.
   placeOf(row) {
     let low = 0, high = this.seen.length - 1;
     while (low < high) {
@@ -60,7 +60,7 @@ export class Rows {
     this.see();
   }
 
-  // Unfold whatever hides a row.
+  // Unfold the rows that hide a row.
   reveal(row) {
     let changed = false;
     for (let above = this.parent[row]; above >= 0; above = this.parent[above]) if (this.folded[above]) { this.folded[above] = 0; changed = true; }
@@ -73,7 +73,7 @@ export class Rows {
   statusOf(row) { return this.statuses[this.status[row]]; }
   lengthOf(row) { return this.length[row] < 0 ? Math.max(0, this.end - this.start[row]) : this.length[row]; }
 
-  // The row's name in an address; the same as the server's.
+  // The name of the row in URLs, as on the server.
   at(row) {
     const position = this.position[row], call = this.call[row];
     if (position < 0) return row ? `run-${this.runs[call]}` : "run";
@@ -81,7 +81,7 @@ export class Rows {
     return call >= 0 ? `${own}${position}-${call}` : `${own}${position}`;
   }
 
-  // A step has the name of its model call, so the call is looked for first.
+  // A step has the same name as its model call, so search the call first.
   find(at) {
     const position = Number.parseInt(at.split(".").pop(), 10);
     let found = -1;
@@ -94,7 +94,7 @@ export class Rows {
     return found;
   }
 
-  // The next row, beginning behind one and going round, for which something holds; -1: there is none.
+  // The next row after `row`, with wrap-around, that matches; -1 if none does.
   next(from, holds, way = 1) {
     for (let step = 1; step <= this.count; step++) {
       const row = (((from + way * step) % this.count) + this.count) % this.count;

@@ -1,4 +1,4 @@
-// The page of a run: puts rows, overview, panel and comparison together, and gives them their keys.
+// The run page: connects rows, overview, panel and comparison, and registers keyboard shortcuts.
 import { keys } from "../keys.js";
 import { part } from "../nodes.js";
 import { announce, toast } from "../toast.js";
@@ -20,7 +20,7 @@ async function load() {
 
 async function begin() {
   let rows;
-  try { rows = await load(); } catch { toast("The rows could not be fetched; only the first are shown."); return; }
+  try { rows = await load(); } catch { toast("Not all rows could be loaded. Only the first rows are shown."); return; }
   view = new Waterfall(document.getElementById("rows"), document.getElementById("axis"), rows, base);
   overview = new Overview(document.getElementById("overview"), view);
   const wanted = new URLSearchParams(location.search).get("at");
@@ -40,7 +40,7 @@ function choose(row, { focus = true, open = true } = {}) {
   panel.show(at, { open });
 }
 
-// A run that goes on is drawn again now and then; what is folded and chosen stays.
+// Redraw a running run periodically. Folded and selected rows stay.
 async function refresh() {
   if (!document.hidden) {
     try {
@@ -60,7 +60,7 @@ async function refresh() {
   setTimeout(refresh, 3000);
 }
 
-// Comparison: one line from the server, and marks at rows.
+// Comparison: one line from the server, and marks on the rows.
 let pending = null;
 function mark(line) {
   pending = line;
@@ -78,18 +78,18 @@ function nextDifference() {
   if (!view) return false;
   const { rows } = view;
   const row = rows.next(view.chosen, (one) => rows.thread[one] === 0 && rows.lookOf(one) !== "step" && rows.position[one] >= 0 && rows.call[one] < 0 && view.marks.has(rows.position[one]));
-  if (row < 0) { announce("No difference"); return; }
+  if (row < 0) { announce("No more differences"); return; }
   choose(row);
 }
 
 function nextError() {
   if (!view) return false;
   const fail = view.rows.looks.indexOf("fail"), row = view.rows.next(view.chosen, (one) => view.rows.look[one] === fail);
-  if (row < 0) { announce("No error"); return; }
+  if (row < 0) { announce("No errors"); return; }
   choose(row);
 }
 
-// Find: names and what stands beside them, in the browser's stead.
+// Search in names and notes. The browser cannot search rows that are not in the document.
 let hits = null;
 function find() {
   const text = search.value.trim().toLowerCase();
@@ -154,7 +154,7 @@ function zoom(way) {
 }
 section.addEventListener("click", (event) => { const button = event.target.closest("[data-zoom]"); if (button) zoom(Number(button.dataset.zoom)); });
 
-// Keys. In the panel, arrows belong to whatever is there.
+// Keyboard shortcuts. In the panel, its elements handle the arrow keys.
 const elsewhere = (event) => !view || event.target.closest?.("#panel, .tools, dialog, details.menu, .diff") !== null;
 function move(step) {
   const place = view.rows.placeOf(view.chosen) + step;
@@ -162,7 +162,7 @@ function move(step) {
 }
 const group = { group: "Run" };
 for (const [key, step] of [["j", 1], ["k", -1], ["down", 1], ["up", -1]]) {
-  keys.on(key, (event) => elsewhere(event) && key.length > 1 ? false : view ? move(step) : false, key === "j" ? "next row" : key === "k" ? "row before" : "", group);
+  keys.on(key, (event) => elsewhere(event) && key.length > 1 ? false : view ? move(step) : false, key === "j" ? "next row" : key === "k" ? "previous row" : "", group);
 }
 keys.on("PageDown", (event) => elsewhere(event) || event.target === document.body ? false : move(Math.floor(innerHeight / view.height) - 6), "", group);
 keys.on("PageUp", (event) => elsewhere(event) || event.target === document.body ? false : move(6 - Math.floor(innerHeight / view.height)), "", group);
@@ -173,20 +173,20 @@ keys.on("right", (event) => {
   const { rows, chosen } = view;
   if (rows.folded[chosen]) return fold(chosen, false);
   if (rows.hasBelow(chosen)) choose(chosen + 1); else return false;
-}, "open, or to the first below", { ...group, shown: "→" });
+}, "expand, go to child", { ...group, shown: "→" });
 keys.on("left", (event) => {
   if (elsewhere(event)) return false;
   const { rows, chosen } = view;
   if (rows.hasBelow(chosen) && !rows.folded[chosen] && chosen > 0) return fold(chosen, true);
   if (rows.parent[chosen] >= 0) choose(rows.parent[chosen]); else return false;
-}, "close, or to what is above", { ...group, shown: "←" });
+}, "collapse, go to parent", { ...group, shown: "←" });
 keys.on("Enter", (event) => {
   if (!view || !event.target.closest?.("#rows")) return false;
   const go = panel.place.querySelector("[data-go]");
   if (go && view.rows.lookOf(view.chosen) === "child") { go.click(); return; }
   panel.show(view.rows.at(view.chosen));
   panel.place.querySelector("[role=tab][aria-selected=true]")?.focus();
-}, "go in", { ...group, shown: "↵" });
+}, "open", { ...group, shown: "↵" });
 for (const number of [1, 2, 3, 4]) keys.on(String(number), () => panel.pick(number - 1), number === 1 ? "tabs of the panel" : "", { ...group, shown: "1–4" });
 keys.on("+", () => zoom(1), "zoom in", group);
 keys.on("=", () => zoom(1), "", group);

@@ -1,4 +1,4 @@
-// The waterfall: some eighty nodes that stand for as many rows as there are, moved by transform.
+// The waterfall: about eighty DOM nodes show all rows, positioned with transform.
 import { dollars, duration, ticks } from "./words.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -31,7 +31,7 @@ export class Waterfall {
 
   use(rows) { this.rows = rows; this.redraw(); }
 
-  // After folding, zooming, or other rows: everything anew.
+  // Redraw all after folding, zooming or new rows.
   redraw() {
     this.grid.style.height = `${this.rows.seen.length * this.height}px`;
     this.grid.setAttribute("aria-rowcount", this.rows.seen.length);
@@ -53,7 +53,7 @@ export class Waterfall {
     const last = Math.min(seen.length, Math.ceil((innerHeight - top) / this.height) + SPARE);
     const wanted = new Map();
     for (let place = first; place < last; place++) wanted.set(seen[place], place);
-    // The chosen row keeps its node wherever it is, so that the focus is never on another row by accident.
+    // The selected row keeps its node, so the focus never moves to another row.
     const kept = this.rows.placeOf(this.chosen);
     if (seen[kept] === this.chosen) wanted.set(this.chosen, kept);
     for (const [row, node] of this.nodes) if (!wanted.has(row)) { this.nodes.delete(row); this.free.push(node); }
@@ -154,7 +154,7 @@ export class Waterfall {
   bar(parts, row, look) {
     const { rows } = this, start = rows.start[row], length = rows.lengthOf(row);
     parts.bars.setAttribute("aria-label", `from ${duration(start)}${rows.statusOf(row) ? `, ${rows.statusOf(row)}` : ""}`);
-    if (parts.ticks !== this.ticks) {                // they change with the zoom alone
+    if (parts.ticks !== this.ticks) {                // ticks change only with the zoom
       parts.ticks = this.ticks;
       parts.lines.forEach((line, number) => {
         const tick = this.ticks[number];
@@ -183,7 +183,7 @@ export class Waterfall {
     }
   }
 
-  // Choose a row, bring it into sight, and give it the focus if that is wanted.
+  // Select a row, scroll to it, and focus it on request.
   select(row, { focus = true, reveal = true } = {}) {
     if (row < 0 || row >= this.rows.count) return;
     if (reveal) { const before = this.rows.seen; this.rows.reveal(row); if (this.rows.seen !== before) this.redraw(); }

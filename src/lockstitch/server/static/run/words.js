@@ -1,4 +1,4 @@
-// Figures as the server writes them, so that a row looks the same whoever has drawn it.
+// Numbers formatted as on the server, so both render rows identically.
 export function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   const seconds = ms / 1000;
@@ -15,7 +15,7 @@ export function dollars(amount) {
 
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 12e5, 18e5, 36e5];
 
-// Round moments between two, about six of them.
+// About six round times between two times.
 export function ticks(from, to) {
   const whole = Math.max(to - from, 1e-3);
   let step = STEPS.find((one) => whole / one <= 7) ?? 72e5;

@@ -1,5 +1,5 @@
-// The lines of the task that is looked at. Where waves stand side by side all lines are there, and some are made bold;
-// where they stand below each other, only these are drawn, from where the cards really are.
+// The dependency lines of the selected task. If waves are side by side, all lines exist and these become bold.
+// If waves are below each other, only these lines are drawn, from the measured positions of the cards.
 const SVG = "http://www.w3.org/2000/svg";
 const KINDS = { s: "", i: "weak", b: "broken" };
 
@@ -14,7 +14,7 @@ function edges(graph, card) {
   return found.filter((edge) => edge.from && edge.to);
 }
 
-// Which cards come before the one that is looked at, and which wait for it.
+// Mark the cards before and after the selected card.
 export function sides(graph, card) {
   for (const one of graph.querySelectorAll("[data-side]")) delete one.dataset.side;
   if (!card || !graph.classList.contains("bands")) return;
@@ -33,12 +33,12 @@ export function drawn(graph, card) {
   }
 }
 
-// Lines run in the room between the cards, which stand in the same columns in all waves: down from the upper card, along,
-// down beside the column of the lower one, along, and into it.
+// Lines run between the cards, which have the same columns in all waves: down from the upper card, sideways, down next to
+// the column of the lower card, sideways, and into the lower card.
 const ROUND = 4;
 function below(graph, { from, to, mark }, index) {
   const frame = graph.getBoundingClientRect(), a = from.getBoundingClientRect(), b = to.getBoundingClientRect();
-  if (!a.width || !b.width) return null;                    // one of the two is not found just now
+  if (!a.width || !b.width) return null;                    // the search hides one of the cards
   const [upper, lower] = a.top <= b.top ? [a, b] : [b, a];
   const x1 = upper.left + upper.width / 2 - frame.left, y1 = upper.bottom - frame.top;
   const x2 = lower.left + lower.width / 2 - frame.left, y2 = lower.top - frame.top;
@@ -52,7 +52,7 @@ function below(graph, { from, to, mark }, index) {
   return line;
 }
 
-// A line through these points, its corners rounded.
+// Return the path through these points with rounded corners.
 function through(points) {
   let path = `M${points[0].join(" ")}`;
   for (let at = 1; at < points.length - 1; at += 1) {

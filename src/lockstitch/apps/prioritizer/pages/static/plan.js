@@ -1,4 +1,4 @@
-// The page of a plan: choosing a task, finding one, the lines of the one that is looked at, and the keys.
+// The plan page: task selection, search, dependency lines and keyboard shortcuts.
 import { keys } from "../keys.js";
 import { part } from "../nodes.js";
 import { rowKeys } from "../rowkeys.js";
@@ -13,7 +13,7 @@ const cards = () => [...graph()?.querySelectorAll(".task") ?? []];
 const current = () => graph()?.querySelector(".task[aria-current]");
 const path = () => `${base}/plans/${plan().dataset.plan}`;
 
-// One stop for the tabulator: the chosen task. j and k go on from there.
+// Only the selected task is a tab stop. j and k move from there.
 function stops() { for (const card of cards()) card.tabIndex = card.hasAttribute("aria-current") ? 0 : -1; }
 
 function look(card = current()) {
@@ -36,7 +36,7 @@ async function choose(card) {
   put(card);
 }
 
-// On a phone what is chosen opens below its card; elsewhere it stands beside.
+// On narrow screens the selected task is shown below its card, else in the side column.
 function put(card) {
   const chosen = document.getElementById("chosen");
   if (narrow.matches) card.after(chosen); else document.getElementById("aside").prepend(chosen);
@@ -57,7 +57,7 @@ for (const name of ["mouseover", "focusin"]) document.addEventListener(name, (ev
   if (card) look(card); else if (name === "mouseover") look();
 });
 
-// Finding: cards that do not have the words go away, and waves that have none left.
+// Search: hide cards that do not contain the words, and waves without visible cards.
 function find() {
   const field = plan().querySelector(".find input");
   if (!field) return;
@@ -77,7 +77,7 @@ document.addEventListener("submit", (event) => {
 });
 
 rowKeys(document.body);
-keys.on("m", () => { const link = plan().querySelector("a[download]"); if (!link) return false; link.click(); }, "as Markdown", { group: "Plan" });
+keys.on("m", () => { const link = plan().querySelector("a[download]"); if (!link) return false; link.click(); }, "download as Markdown", { group: "Plan" });
 
 let due = 0;
 addEventListener("resize", () => { due ||= requestAnimationFrame(() => { due = 0; look(); }); });

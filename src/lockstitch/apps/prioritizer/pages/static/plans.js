@@ -1,4 +1,4 @@
-// The list of plans: rows by keys, and what changes while one looks.
+// The list of plans: keyboard shortcuts.
 import { keys } from "../keys.js";
 import { rowKeys } from "../rowkeys.js";
 

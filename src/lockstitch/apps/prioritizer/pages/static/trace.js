@@ -1,4 +1,4 @@
-// The reasoning as it grows: each step when it is committed, what is being thought meanwhile, and the plan at the end.
+// Live reasoning: committed steps, streamed text, and the plan at the end.
 import { follow } from "../live.js";
 import { element, part } from "../nodes.js";
 import { announce } from "../toast.js";
@@ -10,7 +10,7 @@ export function grow(plan, changed) {
   const path = `${base}/plans/${plan.dataset.plan}`;
   let timer = 0, saying = null, done = false;
 
-  // Steps: asked for anew, a moment after something was committed.
+  // Reload the steps shortly after a commit.
   const soon = () => { clearTimeout(timer); timer = setTimeout(steps, 60); };
   async function steps() {
     const fresh = (await part(`${path}/trace`))?.querySelector("#reasoning");
@@ -22,7 +22,7 @@ export function grow(plan, changed) {
     if (saying) show();
   }
 
-  // What is being thought: dots, until its step is there.
+  // Streamed text of the current step, until the step is committed.
   const key = (data) => `${data.run_id}/${data.step_number}/${data.attempt}`;
   function delta(data) {
     if (saying?.key !== key(data)) saying = { key: key(data), text: "", number: 0 };
@@ -36,9 +36,9 @@ export function grow(plan, changed) {
     document.getElementById("no-steps")?.remove();
     let node = list.querySelector(".live-text");
     if (!node) list.append(node = element("li", { class: "open live-text" }, element("span", { class: "n", "aria-hidden": "true" }, "…"), element("div", {}, element("p", { class: "thought" })), element("span")));
-    // The last answer is the plan itself, as JSON: nothing to read.
+    // The last response is the plan as JSON, so do not show it.
     const plain = !/^\s*(```|\{)/.test(saying.text);
-    node.querySelector("p").textContent = plain ? saying.text.slice(-1200) : "Writes the plan down.";
+    node.querySelector("p").textContent = plain ? saying.text.slice(-1200) : "Writing the plan.";
   }
   function stitch(data) { if (data.type === "llm_call") saying = null; soon(); }
 
@@ -52,7 +52,7 @@ export function grow(plan, changed) {
     const held = plan.contains(document.activeElement);
     plan.replaceWith(fresh);
     if (held) document.getElementById("main").focus({ preventScroll: true });
-    announce(fresh.querySelector(".chip")?.textContent.trim() === "completed" ? "The plan is there." : "There is no plan.");
+    announce(fresh.querySelector(".chip")?.textContent.trim() === "completed" ? "The plan is ready." : "No plan.");
     changed();
   }
   const stream = follow(`${base}/api/threads/${plan.dataset.plan}/events`, {
