@@ -35,4 +35,4 @@ APPS: dict[str, Callable[[], App]] = {
     "stay": lambda: App([errand(_stay)]),
     "pass": lambda: App([errand(_pass)]),
 }
-"""Return an agent with one tool: it hangs for the input `stay` and returns at once for `pass`."""
+"""Apps by name. The tool of `stay` never returns; the tool of `pass` returns at once."""

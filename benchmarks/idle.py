@@ -21,16 +21,16 @@ SETTLE = 2.0
 """Seconds from their start until they only wait."""
 
 TRANSACTIONS_AIM = 5.0
-"""Transactions per second of one worker."""
+"""Maximum transactions per second of one worker."""
 
 SERVER_AIM = 0.0025
-"""Cores of the server per worker: a quarter of a core for a hundred."""
+"""Maximum cores of the server per worker: a quarter of a core for a hundred."""
 
 COMMITS_AIM = 0.5
-"""Writes per second of one worker on SQLite. Polling for changes is not a transaction there."""
+"""Maximum writes per second of one worker on SQLite. Polling for changes is not a transaction there."""
 
 OWN_AIM = 0.02
-"""Cores of the worker."""
+"""Maximum cores of one worker."""
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:

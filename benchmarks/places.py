@@ -1,4 +1,4 @@
-"""New stores for benchmarks. PostgreSQL is a separate server with durable commits."""
+"""New stores for benchmarks. PostgreSQL is a separate server, with durable commits unless `durable` is false."""
 
 import shutil
 import sqlite3

@@ -45,7 +45,7 @@ def written(url: str, tables: list[Table]) -> float:
 
 
 def _batches(select: Callable[[str], list[Values]], columns: dict[str, list[str]], thread: str) -> list[Table]:
-    """Yield every row after the stitches of its thread that precede it."""
+    """Split the rows into batches. A row is in the batch of the first stitch of its thread."""
     names = list(columns)
     rows = {name: select(name) for name in names}
     log = rows[names[2]]

@@ -19,7 +19,7 @@ _LOGS = {
     "thread": "SELECT * FROM stitches WHERE thread_id = ? ORDER BY position",
     "last stitch": "SELECT * FROM stitches WHERE id = (SELECT tip_id FROM threads WHERE id = ?)",
 }
-# SQLite refers by row number internally, so these queries use its views.
+# SQLite refers by row number internally, so its joins use the tables behind the views.
 _SQLITE = {
     "runs": "run_rows",
     "stitches": "stitch_rows",

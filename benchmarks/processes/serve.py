@@ -1,4 +1,4 @@
-"""Serve the pages of a store, print the address, and stop on a line on stdin: `serve URL`."""
+"""Serve the pages of a store, print the port, and stop on a signal: `serve URL`."""
 
 import asyncio
 import socket

@@ -12,6 +12,7 @@ from lockstitch import (
     Refused,
     Store,
     Team,
+    Transaction,
     answer,
     approve,
     cancel,
@@ -481,13 +482,13 @@ class Counting:
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commits = 0
-        append = store.append
+        commit = store.commit
 
-        async def counted(*given: Any, **more: Any) -> Any:
+        async def counted(transaction: Transaction) -> Any:
             self.commits += 1
-            return await append(*given, **more)
+            return await commit(transaction)
 
-        monkeypatch.setattr(store, "append", counted)
+        monkeypatch.setattr(store, "commit", counted)
 
 
 @pytest.mark.parametrize(("mode", "members"), [("sequence", 1), ("parallel", 3)])

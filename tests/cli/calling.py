@@ -1,4 +1,4 @@
-"""Calling the command line: in this process where that is enough, as a real one where it matters."""
+"""Call the command line: in this process where that is enough, otherwise as a real process."""
 
 import json
 import os
@@ -19,7 +19,7 @@ SOURCE = str(Path(lockstitch.__file__).parents[1])
 
 @dataclass(frozen=True)
 class Told:
-    """What a command said and how it ended."""
+    """The output and the exit code of a command."""
 
     code: int
     out: str
@@ -41,7 +41,7 @@ Call = Callable[..., Told]
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """`lockstitch` in this process."""
+    """Run `lockstitch` in this process."""
     monkeypatch.delenv("LOCKSTITCH_STORE", raising=False)
     monkeypatch.delenv("LOCKSTITCH_APP", raising=False)
 
@@ -55,14 +55,14 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment, in which `python -m lockstitch` finds the package from anywhere."""
+    """Return the environment of this process, extended so that `python -m lockstitch` finds the package."""
     return {**os.environ, "PYTHONPATH": SOURCE, **more}
 
 
 def begin(
     *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, **how: Any
 ) -> subprocess.Popen[str]:
-    """A real process."""
+    """Start a real process."""
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
     return subprocess.Popen(
         [sys.executable, "-m", "lockstitch", *arguments],
@@ -74,7 +74,7 @@ def begin(
 
 
 def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, **how: Any) -> Told:
-    """A real process, to its end."""
+    """Run a real process to its end."""
     with begin(*arguments, cwd=cwd, env=env, **how) as process:
         out, err = process.communicate(timeout=120)
         return Told(process.returncode, out or "", err or "")

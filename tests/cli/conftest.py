@@ -1,4 +1,4 @@
-"""What tests of the command line share."""
+"""Fixtures for the tests of the command line."""
 
 import shutil
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from tests.cli.story import Story, tell
 
 @pytest.fixture
 def lockstitch(call: Call, store_url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """`lockstitch` in this process on a fresh store of every backend."""
+    """`lockstitch` in this process, on an empty store of each backend."""
     monkeypatch.setenv("LOCKSTITCH_STORE", store_url)
     return call
 
 
 @pytest.fixture(scope="session")
 def telling(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Story]]:
-    """A folder with the story in a store of files or of SQLite, which fresh ones are copied from."""
+    """A folder with the story in a file store and a SQLite store. Tests copy it."""
 
     @cache
     def told(backend: str) -> tuple[Path, Story]:

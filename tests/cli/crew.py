@@ -1,4 +1,4 @@
-"""An app for tests of workers: a boss with scouts, and effects that are written down outside the record."""
+"""An app for tests of workers: a boss with scouts, and effects that are logged outside the record."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ async def look(ctx: ToolContext) -> str:
 
 @tool(effect="safe")
 async def hammer(ctx: ToolContext) -> str:
-    """Hammer until somebody kills it, the first time."""
+    """Hammer. The first call blocks until the process is killed."""
     note(ctx)
     await asyncio.sleep(600 if os.environ.get("STUCK") else 0)
     return "done"

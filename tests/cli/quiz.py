@@ -1,4 +1,4 @@
-"""An app for tests of `eval`: agents that know some answers, one that judges, and some that fail."""
+"""An app for tests of `eval`: agents that know some answers, a judge, and agents that fail."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ PRICES = {"scripted": {"input": 1000.0, "output": 1000.0}}
 def know(request: ModelRequest) -> str:
     question = text_of(request.messages[-1])
     if "Grade" in question:
-        raise ValueError("a quiz judges nobody")
+        raise ValueError("the quiz is not a judge")
     with open(os.environ["ASKED"], "a") as asked:
         asked.write(question + "\n")
     if "2 + 2" in question:
@@ -26,7 +26,7 @@ def know(request: ModelRequest) -> str:
 
 
 class Stuck(Scripted):
-    """Hangs at one question until somebody kills it."""
+    """Blocks at one question until the process is killed."""
 
     async def stream(self, request: ModelRequest) -> Any:
         async for piece in super().stream(request):

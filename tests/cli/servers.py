@@ -1,4 +1,4 @@
-"""Real servers, begun as people begin them, and ended by their own pid."""
+"""Real server processes, stopped by their pid."""
 
 import json
 import os
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Server:
-    """One process of `lockstitch serve`, and what it said when it began."""
+    """One process of `lockstitch serve` and its first output."""
 
     process: Popen[str]
     told: dict[str, Any]
@@ -27,7 +27,7 @@ class Server:
         return self.told["url"]
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Its exit code after a signal."""
+        """Send a signal and return the exit code."""
         os.kill(self.process.pid, number)
         return self.process.wait(60)
 

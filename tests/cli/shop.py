@@ -1,4 +1,4 @@
-"""An app for tests of the command line: scripted agents, one for each thing that may happen to a run."""
+"""An app for tests of the command line: scripted agents, one per outcome of a run."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from lockstitch.testing import Scripted
 
 STORY = "Once upon a time there was a thread. " * 200
 PAUSE = float(os.environ.get("STORY_PAUSE", "0.02"))
-"""Seconds between two pieces of it: time to interrupt, unless somebody wants to hear the end."""
+"""Seconds between two chunks. Long enough to interrupt the answer, unless a test sets STORY_PAUSE."""
 
 
 @tool(effect="safe")
@@ -33,7 +33,7 @@ def look(where: str) -> str:
 
 @tool(effect="once", on_doubt="ask")
 async def charge(amount: int, ctx: ToolContext) -> str:
-    """Charge a card; the first time it takes until somebody kills it."""
+    """Charge a card. The first call blocks until the process is killed."""
     import asyncio
 
     bank = Path(os.environ["BANK"])

@@ -1,4 +1,4 @@
-"""A small store to look at: a chat of four turns, a goal that failed with two children, another project."""
+"""A small store: a chat of four turns, a failed goal with two children, and another project."""
 
 import asyncio
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def tell(url: str) -> Story:
 
 
 def within(url: str, work: Any) -> Any:
-    """The outcome of `await work(store)` on the store at `url`."""
+    """Return the result of `await work(store)` on the store at `url`."""
 
     async def run() -> Any:
         async with open_store(url) as store:
@@ -67,7 +67,7 @@ async def _tell(url: str) -> Story:
 
 
 async def _charge(store: Store, chat: Thread) -> tuple[Thread, Run]:
-    """A turn with two tools in parallel, one of which fails, and requests that can be rebuilt."""
+    """A turn with two parallel tools, one of which fails, and with requests that can be rebuilt."""
     begun, run = await begin_turn(store, chat, HOSTILE, model="scripted-1")
     system = await store.store_text(chat, "be kind")
     sent = build({"model": "scripted-1"}, "be kind", [], await store.context(chat))

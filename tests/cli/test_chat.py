@@ -1,4 +1,4 @@
-"""`chat`: through a pipe, and at a real terminal with Ctrl-C, Ctrl-D and kill -9."""
+"""`chat`: in a pipe, and at a real terminal with Ctrl-C, Ctrl-D and kill -9."""
 
 import io
 import json
@@ -39,7 +39,7 @@ Piped = Callable[..., Told]
 
 @pytest.fixture
 def piped(call: Call, monkeypatch: pytest.MonkeyPatch) -> Piped:
-    """`chat` with what is said coming through a pipe."""
+    """`chat` with messages from a pipe."""
 
     def told(said: str, *arguments: str) -> Told:
         content = io.BytesIO(said.encode("utf-8", "surrogateescape"))
@@ -49,10 +49,10 @@ def piped(call: Call, monkeypatch: pytest.MonkeyPatch) -> Piped:
     return told
 
 
-# Through a pipe
+# In a pipe
 
 
-def test_a_real_pipe() -> None:
+def test_chat_answers_messages_from_real_pipe() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "lockstitch", "chat", "echo"],
         cwd=ROOT,
@@ -65,17 +65,17 @@ def test_a_real_pipe() -> None:
     assert (done.returncode, done.stdout.decode()) == (0, "You said: one\nYou said: \N{REPLACEMENT CHARACTER}!\n")
 
 
-def test_line_by_line(piped: Piped) -> None:
+def test_chat_answers_line_by_line(piped: Piped) -> None:
     told = piped("one\n\n  \ntwo", "echo", "--thread", "k", "--user", "ada")
     assert told.lines == ["You said: one", "You said: two"]
     assert told.err.count("1 step · ") == 2
-    assert told.err.count(" in all") == 2
+    assert told.err.count(" total") == 2
     told = piped("three\n", "echo", "--thread", "k", "--json")
     assert json.loads(told.out)["output_text"] == "You said: three"
     assert piped("x\n", "echo", "--thread", "k", "--user", "bob").code == 2
 
 
-def test_a_chat_without_a_name_says_its_own(piped: Piped, call: Call) -> None:
+def test_chat_prints_thread_name_if_none_is_set(piped: Piped, call: Call) -> None:
     told = piped("Hello\n", "echo")
     name = re.search(r"--thread (\S+)`", told.err)
     assert name
@@ -84,13 +84,13 @@ def test_a_chat_without_a_name_says_its_own(piped: Piped, call: Call) -> None:
     assert len(call("history", name[1], "--json").json) == 2
 
 
-def test_a_failure_does_not_end_the_conversation(piped: Piped) -> None:
+def test_chat_continues_after_failed_run(piped: Piped) -> None:
     told = piped("one\ntwo\n", "failing")
     assert (told.code, told.out) == (0, "Fine.\n")
     assert "The run failed: No such model." in told.err
 
 
-def test_approvals_are_asked_for(piped: Piped, call: Call) -> None:
+def test_chat_asks_for_approval(piped: Piped, call: Call) -> None:
     told = piped("Pay\nwhat?\ny\nPay\nn too much\n", "payer", "--thread", "k")
     assert told.lines == ["Done.", "Done."]
     assert 'pay({"amount":5})' in told.err
@@ -103,20 +103,20 @@ def test_approvals_are_asked_for(piped: Piped, call: Call) -> None:
     assert "too much" in results[1]["content"]
 
 
-def test_leaving_a_question_open(piped: Piped) -> None:
+def test_chat_exits_with_code_4_if_question_stays_open(piped: Piped) -> None:
     told = piped("Pay\n", "payer", "--thread", "k")
     assert told.code == 4
     assert "`lockstitch approve k call_1_1_0`" in told.err
     assert piped("y\n", "payer", "--thread", "k").out == "Done.\n", "the same question is asked again"
 
 
-def test_the_work_of_a_browser_is_asked_for(piped: Piped, call: Call) -> None:
+def test_chat_asks_for_frontend_tool_result(piped: Piped, call: Call) -> None:
     told = piped("Look\nthe title is Parcels\n", "looker", "--thread", "k")
     assert told.out == "I see.\n"
     assert call("context", "k", "--json").json[2]["content"][0]["content"] == "the title is Parcels"
 
 
-def test_a_doubt_is_settled_in_the_chat(piped: Piped, tmp_path: Path) -> None:
+def test_chat_settles_call_with_unknown_outcome(piped: Piped, tmp_path: Path) -> None:
     bank = tmp_path / "bank"
     command = [sys.executable, "-m", "lockstitch", "chat", "charger", "--thread", "k"]
     with subprocess.Popen(command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE) as process:
@@ -129,14 +129,14 @@ def test_a_doubt_is_settled_in_the_chat(piped: Piped, tmp_path: Path) -> None:
         process.kill()
     told = piped("hm\ndone it was charged\n", "charger", "--thread", "k")
     assert told.out == "Charged.\n"
-    assert "whether it took effect is unknown" in told.err
+    assert "its outcome is unknown" in told.err
     assert len(bank.read_text().splitlines()) == 1
 
 
 # At a terminal
 
 
-# So that Ctrl-C is a signal, as at a real one.
+# Ctrl-C must be a signal, as at a real terminal.
 TAKE_THE_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -145,7 +145,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 
 class Terminal:
-    """A person at a terminal: sees what comes, types when it is there."""
+    """A simulated user: waits for output, then types."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", screen: int) -> None:
         self.process = process
@@ -154,16 +154,16 @@ class Terminal:
         self.ended = False
 
     def expect(self, text: str) -> None:
-        """Read until `text` has come; what came after it counts for the next time."""
+        """Read until `text` appears. Later output stays for the next call."""
         while text not in self.seen:
-            assert self._look(60), f"{text!r} never came, only {self.seen!r}"
+            assert self._look(60), f"{text!r} did not appear, output: {self.seen!r}"
         self.seen = self.seen.partition(text)[2]
 
     def type(self, keys: str) -> None:
         os.write(self._screen, keys.encode())
 
     def interrupt(self, text: str | None = None) -> None:
-        """Press Ctrl-C until `text` or the end has come: between showing a prompt and reading, Python misses it."""
+        """Press Ctrl-C until `text` or the end appears. Python misses it between showing a prompt and reading."""
         for _ in range(6):
             self.type("\x03")
             while self._look(10):
@@ -171,17 +171,17 @@ class Terminal:
                     return self.expect(text)
             if self.ended:
                 break
-        assert self.ended, f"Ctrl-C did nothing, only {self.seen!r} came"
-        assert text is None, f"{text!r} never came, only {self.seen!r}"
+        assert self.ended, f"Ctrl-C had no effect, output: {self.seen!r}"
+        assert text is None, f"{text!r} did not appear, output: {self.seen!r}"
         return None
 
     def end(self) -> int:
         while not self.ended:
-            assert self._look(60), f"nothing more came after {self.seen!r}"
+            assert self._look(60), f"no more output after {self.seen!r}"
         return self.process.wait(60)
 
     def _look(self, within: float) -> bool:
-        """See what comes next; whether anything did."""
+        """Read the next output. Return True if there was any."""
         if self.ended or not select.select([self._screen], [], [], within)[0]:
             return False
         try:
@@ -214,7 +214,7 @@ def terminal(*arguments: str, **env: str) -> Iterator[Terminal]:
             os.close(ours)
 
 
-def test_ctrl_c_ends_an_answer_and_keeps_it(call: Call) -> None:
+def test_ctrl_c_cancels_answer_and_stores_its_text(call: Call) -> None:
     with terminal("teller", "--thread", "k") as person:
         person.expect("> ")
         person.type("Tell me a story\n")
@@ -223,7 +223,7 @@ def test_ctrl_c_ends_an_answer_and_keeps_it(call: Call) -> None:
         person.expect("> ")
         person.type("And now?\n")
         person.expect("The end.")
-        person.expect("in all")
+        person.expect("total")
         person.expect("> ")
         person.type("\x04")
         assert person.end() == 0
@@ -233,7 +233,7 @@ def test_ctrl_c_ends_an_answer_and_keeps_it(call: Call) -> None:
     assert second["content"][0]["text"] == "The end."
 
 
-def test_ctrl_c_at_the_prompt_leaves() -> None:
+def test_ctrl_c_at_prompt_leaves() -> None:
     with terminal("echo", "--thread", "k") as person:
         person.expect("> ")
         person.type("Hello\n")
@@ -243,7 +243,7 @@ def test_ctrl_c_at_the_prompt_leaves() -> None:
         assert person.end() == 0
 
 
-def test_killed_in_the_middle_of_an_answer_it_is_finished_first(call: Call) -> None:
+def test_chat_finishes_killed_answer_first(call: Call) -> None:
     with terminal("teller", "--thread", "k") as person:
         person.expect("> ")
         person.type("Tell me a story\n")
@@ -264,7 +264,7 @@ def test_killed_in_the_middle_of_an_answer_it_is_finished_first(call: Call) -> N
     assert (first["final_response"], second["final_response"]) == (STORY, "The end.")
 
 
-def test_a_wish_to_end_gives_the_thread_back(call: Call) -> None:
+def test_signal_releases_thread(call: Call) -> None:
     with terminal("teller", "--thread", "k") as person:
         person.expect("> ")
         person.type("Tell me a story\n")
@@ -274,10 +274,10 @@ def test_a_wish_to_end_gives_the_thread_back(call: Call) -> None:
     assert call("show", "k", "--json").json["status"] == "pending"
 
 
-def test_a_question_at_the_terminal() -> None:
+def test_chat_asks_question_at_terminal() -> None:
     with terminal("payer", "--thread", "k") as person:
         person.expect("> ")
         person.type("Pay\n")
-        person.expect("Allow this call?")
+        person.expect("Approve this call?")
         person.interrupt("`lockstitch approve k call_1_1_0`")
         assert person.end() == 4

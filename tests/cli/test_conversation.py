@@ -7,8 +7,8 @@ from tests.cli.story import Story, long_chat, open_turn, within
 
 
 @pytest.mark.req("S0-145", "S0-150")
-def test_pages_of_history_by_offset(lockstitch: Call, store_url: str) -> None:
-    """Pattern 2: newest first, 20 a page unless told otherwise, the same through Python and on every backend."""
+def test_history_pages_by_offset(lockstitch: Call, store_url: str) -> None:
+    """Pattern 2: newest first, 20 per page by default, the same through Python and on every backend."""
     within(store_url, lambda store: long_chat(store, 25))
     first = lockstitch("history", "long", "--json").json
     assert [turn["sequence_number"] for turn in first] == list(range(25, 5, -1))
@@ -28,8 +28,8 @@ def test_pages_of_history_by_offset(lockstitch: Call, store_url: str) -> None:
 
 
 @pytest.mark.req("S0-146", "S0-150")
-def test_pages_of_history_by_cursor(lockstitch: Call, store_url: str) -> None:
-    """Pattern 2 with a cursor: before a sequence number, and whether there is more."""
+def test_history_pages_by_cursor(lockstitch: Call, store_url: str) -> None:
+    """Pattern 2 with a cursor: turns before a sequence number, and a flag if there are more."""
     within(store_url, lambda store: long_chat(store, 7))
     before, more, seen = 8, True, []
     while more:
@@ -38,18 +38,18 @@ def test_pages_of_history_by_cursor(lockstitch: Call, store_url: str) -> None:
         assert lockstitch("history", *options, "--json").json == [turn.as_json() for turn in page.turns]
         seen.append([turn.run.turn for turn in page.turns])
         before, more = seen[-1][-1], page.more
-        assert lockstitch("history", *options).err == (f"There is more: --before {before}\n" if more else "")
+        assert lockstitch("history", *options).err == (f"There are more. Use --before {before}.\n" if more else "")
     assert seen == [[7, 6, 5], [4, 3, 2], [1]]
 
 
-def test_an_open_turn_is_no_history_yet_but_context(lockstitch: Call, store_url: str) -> None:
+def test_open_turn_is_in_context_but_not_in_history(lockstitch: Call, store_url: str) -> None:
     within(store_url, lambda store: open_turn(store, "open"))
     told = lockstitch("history", "open")
     assert (told.out, told.err) == ("", "No finished turns.\n")
     assert [message["role"] for message in lockstitch("context", "open", "--json").json] == ["user", "assistant"]
 
 
-def test_people_read_a_conversation(lockstitch: Call, story: Story) -> None:
+def test_history_and_context_print_readable_text(lockstitch: Call, story: Story) -> None:
     lines = lockstitch("history", "customer-42", "--limit", "2").lines
     assert lines[0].startswith("#4  ")
     assert lines[0].endswith("completed  1 step, 3,020 tokens")
@@ -60,7 +60,7 @@ def test_people_read_a_conversation(lockstitch: Call, story: Story) -> None:
     assert context[:5] == ["user", "  Where is parcel 0?", "", "assistant", "  Parcel 0 is in Graz."]
 
 
-def test_an_empty_context(lockstitch: Call, story: Story) -> None:
+def test_context_reports_empty_context(lockstitch: Call, story: Story) -> None:
     child = str(story.children[0].id)
     told = lockstitch("context", child)
     assert (told.code, told.out, told.err) == (0, "", "The context is empty.\n")

@@ -6,7 +6,7 @@ from tests.cli.calling import Call
 from tests.cli.story import Story
 
 
-def test_a_second_copy_copies_nothing(call: Call, story: Story, tmp_path: Path) -> None:
+def test_second_copy_copies_nothing(call: Call, story: Story, tmp_path: Path) -> None:
     target = f"sqlite:///{tmp_path / 'target.db'}"
     first = call("copy", story.url, target, "--json").json
     assert (first["threads"], first["verified"], first["stitches"]) == (5, 5, 18)
@@ -15,7 +15,7 @@ def test_a_second_copy_copies_nothing(call: Call, story: Story, tmp_path: Path) 
     assert second == {"copied": 0, "threads": 5, "stitches": 0, "records": 0, "verified": 5}
     told = call("copy", story.url, target)
     assert told.lines == ["Copied 0 stitches and 0 other records; verified 5 of 5 threads."]
-    assert told.err == "", "no bar where nobody looks"
+    assert told.err == "", "no bar without a terminal"
     for command in (
         ["threads", "--all-projects"],
         ["history", "customer-42"],
@@ -26,7 +26,7 @@ def test_a_second_copy_copies_nothing(call: Call, story: Story, tmp_path: Path) 
         assert _without_log_ids(here) == _without_log_ids(there)
 
 
-def test_back_into_every_backend(call: Call, store_url: str, tmp_path: Path) -> None:
+def test_copy_restores_into_every_backend(call: Call, store_url: str, tmp_path: Path) -> None:
     from tests.cli.story import tell
 
     source = f"sqlite:///{tmp_path / 'source.db'}"
@@ -35,14 +35,14 @@ def test_back_into_every_backend(call: Call, store_url: str, tmp_path: Path) -> 
     assert call("doctor", "--verify", "--json", "--store", store_url).json["ok"]
 
 
-def test_one_tree(call: Call, story: Story, tmp_path: Path) -> None:
+def test_copy_of_tree_copies_only_that_tree(call: Call, story: Story, tmp_path: Path) -> None:
     target = f"file:///{tmp_path / 'target'}"
     copied = call("copy", story.url, target, "--tree", str(story.goal.id), "--json").json
     assert (copied["threads"], copied["stitches"]) == (3, 2)
     assert len(call("threads", "--store", target, "--json").json) == 3
 
 
-def test_a_source_that_is_not_there(call: Call, tmp_path: Path) -> None:
+def test_copy_fails_if_source_is_missing(call: Call, tmp_path: Path) -> None:
     target = tmp_path / "target.db"
     told = call("copy", f"sqlite:///{tmp_path / 'none.db'}", f"sqlite:///{target}")
     assert (told.code, target.exists()) == (5, False)
@@ -50,7 +50,7 @@ def test_a_source_that_is_not_there(call: Call, tmp_path: Path) -> None:
     assert (told.code, target.exists()) == (2, False)
 
 
-def test_a_tree_that_is_not_there(call: Call, story: Story, tmp_path: Path) -> None:
+def test_copy_fails_if_tree_is_missing(call: Call, story: Story, tmp_path: Path) -> None:
     target = tmp_path / "target.db"
     told = call("copy", story.url, f"sqlite:///{target}", "--tree", "nobody")
     assert (told.code, target.exists()) == (3, False)

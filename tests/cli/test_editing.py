@@ -20,7 +20,7 @@ MESSAGES = [
 ]
 
 
-def test_a_title(lockstitch: Call, story: Story) -> None:
+def test_title_sets_and_removes_title(lockstitch: Call, story: Story) -> None:
     told = lockstitch("title", "customer-42", "Found in Graz")
     assert (told.code, told.out, told.err) == (0, "", "")
     assert lockstitch("show", "customer-42", "--json").json["title"] == "Found in Graz"
@@ -30,7 +30,7 @@ def test_a_title(lockstitch: Call, story: Story) -> None:
     assert lockstitch("title", "nobody", "x").code == 3
 
 
-def test_adopting_a_conversation_makes_a_store_if_need_be(lockstitch: Call, tmp_path: Path) -> None:
+def test_adopt_creates_store_if_needed(lockstitch: Call, tmp_path: Path) -> None:
     file = tmp_path / "conversation.json"
     file.write_text(json.dumps(MESSAGES))
     adopted = lockstitch("adopt", str(file), "--key", "old", "--user", "ada", "--title", "T", "--json").json
@@ -43,7 +43,7 @@ def test_adopting_a_conversation_makes_a_store_if_need_be(lockstitch: Call, tmp_
     assert told.err == "Adopted 6 messages as 2 turns.\n"
 
 
-def test_adopting_from_stdin(lockstitch: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adopt_reads_stdin(lockstitch: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(json.dumps(MESSAGES[:1]).encode())))
     assert lockstitch("adopt", "-", "--json").json["position"] == 1
 
@@ -63,7 +63,7 @@ def test_adopting_from_stdin(lockstitch: Call, monkeypatch: pytest.MonkeyPatch) 
         '{"a": 1',
     ],
 )
-def test_what_is_no_conversation(call: Call, tmp_path: Path, content: str) -> None:
+def test_adopt_rejects_invalid_conversation(call: Call, tmp_path: Path, content: str) -> None:
     file = tmp_path / "conversation.json"
     file.write_text(content)
     told = call("adopt", str(file), "--store", f"sqlite:///{tmp_path / 'store.db'}")
@@ -71,7 +71,7 @@ def test_what_is_no_conversation(call: Call, tmp_path: Path, content: str) -> No
     assert told.err.count("\n") == 1
 
 
-def test_no_file(call: Call, tmp_path: Path) -> None:
+def test_adopt_rejects_missing_file(call: Call, tmp_path: Path) -> None:
     for name in (str(tmp_path), str(tmp_path / "none"), "\0"):
         told = call("adopt", name, "--store", f"sqlite:///{tmp_path / 'store.db'}")
         assert told.code == 2, told.err

@@ -1,4 +1,4 @@
-"""The edge: streams that break, interrupts, and errors as one line."""
+"""The entry point: broken streams, interrupts, and errors on one line."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv"])
-def test_a_reader_that_has_seen_enough(url: str, form: str) -> None:
+def test_closed_pipe_is_no_failure(url: str, form: str) -> None:
     """As in `| head -1`."""
     with begin("sql", MANY, "--limit", "30000", "--format", form, "--store", url) as process:
         assert process.stdout is not None
@@ -35,7 +35,7 @@ def test_a_reader_that_has_seen_enough(url: str, form: str) -> None:
         assert process.stderr.read() == ""
 
 
-def test_help_that_nobody_reads_to_the_end() -> None:
+def test_help_into_closed_pipe_is_no_failure() -> None:
     with begin("--help") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -55,7 +55,7 @@ def shell(line: str, url: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_streams_that_are_closed_or_full(call: Call, url: str) -> None:
+def test_command_handles_closed_and_full_streams(call: Call, url: str) -> None:
     command = f"{sys.executable} -m lockstitch"
     for asked in ("threads", "threads --json"):
         closed = shell(f"{command} {asked} >&-", url)
@@ -69,9 +69,9 @@ def test_streams_that_are_closed_or_full(call: Call, url: str) -> None:
     assert call("doctor", "--verify", "--store", url).code == 0, "nothing was written into the store"
 
 
-def test_an_interrupt_in_the_middle(url: str, tmp_path: Path) -> None:
+def test_interrupt_during_query_exits_with_130(url: str, tmp_path: Path) -> None:
     with begin("sql", ENDLESS, "--seconds", "60", "--store", url) as process:
-        # The query counts without end in a child process. A child with so much work is past its start.
+        # The query runs without end in a child process. A child with this much CPU time has started.
         while not any(_worked(child) > 1.0 for child in _children(process.pid)):
             assert process.poll() is None
             time.sleep(0.01)
@@ -88,12 +88,12 @@ def _children(pid: int) -> list[int]:
 
 
 def _worked(pid: int) -> float:
-    """Seconds of a processor that a process has used."""
+    """Return the CPU seconds that a process has used."""
     ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11]
     return int(ticks) / os.sysconf("SC_CLK_TCK")
 
 
-def test_an_interrupt_while_modules_are_loaded(url: str, tmp_path: Path) -> None:
+def test_interrupt_during_imports_exits_with_130(url: str, tmp_path: Path) -> None:
     (tmp_path / "zstandard.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
     with begin("threads", "--store", url, env={"PYTHONPATH": path}) as process:
@@ -105,7 +105,7 @@ def test_an_interrupt_while_modules_are_loaded(url: str, tmp_path: Path) -> None
         assert "Traceback" not in err
 
 
-def test_an_encoding_that_cannot_say_everything(url: str) -> None:
+def test_limited_encoding_prints_escapes(url: str) -> None:
     told = run("context", "customer-42", "--store", url, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     assert told.code == 0
     assert "\\u2190 charged 12 EUR" in told.out
@@ -113,7 +113,7 @@ def test_an_encoding_that_cannot_say_everything(url: str) -> None:
     assert told.json["title"] == "Größe"
 
 
-def test_bytes_that_are_no_text(call: Call, url: str) -> None:
+def test_arguments_that_are_not_utf8_are_rejected(call: Call, url: str) -> None:
     line = [sys.executable.encode(), b"-m", b"lockstitch", b"show", b"\xff", b"--store", url.encode()]
     real = subprocess.run(line, check=False, env=environment(), capture_output=True, timeout=60)
     assert (real.returncode, b"not valid UTF-8" in real.stderr, b"Traceback" in real.stderr) == (2, True, False)
@@ -122,7 +122,7 @@ def test_bytes_that_are_no_text(call: Call, url: str) -> None:
         assert (told.code, "not valid UTF-8" in told.err) == (2, True)
 
 
-def test_errors_are_one_line_or_one_object(call: Call, tmp_path: Path) -> None:
+def test_errors_are_one_line_or_one_json_object(call: Call, tmp_path: Path) -> None:
     missing = f"sqlite:///{tmp_path / 'none.db'}"
     told = call("threads", "--store", missing)
     assert (told.code, told.out) == (5, "")
@@ -138,12 +138,10 @@ def test_errors_are_one_line_or_one_object(call: Call, tmp_path: Path) -> None:
         assert error["error"] == "StoreUnreachable"
     told = call("threads", "--wrong", "--json")
     assert (told.code, json.loads(told.err)["error"]) == (2, "Usage")
-    assert not list(tmp_path.iterdir()), "reading made nothing"
+    assert not list(tmp_path.iterdir()), "reading created no file"
 
 
-def test_an_error_of_our_own_is_told_in_one_line_too(
-    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unexpected_error_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def break_down(*_: object, **__: object) -> None:
         raise ZeroDivisionError("two\nlines")
 
@@ -155,7 +153,7 @@ def test_an_error_of_our_own_is_told_in_one_line_too(
     assert "Traceback" in call("threads").err
 
 
-def test_nothing_to_do_is_help(call: Call) -> None:
+def test_no_arguments_print_help(call: Call) -> None:
     told = call()
     assert told.code == 0
     assert told.out == call("--help").out

@@ -1,4 +1,4 @@
-"""`eval`: what it shows, what it compares, how it ends."""
+"""`eval`: output, comparison and exit codes."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def ask(call: Call, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     return lambda *more: call("eval", QUESTIONS, "--agent", *more)
 
 
-def test_a_table_and_what_is_different_from_before(ask: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eval_prints_table_and_comparison(ask: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     told = ask("quiz", "--grader", "contains", "--name", "facts")
     assert told.code == 0, told
     assert told.lines[0].split() == ["CASE", "PASSED", "SCORE", "TIME", "COST", "REASON"]
@@ -54,7 +54,7 @@ def test_a_table_and_what_is_different_from_before(ask: Call, monkeypatch: pytes
     assert "The score 0.667 is below 0.9." in worse.out
 
 
-def test_the_last_line_is_the_evaluation(ask: Call, url: str) -> None:
+def test_eval_prints_json_in_last_line(ask: Call, url: str) -> None:
     told = ask("quiz", "--grader", "contains", "--grader", "judge", "--judge", "referee", "--at-least", "0.9", "--json")
     assert told.code == 1
     made = json.loads(told.out.splitlines()[-1])
@@ -77,7 +77,7 @@ def test_the_last_line_is_the_evaluation(ask: Call, url: str) -> None:
     assert "no verdict" in json.loads(own.out)["results"][0]["reason"], "the quiz's own model judges badly"
 
 
-def test_exit_codes_of_runs_that_do_not_complete(ask: Call) -> None:
+def test_eval_exit_code_reports_incomplete_runs(ask: Call) -> None:
     told = ask("broken", "--grader", "exact")
     assert told.code == 1
     assert "The runs of 3 cases did not complete." in told.out
@@ -91,11 +91,11 @@ def test_exit_codes_of_runs_that_do_not_complete(ask: Call) -> None:
         (["nobody", "--grader", "exact"], 3, "no agent nobody"),
         (["quiz", "--grader", "best"], 2, "no grader 'best'"),
         (["quiz", "--grader", "json_schema"], 2, "line 1: `schema` is missing"),
-        (["quiz", "--grader", "json_schema", "--schema", "/none.json"], 3, "no file"),
-        (["quiz", "--grader", "json_schema", "--schema", QUESTIONS], 2, "is no JSON"),
+        (["quiz", "--grader", "json_schema", "--schema", "/none.json"], 3, "not found"),
+        (["quiz", "--grader", "json_schema", "--schema", QUESTIONS], 2, "is not JSON"),
         (["quiz", "--grader", "exact", "--schema", QUESTIONS], 2, "--schema is for --grader json_schema"),
         (["quiz", "--grader", "exact", "--judge", "referee"], 2, "--judge is for --grader judge"),
-        (["quiz", "--grader", "judge", "--judge", "nonsense"], 2, "No agent of this app is 'nonsense'"),
+        (["quiz", "--grader", "judge", "--judge", "nonsense"], 2, "--judge 'nonsense' is not a model"),
         (["quiz", "--grader", "judge", "--judge", "nobody:knows"], 1, "names no model"),
         (["quiz", "--grader", "judge", "--judge", "referee", "--criteria", "x"], 2, "its own instructions"),
         (["quiz", "--grader", "judge", "--pass-at", "3"], 2, "between 0 and 1"),
@@ -105,13 +105,13 @@ def test_exit_codes_of_runs_that_do_not_complete(ask: Call) -> None:
         (["quiz"], 2, "--grader"),
     ],
 )
-def test_what_makes_no_sense(ask: Call, arguments: list[str], code: int, said: str) -> None:
+def test_eval_rejects_invalid_arguments(ask: Call, arguments: list[str], code: int, said: str) -> None:
     told = ask(*arguments)
     check(told, code)
     assert said in told.err
 
 
-def test_a_judge_that_cannot_be_asked_costs_no_run(ask: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_judge_causes_no_run(ask: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     told = ask("quiz", "--grader", "judge", "--judge", "anthropic:claude-sonnet-5")
     check(told, 1)
@@ -120,8 +120,8 @@ def test_a_judge_that_cannot_be_asked_costs_no_run(ask: Call, tmp_path: Path, mo
     assert not (tmp_path / "store.db").exists()
 
 
-def test_a_killed_one_goes_on_where_it_was(ask: Call, url: str, tmp_path: Path) -> None:
-    """A real process, killed in the middle of the second case; nothing that was done is done again."""
+def test_killed_eval_continues(ask: Call, url: str, tmp_path: Path) -> None:
+    """A real process is killed during the second case. Finished cases are not run again."""
     asked = tmp_path / "asked"
     arguments = ("eval", QUESTIONS, "--agent", "slow", "--grader", "contains", "--concurrency", "1")
     env = {"LOCKSTITCH_STORE": url, "LOCKSTITCH_APP": "tests.cli.quiz:app", "ASKED": str(asked), "STUCK": "capital"}

@@ -1,4 +1,4 @@
-"""`export`: what leaves the record, read by others' means."""
+"""`export`: files that other programs can read."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def fill(url: str, *mirrors: Mirror, folder: Path | None = None) -> None:
 
 @pytest.fixture(scope="module")
 def telling(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """The URL of a store of a backend with a story and a mirror in it: written once, since an export only reads."""
+    """The URL of a store with the story and an imported trace. Written once, because an export only reads."""
     known: dict[str, str] = {}
     folder = tmp_path_factory.mktemp("told")
 
@@ -72,7 +72,7 @@ def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.req("S2-037", "S2-038", "S2-039")
-def test_a_lens_becomes_tables_with_keys_and_indexes(exporting: Call, tmp_path: Path) -> None:
+def test_lens_export_has_tables_keys_and_indexes(exporting: Call, tmp_path: Path) -> None:
     out = tmp_path / "out.db"
     told = exporting("export", "--lens", "langsmith", str(out), "--json")
     assert told.code == 0
@@ -113,7 +113,7 @@ def test_a_lens_becomes_tables_with_keys_and_indexes(exporting: Call, tmp_path: 
 
 
 @pytest.mark.req("S2-014", "S2-025", "S2-026")
-def test_ids_that_come_twice_are_made_unique_and_references_follow(
+def test_export_makes_duplicate_ids_unique_and_updates_references(
     lockstitch: Call, store_url: str, tmp_path: Path
 ) -> None:
     def trace(name: str) -> Mirror:
@@ -138,7 +138,7 @@ def test_ids_that_come_twice_are_made_unique_and_references_follow(
 
 
 @pytest.mark.req("S2-037", "S2-039", "S2-048")
-def test_a_file_is_updated_only_when_told_so(lockstitch: Call, store_url: str, tmp_path: Path) -> None:
+def test_export_updates_file_only_with_update_option(lockstitch: Call, store_url: str, tmp_path: Path) -> None:
     out = tmp_path / "out.db"
     lone = Mirror("lone").root().answers("lone-l", "Hello.")
     fill(store_url, research(), lone)
@@ -164,10 +164,10 @@ def test_a_file_is_updated_only_when_told_so(lockstitch: Call, store_url: str, t
         ("length",),
         ("tool_calls",),
     ]
-    assert rows(out, "SELECT count(*) FROM llm_calls WHERE run_id = 'lone'") == [(1,)], "what was purged stays"
+    assert rows(out, "SELECT count(*) FROM llm_calls WHERE run_id = 'lone'") == [(1,)], "purged rows stay"
 
 
-def test_a_file_of_others_is_left_as_it_is(lockstitch: Call, store_url: str, tmp_path: Path) -> None:
+def test_export_leaves_foreign_file_unchanged(lockstitch: Call, store_url: str, tmp_path: Path) -> None:
     fill(store_url, research())
     text, other = tmp_path / "notes.txt", tmp_path / "other.db"
     text.write_text("Not a database. " * 100)
@@ -183,7 +183,7 @@ def test_a_file_of_others_is_left_as_it_is(lockstitch: Call, store_url: str, tmp
 
 
 @pytest.mark.parametrize("lens", ["three_table", "reasoning", "agentic_threads", "agno"])
-def test_every_lens_can_be_taken_out(exporting: Call, tmp_path: Path, lens: str) -> None:
+def test_every_lens_can_be_exported(exporting: Call, tmp_path: Path, lens: str) -> None:
     out = tmp_path / "out.db"
     told = exporting("export", "--lens", lens, str(out), "--json")
     assert told.code == 0, told.err
@@ -194,7 +194,7 @@ def test_every_lens_can_be_taken_out(exporting: Call, tmp_path: Path, lens: str)
 
 
 @pytest.mark.req("S2-059")
-def test_a_trace_is_given_back_as_it_was_told(lockstitch: Call, store_url: str, tmp_path: Path) -> None:
+def test_export_of_imported_trace_equals_its_source(lockstitch: Call, store_url: str, tmp_path: Path) -> None:
     mirror = research()
     fill(store_url, mirror)
     out = tmp_path / "run.json"
@@ -209,13 +209,13 @@ def test_a_trace_is_given_back_as_it_was_told(lockstitch: Call, store_url: str, 
     }
     assert (root["run_type"], root["start_time"], root["dotted_order"]) == ("chain", told["start"], "20250304T1Z")
     assert {run["parent_run_id"] for run in runs[1:]} == {mirror.trace_id}
-    assert lockstitch("export", "--run", mirror.trace_id, str(out)).code == 2, "a file that is there stays"
+    assert lockstitch("export", "--run", mirror.trace_id, str(out)).code == 2, "an existing file stays"
     piped = lockstitch("export", "--run", str(mirror.run_id), "-")
-    assert json.loads(piped.out) == runs, "our own id leads there too"
+    assert json.loads(piped.out) == runs, "the id of the record works too"
 
 
 @pytest.mark.req("S2-059", "S2-058")
-def test_a_run_of_ours_comes_back_through_the_import(
+def test_exported_native_run_can_be_imported(
     exporting: Call, told_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = "(SELECT run_id FROM agent_runs WHERE session_id = 'shop' AND user_id = 'ada' ORDER BY start_time LIMIT 1)"
@@ -241,7 +241,7 @@ def test_a_run_of_ours_comes_back_through_the_import(
 
 
 def seen(url: str, where: str) -> dict[str, list[dict[str, Any]]]:
-    """The rows of the lens langsmith."""
+    """Return the rows of the lens langsmith."""
 
     async def ask() -> dict[str, list[dict[str, Any]]]:
         async with open_store(url) as store:
@@ -261,7 +261,7 @@ def _read(value: Any) -> Any:
         return value
 
 
-def test_a_tree_goes_home_in_a_zip_and_comes_back(exporting: Call, told_url: str, tmp_path: Path) -> None:
+def test_bundle_export_and_import_restore_tree(exporting: Call, told_url: str, tmp_path: Path) -> None:
     out, again = tmp_path / "boss.zip", tmp_path / "again.zip"
     told = exporting("export", "--thread", "boss", str(out), "--json").json
     assert (told["threads"], told["runs"]) == (3, 3)
@@ -285,7 +285,7 @@ def test_a_tree_goes_home_in_a_zip_and_comes_back(exporting: Call, told_url: str
     assert [one.changed(log_id=None) for one in here] == [one.changed(log_id=None) for one in home]
 
 
-def test_the_command_brings_a_bundle_in(exporting: Call, call: Call, tmp_path: Path) -> None:
+def test_import_command_reads_bundle(exporting: Call, call: Call, tmp_path: Path) -> None:
     out, home = tmp_path / "boss.zip", f"sqlite:///{tmp_path / 'home.db'}"
     told = exporting("export", "--thread", "boss", str(out), "--json").json
 
@@ -305,7 +305,7 @@ async def _log(store: Store) -> Any:
 
 
 @pytest.mark.parametrize("trouble", ["outside", "damaged", "longer", "no zip", "no bundle"])
-def test_a_bundle_that_is_not_what_it_says_is_refused(tmp_path: Path, trouble: str) -> None:
+def test_import_rejects_invalid_bundle(tmp_path: Path, trouble: str) -> None:
     path = tmp_path / "bundle.zip"
     content, name = b"x" * 10, "../outside.txt" if trouble == "outside" else "store/a.txt"
     told = {"sha256": sha256(b"y").hexdigest() if trouble == "damaged" else sha256(content).hexdigest()}
@@ -331,7 +331,7 @@ def test_a_bundle_that_is_not_what_it_says_is_refused(tmp_path: Path, trouble: s
     assert not (tmp_path.parent / "outside.txt").exists()
 
 
-def test_wrong_usage(lockstitch: Call, store_url: str, tmp_path: Path) -> None:
+def test_export_rejects_invalid_usage(lockstitch: Call, store_url: str, tmp_path: Path) -> None:
     fill(store_url, research())
     out = str(tmp_path / "out")
     for arguments in (

@@ -7,7 +7,7 @@ from tests.cli.story import Story, within
 from tests.samples import turn
 
 
-def test_titles_inputs_and_answers_are_found(lockstitch: Call, story: Story) -> None:
+def test_search_finds_titles_inputs_and_answers(lockstitch: Call, story: Story) -> None:
     rows = lockstitch("search", "Graz", "--json").json
     assert {(row["thread_id"], row["position"]) for row in rows} == {(str(story.chat.id), place) for place in (2, 4, 6)}
     assert {row["snippet"] for row in rows} == {f"Parcel {number} is in Graz." for number in range(3)}
@@ -18,18 +18,18 @@ def test_titles_inputs_and_answers_are_found(lockstitch: Call, story: Story) -> 
     assert len(lockstitch("search", "Graz", "--limit", "1", "--json").json) == 1
 
 
-def test_all_words_must_be_there(lockstitch: Call, story: Story) -> None:
+def test_search_requires_all_words(lockstitch: Call, story: Story) -> None:
     assert [row["position"] for row in lockstitch("search", "graz", "2", "--json").json] == [6]
     told = lockstitch("search", "graz unicorn")
-    assert (told.code, told.out, told.err) == (0, "", "Nothing found.\n")
+    assert (told.code, told.out, told.err) == (0, "", "No matches.\n")
 
 
-def test_people_see_where_and_what(lockstitch: Call, story: Story) -> None:
+def test_search_prints_thread_position_and_snippet(lockstitch: Call, story: Story) -> None:
     lines = lockstitch("search", "graz 2").lines
     assert lines == [f"{story.chat.id}  position 6  customer-42", "    Parcel 2 is in Graz."]
 
 
-def test_a_long_text_is_shown_around_the_word(lockstitch: Call, store_url: str) -> None:
+def test_search_shows_text_around_word(lockstitch: Call, store_url: str) -> None:
     async def write(store: Store) -> None:
         await turn(store, await store.create(), "q", f"{'before ' * 500} needle {'after ' * 500}")
 
@@ -41,7 +41,7 @@ def test_a_long_text_is_shown_around_the_word(lockstitch: Call, store_url: str) 
     assert len(row["snippet"]) < 250
 
 
-def test_a_snippet_of_anything() -> None:
+def test_snippet_accepts_any_text() -> None:
     assert snippet("", "x") == ""
     assert snippet("no such word", "x") == "no such word"
     assert snippet("Größe (und) [mehr]", "(und)") == "Größe (und) [mehr]"

@@ -1,4 +1,4 @@
-"""`import`: what it reports, how it ends, and what a bad file among good ones does."""
+"""`import`: report, exit codes, and invalid files among valid ones."""
 
 import asyncio
 import gzip
@@ -27,7 +27,7 @@ from tests.integrations.runs import Trace, agent_trace, uid
 from tests.integrations.seeing import seen
 
 REPORT = {"traces": 1, "runs": 5, "llm_calls": 2, "tool_calls": 2, "tokens": 240, "skipped": [], "missing": {}}
-"""What `agent_trace` comes to: a root, two model calls of 100 + 20 tokens, two tools."""
+"""Totals of `agent_trace`: a root, two model calls of 100 + 20 tokens, two tools."""
 
 TABLES = ("traces", "runs", "llm_calls", "tool_calls", "tokens")
 
@@ -36,7 +36,7 @@ Write = Callable[[str, Any], Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a file: bytes and text as they are, everything else as JSON."""
+    """Write a file. Bytes and text stay unchanged, other values become JSON."""
 
     def written(name: str, content: Any) -> Path:
         path = tmp_path / "in" / name
@@ -59,7 +59,7 @@ def looked(url: str, look: Callable[[Store], Any], project: str = "default") -> 
 
 
 def report(told: Told, code: int = 0) -> Json:
-    """What a command said, which is one JSON object on stdout and nothing else."""
+    """Return the output of a command, which is one JSON object on stdout."""
     assert told.code == code, told.err
     assert told.out.count("\n") == 1
     return json.loads(told.out)
@@ -74,7 +74,7 @@ GOOD = {name: REPORT[name] for name in TABLES}
 
 
 def nested(runs: list[Json]) -> Json:
-    """As `Client.read_run(load_child_runs=True)` gives a trace: each run in its parent."""
+    """Return a trace as `Client.read_run(load_child_runs=True)` does: each run inside its parent."""
     root, *below = runs
     return {**root, "child_runs": [{**child, "parent_run_id": root["id"]} for child in below]}
 
@@ -99,7 +99,7 @@ SHAPES: dict[str, Callable[[list[Json]], Any]] = {
 
 @pytest.mark.req("S2-043", "S2-044", "S2-042")
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_says_the_same(lockstitch: Call, store_url: str, write: Write, shape: str) -> None:
+def test_every_format_imports_same_trace(lockstitch: Call, store_url: str, write: Write, shape: str) -> None:
     path = write(shape, SHAPES[shape](agent_trace(thread="conv").runs))
     told = report(lockstitch("import", "langsmith", str(path), "--json"))
     assert told.pop("files") == [{"file": str(path), "traces": 1, "runs": 5, "skipped": 0, "error": None}]
@@ -110,7 +110,7 @@ def test_every_shape_says_the_same(lockstitch: Call, store_url: str, write: Writ
 
 
 @pytest.mark.req("S2-043")
-def test_what_is_piped_in(tmp_path: Path, write: Write) -> None:
+def test_import_reads_stdin(tmp_path: Path, write: Write) -> None:
     store = f"sqlite:///{tmp_path / 'store.db'}"
     traces = write("runs.jsonl", jsonl(agent_trace().runs))
     for source, path, expected in (
@@ -124,8 +124,8 @@ def test_what_is_piped_in(tmp_path: Path, write: Write) -> None:
 
 
 @pytest.mark.req("S2-043", "S2-048")
-def test_a_folder_and_all_below_it(lockstitch: Call, store_url: str, write: Write) -> None:
-    """One trace of four over two files, of which the first has no root."""
+def test_import_reads_folder_recursively(lockstitch: Call, store_url: str, write: Write) -> None:
+    """One of four traces is split over two files, the first of which has no root."""
     for number in (1, 2):
         write(f"{number}/deep/trace.json", agent_trace(number).runs)
     runs = agent_trace(3).runs
@@ -142,9 +142,7 @@ def test_a_folder_and_all_below_it(lockstitch: Call, store_url: str, write: Writ
 
 
 @pytest.mark.req("S2-051", "S2-049")
-def test_bad_files_among_good_ones_are_named_and_the_rest_is_there(
-    lockstitch: Call, store_url: str, write: Write
-) -> None:
+def test_import_reports_invalid_files_and_imports_others(lockstitch: Call, store_url: str, write: Write) -> None:
     runs = agent_trace(1).runs
     write("1-good.json", runs)
     bad = {
@@ -174,7 +172,7 @@ def test_bad_files_among_good_ones_are_named_and_the_rest_is_there(
 
 @pytest.mark.req("S2-051")
 @pytest.mark.parametrize("source", ["langsmith", "otel"])
-def test_only_bad_files(lockstitch: Call, write: Write, source: str) -> None:
+def test_import_of_only_invalid_files_fails(lockstitch: Call, write: Write, source: str) -> None:
     write("a.json", "no")
     folder = write("b.body", b"\x00\xff" * 50).parent
     found = report(lockstitch("import", source, str(folder), "--json"), code=1)
@@ -183,25 +181,25 @@ def test_only_bad_files(lockstitch: Call, write: Write, source: str) -> None:
 
 
 @pytest.mark.req("S2-051")
-def test_a_bad_body_among_good_ones_of_opentelemetry(lockstitch: Call, store_url: str, write: Write) -> None:
+def test_import_of_opentelemetry_skips_invalid_body(lockstitch: Call, store_url: str, write: Write) -> None:
     write("1.body", otel.recorded("oi_langchain"))
     write("2.body", otel.recorded("pydantic_ai")[:-200])
     first, document = (otel.as_document(otel.recorded(name)) for name in ("oi_openai", "otel_mode"))
     folder = write("3.jsonl", json.dumps(first) + "\n{broken\n" + json.dumps(document) + "\n").parent
     found = report(lockstitch("import", "otel", str(folder), "--json"), code=6)
     assert {Path(skipped["file"]).name for skipped in found["skipped"]} == {"2.body", "3.jsonl"}
-    assert found["tool_calls"] >= 3, "what follows a broken line is read"
+    assert found["tool_calls"] >= 3, "lines after a broken line are read"
     assert {"e775d3d6a26df53e6b7dd2f150896faf", "539559247acf164aed28d18ff23d6511"} <= set(looked(store_url, seen))
 
 
 @pytest.mark.parametrize("source", ["langsmith", "otel"])
-def test_nothing_to_import(lockstitch: Call, tmp_path: Path, source: str) -> None:
+def test_import_of_nothing_reports_zero_traces(lockstitch: Call, tmp_path: Path, source: str) -> None:
     (tmp_path / "empty").mkdir()
     found = report(lockstitch("import", source, str(tmp_path / "empty"), "--json"))
     assert found == {**dict.fromkeys(TABLES, 0), "skipped": [], "missing": {}, "files": []}
 
 
-def test_no_such_path_and_no_such_source(lockstitch: Call, write: Write) -> None:
+def test_import_rejects_unknown_path_and_source(lockstitch: Call, write: Write) -> None:
     assert lockstitch("import", "langsmith", "/nonexistent/x.json").code == 3
     assert lockstitch("import", "otel", "/nonexistent/x.json").code == 3
     unknown = lockstitch("import", "zipkin", str(write("x.json", "{}")))
@@ -210,7 +208,7 @@ def test_no_such_path_and_no_such_source(lockstitch: Call, write: Write) -> None
     assert lockstitch("import", "langsmith").code == 2
 
 
-def test_a_file_that_may_not_be_read_is_named(lockstitch: Call, write: Write) -> None:
+def test_import_names_unreadable_file(lockstitch: Call, write: Write) -> None:
     good = write("good.json", agent_trace().runs)
     (good.parent / "loop.json").symlink_to("loop.json")
     told = lockstitch("import", "langsmith", str(good.parent), "--json")
@@ -218,8 +216,8 @@ def test_a_file_that_may_not_be_read_is_named(lockstitch: Call, write: Write) ->
 
 
 @pytest.mark.req("S2-048")
-def test_replace_removes_what_is_in_the_traces_no_more(lockstitch: Call, store_url: str, write: Write) -> None:
-    """Without --replace what is left out stays: a file may be a part of a trace."""
+def test_replace_removes_spans_that_trace_no_longer_contains(lockstitch: Call, store_url: str, write: Write) -> None:
+    """Without --replace, missing spans stay: a file can be a part of a trace."""
     trace, other = agent_trace(1), agent_trace(2)
     lockstitch("import", "langsmith", str(write("both.json", [*trace.runs, *other.runs])))
     shorter = str(write("shorter.json", [run for run in trace.runs if run["name"] != "price"][:-1]))
@@ -231,13 +229,13 @@ def test_replace_removes_what_is_in_the_traces_no_more(lockstitch: Call, store_u
     shown = looked(store_url, lens)
     assert [call["step_index"] for call in shown["llm_calls"] if call["run_id"] == trace.id] == [0]
     assert [call["tool_response"] for call in shown["tool_calls"] if call["tool_name"] == "price"].count("42") == 1
-    assert sum(call["run_id"] == other.id for call in shown["llm_calls"]) == 2, "other traces keep what they have"
+    assert sum(call["run_id"] == other.id for call in shown["llm_calls"]) == 2, "other traces stay unchanged"
     assert looked(store_url, lambda store: store.verify()).ok
 
 
 @pytest.mark.req("S2-048", "S2-035")
-def test_a_tool_that_vanished_is_still_asked_for(lockstitch: Call, store_url: str, write: Write) -> None:
-    """The model's response still says so: the same as if the tool had never been there."""
+def test_removed_tool_span_leaves_its_call_in_response(lockstitch: Call, store_url: str, write: Write) -> None:
+    """The model's response still contains the call, as if the tool span had never been stored."""
     runs = agent_trace().runs
     lockstitch("import", "langsmith", str(write("whole.json", runs)))
     shorter = write("shorter.json", [run for run in runs if run["name"] != "price"])
@@ -248,7 +246,7 @@ def test_a_tool_that_vanished_is_still_asked_for(lockstitch: Call, store_url: st
 
 @pytest.mark.req("S2-048")
 @pytest.mark.parametrize("listed", ["child_run_ids", "child_runs"])
-def test_a_root_that_lists_its_children_lost_those_it_does_not_list(
+def test_root_with_child_list_removes_unlisted_children(
     lockstitch: Call, store_url: str, write: Write, listed: str
 ) -> None:
     trace = agent_trace()
@@ -265,7 +263,7 @@ def test_a_root_that_lists_its_children_lost_those_it_does_not_list(
     assert looked(store_url, lambda store: store.verify()).ok
 
 
-def test_a_root_without_its_list_loses_nothing(lockstitch: Call, store_url: str, write: Write) -> None:
+def test_root_without_child_list_removes_nothing(lockstitch: Call, store_url: str, write: Write) -> None:
     trace = agent_trace()
     lockstitch("import", "langsmith", str(write("whole.json", trace.runs)))
     lockstitch("import", "langsmith", str(write("root.json", {**trace.runs[0], "child_run_ids": [], "child_runs": []})))
@@ -273,7 +271,7 @@ def test_a_root_without_its_list_loses_nothing(lockstitch: Call, store_url: str,
 
 
 @pytest.mark.req("S2-054", "S2-010")
-def test_secrets_are_kept_only_when_somebody_says_so(lockstitch: Call, store_url: str, write: Write) -> None:
+def test_secrets_are_stored_only_with_keep_secrets(lockstitch: Call, store_url: str, write: Write) -> None:
     metadata = {"OPENAI_API_KEY": "abc", "url": "postgres://me:hidden@db/x", "langgraph_step": 3}
     path = str(write("runs.json", agent_trace(metadata=metadata).runs))
     lockstitch("import", "langsmith", path)
@@ -288,7 +286,7 @@ def test_secrets_are_kept_only_when_somebody_says_so(lockstitch: Call, store_url
 
 
 @pytest.mark.req("S2-001")
-def test_the_project_is_the_callers(lockstitch: Call, store_url: str, write: Write) -> None:
+def test_import_writes_to_project_of_caller(lockstitch: Call, store_url: str, write: Write) -> None:
     mine = write("mine.json", agent_trace(thread="t").runs)
     named = [{**run, "session_name": "other", "session_id": "other", "project": "other"} for run in agent_trace().runs]
     lockstitch("import", "langsmith", str(mine))
@@ -298,7 +296,7 @@ def test_the_project_is_the_callers(lockstitch: Call, store_url: str, write: Wri
 
 
 @pytest.mark.req("S2-049")
-def test_what_was_missing_is_counted(lockstitch: Call, write: Write) -> None:
+def test_import_counts_missing_values(lockstitch: Call, write: Write) -> None:
     trace = Trace()
     trace.root()
     trace.model(1, "hi", kwargs={"id": None, "usage_metadata": None, "response_metadata": {}})
@@ -311,10 +309,10 @@ def test_what_was_missing_is_counted(lockstitch: Call, write: Write) -> None:
     assert told.out.startswith("Imported 1 trace, 1 run, 0 model calls, 0 tool calls, 0 tokens.")
 
 
-def test_progress_is_for_people_and_never_on_stdout(
+def test_import_progress_is_shown_only_on_terminal_stderr(
     call: Call, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a terminal it stands on stderr and is gone in the end; elsewhere nothing is said."""
+    """On a terminal it appears on stderr and is removed at the end. Otherwise nothing is printed."""
     monkeypatch.setenv("LOCKSTITCH_STORE", f"sqlite:///{tmp_path / 'store.db'}")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
@@ -323,14 +321,14 @@ def test_progress_is_for_people_and_never_on_stdout(
     assert "\x1b" not in told.out
 
 
-def test_standard_input_that_is_nothing(lockstitch: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_of_empty_stdin_is_skipped(lockstitch: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b""), isatty=lambda: False))
     found = report(lockstitch("import", "langsmith", "-", "--json"), code=1)
     assert [skipped["file"] for skipped in found["skipped"]] == ["standard input"]
 
 
-def test_the_recorded_folders_by_command(lockstitch: Call) -> None:
-    """All that was recorded of LangSmith's clients; the numbers are those of tests/integrations/test_fixtures.py."""
+def test_import_command_reads_recorded_folders(lockstitch: Call) -> None:
+    """All recorded folders of LangSmith clients. The numbers are those of tests/integrations/test_fixtures.py."""
     found = report(lockstitch("import", "langsmith", str(langsmith.FIXTURES), "--json"))
     assert (found["traces"], found["runs"], found["llm_calls"], found["tool_calls"]) == (14, 114, 22, 15)
     assert found["skipped"] == []
@@ -348,7 +346,7 @@ def parent_only(number: int) -> list[Json]:
 
 
 def test_imports_runs_that_name_only_their_parent(lockstitch: Call, store_url: str, write: Write) -> None:
-    """Such a file ended with exit code 4, and nothing was written."""
+    """Regression: such a file ended with exit code 4, and nothing was written."""
     path = write("runs.json", parent_only(1))
     found = report(lockstitch("import", "langsmith", str(path), "--json"))
     assert (found["traces"], found["runs"]) == (1, 2)
@@ -372,7 +370,7 @@ def test_figures_are_the_same_when_files_join_provisional_traces(
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 def test_file_that_cannot_be_written_does_not_affect_the_others(lockstitch: Call, store_url: str, write: Write) -> None:
-    """One such file in a folder lost the five good ones."""
+    """Regression: one such file in a folder lost the five good ones."""
     runs = agent_trace(3).runs
     looked(store_url, lambda store: occupy(store, runs[2]["id"]))
     for number in (1, 2, 4, 5, 6):

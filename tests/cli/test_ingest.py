@@ -1,4 +1,4 @@
-"""`lockstitch ingest`: the state of the ingest queue, and reading bodies from quarantine again."""
+"""`lockstitch ingest`: the ingest queue and retries of bodies in quarantine."""
 
 import json
 from datetime import timedelta
@@ -13,7 +13,7 @@ from tests.cli.test_importing import looked
 
 
 async def fill(store: Store) -> list[str]:
-    """Two waiting bodies, one of them stuck, two in quarantine, and one of another project."""
+    """Two waiting bodies, one of which is stuck, two in quarantine, and one of another project."""
     now = store.clock.now()
     rows = [
         IngestBody(source="langsmith", headers={}, body=b"{}", at=now - timedelta(seconds=90)),

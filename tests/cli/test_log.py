@@ -9,8 +9,8 @@ from tests.cli.story import HOSTILE, Story, within
 
 
 @pytest.mark.req("S0-147", "S0-150")
-def test_the_log_of_a_run(lockstitch: Call, story: Story) -> None:
-    """Pattern 3: all entries of a run in order, the same through Python. That it uses an index: test_plans."""
+def test_log_shows_all_stitches_of_run(lockstitch: Call, story: Story) -> None:
+    """Pattern 3: all entries of a run in order, the same through Python. test_plans checks the index."""
     log = lockstitch("log", str(story.charge.id), "--json").json
     assert log == [stitch.as_json() for stitch in within(story.url, lambda store: store.log(story.charge.id))]
     assert [entry["position"] for entry in log] == list(range(7, 14))
@@ -23,7 +23,7 @@ def test_the_log_of_a_run(lockstitch: Call, story: Story) -> None:
     assert {entry["run_id"] for entry in log} == {str(story.charge.id)}
 
 
-def test_people_see_what_happened(lockstitch: Call, story: Story) -> None:
+def test_log_prints_readable_table(lockstitch: Call, story: Story) -> None:
     lines = lockstitch("log", str(story.charge.id)).lines
     assert lines[0].split() == ["POS", "STEP", "TIME", "TYPE", "MS", "WHAT"]
     assert lines[1].endswith("Charge me twice ␛[31mplease␛[0m [bold]now[/bold]")
@@ -44,15 +44,18 @@ def test_shows_takeover_in_words(lockstitch: Call, store_url: str) -> None:
     assert lines[-1].endswith("thread_taken_over  process 1 on vm ended, process 2 on vm continues the thread alone")
 
 
-def test_a_thread_is_no_run_but_says_where_runs_are(lockstitch: Call, story: Story) -> None:
+def test_log_of_thread_names_command_for_runs(lockstitch: Call, story: Story) -> None:
     told = lockstitch("log", "customer-42")
     assert told.code == 3
-    assert told.err == f"lockstitch: customer-42 is a thread; `lockstitch show {story.chat.id}` lists its runs.\n"
+    assert (
+        told.err
+        == f"lockstitch: customer-42 is a thread, not a run. Use `lockstitch show {story.chat.id}` to list its runs.\n"
+    )
 
 
 @pytest.mark.req("S0-149", "S0-150")
-def test_the_latest_errors_across_threads(lockstitch: Call, story: Story) -> None:
-    """Pattern 5: newest first, one line for one failure, the same through Python; no other project's."""
+def test_errors_lists_latest_errors_of_all_threads(lockstitch: Call, story: Story) -> None:
+    """Pattern 5: newest first, one line per failure, the same through Python, without other projects."""
     errors = lockstitch("errors", "--json").json
     assert errors == [stitch.as_json() for stitch in within(story.url, lambda store: store.errors())]
     assert [(error["type"], error["thread_id"], error["run_id"]) for error in errors] == [
@@ -64,8 +67,8 @@ def test_the_latest_errors_across_threads(lockstitch: Call, story: Story) -> Non
 
 
 @pytest.mark.req("S0-149")
-def test_fifty_errors_unless_told_otherwise(lockstitch: Call, store_url: str) -> None:
-    """Every type that is an error is listed, and none that is not."""
+def test_errors_limits_to_50_by_default(lockstitch: Call, store_url: str) -> None:
+    """Every error type is listed, and no other type."""
     types = ("error", "run_failed", "api_error", "tool_error", "file_error")
 
     async def fail(store: Store) -> None:
@@ -89,13 +92,13 @@ def test_fifty_errors_unless_told_otherwise(lockstitch: Call, store_url: str) ->
     assert lockstitch("errors", "--since", "2999-01-01").err == "No errors.\n"
 
 
-def test_people_see_what_went_wrong(lockstitch: Call, story: Story) -> None:
+def test_errors_prints_error_text(lockstitch: Call, story: Story) -> None:
     lines = lockstitch("errors", "--limit", "1").lines
     assert lines[0].endswith("Z  run_failed")
     assert lines[1:] == [f"    thread {story.goal.id}:2", f"    run    {story.failed.id}", "    the model refused"]
 
 
-def test_the_exact_request(lockstitch: Call, story: Story) -> None:
+def test_request_prints_exact_request(lockstitch: Call, story: Story) -> None:
     log = lockstitch("log", str(story.charge.id), "--json").json
     by_id = lockstitch("request", log[1]["id"]).out
     assert (
@@ -107,6 +110,6 @@ def test_the_exact_request(lockstitch: Call, story: Story) -> None:
     assert len(request["messages"]) == 7
 
 
-def test_what_has_no_request(lockstitch: Call, story: Story) -> None:
+def test_request_fails_for_stitch_without_request(lockstitch: Call, story: Story) -> None:
     for name in ("customer-42:7", "customer-42:999", "customer-42:", "nobody:1", "customer-42:1_0", ":"):
         assert lockstitch("request", name).code == 3, name

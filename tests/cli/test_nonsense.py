@@ -1,4 +1,4 @@
-"""Every command with everything wrong: the right exit code, one line, and never a traceback."""
+"""Invalid input for every command: the right exit code, one line, and no traceback."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ UNKNOWN = "0198c0de-0000-7000-8000-000000000000"
 
 APP = ["--app", "examples.ledger:app"]
 
-# What each command needs besides the store.
+# Arguments that each command needs in addition to the store.
 ARGUMENTS: dict[str, list[str]] = {
     "show": [UNKNOWN],
     "context": [UNKNOWN],
@@ -50,7 +50,7 @@ NAMES_ONE = (
     *("show", "context", "history", "log", "request", "title", "delete"),
     *("resume", "retry", "cancel", "fork", "approve", "deny", "settle", "answer"),
 )
-# A worker waits for a store that is away: see test_worker.
+# A worker waits for an unreachable store: see test_worker.
 MAKES_A_STORE = (
     "migrate",
     "adopt",
@@ -71,7 +71,7 @@ def typed(name: list[str]) -> list[str]:
 
 
 def on(name: list[str], url: str, target: Path) -> list[str]:
-    """The command on a store; `copy` takes its store as an argument."""
+    """Return the command with a store. `copy` takes its store as an argument."""
     if name == ["copy"]:
         return ["copy", url, f"sqlite:///{target}"]
     return [*typed(name), "--store", url]
@@ -84,7 +84,7 @@ def check(told: Told, code: int) -> None:
     assert "Traceback" not in told.err
 
 
-# The demonstration has a store of its own.
+# The demo uses its own store.
 COMMANDS = pytest.mark.parametrize("name", [name for name in leaves() if name != ["demo"]], ids=" ".join)
 
 
@@ -92,14 +92,14 @@ COMMANDS = pytest.mark.parametrize("name", [name for name in leaves() if name !=
 @pytest.mark.parametrize(
     "url", ["nonsense", "", "mysql://x/y", "sqlite://host/x.db", "sqlite:///", "http://[", "file:///"]
 )
-def test_a_bad_url(call: Call, tmp_path: Path, name: list[str], url: str) -> None:
+def test_command_rejects_invalid_url(call: Call, tmp_path: Path, name: list[str], url: str) -> None:
     check(call(*on(name, url, tmp_path / "target.db")), 2)
     assert not (tmp_path / "target.db").exists()
 
 
 @COMMANDS
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
-def test_a_store_that_is_not_there(call: Call, tmp_path: Path, name: list[str], scheme: str) -> None:
+def test_command_fails_if_store_is_missing(call: Call, tmp_path: Path, name: list[str], scheme: str) -> None:
     if name[0] in ("run", "chat", "start", "worker", "eval", "prioritize", "import", "serve") or name == [
         "token",
         "create",
@@ -117,8 +117,8 @@ def test_a_store_that_is_not_there(call: Call, tmp_path: Path, name: list[str], 
 
 
 @COMMANDS
-def test_a_folder_that_is_no_store(call: Call, tmp_path: Path, name: list[str]) -> None:
-    """Something else lives there: reading leaves it alone."""
+def test_command_rejects_folder_that_is_not_a_store(call: Call, tmp_path: Path, name: list[str]) -> None:
+    """The folder contains other files. Reading commands do not change it."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "letter.txt").write_text("Dear Ada")
@@ -130,7 +130,7 @@ def test_a_folder_that_is_no_store(call: Call, tmp_path: Path, name: list[str]) 
 
 
 @COMMANDS
-def test_a_server_that_is_not_there(call: Call, tmp_path: Path, name: list[str]) -> None:
+def test_command_fails_if_server_is_unreachable(call: Call, tmp_path: Path, name: list[str]) -> None:
     if name == ["worker"]:
         return
     told = call(*on(name, "postgresql://nobody:secret@127.0.0.1:1/nothing", tmp_path / "target.db"))
@@ -139,33 +139,33 @@ def test_a_server_that_is_not_there(call: Call, tmp_path: Path, name: list[str])
 
 
 @COMMANDS
-def test_a_wrong_option(call: Call, name: list[str]) -> None:
+def test_command_rejects_unknown_option(call: Call, name: list[str]) -> None:
     check(call(*typed(name), "--no-such-option"), 2)
     check(call(*typed(name), "--store"), 2)
 
 
 @COMMANDS
-def test_too_many_arguments(call: Call, name: list[str]) -> None:
+def test_command_rejects_too_many_arguments(call: Call, name: list[str]) -> None:
     if name != ["search"]:
         check(call(*typed(name), "one", "two", "three"), 2)
 
 
-# Without a query `sql` reads one that is piped in.
+# Without a query, `sql` reads stdin.
 @pytest.mark.parametrize("name", [name for name in [*ARGUMENTS, "copy"] if name not in ("sql", "serve")])
-def test_too_few_arguments(call: Call, name: str) -> None:
+def test_command_rejects_missing_arguments(call: Call, name: str) -> None:
     check(call(*name.split()), 2)
 
 
 @pytest.mark.parametrize("name", NAMES_ONE)
-def test_an_unknown_name(call: Call, tmp_path: Path, name: str) -> None:
+def test_command_reports_unknown_name(call: Call, tmp_path: Path, name: str) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     assert call("migrate", "--store", url).code == 0
     for wrong in (UNKNOWN, "nobody", "-", ":", "%", "x" * 300, "🧵", "'; DROP TABLE threads; --"):
         check(call(name, wrong, *ARGUMENTS[name][1:], "--store", url), 3)
 
 
-def test_a_real_process_says_the_same(tmp_path: Path) -> None:
-    """The table above runs in this process; here are a few of it as users run them."""
+def test_real_process_reports_same_errors(tmp_path: Path) -> None:
+    """The tests above run in this process. This one runs a few commands as users do."""
     url = tell(f"sqlite:///{tmp_path / 'store.db'}").url
     check(run("show", "nobody", "--store", url), 3)
     check(run("threads", cwd=tmp_path), 5)

@@ -1,4 +1,4 @@
-"""`prioritize`: from a file to a plan in the terminal, and clear words for a file that is none."""
+"""`prioritize`: a plan from a file, and clear errors for invalid files."""
 
 import asyncio
 import sqlite3
@@ -20,15 +20,15 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'store.db'}"
 
 
-def test_a_plan(call: Call, url: str) -> None:
+def test_prioritize_prints_plan(call: Call, url: str) -> None:
     told = call("prioritize", str(TASKS), *OUTCOME, "--store", url)
     assert told.code == 0, told
     assert told.out.splitlines()[:5] == [
         "Open the shop",
         "Start with “Paint the wall”: 1 of 1 other tasks hang on it.",
         "",
-        "WAVE  ID  TASK            SURE  HOURS  AFTER",
-        "   1  T1  Paint the wall  0.70      3",
+        "WAVE  ID  TASK            CONFIDENCE  HOURS  AFTER",
+        "   1  T1  Paint the wall        0.70      3",
     ]
     assert "2 tasks in 2 waves; 5 steps" in told.out
     found = call("prioritize", str(TASKS), *OUTCOME, "--user", "ada", "--store", url, "--json").json
@@ -39,13 +39,13 @@ def test_a_plan(call: Call, url: str) -> None:
     assert "2" in str(rows)
 
 
-def test_from_a_pipe(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prioritize_reads_pipe(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"- [ ] Only this")))
     told = call("prioritize", "-", *OUTCOME, "--store", url, "--json")
     assert told.json["prioritized_plan"]["ordered_task_ids"] == ["only-this"]
 
 
-def test_csv(call: Call, url: str, tmp_path: Path) -> None:
+def test_prioritize_reads_csv(call: Call, url: str, tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("task,after\nPaint,\nSign,paint\n")
     told = call("prioritize", str(tmp_path / "list.csv"), *OUTCOME, "--store", url, "--json")
     assert told.json["prioritized_plan"]["ordered_task_ids"] == ["paint", "sign"]
@@ -62,11 +62,11 @@ def test_csv(call: Call, url: str, tmp_path: Path) -> None:
         ("none.csv", b"when,who\nnow,me", 2, "no column holds the tasks"),
         ("picture.md", b"\x89PNG\xff\x00", 2, "no text in UTF-8"),
         ("huge.md", b"- [ ] a\n" * 700_000, 2, "are the limit"),
-        (None, b"", 3, "There is no file"),
-        (".", b"", 2, "is no file"),
+        (None, b"", 3, "not found"),
+        (".", b"", 2, "is not a file"),
     ],
 )
-def test_what_cannot_be_planned(
+def test_prioritize_rejects_invalid_list(
     call: Call, url: str, tmp_path: Path, name: str | None, content: bytes, code: int, said: str
 ) -> None:
     path = tmp_path / (name or "missing.md")
@@ -75,10 +75,10 @@ def test_what_cannot_be_planned(
     told = call("prioritize", str(path), *OUTCOME, "--store", url)
     assert (told.code, told.err.count("\n")) == (code, 1), told
     assert said in told.err
-    assert not (tmp_path / "store.db").exists(), "nothing was made"
+    assert not (tmp_path / "store.db").exists(), "nothing was created"
 
 
-def test_other_mistakes(call: Call, url: str, tmp_path: Path) -> None:
+def test_prioritize_rejects_other_invalid_input(call: Call, url: str, tmp_path: Path) -> None:
     assert call("prioritize", str(TASKS), "--store", url).code == 2
     assert call("prioritize", str(TASKS), "--outcome", " ", "--store", url).code == 2
     assert "names no model" in call("prioritize", str(TASKS), *OUTCOME, "--model", "x", "--store", url).err
@@ -95,16 +95,16 @@ def test_other_mistakes(call: Call, url: str, tmp_path: Path) -> None:
     assert call("prioritize", str(TASKS), *OUTCOME, "--store", url, "--replace").code == 0
 
 
-def test_an_outcome_of_a_book_s_length(call: Call, url: str) -> None:
+def test_prioritize_rejects_too_long_outcome(call: Call, url: str) -> None:
     told = call("prioritize", str(TASKS), "--outcome", "x" * 2_001, "--store", url)
     assert told.code == 2
     assert "in at most 2,000 letters" in told.err
     assert "this one says 2,001 letters" in told.err
-    assert call("threads", "--store", url, "--json").json == [], "nothing was begun"
+    assert call("threads", "--store", url, "--json").json == [], "no session was started"
 
 
-def test_what_was_cut_off_goes_on(call: Call, url: str) -> None:
-    """The same command goes on with the same session; another list or outcome does not take it for its own."""
+def test_prioritize_continues_interrupted_session(call: Call, url: str) -> None:
+    """The same command continues the session. Another list or outcome does not."""
 
     async def begin() -> str:
         async with open_store(url, create=True) as store:

@@ -13,7 +13,7 @@ from tests.cli.story import Story
 COUNTS = "SELECT status, count(*) AS number FROM threads GROUP BY status ORDER BY status"
 
 
-def test_the_core_tables_answer_on_every_backend(lockstitch: Call, story: Story) -> None:
+def test_sql_reads_core_tables_on_every_backend(lockstitch: Call, story: Story) -> None:
     rows = [{"status": "failed", "number": 1}, {"status": "pending", "number": 2}, {"status": "waiting", "number": 2}]
     assert lockstitch("sql", COUNTS, "--json").json == rows
     assert lockstitch("sql", COUNTS, "--format", "json").json == rows
@@ -32,7 +32,7 @@ def test_the_core_tables_answer_on_every_backend(lockstitch: Call, story: Story)
     ]
 
 
-def test_ids_times_and_nothing_are_plain_text(lockstitch: Call, story: Story) -> None:
+def test_sql_prints_ids_times_and_null_as_text(lockstitch: Call, story: Story) -> None:
     query = "SELECT id, created_at, parent_id FROM threads WHERE kind = 'goal'"
     [row] = lockstitch("sql", query, "--json").json
     assert row["id"] == str(story.goal.id)
@@ -40,20 +40,20 @@ def test_ids_times_and_nothing_are_plain_text(lockstitch: Call, story: Story) ->
     assert row["parent_id"] is None
 
 
-def test_two_columns_of_one_name(lockstitch: Call, story: Story) -> None:
+def test_sql_renames_duplicate_columns(lockstitch: Call, story: Story) -> None:
     assert lockstitch("sql", "SELECT 1 AS a, 2 AS a, 3 AS a", "--json").json == [{"a": 1, "a_2": 2, "a_3": 3}]
     assert distinct(["a", "a_2", "a"]) == ["a", "a_2", "a_3"]
 
 
 @pytest.mark.req("S2-057")
-def test_a_limit_says_so(lockstitch: Call, story: Story) -> None:
+def test_sql_reports_row_limit(lockstitch: Call, story: Story) -> None:
     told = lockstitch("sql", "SELECT position FROM stitches", "--limit", "3")
     assert len(told.lines) == 4
-    assert told.err == "Only the first 3 rows; --limit gives more.\n"
+    assert told.err == "Only the first 3 rows; use --limit for more.\n"
 
 
 @pytest.mark.req("S2-057")
-def test_what_is_no_reading_is_refused(lockstitch: Call, story: Story) -> None:
+def test_sql_rejects_statements_that_write(lockstitch: Call, story: Story) -> None:
     for query in (
         "DELETE FROM threads",
         "UPDATE threads SET title = 'x'",
@@ -70,18 +70,18 @@ def test_what_is_no_reading_is_refused(lockstitch: Call, story: Story) -> None:
         assert len(lockstitch("threads", "--json").json) == 4, query
 
 
-def test_a_query_that_takes_too_long_is_stopped(lockstitch: Call, story: Story) -> None:
+def test_sql_stops_slow_query(lockstitch: Call, story: Story) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     told = lockstitch("sql", endless, "--seconds", "0.2")
     assert told.code == 2
     assert "0.2 s" in told.err
 
 
-def test_an_unknown_format(lockstitch: Call, story: Story) -> None:
+def test_sql_rejects_unknown_format(lockstitch: Call, story: Story) -> None:
     assert lockstitch("sql", COUNTS, "--format", "yaml").code == 2
 
 
-def test_through_a_lens(lockstitch: Call, story: Story) -> None:
+def test_sql_reads_lens(lockstitch: Call, story: Story) -> None:
     query = "SELECT title, total_runs FROM agent_config WHERE title IS NOT NULL"
     assert lockstitch("sql", "--lens", "three_table", query, "--json").json == [
         {"title": "The lost parcel", "total_runs": 4}
@@ -92,7 +92,7 @@ def test_through_a_lens(lockstitch: Call, story: Story) -> None:
     assert "three_table, reasoning, langsmith, agentic_threads, agno" in told.err
 
 
-def test_a_query_may_come_through_a_pipe(lockstitch: Call, story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sql_reads_query_from_pipe(lockstitch: Call, story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(COUNTS))
     assert lockstitch("sql", "--format", "csv").lines == ["status,number", "failed,1", "pending,2", "waiting,2"]
     assert lockstitch("sql").code == 2

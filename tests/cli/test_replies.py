@@ -1,4 +1,4 @@
-"""`approve`, `deny`, `settle` and `answer`: with an app the thread goes on at once, without one it is told how."""
+"""`approve`, `deny`, `settle` and `answer`: with an app the thread continues, without one a note says how."""
 
 import json
 
@@ -12,27 +12,27 @@ APP = ("--app", "tests.cli.shop:app")
 
 @pytest.fixture
 def waiting(lockstitch: Call) -> Call:
-    """A store with a thread that waits for a person's word."""
+    """A store with a thread that waits for an approval."""
     assert lockstitch("run", "payer", "Pay", "--thread", "k", *APP).code == 4
     return lockstitch
 
 
-def test_without_an_app_the_reply_is_noted(waiting: Call) -> None:
+def test_reply_without_app_is_stored(waiting: Call) -> None:
     told = waiting("approve", "k", "call_1_1_0")
     assert (told.code, told.out) == (0, "")
-    assert "`lockstitch resume k --app module:name` goes on" in told.err
+    assert "Run `lockstitch resume k --app module:name` to continue." in told.err
     assert waiting("resume", "k", *APP).out == "Done.\n"
     assert waiting("context", "k", "--json").json[2]["content"][0]["content"] == "paid 5"
 
 
-def test_with_an_app_it_goes_on(waiting: Call) -> None:
+def test_reply_with_app_resumes_thread(waiting: Call) -> None:
     told = waiting("approve", "k", "call_1_1_0", *APP)
     assert (told.code, told.out) == (0, "Done.\n")
     assert waiting("approve", "k", "call_1_1_0", *APP).code == 0
     check(waiting("deny", "k", "call_1_1_0", *APP), 4)
 
 
-def test_unless_it_is_told_not_to(waiting: Call) -> None:
+def test_reply_with_no_resume_is_only_stored(waiting: Call) -> None:
     noted = waiting("deny", "k", "call_1_1_0", "--reason", "too much", "--no-resume", *APP, "--json").json
     assert list(noted) == ["id", "status"]
     result = waiting("resume", "k", *APP, "--json").json
@@ -42,7 +42,7 @@ def test_unless_it_is_told_not_to(waiting: Call) -> None:
     assert "too much" in refused["content"]
 
 
-def test_what_is_not_waited_for(waiting: Call) -> None:
+def test_reply_fails_if_thread_does_not_wait_for_it(waiting: Call) -> None:
     for command in (["approve", "k", "nonsense"], ["deny", "k", "nonsense"], ["settle", "k", "call_1_1_0", "--redo"]):
         told = waiting(*command)
         check(told, 3)
@@ -54,7 +54,7 @@ def test_what_is_not_waited_for(waiting: Call) -> None:
     assert (told.code, json.loads(told.err)["error"]) == (4, "ThreadWaiting")
 
 
-def test_an_app_without_the_agent_changes_nothing(waiting: Call) -> None:
+def test_reply_changes_nothing_if_app_lacks_agent(waiting: Call) -> None:
     check(waiting("approve", "k", "call_1_1_0", "--app", "examples.ledger:app"), 3)
     told = waiting("resume", "k", *APP)
     assert (told.code, "approve k call_1_1_0" in told.err) == (4, True)

@@ -7,8 +7,8 @@ from tests.cli.story import Story, within
 
 
 @pytest.mark.req("S0-148", "S0-150")
-def test_average_tokens_per_run_and_thread(lockstitch: Call, story: Story) -> None:
-    """Pattern 4: input and output of the runs of the last days, the same through Python."""
+def test_stats_tokens_shows_average_per_thread(lockstitch: Call, story: Story) -> None:
+    """Pattern 4: input and output tokens of the runs of the last days, the same through Python."""
     rows = {row["thread_id"]: row for row in lockstitch("stats", "tokens", "--days", "7", "--json").json}
     assert rows == {
         str(story.chat.id): {"thread_id": str(story.chat.id), "runs": 4, "average_tokens": 6323 / 4},
@@ -24,8 +24,8 @@ def test_average_tokens_per_run_and_thread(lockstitch: Call, story: Story) -> No
 
 
 @pytest.mark.req("S0-151")
-def test_the_size_of_a_thread_beside_the_estimates(lockstitch: Call, story: Story) -> None:
-    """Bytes per store of the document, and what it estimates for so many runs."""
+def test_size_of_thread_shows_bytes_and_estimates(lockstitch: Call, story: Story) -> None:
+    """Bytes per store of the document, and the document's estimate for the same number of runs."""
     report = lockstitch("size", "customer-42", "--json").json
     assert (report["thread"], report["threads"], report["runs"]) == (str(story.chat.id), 1, 4)
     stores = report["stores"]
@@ -37,14 +37,14 @@ def test_the_size_of_a_thread_beside_the_estimates(lockstitch: Call, story: Stor
     sizes = within(story.url, lambda store: store.size(story.chat.id))
     assert stores["log"]["bytes"] == sizes["stitches"] + sizes["blobs"] + sizes["archives"]
     lines = lockstitch("size", "customer-42").lines
-    assert lines[0].endswith("ESTIMATE OF THE DOCUMENT")
+    assert lines[0].endswith("DOCUMENT ESTIMATE")
     assert lines[1].endswith("10.0 KB to 50.0 KB")
     assert lines[-1] == "1 thread, 4 runs."
 
 
 @pytest.mark.req("S0-151")
-def test_the_size_of_a_store(lockstitch: Call, story: Story) -> None:
-    """Hundred runs are estimated at 55 to 220 MB."""
+def test_size_of_store_shows_bytes_and_estimates(lockstitch: Call, story: Story) -> None:
+    """A hundred runs are estimated at 55 to 220 MB."""
     report = lockstitch("size", "--json").json
     assert (report["thread"], report["threads"], report["runs"]) == (None, 5, 6)
     assert report["disk"] > 0

@@ -17,8 +17,8 @@ async def _compacted(store: Store) -> None:
 
 
 @pytest.mark.req("S0-153")
-def test_archived_turns_are_read_as_before(lockstitch: Call, store_url: str, backend: str, tmp_path: Path) -> None:
-    """Old logs are compressed, as .jsonl.gz in a store of files, and every command still reads them."""
+def test_archived_turns_stay_readable(lockstitch: Call, store_url: str, backend: str, tmp_path: Path) -> None:
+    """Old logs are compressed, as .jsonl.gz in a file store, and every command still reads them."""
     within(store_url, _compacted)
     runs = [run["id"] for run in lockstitch("show", "long", "--json").json["runs"]]
     commands = [["history", "long"], ["context", "long"], *(["log", run] for run in runs)]
@@ -34,15 +34,15 @@ def test_archived_turns_are_read_as_before(lockstitch: Call, store_url: str, bac
     assert packed == (turns if backend == "files" else 0)
 
 
-def test_purging_asks_and_nobody_answers_here(lockstitch: Call, story: Story) -> None:
+def test_purge_requires_yes_without_terminal(lockstitch: Call, story: Story) -> None:
     for command in (["purge", "--older-than", "0s"], ["purge", "--user", "ada"], ["delete", "customer-42"]):
         told = lockstitch(*command)
         assert told.code == 2
-        assert told.err.endswith("Nobody is here to ask: say --yes.\n")
+        assert told.err.endswith("Not a terminal: pass --yes to confirm.\n")
     assert len(lockstitch("threads", "--json").json) == 4
 
 
-def test_purging_by_age_takes_what_is_at_rest(lockstitch: Call, story: Story) -> None:
+def test_purge_by_age_deletes_idle_threads(lockstitch: Call, story: Story) -> None:
     assert lockstitch("purge", "--older-than", "1d", "--yes", "--json").json == {"threads": 0}
     assert lockstitch("purge", "--older-than", "0s", "--yes").lines == ["Deleted 1 thread."]
     left = {row["id"] for row in lockstitch("threads", "--json").json}
@@ -50,7 +50,7 @@ def test_purging_by_age_takes_what_is_at_rest(lockstitch: Call, story: Story) ->
     assert len(lockstitch("threads", "--project", "elsewhere", "--json").json) == 1
 
 
-def test_purging_a_user_and_what_has_expired(lockstitch: Call, story: Story) -> None:
+def test_purge_deletes_user_and_expired_threads(lockstitch: Call, story: Story) -> None:
     assert lockstitch("purge", "--expired", "--yes", "--json").json == {"threads": 0}
     within(story.url, lambda store: store.edit("customer-42", expires_at=story.chat.created_at))
     assert lockstitch("purge", "--expired", "-y", "--json").json == {"threads": 1}
@@ -59,7 +59,7 @@ def test_purging_a_user_and_what_has_expired(lockstitch: Call, story: Story) -> 
     assert lockstitch("purge", "--user", "ada", "--yes", "--json").json == {"threads": 1}
 
 
-def test_purge_needs_to_know_what(lockstitch: Call, story: Story) -> None:
+def test_purge_requires_selection(lockstitch: Call, story: Story) -> None:
     for options in (
         [],
         ["--force"],
@@ -72,14 +72,14 @@ def test_purge_needs_to_know_what(lockstitch: Call, story: Story) -> None:
         assert len(lockstitch("threads", "--json").json) == 4, options
 
 
-def test_deleting_takes_the_descendants_along(lockstitch: Call, story: Story) -> None:
+def test_delete_includes_descendants(lockstitch: Call, story: Story) -> None:
     assert lockstitch("delete", str(story.goal.id), "--yes").lines == ["Deleted 3 threads."]
     assert lockstitch("delete", str(story.goal.id), "--yes").code == 3
     assert lockstitch("delete", "customer-42", "--yes", "--json").json == {"threads": 1}
     assert lockstitch("threads", "--json").json == []
 
 
-def test_a_held_thread_is_busy(lockstitch: Call, story: Story) -> None:
+def test_delete_of_held_thread_is_busy(lockstitch: Call, story: Story) -> None:
     from lockstitch import sync
 
     with sync.open_store(story.url) as store:

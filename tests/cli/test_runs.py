@@ -35,7 +35,7 @@ def url(tmp_path: Path) -> str:
 # run
 
 
-def test_the_last_line_is_the_result(lockstitch: Call) -> None:
+def test_run_prints_result_in_last_line(lockstitch: Call) -> None:
     told = lockstitch("run", "adder", "How much?", "--thread", "k", "--user", "ada", "--json")
     result = json.loads(told.lines[-1])
     assert list(result)[: len(RESULT)] == RESULT
@@ -49,7 +49,7 @@ def test_the_last_line_is_the_result(lockstitch: Call) -> None:
     assert lockstitch("run", "adder", "Mine?", "--thread", "k", "--user", "bob").code == 2
 
 
-def test_the_answer_goes_to_stdout_and_the_rest_to_stderr(lockstitch: Call) -> None:
+def test_run_prints_answer_to_stdout_and_progress_to_stderr(lockstitch: Call) -> None:
     told = lockstitch("run", "adder", "How much?")
     assert told.out == "It is 3.\n"
     call, result, sums = told.err.splitlines()
@@ -60,7 +60,7 @@ def test_the_answer_goes_to_stdout_and_the_rest_to_stderr(lockstitch: Call) -> N
     assert "$" in sums
 
 
-def test_a_known_thread_goes_on(lockstitch: Call) -> None:
+def test_run_continues_known_thread(lockstitch: Call) -> None:
     first = lockstitch("run", "echo", "one", "--thread", "k", "--json").json
     second = lockstitch("run", "echo", "two", "--thread", first["thread_id"], "--json").json
     assert second["thread_id"] == first["thread_id"]
@@ -69,7 +69,7 @@ def test_a_known_thread_goes_on(lockstitch: Call) -> None:
     assert lockstitch("run", "echo", "x", "--thread", wanted, "--json").json["thread_id"] == wanted
 
 
-def test_the_prompt_may_come_from_stdin(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_reads_prompt_from_stdin(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def given(content: bytes) -> None:
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content), isatty=lambda: False))
 
@@ -80,30 +80,30 @@ def test_the_prompt_may_come_from_stdin(call: Call, url: str, monkeypatch: pytes
         check(call("run", "echo", "-", "--store", url), 2)
 
 
-def test_trouble_on_the_way_is_told(lockstitch: Call) -> None:
+def test_run_reports_retries(lockstitch: Call) -> None:
     told = lockstitch("run", "retrying", "Hi")
     assert told.out == "At last.\n"
-    assert told.err.count("Trying again in") == 2
+    assert told.err.count("Next attempt in") == 2
 
 
-def test_a_run_that_fails(lockstitch: Call) -> None:
+def test_run_reports_failure(lockstitch: Call) -> None:
     told = lockstitch("run", "failing", "Hi", "--thread", "k", "--json")
     assert told.code == 1
     result = json.loads(told.out)
     assert (result["status"], result["error"]) == ("failed", "No such\nmodel.")
-    assert lockstitch("resume", "k").code == 0, "there is nothing to go on with"
+    assert lockstitch("resume", "k").code == 0, "there is nothing to resume"
     assert lockstitch("retry", "k").out == "Fine.\n"
     assert lockstitch("retry", "k").code == 4, "it completed"
     told = lockstitch("run", "failing", "Hi", "--thread", "other")
     assert (told.code, told.out) == (1, "")
-    assert "The run failed: No such model. `lockstitch retry other` tries it again." in told.err
+    assert "The run failed: No such model. Run `lockstitch retry other` to try again." in told.err
 
 
-def test_a_run_that_waits_says_what_for(lockstitch: Call) -> None:
+def test_run_reports_what_thread_waits_for(lockstitch: Call) -> None:
     told = lockstitch("run", "payer", "Pay", "--thread", "my key")
     assert told.code == 4
     expected = "`lockstitch approve 'my key' call_1_1_0` or `lockstitch deny 'my key' call_1_1_0`"
-    assert f"A person must agree to pay call_1_1_0: {expected}." in told.err
+    assert f"Approval needed for pay call_1_1_0: {expected}." in told.err
     for command in (["resume", "my key"], ["run", "payer", "More", "--thread", "my key"]):
         told = lockstitch(*command)
         assert told.code == 4
@@ -117,7 +117,7 @@ def test_a_run_that_waits_says_what_for(lockstitch: Call) -> None:
     assert (told.code, "submit_results" in told.err) == (4, True)
 
 
-def test_apps_and_agents_that_are_not_there(call: Call, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_run_rejects_missing_apps_and_agents(call: Call, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "broken.py").write_text("import os\nos.environ['NO SUCH VARIABLE']\n")
     (tmp_path / "unreadable.py").write_text("def (:\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -145,7 +145,7 @@ def test_apps_and_agents_that_are_not_there(call: Call, url: str, monkeypatch: p
     assert not (tmp_path / "store.db").exists()
 
 
-def test_models_that_are_not_there(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_rejects_missing_models(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     told = call("run", "keyless", "Hi", "--thread", "k", "--store", url)
@@ -153,14 +153,14 @@ def test_models_that_are_not_there(call: Call, url: str, monkeypatch: pytest.Mon
     assert "ANTHROPIC_API_KEY" in told.err
     told = call("run", "nowhere", "Hi", "--thread", "k", "--store", url, "--json")
     assert (told.code, json.loads(told.err)["error"]) == (1, "ProviderError")
-    assert call("threads", "--store", url, "--json").json == [], "nothing was begun"
+    assert call("threads", "--store", url, "--json").json == [], "no thread was created"
     check(call("run", "echo", "", "--store", url), 2)
 
 
 # start, resume, fork, cancel
 
 
-def test_goals_are_started_and_driven_later(lockstitch: Call) -> None:
+def test_start_creates_goals_that_resume_executes(lockstitch: Call) -> None:
     told = lockstitch("start", "adder", "--goal", "Add it up", "--count", "3")
     assert len(set(told.lines)) == 3
     assert [row["status"] for row in lockstitch("threads", "--json").json] == ["pending"] * 3
@@ -173,34 +173,34 @@ def test_goals_are_started_and_driven_later(lockstitch: Call) -> None:
     assert (told.code, told.out) == (0, "It is 3.\n")
     told = lockstitch("resume", "k")
     assert (told.code, told.out) == (0, "")
-    assert "There is nothing to do" in told.err
+    assert "Nothing to do" in told.err
     assert "is completed" in told.err
     assert lockstitch("resume", "k", "--json").json["output_text"] == "It is 3."
 
 
-def test_resuming_what_needs_nobody(lockstitch: Call) -> None:
+def test_resume_reports_nothing_to_do(lockstitch: Call) -> None:
     lockstitch("run", "echo", "Hi", "--thread", "k")
     told = lockstitch("resume", "k")
-    assert (told.code, "waits for input" in told.err) == (0, True)
+    assert (told.code, "is idle" in told.err) == (0, True)
     before = lockstitch("threads", "--json").json
     check(lockstitch("resume", "nobody"), 3)
     check(lockstitch("resume", UNKNOWN), 3)
     assert lockstitch("threads", "--json").json == before
 
 
-def test_cancelling_what_nobody_drives(lockstitch: Call) -> None:
+def test_cancel_ends_thread_that_no_process_executes(lockstitch: Call) -> None:
     lockstitch("run", "payer", "Pay", "--thread", "k")
     told = lockstitch("cancel", "k")
-    assert (told.code, "waits for input" in told.out) == (0, True)
+    assert (told.code, "is idle" in told.out) == (0, True)
     check(lockstitch("cancel", "k"), 2)
     goal = lockstitch("start", "adder", "--goal", "g").out.strip()
     assert lockstitch("cancel", goal, "--json").json == {"id": goal, "status": "cancelled", "cancel_requested": False}
     check(lockstitch("cancel", goal), 4)
     told = lockstitch("resume", goal)
-    assert (told.code, f"`lockstitch retry {goal}`" in told.err) == (0, True)
+    assert (told.code, f"Run `lockstitch retry {goal}`" in told.err) == (0, True)
 
 
-def test_a_fork_goes_on_by_itself(lockstitch: Call) -> None:
+def test_fork_continues_separately(lockstitch: Call) -> None:
     lockstitch("run", "adder", "How much?", "--thread", "k")
     made = lockstitch("fork", "k", "--at", "3").out.strip()
     forked = lockstitch("fork", "k", "--key", "other", "--json").json
@@ -220,7 +220,7 @@ def test_a_fork_goes_on_by_itself(lockstitch: Call) -> None:
 
 @contextmanager
 def charger(url: str, bank: Path, *more: str) -> Iterator["subprocess.Popen[str]"]:
-    """A process in the middle of a call that may happen once."""
+    """A process in the middle of a call that must happen only once."""
     arguments = ("run", "charger", "Go", "--thread", "k", "--store", url, *more)
     with begin(*arguments, cwd=ROOT, env={"BANK": str(bank)}) as process:
         try:
@@ -238,7 +238,7 @@ def charging(url: str, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         yield process
 
 
-def test_a_held_thread_is_told_with_its_holder(charging: "subprocess.Popen[str]", call: Call, url: str) -> None:
+def test_resume_of_held_thread_names_holder(charging: "subprocess.Popen[str]", call: Call, url: str) -> None:
     for command in (["run", "charger", "More", "--thread", "k"], ["resume", "k"]):
         told = call(*command, "--store", url)
         check(told, 4)
@@ -246,7 +246,7 @@ def test_a_held_thread_is_told_with_its_holder(charging: "subprocess.Popen[str]"
         assert "lease for " in told.err
 
 
-def test_cancelling_what_another_process_drives(charging: "subprocess.Popen[str]", call: Call, url: str) -> None:
+def test_cancel_ends_run_of_another_process(charging: "subprocess.Popen[str]", call: Call, url: str) -> None:
     told = call("cancel", "k", "--store", url)
     assert (told.code, "Cancelled." in told.out) == (0, True)
     _, err = charging.communicate(timeout=60)
@@ -254,17 +254,17 @@ def test_cancelling_what_another_process_drives(charging: "subprocess.Popen[str]
     assert "The run was cancelled." in err
 
 
-def test_retry_waits_when_a_call_of_the_cancelled_run_is_in_doubt(
+def test_retry_waits_when_call_of_cancelled_run_has_unknown_outcome(
     charging: "subprocess.Popen[str]", call: Call, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BANK", str(tmp_path / "bank"))
     doubts = [{"call_id": "call_1_1_0", "name": "charge"}]
     assert call("cancel", "k", "--store", url, "--json").json["in_doubt"] == doubts
     _, err = charging.communicate(timeout=60)
-    assert "In doubt: charge call_1_1_0" in err
+    assert "charge call_1_1_0 was interrupted and its outcome is unknown." in err
     told = call("retry", "k", "--store", url)
     assert told.code == 4
-    assert '`lockstitch settle k call_1_1_0 --done "what it gave"`' in told.err
+    assert '`lockstitch settle k call_1_1_0 --done "result"`' in told.err
     waiting = call("resume", "k", "--store", url, "--json")
     assert (waiting.code, json.loads(waiting.out)["in_doubt"]) == (4, doubts)
     assert call("settle", "k", "call_1_1_0", "--unknown", "--no-resume", "--store", url).code == 0
@@ -272,7 +272,7 @@ def test_retry_waits_when_a_call_of_the_cancelled_run_is_in_doubt(
     assert len((tmp_path / "bank").read_text().splitlines()) == 1
 
 
-def test_killed_in_the_middle_and_settled(
+def test_settle_continues_killed_run(
     charging: "subprocess.Popen[str]", call: Call, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BANK", str(tmp_path / "bank"))
@@ -282,7 +282,7 @@ def test_killed_in_the_middle_and_settled(
     told = call("resume", "k", "--store", url)
     assert time.monotonic() - began < 25, "not after its lease"
     assert told.code == 4
-    assert '`lockstitch settle k call_1_1_0 --done "what it gave"`' in told.err
+    assert '`lockstitch settle k call_1_1_0 --done "result"`' in told.err
     waiting = call("resume", "k", "--store", url, "--json")
     assert json.loads(waiting.out)["in_doubt"] == [{"call_id": "call_1_1_0", "name": "charge"}]
     for wrong in ([], ["--done", "x", "--redo"]):
@@ -294,7 +294,7 @@ def test_killed_in_the_middle_and_settled(
     check(call("settle", "k", "call_1_1_0", "--redo", "--store", url), 4)
 
 
-def test_a_cut_call_is_made_again_when_a_person_says_so(
+def test_settle_with_redo_repeats_interrupted_call(
     charging: "subprocess.Popen[str]", call: Call, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BANK", str(tmp_path / "bank"))
@@ -308,19 +308,19 @@ def test_a_cut_call_is_made_again_when_a_person_says_so(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_gives_the_thread_back(url: str, call: Call, number: signal.Signals) -> None:
+def test_interrupt_releases_thread(url: str, call: Call, number: signal.Signals) -> None:
     with begin("run", "teller", "Tell", "--thread", "k", "--store", url, cwd=ROOT) as process:
         assert process.stdout is not None
         assert process.stdout.read(20) == "Once upon a time the"
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "lockstitch: interrupted; the thread was given back, and `lockstitch resume k` goes on\n"
+    assert err == "lockstitch: Interrupted. The thread was released. Run `lockstitch resume k` to continue.\n"
     shown = call("show", "k", "--store", url, "--json").json
     assert (shown["status"], shown["worker_id"]) == ("pending", None)
 
 
-def test_an_interrupt_with_json(url: str, tmp_path: Path) -> None:
+def test_interrupt_prints_json_error(url: str, tmp_path: Path) -> None:
     with charger(url, tmp_path / "bank", "--json") as process:
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
@@ -328,7 +328,7 @@ def test_an_interrupt_with_json(url: str, tmp_path: Path) -> None:
     assert json.loads(err)["error"] == "Interrupted"
 
 
-def test_a_run_goes_on_when_its_reader_has_gone(url: str, call: Call) -> None:
+def test_run_continues_after_reader_is_gone(url: str, call: Call) -> None:
     arguments = ("run", "teller", "Tell", "--thread", "k", "--store", url)
     with begin(*arguments, cwd=ROOT, env={"STORY_PAUSE": "0.004"}) as process:
         assert process.stdout is not None
@@ -338,7 +338,7 @@ def test_a_run_goes_on_when_its_reader_has_gone(url: str, call: Call) -> None:
     assert call("resume", "k", "--store", url, "--json").json["status"] == "completed"
 
 
-def test_a_real_process_says_the_same(url: str) -> None:
+def test_real_process_prints_same_output(url: str) -> None:
     told = run("run", "adder", "Hi", "--store", url, "--json", cwd=ROOT)
     assert told.json["status"] == "completed"
     check(run("resume", "nobody", "--store", url, cwd=ROOT), 3)

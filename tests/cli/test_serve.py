@@ -1,4 +1,4 @@
-"""`serve` and `token`: real servers, where one is needed."""
+"""`serve` and `token`, with real servers where needed."""
 
 import signal
 import socket
@@ -12,7 +12,7 @@ from tests.cli.calling import Call
 from tests.cli.servers import server
 
 
-def test_it_serves_and_leaves(tmp_path: Path) -> None:
+def test_serve_answers_and_stops(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/agents.db"
     with server("--store", url) as serving:
         assert serving.told == {"event": "serves", "url": serving.url, "store": url, "tokens": False}
@@ -23,12 +23,12 @@ def test_it_serves_and_leaves(tmp_path: Path) -> None:
         assert (line["path"], line["status"]) == ("/readyz", 200)
 
 
-def test_ctrl_c(tmp_path: Path) -> None:
+def test_ctrl_c_stops_server_with_code_130(tmp_path: Path) -> None:
     with server("--store", f"sqlite:///{tmp_path}/agents.db") as serving:
         assert serving.end(signal.SIGINT) == 130
 
 
-def test_a_port_that_is_taken(call: Call, tmp_path: Path) -> None:
+def test_serve_reports_port_in_use(call: Call, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         told = call("serve", "--port", port, "--store", f"sqlite:///{tmp_path}/agents.db")
@@ -38,13 +38,13 @@ def test_a_port_that_is_taken(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [["--host", "0.0.0.0"], ["--tokens"], ["--host", "::"]])
-def test_others_are_let_in_with_tokens_only(call: Call, tmp_path: Path, options: list[str]) -> None:
+def test_serve_requires_token_for_other_addresses(call: Call, tmp_path: Path, options: list[str]) -> None:
     told = call("serve", "--port", "0", *options, "--store", f"sqlite:///{tmp_path}/agents.db")
     assert told.code == 2
     assert "lockstitch token create" in told.err
 
 
-def test_tokens_from_making_to_revoking(call: Call, tmp_path: Path) -> None:
+def test_token_can_be_created_listed_and_revoked(call: Call, tmp_path: Path) -> None:
     store = ("--store", f"sqlite:///{tmp_path}/agents.db")
     scopes = ("--scope", "read", "--scope", "write")
     made = call("token", "create", "ada", *scopes, "--expires", "90d", *store, "--json").json
@@ -65,7 +65,7 @@ def test_tokens_from_making_to_revoking(call: Call, tmp_path: Path) -> None:
 
 
 def _own_notebook(url: str) -> None:
-    """One's own notebook is answered from its own sources, and not from those that the script knows."""
+    """A new notebook is answered from its own sources, not from those of the script."""
     made = httpx2.post(f"{url}/api/notebooks", json={"title": "Mine"}).json()["id"]
     source = {"name": "zoo.md", "text": "The penguin eats 17 herrings."}
     assert httpx2.post(f"{url}/api/notebooks/{made}/sources", json=source).status_code == 201
@@ -75,8 +75,8 @@ def _own_notebook(url: str) -> None:
     assert "Wild Robot" not in told["output_text"]
 
 
-def test_the_demonstration() -> None:
-    """A store of its own, with something that waits for a person and something that moves; gone afterwards."""
+def test_demo_serves_temporary_store() -> None:
+    """The demo has a separate store with waiting and running threads. It is deleted afterwards."""
     with server("--demo") as serving:
         threads = httpx2.get(f"{serving.url}/api/threads", params={"limit": 200}).json()["threads"]
         waiting = {wait["kind"] for thread in threads for wait in thread["waiting_for"]}

@@ -12,8 +12,8 @@ from tests.store.worlds import mirror, span
 
 
 @pytest.mark.req("S0-144", "S0-150")
-def test_resuming_a_thread_takes_its_head_and_its_context(lockstitch: Call, story: Story) -> None:
-    """Pattern 1: one config by its id; here also by its key, and the same through Python."""
+def test_show_and_context_return_thread_and_messages(lockstitch: Call, story: Story) -> None:
+    """Pattern 1: one config by its id. Here also by its key, and the same through Python."""
     by_id = lockstitch("show", str(story.chat.id), "--json").json
     by_key = lockstitch("show", "customer-42", "--json").json
     head = within(story.url, lambda store: store.thread(story.chat.id))
@@ -27,7 +27,7 @@ def test_resuming_a_thread_takes_its_head_and_its_context(lockstitch: Call, stor
     assert [block["content"] for block in context[-2]["content"]] == ["charged 12 EUR", "declined"], "in call order"
 
 
-def test_a_thread_has_its_runs_and_children(lockstitch: Call, story: Story) -> None:
+def test_show_lists_runs_and_children(lockstitch: Call, story: Story) -> None:
     chat = lockstitch("show", "customer-42", "--json").json
     assert [run["sequence"] for run in chat["runs"]] == [1, 2, 3, 4]
     assert (chat["total_cost"], chat["usage"]["output_tokens"]) == (0.75, 320)
@@ -36,7 +36,7 @@ def test_a_thread_has_its_runs_and_children(lockstitch: Call, story: Story) -> N
     assert goal["children"] == [str(child.id) for child in story.children]
 
 
-def test_a_team_s_thread_says_who_did_what(lockstitch: Call, store_url: str) -> None:
+def test_show_lists_members_of_team(lockstitch: Call, store_url: str) -> None:
     async def talk(store: Store) -> None:
         for said in MESSAGES[:2]:
             await books().run(said, store=store, thread="books")
@@ -48,7 +48,7 @@ def test_a_team_s_thread_says_who_did_what(lockstitch: Call, store_url: str) -> 
 
 
 @pytest.mark.req("S3-069")
-def test_a_thread_has_its_stitches_children_and_ancestors(lockstitch: Call, story: Story) -> None:
+def test_show_lists_stitches_children_and_ancestors(lockstitch: Call, story: Story) -> None:
     goal, child = story.goal, story.children[0]
     shown = lockstitch("show", str(goal.id), "--stitches", "--json").json
     assert [stitch["type"] for stitch in shown["stitches"]] == ["input", "run_failed"]
@@ -62,7 +62,7 @@ def test_a_thread_has_its_stitches_children_and_ancestors(lockstitch: Call, stor
     assert any("run_failed" in line and line.endswith("the model refused") for line in lines)
 
 
-def test_a_run_has_its_tree_and_its_messages(lockstitch: Call, story: Story) -> None:
+def test_show_of_run_returns_tree_and_messages(lockstitch: Call, story: Story) -> None:
     run = lockstitch("show", str(story.charge.id), "--messages", "--json").json
     assert run["id"] == str(story.charge.id)
     assert run["messages"] == within(story.url, lambda store: store.messages(story.charge.id))
@@ -81,7 +81,7 @@ def test_a_run_has_its_tree_and_its_messages(lockstitch: Call, story: Story) -> 
     assert alone["tree"]["children"][0]["left_off"] == 3
 
 
-def test_a_tree_as_people_see_it(lockstitch: Call, story: Story) -> None:
+def test_show_of_run_prints_tree(lockstitch: Call, story: Story) -> None:
     lines = lockstitch("show", str(story.charge.id)).lines
     first = next(number for number, line in enumerate(lines) if line.startswith("WHAT "))
     assert [line[:24].rstrip() for line in lines[first + 1 :]] == [
@@ -96,17 +96,17 @@ def test_a_tree_as_people_see_it(lockstitch: Call, story: Story) -> None:
     few = lockstitch("show", str(story.charge.id), "--limit", "2")
     assert few.lines[-1].startswith("└─ 1 llm_call")
     assert "(+3 below)" in few.lines[-1]
-    assert few.err == "4 more lines left off; --limit shows more, or --depth for the upper levels.\n"
+    assert few.err == "4 more lines omitted. Use a larger --limit, or use --depth for the upper levels.\n"
 
 
-def test_a_mirror_is_shown_by_its_own_id(lockstitch: Call, store_url: str) -> None:
+def test_show_finds_imported_trace_by_foreign_id(lockstitch: Call, store_url: str) -> None:
     made = mirror(foreign_id="4bf92f3577b34da6a3ce929d0e0e4736", model="gpt-9", input_tokens=5, total_cost=0.5)
     top = span(made, "assistant", took=10)
     span(made, "gpt-9", top.id, after=2, took=3, type="llm_call", step_number=1, input_tokens=5)
     span(made, "search", top.id, after=6, status="error", data={"kind": "retriever", "error": "\x1b[31mno\x1b[0m"})
     within(store_url, made.put)
     told = lockstitch("show", "4bf92f3577b34da6a3ce929d0e0e4736")
-    assert "mirrors    langsmith 4bf92f3577b34da6a3ce929d0e0e4736" in told.lines
+    assert "imported   langsmith 4bf92f3577b34da6a3ce929d0e0e4736" in told.lines
     assert "\x1b" not in told.out
     drawn = [line.split() for line in told.lines[-4:]]
     assert drawn[0][:2] == ["assistant", "completed"]
@@ -115,7 +115,7 @@ def test_a_mirror_is_shown_by_its_own_id(lockstitch: Call, store_url: str) -> No
     assert told.lines[-1].endswith("␛[31mno␛[0m")
 
 
-def test_the_difference_of_two_runs(lockstitch: Call, story: Story) -> None:
+def test_show_of_two_runs_prints_difference(lockstitch: Call, story: Story) -> None:
     runs = lockstitch("show", "customer-42", "--json").json["runs"]
     first, second = runs[0]["id"], runs[1]["id"]
     found = lockstitch("show", first, second, "--json").json
@@ -126,12 +126,12 @@ def test_the_difference_of_two_runs(lockstitch: Call, story: Story) -> None:
     lines = lockstitch("show", first, second).lines
     assert "      - Parcel 0 is in Graz." in lines
     assert "      + Parcel 1 is in Graz." in lines
-    assert lines[-1] == "0 steps the same, 1 step not."
+    assert lines[-1] == "0 steps equal, 1 step different."
     other = lockstitch("show", first, str(story.charge.id)).lines
     assert any(line.startswith("+ 1 model") for line in other)
 
 
-def test_what_cannot_be_compared(lockstitch: Call, story: Story) -> None:
+def test_show_rejects_runs_that_cannot_be_compared(lockstitch: Call, story: Story) -> None:
     for names in ([str(story.charge.id), "nobody"], ["nobody", str(story.charge.id)], ["customer-42", "customer-42"]):
         told = lockstitch("show", *names)
         assert (told.code, told.out) == (3, "")
@@ -140,7 +140,7 @@ def test_what_cannot_be_compared(lockstitch: Call, story: Story) -> None:
     assert lockstitch("show", str(story.charge.id), "--depth", "-1").code == 2
 
 
-def test_what_people_see(lockstitch: Call, story: Story) -> None:
+def test_show_prints_readable_text(lockstitch: Call, story: Story) -> None:
     thread = lockstitch("show", "customer-42")
     assert f"thread    {story.chat.id}" in thread.lines
     assert "status    waiting for input" in thread.lines
@@ -154,18 +154,19 @@ def test_what_people_see(lockstitch: Call, story: Story) -> None:
     assert any(line.startswith(str(story.children[0].id)) for line in goal.lines)
 
 
-def test_content_cannot_speak_to_the_terminal(lockstitch: Call, story: Story) -> None:
-    """Neither by escape sequences nor by markup."""
+def test_show_neutralises_terminal_sequences(lockstitch: Call, story: Story) -> None:
+    """Neither escape sequences nor markup have an effect."""
     for command in (["show", str(story.charge.id)], ["context", "customer-42"], ["history", "customer-42"]):
         told = lockstitch(*command)
         assert "\x1b" not in told.out
         assert "␛[31mplease␛[0m [bold]now[/bold]" in told.out
 
 
-def test_unknown_names_are_not_found(lockstitch: Call, story: Story) -> None:
+def test_commands_report_unknown_names(lockstitch: Call, story: Story) -> None:
     unknown = ("nobody", "0198c0de-0000-7000-8000-000000000000", "../../etc/passwd", "ä", "[bold]")
     for command, name in product(("show", "context", "history", "log", "request", "size", "tail"), unknown):
         told = lockstitch(command, name)
         assert told.code == 3, (command, name)
         assert told.out == ""
-        assert told.err.startswith("lockstitch: There is no "), command
+        assert told.err.startswith("lockstitch: "), command
+        assert told.err.count("\n") == 1, command

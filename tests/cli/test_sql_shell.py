@@ -22,7 +22,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def typed(url: str, *lines: str | type[BaseException], lens: str | None = None) -> tuple[list[str], str, list[str]]:
-    """What is answered and what is said beside it when these lines are typed, and the prompts."""
+    """Type these lines. Return the results, the notes and the prompts."""
     coming: Iterator[str | type[BaseException]] = iter([*lines, EOFError])
     prompts: list[str] = []
 
@@ -40,7 +40,7 @@ def typed(url: str, *lines: str | type[BaseException], lens: str | None = None) 
     return out.buffer.getvalue().decode().splitlines(), beside.getvalue(), prompts
 
 
-def test_a_statement_takes_as_many_lines_as_it_needs(store_url: str, story: Story) -> None:
+def test_statement_can_span_lines(store_url: str, story: Story) -> None:
     said, _, prompts = typed(
         store_url, "", "SELECT count(*) AS n", "  -- a comment;", "FROM threads;", "SELECT 1 AS one;"
     )
@@ -55,16 +55,16 @@ def test_a_statement_takes_as_many_lines_as_it_needs(store_url: str, story: Stor
     ]
 
 
-def test_what_is_wrong_ends_nothing(store_url: str, story: Story) -> None:
+def test_error_does_not_end_shell(store_url: str, story: Story) -> None:
     wrong = ("nonsense;", "DELETE FROM threads;", "\\lens nothing", "\\what", "SELECT", KeyboardInterrupt)
     said, beside, _ = typed(store_url, *wrong, "SELECT count(*) AS n FROM threads;")
     assert "n" in said
     assert "5" in [line.strip() for line in said]
     assert "Lens 'nothing' not found" in beside
-    assert "\\what is no command" in beside
+    assert "\\what is not a command" in beside
 
 
-def test_lenses_can_be_changed(store_url: str, story: Story) -> None:
+def test_lens_command_changes_lens(store_url: str, story: Story) -> None:
     lines = (
         "\\lens three_table",
         "SELECT count(*) AS n FROM agent_config;",
@@ -77,7 +77,7 @@ def test_lenses_can_be_changed(store_url: str, story: Story) -> None:
     assert "agent_config" in beside
 
 
-def test_the_tables_there_are(store_url: str, story: Story) -> None:
+def test_tables_command_lists_tables(store_url: str, story: Story) -> None:
     core, _, _ = typed(store_url, "\\tables", "\\q", "never read")
     assert any(line.startswith("threads: id, key, project") for line in core)
     through, _, _ = typed(store_url, "\\tables", lens="agentic_threads")
@@ -87,13 +87,13 @@ def test_the_tables_there_are(store_url: str, story: Story) -> None:
     assert any("\\lens NAME" in line for line in help_)
 
 
-def test_rows_that_are_left_off_are_said(store_url: str, story: Story) -> None:
+def test_shell_reports_omitted_rows(store_url: str, story: Story) -> None:
     said, beside, _ = typed(store_url, "SELECT id FROM threads;")
     assert len([line for line in said if re.fullmatch(r"[0-9a-f-]{36}", line)]) == 2
     assert "Only the first 2 rows." in beside
 
 
-def test_at_a_terminal(tmp_path: Path, state: Path) -> None:
+def test_shell_works_at_terminal(tmp_path: Path, state: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     tell(url)
     keys = "SELECT count(*) AS number\nFROM agent_config;\n\\q\n"

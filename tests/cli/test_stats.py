@@ -1,4 +1,4 @@
-"""`stats`: the page, its parts, and their JSON."""
+"""`stats`: the overview, its parts and their JSON."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ def put(url: str, made: World) -> World:
 
 
 @pytest.mark.req("S2-055")
-def test_the_page(lockstitch: Call, story: Story) -> None:
+def test_stats_prints_overview(lockstitch: Call, story: Story) -> None:
     lines = lockstitch("stats").lines
     assert lines[0] == ("5 runs (1 failed) · 6,003 tokens in, 320 out · $0.7500 · 1 model call without a known price")
     assert any(line.split() == ["scripted-1", "1", "0", "3,000", "20", "0", "0", "1"] for line in lines)
@@ -29,7 +29,7 @@ def test_the_page(lockstitch: Call, story: Story) -> None:
 
 
 @pytest.mark.req("S2-055")
-def test_its_json_is_that_of_the_store(lockstitch: Call, story: Story) -> None:
+def test_stats_json_equals_store_statistics(lockstitch: Call, story: Story) -> None:
     page = lockstitch("stats", "--json").json
     assert list(page) == ["project", "since", "until", "total", "by_model", "tools", "by_status", "by_day"]
     assert (page["project"], page["since"], page["until"]) == ("default", None, None)
@@ -62,7 +62,7 @@ def test_its_json_is_that_of_the_store(lockstitch: Call, story: Story) -> None:
     }
 
 
-def test_every_grouping_and_filter(lockstitch: Call, store_url: str) -> None:
+def test_stats_supports_every_group_and_filter(lockstitch: Call, store_url: str) -> None:
     put(store_url, world(4))
     totals = [
         lockstitch("stats", "--by", by, "--all-projects", "--json").json["usage"]["total"]
@@ -85,7 +85,7 @@ def test_every_grouping_and_filter(lockstitch: Call, store_url: str) -> None:
     assert (last[0], last[1]) == ("total", f"{totals[0]['runs']:,}")
 
 
-def test_tools_latencies_and_runs(lockstitch: Call, store_url: str) -> None:
+def test_stats_shows_tools_latencies_and_runs(lockstitch: Call, store_url: str) -> None:
     put(store_url, world(5, trees=20))
     page = lockstitch("stats", "--tools", "--latency", "--runs", "slowest", "--limit", "3", "--json").json
     assert [len(page["tools"]), len(page["runs"])] == [3, 3]
@@ -102,7 +102,7 @@ def test_tools_latencies_and_runs(lockstitch: Call, store_url: str) -> None:
     assert any(line.startswith("RUN ") for line in lines)
 
 
-def test_an_empty_store(lockstitch: Call, store_url: str) -> None:
+def test_stats_of_empty_store_is_empty(lockstitch: Call, store_url: str) -> None:
     assert lockstitch("migrate").code == 0
     assert lockstitch("stats").lines == ["0 runs · 0 tokens in, 0 out"]
     page = lockstitch("stats", "--json").json
@@ -112,7 +112,7 @@ def test_an_empty_store(lockstitch: Call, store_url: str) -> None:
         assert lockstitch("stats", *option).code == 0
 
 
-def test_tokens_stand_in_for_costs_that_nobody_knows(lockstitch: Call, store_url: str) -> None:
+def test_stats_chart_shows_tokens_if_no_cost_is_known(lockstitch: Call, store_url: str) -> None:
     made = mirror(input_tokens=90, output_tokens=10, steps=1, model="unheard-of")
     span(made, "unheard-of", type="llm_call", input_tokens=90, output_tokens=10)
     put(store_url, made)
@@ -121,7 +121,7 @@ def test_tokens_stand_in_for_costs_that_nobody_knows(lockstitch: Call, store_url
     assert any(line.split()[:3] == ["2026-03-10", "100", "█" * 40] for line in lines)
 
 
-def test_nonsense(lockstitch: Call, story: Story) -> None:
+def test_stats_rejects_invalid_options(lockstitch: Call, story: Story) -> None:
     for wrong in (
         ["--by", "colour"],
         ["--runs", "oldest"],

@@ -1,4 +1,4 @@
-"""Global options anywhere, and help for everything."""
+"""Global options at any place, and help of every command."""
 
 from pathlib import Path
 
@@ -23,16 +23,16 @@ from tests.cli.story import tell
         ("", ""),
     ],
 )
-def test_hoisting(typed: str, meant: str) -> None:
+def test_move_global_options_moves_them_first(typed: str, meant: str) -> None:
     assert move_global_options(typed.split()) == meant.split()
 
 
-def test_json_is_wanted_where_it_is_an_option() -> None:
+def test_wants_json_only_before_double_dash() -> None:
     assert wants_json(["threads", "--json"])
     assert not wants_json(["title", "T", "--", "--json"])
 
 
-def test_options_work_before_and_after_the_command(call: Call, tmp_path: Path) -> None:
+def test_options_work_before_and_after_command(call: Call, tmp_path: Path) -> None:
     url = tell(f"sqlite:///{tmp_path / 'store.db'}").url
     after = call("threads", "--store", url, "--project", "elsewhere", "--json").json
     before = call("--json", "--store", url, "--project=elsewhere", "threads").json
@@ -42,12 +42,12 @@ def test_options_work_before_and_after_the_command(call: Call, tmp_path: Path) -
     assert call("show", "customer-42", "--store", url, "--json").json["title"] == "--json"
 
 
-def test_the_environment_names_the_store(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_sets_store(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTITCH_STORE", tell(f"sqlite:///{tmp_path / 'store.db'}").url)
     assert len(call("threads", "--json").json) == 4
 
 
-def test_without_either_it_is_a_file_right_here(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_store_is_file_in_current_folder(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert call("threads").code == 5
     assert call("migrate").code == 0
@@ -56,13 +56,13 @@ def test_without_either_it_is_a_file_right_here(call: Call, tmp_path: Path, monk
 
 
 def leaves() -> list[list[str]]:
-    """Every command, as it is typed."""
+    """Return every command as it is typed."""
     groups = {"stats": ("tokens",), "token": ("create", "list", "revoke"), "ingest": ("status", "retry")}
     names = [name for names in SECTIONS.values() for name in names]
     return [typed for name in names for typed in ([[name, one] for one in groups.get(name, ())] or [[name]])]
 
 
-def test_every_command_has_its_place_in_the_help(call: Call) -> None:
+def test_every_command_is_in_a_help_section(call: Call) -> None:
     assert sorted(command.commands) == sorted(name for names in SECTIONS.values() for name in names)  # type: ignore[attr-defined]
     told = call("--help")
     assert all(len(line) <= 80 for line in told.lines)
@@ -70,7 +70,7 @@ def test_every_command_has_its_place_in_the_help(call: Call) -> None:
 
 
 @pytest.mark.parametrize("name", leaves(), ids=" ".join)
-def test_every_command_helps_with_examples(call: Call, name: list[str]) -> None:
+def test_every_command_has_help_with_examples(call: Call, name: list[str]) -> None:
     told = call(*name, "--help")
     assert told.code == 0
     assert f"    lockstitch {' '.join(name)}" in told.out or "| lockstitch" in told.out

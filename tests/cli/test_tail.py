@@ -1,4 +1,4 @@
-"""`tail`: what is there, and what comes."""
+"""`tail`: stored and new stitches."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ from tests.cli.calling import Call, begin
 from tests.cli.story import Story
 
 
-def test_the_newest_of_all_threads(lockstitch: Call, story: Story) -> None:
+def test_tail_shows_newest_stitches_of_all_threads(lockstitch: Call, story: Story) -> None:
     rows = [json.loads(line) for line in lockstitch("tail", "-n", "3", "--json").lines]
     assert [(row["thread_id"], row["position"]) for row in rows] == [
         (str(story.chat.id), 13),
@@ -25,21 +25,21 @@ def test_the_newest_of_all_threads(lockstitch: Call, story: Story) -> None:
         (str(story.goal.id), 2),
     ]
     assert len(lockstitch("tail", "--json").lines) == 10
-    assert len(lockstitch("tail", "-n", "99", "--json").lines) == 15, "none of the other project"
+    assert len(lockstitch("tail", "-n", "99", "--json").lines) == 15, "no stitch of the other project"
     assert lockstitch("tail", "-n", "0").lines == []
     line = lockstitch("tail", "-n", "1").lines[0]
     assert line.startswith(f"{story.goal.id}:2  ")
     assert line.endswith("run_failed  the model refused")
 
 
-def test_the_newest_of_one_thread(lockstitch: Call, story: Story) -> None:
+def test_tail_shows_newest_stitches_of_one_thread(lockstitch: Call, story: Story) -> None:
     rows = [json.loads(line) for line in lockstitch("tail", "customer-42", "-n", "2", "--json").lines]
     assert [row["position"] for row in rows] == [12, 13]
     assert len(lockstitch("tail", "customer-42", "-n", "99", "--json").lines) == 13
 
 
 class Followed:
-    """A real `tail --follow --json`, line by line."""
+    """A real `tail --follow --json`, read line by line."""
 
     def __init__(self, process: Popen[str]) -> None:
         self.process = process
@@ -53,7 +53,7 @@ class Followed:
         self._lines.put("")
 
     def next(self, timeout: float = 60) -> dict[str, Any]:
-        """The next stitch. A process that has ended says why, instead of letting us wait for it."""
+        """Return the next stitch. Fail with the output of the process if it has ended."""
         line = self._lines.get(timeout=timeout)
         assert line, self.process.stderr.read() if self.process.stderr else ""
         return json.loads(line)
@@ -70,7 +70,7 @@ def following(*arguments: str) -> Iterator[Followed]:
             followed.reader.join()
 
 
-def test_following_all_threads_misses_nothing(story: Story) -> None:
+def test_follow_of_all_threads_misses_no_stitch(story: Story) -> None:
     with following("--store", story.url, "-n", "1") as tail, sync.open_store(story.url) as store:
         assert tail.next()["position"] == 2
         head = story.chat
@@ -88,7 +88,7 @@ def test_following_all_threads_misses_nothing(story: Story) -> None:
         assert json.loads(tail.process.stderr.read()) == {"error": "Interrupted", "message": "interrupted"}
 
 
-def test_following_one_thread(story: Story) -> None:
+def test_follow_of_one_thread_prints_its_stitches(story: Story) -> None:
     with following("--store", story.url, "customer-42", "-n", "2") as tail, sync.open_store(story.url) as store:
         assert [tail.next()["position"] for _ in range(2)] == [12, 13]
         store.append(store.create(), [Entry(type="error")])

@@ -1,4 +1,4 @@
-"""What a person at a terminal of 80 columns sees."""
+"""Output on a terminal with 80 columns."""
 
 import fcntl
 import json
@@ -18,7 +18,7 @@ from tests.cli.story import Story, long_chat, tell, within
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-# One start for many commands.
+# One start of Python for many commands.
 ONE_AFTER_ANOTHER = """
 import json, sys
 from lockstitch.cli.entry import run
@@ -29,7 +29,7 @@ for line in sys.argv[1:]:
 
 
 def seen(*arguments: str, keys: str = "", columns: int = 80, **more: str) -> tuple[int, str]:
-    """The exit code and the screen of a command at a terminal, where `keys` are typed."""
+    """Return the exit code and the screen of a command at a terminal. `keys` are typed."""
     return seen_of(["-m", "lockstitch", *arguments], keys=keys, columns=columns, **more)
 
 
@@ -59,7 +59,7 @@ def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
     except OSError:
-        # The other side is closed: that is how a terminal ends.
+        # A closed terminal ends with this error.
         return b""
 
 
@@ -68,7 +68,7 @@ def told(tmp_path: Path) -> Story:
     return tell(f"sqlite:///{tmp_path / 'store.db'}")
 
 
-def test_everything_fits_and_ids_are_whole(told: Story) -> None:
+def test_output_fits_terminal_and_ids_are_complete(told: Story) -> None:
     commands = (
         *(["threads"], ["threads", "--tree"], ["threads", "--all-projects"], ["show", "customer-42"], ["errors"]),
         *(["history", "customer-42"], ["context", "customer-42"], ["log", str(told.charge.id)], ["tail"], ["size"]),
@@ -86,27 +86,27 @@ def test_everything_fits_and_ids_are_whole(told: Story) -> None:
             assert any(line.startswith(str(told.chat.id)) for line in lines), command
 
 
-def test_a_wide_terminal_shows_more(told: Story) -> None:
+def test_wide_terminal_shows_more_columns(told: Story) -> None:
     narrow, wide = (COLOUR.sub("", seen("threads", "--store", told.url, columns=columns)[1]) for columns in (80, 140))
     assert "AGENT" not in narrow
     assert "helper v3" in wide
 
 
-def test_no_colours_for_those_who_want_none_and_for_pipes(told: Story) -> None:
+def test_no_colour_and_pipes_disable_colours(told: Story) -> None:
     assert "\x1b[3" not in seen("threads", "--store", told.url, NO_COLOR="1")[1]
     assert "\x1b" not in run("threads", "--store", told.url).out
 
 
-def test_json_at_a_terminal_is_plain(told: Story) -> None:
+def test_json_at_terminal_has_no_colours(told: Story) -> None:
     assert "\x1b" not in seen("threads", "--json", "--store", told.url)[1]
 
 
-def test_a_person_is_asked(told: Story) -> None:
+def test_delete_asks_for_confirmation(told: Story) -> None:
     code, screen = seen("delete", "customer-42", "--store", told.url, keys="no\n")
     assert code == 1
     assert f"Delete thread {told.chat.id} (customer-42)? [y/N]" in screen
     assert "Nothing was deleted." in screen
-    assert seen("delete", "customer-42", "--store", told.url, keys="\x04")[0] == 1, "an end of input is no yes"
+    assert seen("delete", "customer-42", "--store", told.url, keys="\x04")[0] == 1, "end of input is not a yes"
     code, screen = seen("delete", str(told.goal.id), "--store", told.url, keys="y\n")
     assert code == 0
     assert "and 2 descendants?" in screen
@@ -115,7 +115,7 @@ def test_a_person_is_asked(told: Story) -> None:
     assert (code, "Deleted 1 thread." in screen) == (0, True)
 
 
-def test_copying_shows_how_far_it_is(tmp_path: Path) -> None:
+def test_copy_shows_progress(tmp_path: Path) -> None:
     source = f"sqlite:///{tmp_path / 'source.db'}"
     within(source, lambda store: long_chat(store, 5))
     code, screen = seen("copy", source, f"sqlite:///{tmp_path / 'target.db'}")

@@ -20,7 +20,7 @@ def ids(rows: list[dict[str, object]]) -> list[object]:
     return [row["id"] for row in rows]
 
 
-def test_rows_have_the_fixed_shape_and_the_sums_of_their_own_runs(lockstitch: Call, story: Story) -> None:
+def test_rows_have_fixed_keys_and_sums_of_own_runs(lockstitch: Call, story: Story) -> None:
     rows = lockstitch("threads", "--json").json
     assert all(tuple(row) == ROW for row in rows)
     by_id = {row["id"]: row for row in rows}
@@ -40,7 +40,7 @@ def test_rows_have_the_fixed_shape_and_the_sums_of_their_own_runs(lockstitch: Ca
     assert chat["created_at"].endswith("Z")
 
 
-def test_they_come_newest_first_and_page_by_page(lockstitch: Call, story: Story) -> None:
+def test_threads_are_newest_first_and_paged(lockstitch: Call, story: Story) -> None:
     every = ids(lockstitch("threads", "--json").json)
     api = within(story.url, lambda store: store.threads())
     assert every == [str(thread.id) for thread in api]
@@ -49,7 +49,7 @@ def test_they_come_newest_first_and_page_by_page(lockstitch: Call, story: Story)
     assert first + second == every
 
 
-def test_filters(lockstitch: Call, story: Story) -> None:
+def test_threads_can_be_filtered(lockstitch: Call, story: Story) -> None:
     def found(*options: str) -> set[object]:
         return set(ids(lockstitch("threads", "--json", *options).json))
 
@@ -65,7 +65,7 @@ def test_filters(lockstitch: Call, story: Story) -> None:
 
 
 @pytest.mark.req("S3-011", "S3-069")
-def test_a_tree_stands_whole_below_its_root(lockstitch: Call, story: Story) -> None:
+def test_tree_shows_whole_tree_below_root(lockstitch: Call, story: Story) -> None:
     goal, children = str(story.goal.id), [str(child.id) for child in story.children]
     (row,) = lockstitch("threads", "--tree", "--agent", "scout", "--json").json
     assert tuple(row) == tuple(row["children"][0]) == (*ROW, "parent_id", "goal", "tasks", "children")
@@ -81,7 +81,7 @@ def test_a_tree_stands_whole_below_its_root(lockstitch: Call, story: Story) -> N
 
 
 @pytest.mark.req("S3-069")
-def test_roots_by_recency_and_status_and_one_tree(lockstitch: Call, story: Story) -> None:
+def test_tree_lists_roots_by_recency_and_status(lockstitch: Call, story: Story) -> None:
     goal, chat = str(story.goal.id), str(story.chat.id)
     assert ids(lockstitch("threads", "--tree", "--json").json) == [goal, chat]
     assert ids(lockstitch("threads", "--tree", "--limit", "1", "--json").json) == [goal], "children are not counted"
@@ -89,12 +89,12 @@ def test_roots_by_recency_and_status_and_one_tree(lockstitch: Call, story: Story
     assert ids(lockstitch("threads", "--tree", "--status", "waiting", "--json").json) == [chat]
     (only,) = lockstitch("threads", str(story.children[1].id), "--tree", "--json").json
     assert (only["id"], only["children"]) == (str(story.children[1].id), [])
-    assert lockstitch("threads", "customer-42").code == 2, "one thread is what show is for"
+    assert lockstitch("threads", "customer-42").code == 2, "THREAD needs --tree"
     assert lockstitch("threads", "--tree", "nobody").code == 3
-    assert lockstitch("threads", "--tree", "--status", "cancelled").err == "No threads.\n"
+    assert lockstitch("threads", "--tree", "--status", "cancelled").err == "No threads match.\n"
 
 
-def test_how_far_it_is_and_whom_it_waits_for(lockstitch: Call, store_url: str) -> None:
+def test_tree_shows_tasks_and_waits(lockstitch: Call, store_url: str) -> None:
     async def tell(store: Store) -> None:
         now = store.clock.now()
         since = now - timedelta(minutes=5)
@@ -110,11 +110,11 @@ def test_how_far_it_is_and_whom_it_waits_for(lockstitch: Call, store_url: str) -
     within(store_url, tell)
     line = lockstitch("threads", "--tree").lines[1]
     assert " 1/2 " in line
-    assert "a person to allow pay since 5m, 2 children since 5m, its time, 20" in line
+    assert "approval of pay since 5m, 2 children since 5m, timer 20" in line
     assert line.endswith("no tool\N{SYMBOL FOR ESCAPE}[31m nail since 5m")
 
 
-def test_people_see_whole_ids_and_names(lockstitch: Call, story: Story) -> None:
+def test_threads_prints_complete_ids_and_names(lockstitch: Call, story: Story) -> None:
     told = lockstitch("threads")
     assert told.lines[0].split() == ["THREAD", "STATUS", "RUNS", "COST", "AGE", "AGENT", "NAME"]
     line = next(line for line in told.lines if line.startswith(str(story.chat.id)))
@@ -124,14 +124,14 @@ def test_people_see_whole_ids_and_names(lockstitch: Call, story: Story) -> None:
     assert "may be more" in lockstitch("threads", "--limit", "1").err
 
 
-def test_an_empty_store_is_no_error(lockstitch: Call) -> None:
+def test_empty_store_is_no_error(lockstitch: Call) -> None:
     assert lockstitch("migrate").code == 0
     told = lockstitch("threads")
-    assert (told.code, told.out, told.err) == (0, "", "No threads.\n")
+    assert (told.code, told.out, told.err) == (0, "", "No threads match.\n")
     assert lockstitch("threads", "--json").json == []
 
 
-def test_what_makes_no_sense_is_a_usage_error(lockstitch: Call, story: Story) -> None:
+def test_threads_rejects_invalid_options(lockstitch: Call, story: Story) -> None:
     for options in (
         ["--status", "asleep"],
         ["--kind", "cat"],

@@ -10,7 +10,7 @@ from tests.cli.calling import Call
 from tests.cli.story import Story, tell
 
 
-def test_migrate_makes_a_store(lockstitch: Call, backend: str) -> None:
+def test_migrate_creates_store(lockstitch: Call, backend: str) -> None:
     version = lockstitch("migrate", "--json").json["version"]
     assert version >= 1
     assert lockstitch("migrate").lines == [f"The store is at schema version {version}."]
@@ -21,11 +21,11 @@ def test_doctor_counts_and_verifies(lockstitch: Call, story: Story) -> None:
     report = {"ok": True, "threads": 5, "stitches": 18, "problems": []}
     assert lockstitch("doctor", "--json").json == report
     assert lockstitch("doctor", "--verify", "--json").json == report
-    assert lockstitch("doctor").lines[0] == "5 threads, 18 stitches. Not read; --verify checks them."
-    assert lockstitch("doctor", "--verify").lines[0] == "All well: 5 threads, 18 stitches read."
+    assert lockstitch("doctor").lines[0] == "5 threads, 18 stitches. Use --verify to check them."
+    assert lockstitch("doctor", "--verify").lines[0] == "No problems found in 5 threads, 18 stitches."
 
 
-def test_doctor_finds_what_is_wrong(call: Call, tmp_path: Path) -> None:
+def test_doctor_reports_problems(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     story = tell(f"sqlite:///{path}")
     with sqlite3.connect(path) as connection:
@@ -43,19 +43,19 @@ def test_doctor_finds_what_is_wrong(call: Call, tmp_path: Path) -> None:
     assert told.out.splitlines()[-1] == "1 problem in 5 threads, 18 stitches."
 
 
-def test_doctor_makes_the_files_for_people_anew(call: Call, tmp_path: Path) -> None:
+def test_doctor_rebuilds_readable_files(call: Call, tmp_path: Path) -> None:
     story = tell(f"file:///{tmp_path / 'store'}")
     config = tmp_path / "store" / "agent_config" / f"{story.chat.id}.json"
     before = config.read_text()
     config.unlink()
-    assert "made anew" in call("doctor", "--store", story.url).out
+    assert "Rebuilt" in call("doctor", "--store", story.url).out
     assert config.read_text() == before
 
 
 @pytest.mark.parametrize(
     "content", [b"this is no database, but a text of some length" * 100, b"SQLite format 3\x00" + b"\xff" * 4096]
 )
-def test_a_file_that_is_no_store(call: Call, tmp_path: Path, content: bytes) -> None:
+def test_command_rejects_file_that_is_not_a_store(call: Call, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "store.db"
     path.write_bytes(content)
     for command in ("doctor", "threads", "migrate"):
@@ -65,7 +65,7 @@ def test_a_file_that_is_no_store(call: Call, tmp_path: Path, content: bytes) -> 
     assert path.read_bytes() == content
 
 
-def test_a_newer_store_is_left_alone(call: Call, tmp_path: Path) -> None:
+def test_newer_store_is_not_changed(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     call("migrate", "--store", f"sqlite:///{path}")
     with sqlite3.connect(path) as connection:

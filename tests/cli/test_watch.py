@@ -1,4 +1,4 @@
-"""`watch`: a picture in a pipe, a live one at a real terminal."""
+"""`watch`: one picture in a pipe, a live one at a real terminal."""
 
 import fcntl
 import json
@@ -29,7 +29,7 @@ CREW = "tests.cli.crew:app"
 
 
 class Terminal:
-    """`lockstitch watch` at a terminal of 120 columns."""
+    """`lockstitch watch` at a terminal with 120 columns."""
 
     def __init__(self, url: str, *arguments: str) -> None:
         self._ours, theirs = os.openpty()
@@ -49,11 +49,11 @@ class Terminal:
         self.drawn: list[float] = []
 
     def read(self, seconds: float) -> str:
-        """What has been drawn so far, and what comes in so long."""
+        """Return the output so far, after reading for `seconds`."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and select.select([self._ours], [], [], left)[0]:
             piece = os.read(self._ours, 65536).decode(errors="replace")
-            self.drawn += [time.monotonic()] * piece.count("q ends")
+            self.drawn += [time.monotonic()] * piece.count("q to quit")
             self.raw += piece
         return self.raw
 
@@ -106,7 +106,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_one_picture_in_a_pipe_and_as_json(
+def test_watch_prints_once_in_pipe_and_as_json(
     lockstitch: Call, store_url: str, ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKSTITCH_APP", CREW)
@@ -131,17 +131,17 @@ def test_one_picture_in_a_pipe_and_as_json(
     assert "1 running · 1 waiting · 0 pending · $" in text
     assert f"{alive['host']} {worker.process.pid}" in text
     assert re.search(r"running .* goal smith +nail", text)
-    assert re.search(r"waiting .* Look +its time, 20.*Z, since \d+s", text)
+    assert re.search(r"waiting .* Look +timer 20.*Z since \d+s", text)
     assert "\x1b" not in text
     assert told.out.count("\n") < 12
     assert lockstitch("watch", "--once", "nobody").code == 3
 
 
-def test_a_live_picture_follows_what_happens(store_url: str) -> None:
+def test_watch_updates_after_changes(store_url: str) -> None:
     within(store_url, lambda store: store.start("scout", "Look around", key="first"))
     with terminal(store_url) as screen:
         screen.until(lambda seen: "0 running · 0 waiting · 1 pending" in seen)
-        assert "\x1b[?1049h" in screen.raw, "a screen of its own"
+        assert "\x1b[?1049h" in screen.raw, "a separate screen"
         with sync.open_store(store_url) as store:
             tasks = [{"description": "Climb the tower", "status": "in_progress"}, "Come down"]
             store.start("boss", "Second", key="second", priority=9, tasks=tasks)
@@ -157,15 +157,15 @@ def test_a_live_picture_follows_what_happens(store_url: str) -> None:
         assert screen.restored()
 
 
-def test_it_draws_at_least_every_second_and_at_most_four_times(tmp_path: Path) -> None:
+def test_watch_draws_one_to_four_times_per_second(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     within(url, lambda store: store.create(key="k"))
     with terminal(url) as screen:
-        screen.until(lambda seen: "q ends" in seen)
+        screen.until(lambda seen: "q to quit" in seen)
         screen.drawn.clear()
         screen.until(lambda _: len(screen.drawn) >= 4)
         pauses = [later - earlier for earlier, later in pairwise(screen.drawn)]
-        assert min(pauses) < 1.5, "with nothing to tell"
+        assert min(pauses) < 1.5, "without changes"
         screen.drawn.clear()
         began = time.monotonic()
         with sync.open_store(url) as store:
@@ -178,18 +178,18 @@ def test_it_draws_at_least_every_second_and_at_most_four_times(tmp_path: Path) -
         assert screen.restored()
 
 
-def test_a_signal_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+def test_signal_restores_terminal(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     within(url, lambda store: store.create(key="k"))
     with terminal(url, "k") as screen:
-        screen.until(lambda seen: "q ends" in seen)
+        screen.until(lambda seen: "q to quit" in seen)
         os.kill(screen.process.pid, signal.SIGTERM)
         assert screen.ended() == 0
         assert "\x1b[?1049l" in screen.raw
         assert screen.restored()
 
 
-def test_json_at_a_terminal_is_one_document(tmp_path: Path) -> None:
+def test_watch_json_at_terminal_is_one_document(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     within(url, lambda store: store.create(key="k"))
     with terminal(url, "--json") as screen:

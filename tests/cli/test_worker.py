@@ -1,4 +1,4 @@
-"""`worker`: real processes, real signals."""
+"""`worker`: real processes and real signals."""
 
 import json
 import signal
@@ -39,13 +39,13 @@ def url(tmp_path: Path) -> str:
 
 
 def effects(ledger: Path) -> Counter[tuple[str, str]]:
-    """How often each call took effect."""
+    """Return how often each call took effect."""
     return Counter((line["thread"], line["call"]) for line in map(json.loads, ledger.read_text().splitlines()))
 
 
 @pytest.fixture
 def start(call: Call) -> Start:
-    """Starts threads from this process, for workers that are real ones."""
+    """Start threads from this process for real workers."""
 
     def started(url: str, agent: str, *options: str, app: str = CREW) -> list[str]:
         return call("start", agent, "--goal", "Look everywhere", "--app", app, "--store", url, *options).lines
@@ -59,7 +59,7 @@ def threads(url: str) -> dict[str, Thread]:
 
 
 @pytest.mark.req("S3-032", "S3-033", "S3-059")
-def test_several_drive_threads_with_children_to_their_end(store_url: str, ledger: Path, start: Start) -> None:
+def test_workers_execute_threads_with_children_to_their_end(store_url: str, ledger: Path, start: Start) -> None:
     start(store_url, "boss", "--count", "6")
     with ExitStack() as stack:
         crew = [
@@ -73,25 +73,25 @@ def test_several_drive_threads_with_children_to_their_end(store_url: str, ledger
     assert len(done) == 18
     assert {thread.status for thread in done.values()} == {"completed"}
     ends = Counter(event["thread_id"] for worker in crew for event in worker.told("ends", status="completed"))
-    assert ends == dict.fromkeys(done, 1), "each was ended by one of them"
+    assert ends == dict.fromkeys(done, 1), "each thread ended in one worker"
     assert len(effects(ledger)) == 24
     assert set(effects(ledger).values()) == {1}
 
 
 @pytest.mark.req("S3-037")
-def test_what_one_held_that_was_killed_goes_on_in_another_at_once(store_url: str, ledger: Path, start: Start) -> None:
+def test_worker_takes_threads_of_killed_worker_at_once(store_url: str, ledger: Path, start: Start) -> None:
     [thread] = start(store_url, "scout")
     with working(store_url, PAUSE="600") as first:
         wait_for(ledger.read_text)
         with working(store_url) as second:
             second.until("works")
             first.signal(signal.SIGKILL)
-            # It looks for the dead every few seconds; without that it would wait for the end of a lease, 30 s.
+            # The worker looks for dead workers every few seconds. Otherwise it would wait 30 s for the lease to end.
             second.until("ends", seconds=25, thread_id=thread, status="completed")
     assert max(effects(ledger).values()) == 1, "a call that may happen once is not repeated"
 
 
-def test_a_signal_drains_and_nothing_is_done_twice(store_url: str, ledger: Path, start: Start) -> None:
+def test_signal_drains_worker_and_repeats_no_call(store_url: str, ledger: Path, start: Start) -> None:
     [thread] = start(store_url, "ledger", app=LEDGER)
     with working(store_url, app=LEDGER, LEDGER_PAUSE="0.5") as first:
         first.until("begins")
@@ -99,7 +99,7 @@ def test_a_signal_drains_and_nothing_is_done_twice(store_url: str, ledger: Path,
         first.signal(signal.SIGTERM)
         assert first.ended() == 0
         assert first.told("leaves") == [{"event": "leaves", "held": 1, "grace": 30.0}]
-        assert first.told("ends")[0]["status"] == "given back"
+        assert first.told("ends")[0]["status"] == "released"
         assert first.complaints == []
     before = effects(ledger)
     head = threads(store_url)[thread]
@@ -115,19 +115,19 @@ def test_a_signal_drains_and_nothing_is_done_twice(store_url: str, ledger: Path,
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_after_its_grace_the_rest_is_given_back(url: str, ledger: Path, number: int, code: int, start: Start) -> None:
+def test_worker_releases_threads_after_grace(url: str, ledger: Path, number: int, code: int, start: Start) -> None:
     [thread] = start(url, "smith")
     with working(url, "--grace", "0.2", STUCK="1") as worker:
         wait_for(ledger.read_text)
         worker.signal(number)
         assert worker.ended() == code
-        assert worker.told("ends")[0]["status"] == "given back"
+        assert worker.told("ends")[0]["status"] == "released"
         assert worker.complaints == []
     head = threads(url)[thread]
     assert (head.status, head.held) == ("pending", False)
 
 
-def test_a_second_signal_does_not_wait_for_the_grace(url: str, ledger: Path, start: Start) -> None:
+def test_second_signal_skips_grace(url: str, ledger: Path, start: Start) -> None:
     start(url, "smith")
     with working(url, "--grace", "600", STUCK="1") as worker:
         wait_for(ledger.read_text)
@@ -137,7 +137,7 @@ def test_a_second_signal_does_not_wait_for_the_grace(url: str, ledger: Path, sta
         assert worker.ended() == 130
 
 
-def test_a_thread_of_an_agent_that_it_does_not_have_stays(url: str, start: Start) -> None:
+def test_worker_leaves_threads_of_unknown_agents(url: str, start: Start) -> None:
     [boss], [scout] = start(url, "boss"), start(url, "scout")
     with working(url, "--until-idle", app="tests.cli.crew:only_scouts") as worker:
         assert worker.ended() == 0
@@ -145,9 +145,7 @@ def test_a_thread_of_an_agent_that_it_does_not_have_stays(url: str, start: Start
     assert {name: head.status for name, head in threads(url).items()} == {boss: "pending", scout: "completed"}
 
 
-def test_a_thread_that_needs_a_tool_of_other_code_waits_for_it(
-    url: str, ledger: Path, start: Start, call: Call
-) -> None:
+def test_thread_waits_if_worker_lacks_tool(url: str, ledger: Path, start: Start, call: Call) -> None:
     [thread] = start(url, "smith")
     with working(url, STUCK="1") as old:
         wait_for(ledger.read_text)
@@ -163,7 +161,7 @@ def test_a_thread_that_needs_a_tool_of_other_code_waits_for_it(
     assert (told.code, told.out) == (0, "Hammered.\n")
 
 
-def test_only_one_project_where_it_is_named(url: str, start: Start) -> None:
+def test_worker_takes_threads_of_one_project_only(url: str, start: Start) -> None:
     [here], [there] = start(url, "scout"), start(url, "scout", "--project", "acme")
     with working(url, "--until-idle", "--project", "acme") as worker:
         assert worker.ended() == 0
@@ -175,7 +173,7 @@ def test_only_one_project_where_it_is_named(url: str, start: Start) -> None:
         assert [event["thread_id"] for event in worker.told("ends")] == [here]
 
 
-def test_people_are_told_in_lines(lockstitch: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_prints_lines_for_people(lockstitch: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTITCH_APP", CREW)
     scout = lockstitch("start", "scout", "--goal", "Look around").lines[0]
     assert lockstitch("start", "smith", "--goal", "Hammer", "--key", "nail", "--priority", "5").code == 0
@@ -184,8 +182,8 @@ def test_people_are_told_in_lines(lockstitch: Call, monkeypatch: pytest.MonkeyPa
     told = lockstitch("worker", "--until-idle", "--concurrency", "1")
     assert told.err == ""
     first, *lines, last = told.lines
-    assert first.startswith("Working for boss, scout, smith of all projects, 1 at once, on ")
-    assert last == "Left after 2 threads"
+    assert first.startswith("Worker started: agents boss, scout, smith, all projects, concurrency 1, store ")
+    assert last == "Stopped after 2 threads"
     assert [line.split()[:3] for line in lines] == [
         ["→", "nail", "smith"],
         ["←", "nail", "smith"],
@@ -197,7 +195,7 @@ def test_people_are_told_in_lines(lockstitch: Call, monkeypatch: pytest.MonkeyPa
     assert "$" in lines[3]
 
 
-def test_a_store_that_is_not_there_yet_is_waited_for(postgres_server: PostgresServer, start: Start) -> None:
+def test_worker_waits_for_missing_store(postgres_server: PostgresServer, start: Start) -> None:
     url = postgres_server.create_database()
     postgres_server.drop_database(url)
     name = url.partition("?")[0].rpartition("/")[2]
@@ -215,7 +213,7 @@ def test_a_store_that_is_not_there_yet_is_waited_for(postgres_server: PostgresSe
     postgres_server.drop_database(url)
 
 
-def test_a_worker_that_waits_for_its_store_can_be_ended(postgres_url: str, postgres_server: PostgresServer) -> None:
+def test_worker_waiting_for_store_can_be_stopped(postgres_url: str, postgres_server: PostgresServer) -> None:
     postgres_server.drop_database(postgres_url)
     with working(postgres_url) as worker:
         wait_for(lambda: worker.complaints)
@@ -232,7 +230,7 @@ def own_server() -> Any:
     server.close()
 
 
-def test_a_store_that_goes_away_is_waited_for_without_much_noise(own_server: PostgresServer, start: Start) -> None:
+def test_worker_logs_little_while_store_is_unreachable(own_server: PostgresServer, start: Start) -> None:
     url = own_server.create_database()
     with working(url) as worker:
         worker.until("works")
@@ -249,7 +247,7 @@ def test_a_store_that_goes_away_is_waited_for_without_much_noise(own_server: Pos
         assert len(worker.complaints) == len(set(worker.complaints)) < 12
 
 
-def test_a_complaint_is_one_line_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_line_is_one_line_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     import logging
 
     log = logging.getLogger("lockstitch")
@@ -259,16 +257,16 @@ def test_a_complaint_is_one_line_and_not_repeated(capsys: pytest.CaptureFixture[
         try:
             raise ValueError("out of\nreach")
         except ValueError:
-            log.exception("Thread %s could not be driven", "u")
+            log.exception("Thread %s could not be executed", "u")
         log.info("nothing to complain of")
     said = capsys.readouterr().err.splitlines()
     assert said == [
         "lockstitch: Thread t was lost: another\u241b[31m has it",
-        "lockstitch: Thread u could not be driven: ValueError: out of reach",
+        "lockstitch: Thread u could not be executed: ValueError: out of reach",
     ]
 
 
-def test_a_url_is_shown_without_its_password() -> None:
+def test_store_url_is_shown_without_password() -> None:
     assert (
         redacted_url("postgresql://ada:se:cr@et@db:5432/agents?sslmode=require")
         == "postgresql://ada:***@db:5432/agents"

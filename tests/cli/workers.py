@@ -1,4 +1,4 @@
-"""Real workers, read line by line, and ended by their own pid."""
+"""Real worker processes, read line by line and stopped by their pid."""
 
 import json
 import os
@@ -40,14 +40,14 @@ class Worker:
         return [one for one in list(self.events) if {"event": event, **fields}.items() <= one.items()]
 
     def until(self, event: str, number: int = 1, seconds: float = 60, **fields: Any) -> None:
-        """Wait until it has told of so many events of a kind."""
+        """Wait until the worker has printed `number` events of a kind."""
         wait_for(lambda: len(self.told(event, **fields)) >= number, seconds, lambda: (self.events, self.complaints))
 
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)
 
     def ended(self, seconds: float = 60) -> int:
-        """Its exit code, and everything it said is there."""
+        """Return the exit code. All output has been read by then."""
         code = self.process.wait(seconds)
         for reader in self._readers:
             reader.join(10)

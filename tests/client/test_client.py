@@ -1,4 +1,4 @@
-"""The client: a server's record with the face of the store, and streams that come back by themselves."""
+"""`Client`: the read calls of the store over HTTP, and streams that reconnect."""
 
 import asyncio
 import inspect
@@ -29,7 +29,7 @@ async def client(store: Store) -> AsyncIterator[Client]:
         yield opened
 
 
-async def test_it_reads_what_the_store_reads(store: Store, client: Client) -> None:
+async def test_client_reads_same_data_as_store(store: Store, client: Client) -> None:
     done = await client.run_agent("teller", "Tell", thread="story", user_id="ada", tags=["x"])
     assert (done.status, done.output_text, done.steps) == ("completed", "The end.", 2)
     head = await store.thread("story")
@@ -65,8 +65,8 @@ async def test_it_reads_what_the_store_reads(store: Store, client: Client) -> No
     assert await client.delete(fork) == 1
 
 
-async def test_errors_are_those_of_the_store(client: Client) -> None:
-    with pytest.raises(NotFound, match="There is no thread nobody"):
+async def test_client_raises_errors_of_store(client: Client) -> None:
+    with pytest.raises(NotFound, match="nobody"):
         await client.thread("nobody")
     with pytest.raises(Refused):
         await client.threads(limit=0)
@@ -86,7 +86,7 @@ async def test_errors_are_those_of_the_store(client: Client) -> None:
             await anext(nobody.events("x"))
 
 
-async def test_a_person_answers_through_it(client: Client) -> None:
+async def test_client_approves_call_and_delivers_message(client: Client) -> None:
     waits = await client.run_agent("payer", "Pay", thread="pay")
     await client.approve("pay", waits.waiting_for[0]["id"])
     async with aclosing(client.events("pay", until="idle")) as events:
@@ -99,8 +99,8 @@ async def test_a_person_answers_through_it(client: Client) -> None:
         assert [event async for event in events][-1].data["status"] == "waiting"
 
 
-async def test_a_stream_outlives_the_server(store: Store) -> None:
-    """The server leaves and comes back at the same address; the reader sees each stitch once."""
+async def test_stream_continues_after_server_restart(store: Store) -> None:
+    """The server stops and starts again at the same address. The reader sees each stitch once."""
     head = await store.create(kind="goal", goal="Count")
     seen: list[int] = []
     news = asyncio.Event()
@@ -120,7 +120,7 @@ async def test_a_stream_outlives_the_server(store: Store) -> None:
             now = await store.thread(head)
             await store.append(now, [Entry(type="note", data={"number": number})])
             if number != 1:
-                # Of the second the reader may hear from the next server only.
+                # The reader may receive the second stitch from the next server only.
                 async with asyncio.timeout(60):
                     while len(seen) <= number:
                         await news.wait()
@@ -133,7 +133,7 @@ async def test_a_stream_outlives_the_server(store: Store) -> None:
     assert seen == [1, 2, 3, 4]
 
 
-def test_it_is_public_and_has_the_names_of_the_store() -> None:
+def test_client_is_public_and_has_names_of_store() -> None:
     assert lockstitch.Client is Client
     shared = {"thread", "threads", "tree", "children", "context", "history", "stitches", "runs", "run", "log", "watch"}
     shared |= {"messages", "trace", "difference", "stitch", "request", "search", "errors", "size", "fork", "edit"}

@@ -1,12 +1,11 @@
 """Lanes side by side: what others send finds its lane, and the places of what is noted are those it gets."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from lockstitch import Agent, App, Store, Team, approve, cancel, submit_results, thread_tools, tool
+from lockstitch import Agent, App, Store, Team, Transaction, approve, cancel, submit_results, thread_tools, tool
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.backend import SupportsExtensions
 from lockstitch.engine.ports.provider import ModelRequest
@@ -88,7 +87,7 @@ async def test_results_answer_a_response_whose_place_has_changed(store: Store, m
         await written.wait()
         return calls("act") if len(request.messages) == 1 else f"I have {text_of(request.messages[-1])}"
 
-    inbox, append = store.inbox, store.append
+    inbox, commit = store.inbox, store.commit
 
     async def looking(head: Thread) -> tuple[Thread, list[Delivery]]:
         found = await inbox(head)
@@ -97,14 +96,15 @@ async def test_results_answer_a_response_whose_place_has_changed(store: Store, m
             await asyncio.sleep(0.1)
         return found
 
-    async def appending(head: Thread, entries: Sequence[Entry] = (), **more: Any) -> Any:
+    async def committing(transaction: Transaction) -> Any:
+        entries = [entry for update in transaction.updates for entry in update.entries]
         if any(entry.name == "early" for entry in entries):
             written.set()
             await asyncio.sleep(0.1)
-        return await append(head, entries, **more)
+        return await commit(transaction)
 
     monkeypatch.setattr(store, "inbox", looking)
-    monkeypatch.setattr(store, "append", appending)
+    monkeypatch.setattr(store, "commit", committing)
     crew = side_by_side(
         member("one", [{"calls": [{"name": "locate", "id": "p"}]}, "There."], locate),
         member("two", [calls("send"), calls("nothing"), "Sent."], send),

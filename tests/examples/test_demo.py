@@ -28,9 +28,9 @@ def test_pays_once_when_killed(tmp_path: Path) -> None:
     output = done.stdout
     for command in ("run clerk", "resume order-4711", "settle order-4711", "history order-4711", "log ", "doctor"):
         assert f"$ lockstitch {command}" in output
-    assert "Nobody knows whether charge" in output
+    assert "its outcome is unknown" in output
     assert "Order 4711 is settled" in output
-    assert "All well: 1 thread, 13 stitches read." in output
+    assert "No problems found in 1 thread, 13 stitches" in output
     assert "charged exactly once" in output
     assert "$0.00" in output
     assert list(tmp_path.iterdir()) == [], "temporary files must be deleted"

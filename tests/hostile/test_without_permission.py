@@ -116,7 +116,7 @@ async def test_full_disk_of_server_raises_store_full(backend: str, store_url: st
                 "CREATE TRIGGER full_disk BEFORE INSERT ON lockstitch.stitches "
                 "FOR EACH ROW WHEN (NEW.position % 3 = 0) EXECUTE FUNCTION full_disk()"
             )
-            with pytest.raises(LockstitchError, match="ree some room") as raised:
+            with pytest.raises(LockstitchError, match="ree disk space") as raised:
                 await store.append(head, [said(str(number)) for number in range(5)])
             assert type(raised.value).__name__ == "StoreFull"
             assert (await store.thread(head)).position == 6

@@ -1,4 +1,4 @@
-"""Importing what lies in files, or was made, the way the command does it."""
+"""Import files or generated items in the same way as the command."""
 
 import io
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from lockstitch.store import Store, open_store
 
 COLUMNS = {"input_messages", "output_messages", "tags", "langgraph_metadata", "usage_metadata", "tool_call_requests"}
 COLUMNS |= {"tool_args"}
-"""Columns of the lens that hold JSON, which SQLite has as text."""
+"""Columns of the lens that contain JSON. SQLite stores it as text."""
 
 ORDER = {
     "agent_runs": "start_time, run_id",
@@ -28,19 +28,19 @@ async def import_path(store: Store, source: str, path: Path, **options: bool) ->
 
 
 async def import_bytes(store: Store, source: str, body: bytes, **options: bool) -> Report:
-    """What is piped in."""
+    """Import bytes as from a pipe."""
     opened = open_bridge(source, "-", io.BytesIO(body))
     return await TraceImport(store, opened.bridge, **options).run(opened.sources)
 
 
 async def import_items(store: Store, source: str, items: Iterable[Item], **options: bool) -> Report:
-    """Items that were read before, as a file of their own."""
+    """Return items that were read before as a separate source."""
     bridge = open_bridge(source, "-", io.BytesIO()).bridge
     return await TraceImport(store, bridge, **options).run(iter([ImportSource("items", lambda on_bad: iter(items))]))
 
 
 def items_of(source: str, path: Path) -> list[Item]:
-    """Everything that a bridge reads in a file or a folder."""
+    """Return all items that an integration reads from a file or a folder."""
     found: list[Item] = []
     for one in open_bridge(source, str(path), io.BytesIO()).sources:
         found += one.items(_raise)
@@ -52,7 +52,7 @@ def _raise(exc: Exception) -> None:
 
 
 async def lens_rows(store: Store, view: str) -> list[Json]:
-    """A table of the lens langsmith, its JSON read."""
+    """Return a table of the lens langsmith with parsed JSON."""
     answer = await store.sql(
         f"SELECT * FROM {view} ORDER BY {ORDER[view]}", lens="langsmith", limit=100_000, seconds=60
     )
@@ -61,7 +61,7 @@ async def lens_rows(store: Store, view: str) -> list[Json]:
 
 
 async def lens(store: Store) -> dict[str, list[Json]]:
-    """The three tables. A store of files is copied for every question, so for these three it is copied here."""
+    """Return the three tables. A file store is copied for every query, so it is copied once here."""
     if isinstance(store._backend, FilesBackend):
         async with open_store("sqlite:///:memory:") as copy:
             await store.copy_to(copy)

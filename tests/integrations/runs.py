@@ -1,4 +1,4 @@
-"""Runs as LangSmith's clients send them, made to order."""
+"""Generated runs in the form that LangSmith clients send."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ def uid(number: int) -> str:
 
 
 class Trace:
-    """A trace in the making: each method adds a run and gives it back, to be changed or cut in two."""
+    """A trace in progress. Each method adds a run and returns it, so that a test can change or split it."""
 
     def __init__(self, number: int = 1, *, thread: str | None = None, metadata: Json | None = None) -> None:
         self.id = uid(number * 1000)
@@ -27,7 +27,7 @@ class Trace:
     def run(
         self, kind: str, name: str, at: float, inputs: Json, outputs: Json, *, parent: str | None = "", **more: Any
     ) -> Json:
-        """A run that began `at` seconds after the start and took half a second; below the root unless it is that."""
+        """Add a run that started `at` seconds after the start and took half a second, below the root by default."""
         root = parent is None
         run: Json = {
             "id": self.id if root else uid(self._number * 1000 + len(self.runs) + 1),
@@ -60,7 +60,7 @@ class Trace:
         heard: Any = (),
         **more: Any,
     ) -> Json:
-        """A model call that answers a text or asks for (id, name, args); `heard` are messages that it was given."""
+        """Add a model call that answers with text or requests (id, name, args). `heard` are its input messages."""
         asked = [
             {"id": call_id, "name": name, "args": args, "type": "tool_call"} for call_id, name, args in calls or []
         ]
@@ -76,7 +76,7 @@ class Trace:
 
 
 def agent_trace(number: int = 1, **options: Any) -> Trace:
-    """Root, a model call that asks for two tools, the tools, and a model call that answers."""
+    """A root, a model call that requests two tools, the tools, and a model call that answers."""
     trace = Trace(number, **options)
     trace.root()
     trace.model(1, calls=[("call_a", "search", {"q": "x"}), ("call_b", "price", {"id": 7})])
@@ -87,7 +87,7 @@ def agent_trace(number: int = 1, **options: Any) -> Trace:
 
 
 def post_and_patch(run: Json) -> tuple[Json, Json]:
-    """A run as clients send it: when it begins, and when it ends."""
+    """Return a run as clients send it: a post at the start, and a patch at the end."""
     begun = {key: value for key, value in run.items() if key not in ("end_time", "outputs", "error")}
     kept = ("id", "trace_id", "parent_run_id", "end_time", "outputs", "error", "extra")
     ended = {key: run[key] for key in kept if key in run}
@@ -95,7 +95,7 @@ def post_and_patch(run: Json) -> tuple[Json, Json]:
 
 
 def items(*runs: Json) -> list[Item]:
-    """What a bridge reads out of a file of these runs."""
+    """Return the items that the integration reads from a file of these runs."""
     return list(read(b"\n".join(codec.dumps(run) for run in runs), "runs.jsonl"))
 
 

@@ -1,4 +1,4 @@
-"""Traces as they stand in a store, in a form that can be compared whatever order they came in."""
+"""Stored traces in a form that does not depend on the order of arrival."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from lockstitch.store import Store
 
 
 async def seen(store: Store) -> Json:
-    """All mirrors of a project: their rows without places in the log, and the figures of their runs."""
+    """Return all imported traces of a project: their rows without positions, and the totals of their runs."""
     shown: Json = {}
     for thread in await store.threads(kind="trace", limit=None):
         for run in await store.runs(thread):
@@ -17,7 +17,7 @@ async def seen(store: Store) -> Json:
 
 
 async def rows_of(store: Store, kind: str) -> list[Stitch]:
-    """The rows of one type, in order of their beginning."""
+    """Return the rows of one type, in the order of their start."""
     found: list[Stitch] = []
     for thread in await store.threads(kind="trace", limit=None):
         found += [row for row in await store.stitches(thread) if row.type == kind]
@@ -25,7 +25,7 @@ async def rows_of(store: Store, kind: str) -> list[Stitch]:
 
 
 async def fences(store: Store) -> dict[str, int]:
-    """What every write to a mirror raises."""
+    """Return the fences of imported traces. Every write raises one."""
     return {str(thread.id): thread.fence for thread in await store.threads(kind="trace", limit=None)}
 
 

@@ -1,8 +1,8 @@
-"""Every recorded body, through the whole import, in every backend: what is reported, and what the lens then shows.
+"""Every recorded body is imported on every backend: the report, and the rows of the lens.
 
-Numbers were read by hand in the bodies; where each comes from stands beside it here, and in more detail in the tests of
-the two bridges. The endpoints behind the recordings were scripts that give every response the same id (msg_1,
-chatcmpl-1): calls that follow each other are two whatever their id, spans of one id and one time are one.
+The numbers were read by hand from the bodies. A comment names the source of each number, and the tests of the two
+integrations give more detail. The endpoints of the recordings were scripts that give every response the same id (msg_1,
+chatcmpl-1). So calls that follow each other are two calls with one id, and overlapping spans with one id are one call.
 """
 
 import random
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Tool(NamedTuple):
-    """A row of tool_calls: what was asked for, by which model call of its run, and what came of it."""
+    """A row of tool_calls: the request, the model call that made it, and the result."""
 
     id: str
     name: str
@@ -38,24 +38,24 @@ class Tool(NamedTuple):
 class Expected(NamedTuple):
     traces: int
     runs: int
-    """Spans, which is what LangSmith calls runs."""
+    """Number of spans, which LangSmith calls runs."""
     finish: list[list[str | None]]
-    """The finish reasons of the model calls, trace by trace in order of time: as many as there are calls."""
+    """The finish reasons of the model calls, trace by trace in the order of time. One per call."""
     usage: list[tuple[int, int]]
-    """What the calls counted, in the same order; input includes the cache."""
+    """The token counts of the calls, in the same order. The input includes the cache."""
     cache: tuple[int, int]
-    """Read and written, over all calls."""
+    """Tokens read from and written to the cache, over all calls."""
     tools: list[Tool]
     threads: set[str | None]
     failed: int = 0
-    """Traces that ended with an error."""
+    """Number of traces that ended with an error."""
 
 
-# What the scripted model of the Python recordings asks for at once: two tools, the second of which raises. The model is
-# then given "5" and "Error: ValueError('no such thing: boom')…", which the ToolMessages of the trace say.
+# The scripted model of the Python recordings requests two tools at once, the second of which raises. The model then
+# receives "5" and "Error: ValueError('no such thing: boom')…", as the ToolMessages of the trace show.
 ADD = Tool("call_1", "add", {"a": 2, "b": 3}, 0, "success", "5")
 BOOM = Tool("call_2", "fail_tool", {"x": "boom"}, 0, "error", "Error: ValueError('no such thing: boom')")
-# What the two scripted endpoints answer first; agents then run the tool, mere calls of the SDK do not.
+# The first answers of the two scripted endpoints. Agents then run the tool, plain calls of the SDK do not.
 WEATHER = Tool("call_abc", "get_weather", {"city": "Paris"}, 0, "success", "21C in Paris")
 ANTHROPIC_WEATHER = Tool("toolu_01", "get_weather", {"city": "Paris"}, 0, "success", "21C in Paris")
 
@@ -78,7 +78,7 @@ LANGSMITH = {
     "old_0.3.45_invoke": Expected(
         1, 10, [["tool_use", "end_turn"]], [SCRIPT, SCRIPT], (200, 20), [ADD, BOOM], {"thread-42"}
     ),
-    # The second tool ends the run: no second answer, and no ToolMessage: what the tool's own run says is all there is.
+    # The second tool ends the run: there is no second answer and no ToolMessage, only the run of the tool.
     "zstd_error": Expected(
         1,
         7,
@@ -89,12 +89,12 @@ LANGSMITH = {
         {"thread-42"},
         failed=1,
     ),
-    # The first turn as above; the second is one answer. The inputs of the second repeat the tools of the first.
+    # The first turn as above. The second is one answer. Its inputs repeat the tools of the first.
     "zstd_two_turns": Expected(
         2, 14, [["tool_use", "end_turn"], ["end_turn"]], [SCRIPT] * 3, (300, 30), [ADD, BOOM], {"thread-42"}
     ),
-    # The fake model says neither why it stopped nor what it counted; a lambda of the example asks for the tool, so that
-    # no model call did.
+    # The fake model has no finish reason and no token counts. A lambda of the example requests the tool, so no model
+    # call did.
     "js_full": Expected(
         1, 10, [[None, None]], [], (0, 0), [Tool("c1", "add", {"a": 1, "b": 2}, None, "success", "3")], {"t-js"}
     ),
@@ -116,7 +116,7 @@ LANGSMITH = {
 }
 
 OTEL = {
-    # Two calls in two traces, to OpenAI and then to Anthropic, without an agent: nobody ran what they asked for.
+    # Two calls in two traces, to OpenAI and then to Anthropic, without an agent, so the requested tools did not run.
     "logfire": Expected(
         2,
         2,
@@ -126,22 +126,22 @@ OTEL = {
         [asked_only(ANTHROPIC_WEATHER), asked_only(WEATHER)],
         {None},
     ),
-    # The official instrumentation says neither what was said, so nothing was asked for, nor what the cache did.
+    # The official instrumentation has no content, so there are no requests, and no cache counts.
     "official_openai": Expected(1, 1, [["tool_calls"]], [OPENAI], (0, 0), [], {None}),
     "official_openai_latest": Expected(1, 1, [["tool_calls"]], [OPENAI], (0, 0), [asked_only(WEATHER)], {None}),
     # Two spans of one call: OpenInference's around the SDK's own.
     "oi_anthropic": Expected(1, 2, [["tool_use"]], [CLAUDE], (1000, 200), [asked_only(ANTHROPIC_WEATHER)], {None}),
     "oi_langchain": Expected(1, 7, [["tool_calls", "stop"]], [OPENAI] * 2, (2048, 0), [WEATHER], {"t1"}),
     "oi_openai": Expected(1, 1, [["tool_calls"]], [OPENAI], (1024, 0), [asked_only(WEATHER)], {None}),
-    # Two spans of one call, each in a trace of its own: the one that says what was said began first, and counts.
+    # Two spans of one call in separate traces. The one with the content started first, and counts.
     "openll_anthropic": Expected(
         2, 2, [["tool_call"], []], [CLAUDE], (1000, 200), [asked_only(ANTHROPIC_WEATHER)], {None}
     ),
-    # create_agent stands in a trace of its own, before the one with the work.
+    # create_agent is in a separate trace, before the trace with the work.
     "openll_langchain": Expected(2, 9, [[], ["tool_call", "stop"]], [OPENAI] * 2, (2048, 0), [WEATHER], {None, "t1"}),
     "openll_openai": Expected(1, 1, [["tool_call"]], [OPENAI], (1024, 0), [asked_only(WEATHER)], {None}),
     "otel_mode": Expected(1, 10, [["tool_use", "end_turn"]], [SCRIPT] * 2, (200, 20), [ADD, BOOM], {"thread-42"}),
-    # Two chats with one id, one after the other: two calls.
+    # Two chats with one id, one after the other, are two calls.
     "pydantic_ai": Expected(1, 4, [["tool_call", "stop"]], [OPENAI] * 2, (2048, 0), [WEATHER], {"conv-1"}),
 }
 
@@ -163,7 +163,7 @@ def test_every_recorded_body_is_expected() -> None:
 
 @pytest.mark.req("S2-036", "S2-044", "S2-045", "S2-047", "S2-034")
 @each_body
-async def test_a_recorded_body(store: Store, source: str, name: str) -> None:
+async def test_recorded_body_is_imported(store: Store, source: str, name: str) -> None:
     expected = EXPECTED[source, name]
     report = await import_path(store, source, path_of(source, name))
 
@@ -180,7 +180,7 @@ async def test_a_recorded_body(store: Store, source: str, name: str) -> None:
 
 
 async def shows(store: Store, source: str, name: str) -> None:
-    """The lens has the rows of a recorded body, and nothing else."""
+    """Assert that the lens has exactly the rows of a recorded body."""
     expected = EXPECTED[source, name]
     shown = await lens(store)
     _runs_are(expected, shown["agent_runs"])
@@ -197,8 +197,8 @@ async def shows(store: Store, source: str, name: str) -> None:
 
 
 @each_body
-async def test_importing_it_again_changes_nothing(source: str, name: str) -> None:
-    """On one database: test_ingest.py shows for made traces that it is so on all of them."""
+async def test_second_import_changes_nothing(source: str, name: str) -> None:
+    """On one database. test_ingest.py checks all databases with generated traces."""
     path = path_of(source, name)
     async with open_store("sqlite:///:memory:") as store:
         await import_path(store, source, path)
@@ -210,7 +210,7 @@ async def test_importing_it_again_changes_nothing(source: str, name: str) -> Non
 
 @pytest.mark.req("S2-048")
 @each_body
-async def test_the_second_report_is_that_of_the_first(source: str, name: str) -> None:
+async def test_second_import_reports_same_totals(source: str, name: str) -> None:
     async with open_store("sqlite:///:memory:") as store:
         first, second = [(await import_path(store, source, path_of(source, name))).as_json() for _ in range(2)]
     assert second == first
@@ -218,7 +218,7 @@ async def test_the_second_report_is_that_of_the_first(source: str, name: str) ->
 
 @pytest.mark.req("S2-048")
 @each_body
-async def test_halves_are_the_same_as_the_whole(source: str, name: str) -> None:
+async def test_two_halves_give_same_result(source: str, name: str) -> None:
     spans = _spans(source, name)
     half = len(spans) // 2
     await _same(source, spans, [spans[:half], spans[half:]])
@@ -226,7 +226,7 @@ async def test_halves_are_the_same_as_the_whole(source: str, name: str) -> None:
 
 @pytest.mark.req("S2-048")
 @each_body
-async def test_halves_in_the_other_order_are_the_same_as_the_whole(source: str, name: str) -> None:
+async def test_two_halves_in_reverse_order_give_same_result(source: str, name: str) -> None:
     spans = _spans(source, name)
     half = len(spans) // 2
     await _same(source, spans, [spans[half:], spans[:half]])
@@ -234,15 +234,15 @@ async def test_halves_in_the_other_order_are_the_same_as_the_whole(source: str, 
 
 @pytest.mark.req("S2-048")
 @each_body
-async def test_three_parts_in_any_order_are_the_same_as_the_whole(source: str, name: str) -> None:
+async def test_three_parts_in_any_order_give_same_result(source: str, name: str) -> None:
     spans = _spans(source, name)
     await _same(source, spans, *(_parts(spans, seed) for seed in range(5)))
 
 
 @pytest.mark.req("S2-043")
 @pytest.mark.parametrize("source", ["langsmith", "otel"])
-async def test_all_of_them_in_one_store(store: Store, source: str) -> None:
-    """A folder of folders. What the recordings have in common (threads, ids of responses) joins no two of them."""
+async def test_all_recordings_fit_in_one_store(store: Store, source: str) -> None:
+    """A folder of folders. Recordings that share threads or response ids stay separate."""
     wanted = [expected for (of, _), expected in EXPECTED.items() if of == source]
     report = await import_path(store, source, langsmith.FIXTURES if source == "langsmith" else otel.FIXTURES)
 
@@ -265,7 +265,7 @@ def _spans(source: str, name: str) -> list[Item]:
 
 
 def _parts(spans: list[Item], seed: int) -> list[list[Item]]:
-    """Three parts of what is shuffled before; some may be empty."""
+    """Return three parts of the shuffled items. Some may be empty."""
     chance = random.Random(seed)
     shuffled = chance.sample(spans, len(spans))
     first, second = sorted(chance.randint(0, len(spans)) for _ in range(2))
@@ -273,7 +273,7 @@ def _parts(spans: list[Item], seed: int) -> list[list[Item]]:
 
 
 async def _same(source: str, spans: list[Item], *ways: list[list[Item]]) -> None:
-    """Whichever way the spans are cut into parts, what stands in the end is what stands when they come at once."""
+    """Assert that the result does not depend on how the spans are split into parts."""
     async with open_store("sqlite:///:memory:") as whole:
         await import_items(whole, source, spans)
         expected = await seen(whole)
@@ -333,7 +333,7 @@ def _tools_are(expected: Expected, shown: dict[str, list[Json]]) -> None:
 
 
 def _latencies_are(items: list[Item], calls: list[Json]) -> None:
-    """As long as the span of the tool itself took; nothing, where there is no such span."""
+    """Return the duration of the tool span, or None without one."""
     pieces: dict[str, Json] = {}
     for item in items:
         if not isinstance(item, Attachment | SpanFeedback):

@@ -1,4 +1,4 @@
-"""What real clients write, as the lens shows it once it was imported: where one thing has several places or forms."""
+"""Imported data of real clients in the lens, where a value has several places or forms."""
 
 import json
 from typing import Any
@@ -20,8 +20,8 @@ async def imported(store: Store, *runs: Json) -> dict[str, list[Json]]:
 
 
 @pytest.mark.req("S2-044", "S2-005", "S2-001")
-async def test_a_run_as_the_document_has_it_and_as_real_exports_have_it(store: Store) -> None:
-    """run_id, user_id and thread_id at the top, or id, and the others in the metadata."""
+async def test_imports_run_as_documented_and_as_exported(store: Store) -> None:
+    """run_id, user_id and thread_id at the top, or id at the top and the others in the metadata."""
     document = {
         "run_id": uid(1),
         "run_type": "chain",
@@ -61,7 +61,7 @@ FORMS: dict[str, Any] = {
 
 @pytest.mark.req("S2-044", "S2-021", "S2-022")
 @pytest.mark.parametrize("form", FORMS)
-async def test_messages_in_every_form(store: Store, form: str) -> None:
+async def test_imports_messages_in_every_form(store: Store, form: str) -> None:
     trace = Trace()
     trace.root()
     run = trace.model(1, "hi")
@@ -74,7 +74,7 @@ async def test_messages_in_every_form(store: Store, form: str) -> None:
 
 
 @pytest.mark.req("S2-046", "S2-020")
-async def test_counts_of_the_run_where_the_message_has_none(store: Store) -> None:
+async def test_takes_token_counts_of_run_if_message_has_none(store: Store) -> None:
     trace = Trace()
     trace.root()
     trace.model(1, "hi", kwargs={"usage_metadata": None}, prompt_tokens=9, completion_tokens=2, total_tokens=11)
@@ -100,7 +100,7 @@ TEXTS = [
         *((text, {"input": text}) for text in ("{'a': open('x')}", "Paris", "{'a': ")),
     ],
 )
-async def test_what_a_tool_was_given_as_a_text_of_python(store: Store, given: str, expected: Any) -> None:
+async def test_parses_tool_input_that_is_python_text(store: Store, given: str, expected: Any) -> None:
     trace = Trace()
     trace.root()
     trace.run("tool", "search", 1, {"input": given}, {"output": "found"})
@@ -109,7 +109,7 @@ async def test_what_a_tool_was_given_as_a_text_of_python(store: Store, given: st
 
 
 @pytest.mark.req("S2-053", "S2-029", "S2-022")
-async def test_content_in_blocks_is_kept_and_its_text_is_found(store: Store) -> None:
+async def test_stores_content_blocks_and_finds_their_text(store: Store) -> None:
     blocks = [
         {"type": "text", "text": "One, "},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
@@ -141,21 +141,21 @@ async def test_content_in_blocks_is_kept_and_its_text_is_found(store: Store) -> 
         ({"status": None, "end_time": None}, (None, None)),
     ],
 )
-async def test_how_a_trace_ended(store: Store, said: Json, shown: tuple[Any, Any]) -> None:
+async def test_shows_status_of_trace(store: Store, said: Json, shown: tuple[Any, Any]) -> None:
     root = {key: value for key, value in (Trace().root() | said).items() if value is not None}
     (run,) = (await imported(store, root))["agent_runs"]
     assert (run["status"], run["error"]) == shown
 
 
-async def test_an_interrupted_trace_is_an_error_with_its_reason(store: Store) -> None:
+async def test_interrupted_trace_is_error_with_reason(store: Store) -> None:
     root = Trace().root(status="interrupted", error="GraphInterrupt(…)")
     (run,) = (await imported(store, root))["agent_runs"]
     assert (run["status"], run["error"]) == ("error", "GraphInterrupt(…)")
 
 
 @pytest.mark.req("S2-023")
-async def test_error_information_of_a_model_call(store: Store) -> None:
-    """An error of the run, a refusal, a status of HTTP that is none of success; an empty refusal is none."""
+async def test_shows_error_of_model_call(store: Store) -> None:
+    """An error of the run, a refusal, or an HTTP status that is not success. An empty refusal is not an error."""
     trace = Trace()
     trace.root()
     trace.model(1, "fine", kwargs={"additional_kwargs": {"refusal": None}, "response_metadata": {"status_code": 200}})
@@ -167,14 +167,14 @@ async def test_error_information_of_a_model_call(store: Store) -> None:
 
 
 @pytest.mark.req("S2-008")
-async def test_the_model_of_a_root_is_that_of_its_first_call(store: Store) -> None:
+async def test_model_of_root_is_model_of_first_call(store: Store) -> None:
     (run,) = (await imported(store, *agent_trace().runs))["agent_runs"]
     assert run["model_name"] == "gpt-4o-mini"
 
 
 @pytest.mark.req("S2-050", "S2-014", "S2-025")
-async def test_ids_that_are_missing_or_used_twice(store: Store) -> None:
-    """A call keeps its result though all are called call_0; what has no id gets one, and always the same."""
+async def test_handles_missing_and_reused_ids(store: Store) -> None:
+    """A call keeps its result although all have the id call_0. A missing id is replaced by a stable one."""
     trace = Trace()
     trace.root()
     for step in range(3):

@@ -1,4 +1,4 @@
-"""The report of an import: the same each time, however much of it is there already."""
+"""The report of an import is the same each time, also if parts are already stored."""
 
 import json
 from pathlib import Path
@@ -24,15 +24,15 @@ async def report(store: Store, runs: list[Json]) -> Json:
 @pytest.mark.parametrize(
     "left_out", [(), (2,), (2, 3), (1,)], ids=["whole", "no span of one", "of none", "nobody asks"]
 )
-async def test_a_second_import_reports_the_same(store: Store, left_out: tuple[int, ...]) -> None:
-    """Tool calls are counted by their request, by their own span, or by both; what was not given is told again."""
+async def test_second_import_reports_same_totals(store: Store, left_out: tuple[int, ...]) -> None:
+    """Tool calls are counted by their request, by their span, or by both. Missing values are reported again."""
     runs = [run for place, run in enumerate(agent_trace().runs) if place not in left_out]
     first = await report(store, runs)
     assert await report(store, runs) == first
     assert first["tool_calls"] == sum([row.type == "tool_call" for row in await store.latest(limit=100)])
 
 
-async def test_several_answers_of_one_call_are_counted_each_time(store: Store) -> None:
+async def test_counts_several_generations_in_each_import(store: Store) -> None:
     answers = [{"text": text, "message": {"type": "ai", "data": {"content": text}}} for text in ("a", "b")]
     run = {**agent_trace().runs[1], "outputs": {"generations": [answers]}}
     first = await report(store, [run])
@@ -40,8 +40,8 @@ async def test_several_answers_of_one_call_are_counted_each_time(store: Store) -
     assert await report(store, [run]) == first
 
 
-async def test_from_a_program(tmp_path: Path) -> None:
-    """With await and without, the same call and the same report."""
+async def test_import_traces_works_with_and_without_await(tmp_path: Path) -> None:
+    """The same call and the same report."""
     (tmp_path / "runs.json").write_text(json.dumps(agent_trace().runs))
     url = f"sqlite:///{tmp_path}/agents.db"
     async with open_store(url) as store:

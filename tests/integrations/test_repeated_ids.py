@@ -1,4 +1,4 @@
-"""Runs whose model numbers its calls from 0 in each response, exported and imported again."""
+"""Runs of a model that numbers its calls from 0 in each response, exported and imported again."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ async def told(store: Store) -> Any:
 
 
 @pytest.mark.parametrize("protocol", ["langsmith", "otel"])
-async def test_results_stay_with_their_calls_when_a_run_is_imported_again(store: Store, tmp_path: Any, protocol: str):
+async def test_results_stay_with_calls_when_run_is_imported_again(store: Store, tmp_path: Any, protocol: str):
     result = await told(store)
     if protocol == "langsmith":
         body = json.dumps(await export_run(store, str(result.run_id))).encode()

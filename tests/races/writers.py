@@ -41,7 +41,7 @@ def one_won(outcomes: Iterable[str]) -> None:
     """Of all who saw the same head one may write, and the others are told so."""
     counted = Counter(outcomes)
     assert counted["won"] == 1, counted
-    assert counted.keys() <= {"won", "Conflict"}, counted
+    assert counted.keys() <= {"won", "StalePosition"}, counted
 
 
 async def verified(store: Store, thread_id: str, writers: int, times: int) -> None:

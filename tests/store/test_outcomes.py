@@ -93,7 +93,7 @@ async def test_a_thread_is_made_once(store: Store, shaky: Callable[[], Store]) -
 async def test_records_alone_are_written(store: Store, shaky: Callable[[], Store]) -> None:
     now = store.clock.now()
     feedback = Feedback(name="good", created_at=now, updated_at=now)
-    await shaky().commit([], records=[feedback])
+    await shaky().commit(Transaction(records=[feedback]))
 
     assert await store.feedback.list() == [feedback]
 

@@ -1,4 +1,4 @@
-"""`tools/browser.py`: which browser the page tests use, and what happens where there is none."""
+"""`tools/browser.py`: the choice of the browser for page tests, and the behaviour without one."""
 
 import os
 import subprocess
@@ -83,7 +83,7 @@ def test_downloads_with_playwright_elsewhere(
 ) -> None:
     pretend_to_be(monkeypatch, tmp_path, system, user)
     fake_apt_get(programs, tmp_path / "log")
-    # Replaces the download of 170 MB: the interpreter that is asked to run `-m playwright install chromium`.
+
     interpreter = write_program(
         tmp_path / "python",
         f'echo "$@" >> {tmp_path / "asked"}\nprintf "#!/bin/sh\\n" > {programs / "chromium"}\n'
@@ -102,7 +102,7 @@ def test_rejects_browser_that_does_not_start(programs: Path) -> None:
 
 
 def test_make_test_stops_before_the_first_test_without_browser(programs: Path, tmp_path: Path) -> None:
-    """The real recipe of the Makefile, on a machine where no installation succeeds."""
+    """The real recipe of the Makefile, on a machine where every installation fails."""
     for name in ("make", "sh", "env"):
         real = next(Path(folder, name) for folder in ("/usr/bin", "/bin") if Path(folder, name).exists())
         (programs / name).symlink_to(real)

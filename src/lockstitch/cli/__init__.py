@@ -1,21 +1,21 @@
-"""The command line: what people type and what they see."""
+"""The command line of Lockstitch."""
 
 import os
 import sys
 
 
 def main() -> None:
-    """The entry of `lockstitch` and `python -m lockstitch`: run what was typed, and leave with its exit code."""
+    """Entry point of `lockstitch` and `python -m lockstitch`: run the command line and exit with its exit code."""
     try:
-        # Here, because a Ctrl-C may come while the imports are still running.
+        # Imported here because the user may press Ctrl-C while the imports still run.
         from lockstitch.cli.entry import run
 
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
         code = 130
     if code == 130:
-        # At once: a store survives being left in the middle, and whoever interrupts does not want to wait for
-        # threads that the interpreter would wait for.
+        # Exit at once. The store stays consistent if a process ends at any point, and a user who interrupts does not
+        # want to wait for threads that the interpreter would join.
         os._exit(code)
     sys.exit(code)
 

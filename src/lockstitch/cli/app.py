@@ -1,4 +1,4 @@
-"""The commands of `lockstitch`, and the options that all of them take."""
+"""`app`: all commands of `lockstitch` and the global options."""
 
 from typing import Annotated, Any
 
@@ -30,17 +30,17 @@ SECTIONS = {
     "Run agents": (
         *("run", "chat", "start", "resume", "retry", "cancel", "fork", "worker", "eval", "prioritize", "serve", "demo"),
     ),
-    "Reply to threads that wait": ("approve", "deny", "settle", "answer"),
-    "Look at threads": ("threads", "watch", "show", "context", "history", "log", "request", "tail"),
-    "Find": ("search", "errors", "stats", "size", "sql"),
+    "Reply to waiting threads": ("approve", "deny", "settle", "answer"),
+    "Inspect threads": ("threads", "watch", "show", "context", "history", "log", "request", "tail"),
+    "Search and report": ("search", "errors", "stats", "size", "sql"),
     "Change": ("adopt", "title", "delete"),
-    "Bring in, take out": ("import", "export", "ingest"),
-    "Keep": ("copy", "archive", "purge", "migrate", "doctor", "token"),
+    "Import and export": ("import", "export", "ingest"),
+    "Maintain": ("copy", "archive", "purge", "migrate", "doctor", "token"),
 }
 
 
 class _Group(TyperGroup):
-    """Takes global options before and after the command's name, and lists commands by what they are for."""
+    """Accept global options before and after the command name, and list the commands in sections."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, move_global_options(args))
@@ -73,26 +73,26 @@ def _version(asked: bool) -> None:
 def globals_of(
     context: typer.Context,
     store: Annotated[
-        str, typer.Option(metavar="URL", envvar="LOCKSTITCH_STORE", help="The store to work on.")
+        str, typer.Option(metavar="URL", envvar="LOCKSTITCH_STORE", help="URL of the store.")
     ] = "sqlite:///lockstitch.db",
     app_name: Annotated[
         str | None,
-        typer.Option("--app", metavar="MODULE:NAME", envvar="LOCKSTITCH_APP", help="The code of your agents."),
+        typer.Option("--app", metavar="MODULE:NAME", envvar="LOCKSTITCH_APP", help="The app with your agents."),
     ] = None,
-    project: Annotated[str, typer.Option(metavar="P", help="The project to work in.")] = "default",
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, errors too.")] = False,
+    project: Annotated[str, typer.Option(metavar="P", help="The project.")] = "default",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, also for errors.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """One durable record of everything AI agents do.
 
-    These options may stand before or after the command's name.
+    Global options can come before or after the command name.
 
     \b
-    Exit codes: 0 done, 1 it failed, 2 wrong usage, 3 not found,
-    4 busy, in conflict or waiting, 5 store unreachable, damaged or newer,
-    6 partly done, 130 interrupted.
+    Exit codes: 0 success, 1 failure, 2 invalid usage, 3 not found,
+    4 busy, conflict or waiting, 5 store unreachable, damaged or newer,
+    6 partial success, 130 interrupted.
     """
     source = context.get_parameter_source("project")
     context.obj = Session(
@@ -113,4 +113,4 @@ for group in (
     app.add_typer(group.app)
 
 command = typer.main.get_command(app)
-"""What `lockstitch` runs."""
+"""The command that `lockstitch` runs."""

@@ -1,4 +1,4 @@
-"""The edge: from what was typed to an exit code, with no traceback for anything a user can cause."""
+"""`run`: execute one command line and turn every error into a message and an exit code."""
 
 import os
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def run(arguments: Sequence[str]) -> int:
         code = _invoke(list(arguments) or ["--help"])
         stdio.flush()
     except BrokenPipeError:
-        # The reader has seen what it wanted; `| head` is no failure.
+        # The reader has closed the pipe, as `| head` does. That is not a failure.
         stdio.abandon()
         return 0
     except (Exception, KeyboardInterrupt) as exc:
@@ -31,7 +31,7 @@ def _invoke(arguments: list[str]) -> int:
 
     from lockstitch.cli.app import command
 
-    # Not through typer's own entry, which turns a broken pipe and an interrupt into exit codes of its own.
+    # Typer's own entry point would turn a broken pipe and an interrupt into its own exit codes.
     try:
         with command.make_context(NAME, arguments) as context:
             command.invoke(context)
@@ -41,7 +41,7 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _after(code: int) -> int:
-    """Bring out what a failed command had said already, if it can be."""
+    """Flush the output that a failed command has already written, if possible, and return `code`."""
     try:
         stdio.flush()
     except OSError:

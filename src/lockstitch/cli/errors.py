@@ -1,4 +1,4 @@
-"""Errors as one line or one JSON object; log lines on stderr."""
+"""`report` prints an error as one line or one JSON object; `warnings_to_stderr` prints log records."""
 
 import logging
 import os
@@ -19,11 +19,11 @@ PARTLY = 6
 INTERRUPTED = 130
 
 DEBUG = "LOCKSTITCH_DEBUG"
-"""With this in the environment an unexpected error shows where it comes from."""
+"""Environment variable. If it is set, errors are printed with their traceback."""
 
 
 def report(exc: BaseException, *, as_json: bool) -> int:
-    """Say what went wrong and return the exit code."""
+    """Print an error to stderr and return its exit code."""
     code, kind, message = explain(exc)
     if os.environ.get(DEBUG):
         stdio.say("".join(traceback.format_exception(exc)).rstrip())
@@ -35,20 +35,20 @@ def report(exc: BaseException, *, as_json: bool) -> int:
 
 
 def explain(exc: BaseException) -> tuple[int, str, str]:
-    """The exit code, the name and the message of an error."""
+    """Return the exit code, the name and the message of an error."""
     kind = wire_name_of(exc)
     if isinstance(exc, LockstitchError):
         return exc.exit_code, kind, _one_line(str(exc))
     if isinstance(exc, KeyboardInterrupt):
         return INTERRUPTED, "Interrupted", str(exc) or "interrupted"
-    # What typer raises for wrong options and arguments; its classes have moved between versions, this has not.
+    # Typer raises these for invalid options and arguments. Its classes moved between versions, this method did not.
     format_message = getattr(exc, "format_message", None)
     if format_message is not None:
         return getattr(exc, "exit_code", USAGE), "Usage", _usage(exc, str(format_message()))
     if isinstance(exc, OSError) and exc.strerror:
         where = f"{exc.filename}: " if exc.filename else ""
         return FAILED, kind, f"{where}{exc.strerror}"
-    return FAILED, kind, f"unexpected {kind}: {_one_line(str(exc))} (set {DEBUG}=1 to see where; please report it)"
+    return FAILED, kind, f"unexpected {kind}: {_one_line(str(exc))} (set {DEBUG}=1 for details; please report it)"
 
 
 def _usage(exc: BaseException, message: str) -> str:
@@ -63,16 +63,16 @@ def _one_line(message: str) -> str:
 
 
 SILENT: Final = 60.0
-"""Seconds in which nothing is said twice: a store that is away is asked again every second."""
+"""Seconds before an equal log line is printed again. An unreachable store is retried every second."""
 
 
 @contextmanager
 def warnings_to_stderr(*, as_json: bool) -> Generator[None, None, None]:
-    """Show the warnings of Lockstitch while this lasts."""
+    """Print warnings of the `lockstitch` loggers to stderr inside this context."""
     log, handler = logging.getLogger("lockstitch"), _Lines(as_json)
     propagated = log.propagate
     log.addHandler(handler)
-    # The root's handlers are the app's own; what they would print is on stderr already.
+    # The handlers of the root logger belong to the app. Without this, they would print the warnings a second time.
     log.propagate = False
     try:
         yield

@@ -1,4 +1,4 @@
-"""Options several commands share; times as people type them; confirmation."""
+"""Options that several commands share, parsing of times, and confirmation."""
 
 import re
 import sys
@@ -11,32 +11,32 @@ from lockstitch.errors import Refused
 
 
 def _bounded(value: int | None) -> int | None:
-    """Whoever asks for more than fits a database's integers asks for everything."""
+    """Limit a number to what fits the integers of a database."""
     return value if value is None else min(value, 2**31 - 1)
 
 
 ThreadName = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id or key.", show_default=False)]
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="An agent of your app.", show_default=False)]
 CallName = Annotated[
-    str, typer.Argument(metavar="CALL", help="The call's id, as `show` has it, or its key.", show_default=False)
+    str, typer.Argument(metavar="CALL", help="The id of the call, as `show` prints it, or its key.", show_default=False)
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id.", show_default=False)]
-Limit = Annotated[int, typer.Option(min=1, callback=_bounded, metavar="N", help="At most so many.")]
-Offset = Annotated[int, typer.Option(min=0, callback=_bounded, metavar="N", help="Pass over so many first.")]
+Limit = Annotated[int, typer.Option(min=1, callback=_bounded, metavar="N", help="Maximum number of results.")]
+Offset = Annotated[int, typer.Option(min=0, callback=_bounded, metavar="N", help="Number of results to skip.")]
 Before = Annotated[
     int | None,
-    typer.Option(min=0, callback=_bounded, metavar="NUMBER", help="Only turns before this one, fast at any depth."),
+    typer.Option(min=0, callback=_bounded, metavar="NUMBER", help="Only turns before this number. Fast at any depth."),
 ]
-Lines = Annotated[int, typer.Option("--lines", "-n", min=0, callback=_bounded, metavar="N", help="Begin so many back.")]
-Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only since then: 90s, 15m, 12h, 7d ago, or a date.")]
-Force = Annotated[bool, typer.Option("--force", help="Also what a worker holds just now.")]
-User = Annotated[str | None, typer.Option(metavar="U", help="Whose thread it is.")]
-NoResume = Annotated[bool, typer.Option("--no-resume", help="Do not go on with it here, even with --app.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Lines = Annotated[int, typer.Option("--lines", "-n", min=0, callback=_bounded, metavar="N", help="Stitches to show.")]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only since: 90s, 15m, 12h or 7d ago, or a date.")]
+Force = Annotated[bool, typer.Option("--force", help="Also delete threads that a worker holds.")]
+User = Annotated[str | None, typer.Option(metavar="U", help="The user of the thread.")]
+NoResume = Annotated[bool, typer.Option("--no-resume", help="Do not resume the thread here, even with --app.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: how it is called."""
+    """Return the end of a command's help: examples and the global options."""
     shown = "\n".join(f"  {line}" for line in lines)
     return (
         f"\b\n{'Examples' if len(lines) > 1 else 'Example'}:\n{shown}\n\n"
@@ -50,12 +50,15 @@ FORMS = "a duration like 90s, 15m, 12h, 7d or 2w, or a time like 2026-01-31 or 2
 
 
 def moment(text: str, now: datetime, option: str) -> datetime:
-    """The moment that `text` names: so long before now, or that very time. Without a zone it is UTC."""
+    """Parse a point in time. A duration counts back from `now`. A time without a zone is UTC.
+
+    Raises `Refused` if `text` is neither a duration nor a time. `option` names the option in that error.
+    """
     return _moment(text, now, option, -1)
 
 
 def later(text: str, now: datetime, option: str) -> datetime:
-    """The same, with durations from now on."""
+    """Parse a point in time like `moment`, but count a duration forward from `now`."""
     return _moment(text, now, option, 1)
 
 
@@ -65,11 +68,11 @@ def _moment(text: str, now: datetime, option: str, sign: int) -> datetime:
     try:
         if duration:
             return now + sign * timedelta(**{_UNITS[duration[2]]: float(duration[1])})
-        # Dates alone have no digits in common with durations, so there is nothing to confuse.
+        # A date cannot match the pattern of a duration, so the two forms are never confused.
         named = datetime.fromisoformat(text)
         return named.replace(tzinfo=UTC) if named.tzinfo is None else named.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise Refused(f"{option} {text!r} is no time. Write {FORMS}.") from None
+        raise Refused(f"{option} {text!r} is not a time. Use {FORMS}.") from None
 
 
 def moment_or_none(text: str | None, now: datetime, option: str) -> datetime | None:
@@ -77,12 +80,12 @@ def moment_or_none(text: str | None, now: datetime, option: str) -> datetime | N
 
 
 def confirm(question: str, *, yes: bool) -> bool:
-    """Whether to go on. Where nobody can answer, --yes must have said so beforehand."""
+    """Return True if the user confirms. Raises `Refused` without a terminal, unless `yes` is set."""
     if yes:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Refused(f"{question} Nobody is here to ask: say --yes.")
+        raise Refused(f"{question} Not a terminal: pass --yes to confirm.")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
-    # An end of input is no answer, and no answer is no.
+    # End of input counts as no.
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,4 +1,4 @@
-"""Driving threads from the command line: telling of it, giving back what is interrupted, and the exit code of it."""
+"""Execute threads from the command line: print progress, release on interrupt, and set the exit code."""
 
 import signal
 import threading
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 Listener = Callable[["Event"], None]
 Act = Callable[[Store, Listener], Awaitable[object]]
-"""Drives a thread on the store's loop, and tells of it."""
+"""Executes a thread on the store's event loop and reports its events to the listener."""
 
 WAITING: Final = ThreadWaiting.exit_code
 CODES: Final = {"completed": 0, "waiting": WAITING}
-"""Exit codes by what became of a run; everything else failed."""
+"""Exit codes by the status of a run. Every other status is a failure."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody wants this process to end."""
+    """A signal asks this process to end."""
 
 
 @contextmanager
 def open_for_app(session: Session, app: "App", *, create: bool = False) -> Generator[SyncStore, None, None]:
-    """The store to run an app's agents on. Their connections end with it."""
+    """Open the store for the agents of an app. Close the app's connections when the context ends."""
     with session.open(create=create) as store:
         try:
             yield store
@@ -49,7 +49,7 @@ def open_for_app(session: Session, app: "App", *, create: bool = False) -> Gener
 
 
 def prompting(agent: "Agent", prompt: str, **call: Any) -> Act:
-    """Give an agent something to do."""
+    """Return an action that sends a prompt to an agent."""
 
     async def act(store: Store, listener: Listener) -> None:
         async for event in agent.stream(prompt, store=store, **call):
@@ -59,7 +59,7 @@ def prompting(agent: "Agent", prompt: str, **call: Any) -> Act:
 
 
 def resuming(app: "App", head: Thread, *, take_over: bool = False) -> Act:
-    """Go on where a thread was, if anything is left to do."""
+    """Return an action that resumes a thread. It does nothing if the thread has ended."""
 
     async def act(store: Store, listener: Listener) -> None:
         with suppress(ThreadEnded):
@@ -71,10 +71,10 @@ def resuming(app: "App", head: Thread, *, take_over: bool = False) -> Act:
 def drive(
     store: SyncStore, act: Act, teller: RunProgress, *, name: str | None = None, stop: Callable[[], bool] | None = None
 ) -> Json | None:
-    """Do it, and the result as JSON; None when there was nothing to do.
+    """Execute the action and return the result as JSON, or None if there was nothing to do.
 
-    An interrupt gives the thread back. With `stop` the first one calls that instead, and when it says so, goes on to
-    listen how the run ends.
+    An interrupt releases the thread. With `stop`, the first Ctrl-C calls `stop` instead. If `stop` returns True, this
+    function continues to print events until the run ends.
     """
     result: Json | None = None
     thread: UUID | None = None
@@ -107,7 +107,7 @@ def drive(
 
 
 def finish_command(session: Session, store: SyncStore, result: Json | None, head: Thread, name: str) -> None:
-    """Say what came of going on with a thread, and leave with the exit code of that."""
+    """Print the result of a resumed thread and exit with its exit code. `result` is None if nothing was to do."""
     if result is None:
         _say_nothing_to_do(session, store, head)
     else:
@@ -115,7 +115,7 @@ def finish_command(session: Session, store: SyncStore, result: Json | None, head
 
 
 def report(session: Session, result: Json, name: str) -> None:
-    """Say what came of a run, and leave with its exit code."""
+    """Print the result of a run and exit with its exit code."""
     status = str(result["status"])
     if session.json_output:
         session.out.json({key: value for key, value in result.items() if key != "title"})
@@ -133,22 +133,22 @@ def report(session: Session, result: Json, name: str) -> None:
 
 
 def tell_doubts(teller: RunProgress, doubts: list[Json]) -> None:
-    """Name the calls whose outcome is unknown."""
+    """Print the calls with an unknown outcome."""
     for doubt in doubts:
         what = f"{one_line(str(doubt.get('name')))} {one_line(str(doubt.get('call_id')))}"
-        teller.aside(f"In doubt: {what} was cut off; whether it took effect is unknown.", "yellow")
+        teller.aside(f"{what} was interrupted and its outcome is unknown.", "yellow")
 
 
 def outcome(result: Json, name: str) -> str:
-    """How a run ended that was not completed."""
+    """Describe how a run ended that did not complete."""
     if result["status"] == "cancelled":
         return "The run was cancelled."
-    said = one_line(str(result.get("error") or "no reason is known"))
-    return f"The run failed: {said.rstrip('.')}. `lockstitch retry {one_line(name)}` tries it again."
+    said = one_line(str(result.get("error") or "the reason is unknown"))
+    return f"The run failed: {said.rstrip('.')}. Run `lockstitch retry {one_line(name)}` to try again."
 
 
 def _say_nothing_to_do(session: Session, store: SyncStore, head: Thread) -> None:
-    """Say that a thread needs nobody, and how its last run went."""
+    """Print that there is nothing to do, and the status of the thread. As JSON, print the last run."""
     head = store.thread(head)
     runs = store.runs(head)
     if session.json_output:
@@ -157,9 +157,9 @@ def _say_nothing_to_do(session: Session, store: SyncStore, head: Thread) -> None
         last = store.portal.call(result_from_store(store.async_store, runs[-1])).as_json() if runs else {"run_id": None}
         session.out.json({"thread_id": str(head.id), **last})
         return
-    again = f" `lockstitch retry {head.id}` tries it again." if head.status in ("failed", "cancelled") else ""
-    state = "waits for input" if head.status == "waiting" else f"is {head.status}"
-    session.out.note(f"There is nothing to do: thread {head.id} {state}.{again}")
+    again = f" Run `lockstitch retry {head.id}` to try again." if head.status in ("failed", "cancelled") else ""
+    state = "is idle" if head.status == "waiting" else f"is {head.status}"
+    session.out.note(f"Nothing to do: thread {head.id} {state}.{again}")
 
 
 async def _awaited(work: Awaitable[object]) -> object:
@@ -168,12 +168,12 @@ async def _awaited(work: Awaitable[object]) -> object:
 
 def _left(name: object) -> str:
     if name is None:
-        return "interrupted before anything was begun"
-    return f"interrupted; the thread was given back, and `lockstitch resume {name}` goes on"
+        return "Interrupted before a run started."
+    return f"Interrupted. The thread was released. Run `lockstitch resume {name}` to continue."
 
 
 def _reworded(store: SyncStore, exc: ThreadWaiting, name: str | None) -> ThreadWaiting:
-    """What the thread waits for, in commands."""
+    """Return the error with a message that names the commands for the open waits."""
     if exc.thread_id is None:
         return exc
     waits = without_next_message(store.thread(exc.thread_id).waits)
@@ -183,7 +183,7 @@ def _reworded(store: SyncStore, exc: ThreadWaiting, name: str | None) -> ThreadW
 
 @contextmanager
 def terminable() -> Generator[None, None, None]:
-    """Have a wish to end this process interrupt it, so that it can give back what it holds."""
+    """Turn SIGTERM and SIGHUP into `Interrupted`, so that the process can release the threads it holds."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -196,6 +196,6 @@ def terminable() -> Generator[None, None, None]:
 
 
 def _interrupt(number: int, _frame: object) -> None:
-    # Once is enough: a second one would cut off the giving back.
+    # Ignore further signals: a second one would interrupt the release.
     signal.signal(number, signal.SIG_IGN)
     raise Interrupted

@@ -1,4 +1,4 @@
-"""What every command knows: which store, which project, whose code, and where answers go."""
+"""`Session`: the store, project, app and output of one command."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,34 +17,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One call of the command line."""
+    """One call of the command line: the values of the global options."""
 
     url: str
     project: str
     out: Output
     app_name: str | None = None
     project_named: bool = False
-    """Whether somebody said which project; otherwise what concerns a whole store concerns all of them."""
+    """True if the user set --project. Otherwise, commands that work on a whole store work on all projects."""
 
     @property
     def json_output(self) -> bool:
         return self.out.as_json
 
     def open(self, *, create: bool = False, url: str | None = None) -> sync.SyncStore:
-        """The store, for `with`. Only what is there to write may make one that is not there yet."""
+        """Open the store, for `with`. Only commands that write pass `create`, which creates a missing store."""
         return sync.open_store(self.url if url is None else url, project=self.project, create=create)
 
     @property
     def shown(self) -> str:
-        """The store's URL without its password."""
+        """The URL of the store without its password."""
         return redacted_url(self.url)
 
     def app(self) -> "App":
-        """The code of the user's agents. Imported only by commands that need it, and only then."""
+        """Import and return the user's app. Raises `Refused` if no app is set."""
         if not self.app_name:
-            raise Refused(
-                "This needs the code of your agents: name its App with --app module:name, or in LOCKSTITCH_APP."
-            )
+            raise Refused("This command needs an app. Set it with --app module:name or LOCKSTITCH_APP.")
         from lockstitch.agents.app import load_app
 
         return load_app(self.app_name)

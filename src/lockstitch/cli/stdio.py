@@ -1,4 +1,4 @@
-"""Global options anywhere in argv; standard streams that may be closed."""
+"""Global options at any place in argv, and standard streams that may be closed."""
 
 import os
 import sys
@@ -9,34 +9,34 @@ from lockstitch.errors import Refused
 
 
 def mend() -> None:
-    """Make the three streams usable whatever the caller left of them.
+    """Make the three standard streams usable even if the caller closed them.
 
-    A closed one is opened on nothing: otherwise the next file that is opened, perhaps a store, would get its number
-    and what is printed would be written into it.
+    A closed stream is opened on the null device. Otherwise the next opened file, perhaps the store, would get the
+    number of the stream, and printed text would be written into it.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is taken, which is this one.
+            # `open` returns the lowest free number, which is this one.
             os.open(os.devnull, os.O_RDWR)
     sys.stdin = _or_nothing(sys.stdin, "r")
     sys.stdout = _or_nothing(sys.stdout, "w")
     sys.stderr = _or_nothing(sys.stderr, "w")
     for stream in (sys.stdout, sys.stderr):
-        # Content may hold anything; a terminal that cannot show it gets an escape instead of an error.
+        # Content can contain any character. A terminal that cannot show it prints an escape instead of raising.
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
 
 
 def flush() -> None:
-    """Write out what is buffered, so that what goes wrong with it is seen while somebody can still handle it."""
+    """Flush stdout, so that a write error is raised while it can still be handled."""
     sys.stdout.flush()
 
 
 def abandon() -> None:
-    """Forget what is still buffered for a reader that is gone; the interpreter would stumble over it at its end."""
+    """Discard buffered output if the reader is gone. Otherwise the interpreter would raise when it exits."""
     try:
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, sys.stdout.fileno())
@@ -46,7 +46,7 @@ def abandon() -> None:
 
 
 def say(line: str) -> None:
-    """One line on stderr; when even that cannot be written there is nobody to tell."""
+    """Print one line to stderr. Write errors are ignored, because there is no other place to report them."""
     try:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
@@ -65,7 +65,7 @@ FLAGS = ("--json",)
 
 
 def move_global_options(arguments: Sequence[str]) -> list[str]:
-    """The arguments with the global options first. What follows `--` is left alone."""
+    """Return the arguments with the global options first. Arguments after `--` stay unchanged."""
     hoisted: list[str] = []
     rest: list[str] = []
     waiting = iter(arguments)
@@ -73,7 +73,7 @@ def move_global_options(arguments: Sequence[str]) -> list[str]:
         if argument == "--":
             rest += [argument, *waiting]
         elif argument in WITH_VALUE:
-            # A value that is missing is missed by the parser, in its own words.
+            # If the value is missing, the parser reports it.
             hoisted += [argument, *(value for value in [next(waiting, None)] if value is not None)]
         elif argument in FLAGS or argument.startswith(tuple(f"{name}=" for name in WITH_VALUE)):
             hoisted.append(argument)
@@ -83,13 +83,13 @@ def move_global_options(arguments: Sequence[str]) -> list[str]:
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Whether JSON is asked for, also where the rest makes no sense: that error is to be JSON too."""
+    """True if the arguments contain --json. Works on invalid arguments too, so that their error is also JSON."""
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in before
 
 
 def check_encoding(arguments: Sequence[str]) -> None:
-    """Refuse bytes that are no text before they reach a database that refuses them with more noise."""
+    """Raise `Refused` for an argument that is not valid UTF-8, before it reaches a database."""
     for argument in arguments:
         try:
             argument.encode()

@@ -1,4 +1,4 @@
-"""Requests, resumable event streams, errors from problem+json."""
+"""`Connection`: HTTP requests, event streams that reconnect, and errors from problem+json."""
 
 import asyncio
 import random
@@ -35,7 +35,7 @@ _BY_STATUS: Final[dict[int, type[LockstitchError]]] = {
 
 
 def error_from_response(status: int, body: bytes) -> LockstitchError:
-    """The error of an answer that is no success."""
+    """Return the error for a response that is not a success."""
     problem = _problem(body)
     title, detail = str(problem.get("title") or ""), str(problem.get("detail") or "")
     named: Any = getattr(errors, title, None) if title.isidentifier() else None
@@ -43,7 +43,7 @@ def error_from_response(status: int, body: bytes) -> LockstitchError:
         exact = conflict_class(problem.get("reason"))
         return exact(detail) if exact is not None and issubclass(exact, named) else named(detail)
     kind = _BY_STATUS.get(status, LockstitchError)
-    return kind(f"{title}. {detail}".strip(". ") + "." if title or detail else f"The server answered {status}.")
+    return kind(f"{title}. {detail}".strip(". ") + "." if title or detail else f"The server returned status {status}.")
 
 
 def unreachable(url: object, exc: httpx2.HTTPError) -> StoreUnreachable:
@@ -59,14 +59,14 @@ def _problem(body: bytes) -> Json:
 
 
 SILENCE: Final = 45.0
-"""Seconds without a word after which a stream is taken for broken: a server that is there says something sooner."""
+"""Seconds without data after which a stream counts as broken. A server sends something more often."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
-"""Seconds between two attempts to come back."""
+"""Seconds between two reconnects: the first pause and the longest."""
 
 
 class Connection:
-    """Asks a server, and turns what it says went wrong into our errors."""
+    """Sends requests to a server and raises its errors as Lockstitch errors."""
 
     def __init__(self, url: str, token: str | None, project: str | None, timeout: float) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -74,7 +74,7 @@ class Connection:
             headers["Lockstitch-Project"] = project
         self.url = url.rstrip("/")
         self._met = False
-        """Whether the server has ever answered: then it is worth waiting for."""
+        """True if the server has answered once. Then streams wait for it to return."""
         self._http = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=timeout)
 
     async def close(self) -> None:
@@ -95,7 +95,7 @@ class Connection:
         body: Json | None = None,
         patient: bool = False,
     ) -> Any:
-        """The answer's JSON. `patient`: it may take as long as a run takes."""
+        """Send a request and return the JSON of the response. `patient` disables the read timeout, for whole runs."""
         more: dict[str, Any] = {"params": _sent(parameters or {}) or None}
         if body is not None:
             more |= {"content": codec.dumps(body), "headers": {"Content-Type": "application/json"}}
@@ -111,9 +111,9 @@ class Connection:
         return codec.loads(answer.content)
 
     async def follow(self, path: str, after: int, **parameters: Any) -> AsyncGenerator[StreamEvent]:
-        """The events of a thread after a position, until it ends: over as many connections as that takes.
+        """Yield the events of a thread after a position until it ends. Reconnect as often as needed.
 
-        Only a server that never answered is told as StoreUnreachable; one that was there is waited for.
+        Raises `StoreUnreachable` only if the server never answered. Otherwise it waits for the server to return.
         """
         pause = FIRST_PAUSE
         while True:
@@ -127,7 +127,7 @@ class Connection:
             except StoreUnreachable:
                 if not self._met:
                     raise
-            # It was cut off, or the server left in order: both come back.
+            # The connection broke, or the server shut down. Reconnect in both cases.
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -166,12 +166,12 @@ async def _events(answer: httpx2.Response, position: int) -> AsyncGenerator[Stre
 
 
 def part(value: object) -> str:
-    """A value as one part of a path."""
+    """Quote a value as one segment of a path."""
     return quote(str(value), safe="")
 
 
 def _sent(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as an address has them; what is None is not said."""
+    """Return the parameters as query values. Parameters that are None are omitted."""
     return {name: _plain(value) for name, value in parameters.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""What a server answers, where that is no record: rows of lists, results, events."""
+"""The responses of a server that are not records: rows of lists, results and events."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,7 +10,7 @@ from lockstitch.model import Json, Stitch, parse_time
 
 @dataclass(frozen=True, slots=True)
 class ThreadRow:
-    """A thread as a list shows it, with the sums over its own runs."""
+    """A thread in a list, with the totals of its own runs."""
 
     id: UUID
     key: str | None
@@ -33,7 +33,7 @@ class ThreadRow:
     parent_id: UUID | None = None
     tasks: list[Json] = field(default_factory=list[Json])
     children: "list[ThreadRow]" = field(default_factory=list["ThreadRow"])
-    """The threads below it, in an answer that is a tree."""
+    """The child threads. Only filled in a tree."""
 
     @classmethod
     def from_json(cls, row: Json) -> "ThreadRow":
@@ -46,14 +46,14 @@ class ThreadRow:
 
 
 class History(NamedTuple):
-    """Finished turns, the newest first, and whether older ones follow."""
+    """Finished turns, newest first. `more` is True if older turns exist."""
 
     turns: list[Json]
     more: bool
 
 
 class Hit(NamedTuple):
-    """A place where a text was found: in a thread's title (position None) or in an input or answer."""
+    """A search result: in the title of a thread (position None), an input or an answer."""
 
     thread_id: UUID
     position: int | None
@@ -64,7 +64,7 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run gave, or where it stands."""
+    """The result of a run, or its current state."""
 
     thread_id: UUID
     run_id: UUID
@@ -87,7 +87,7 @@ class RunResult:
 
 
 class StreamEvent(NamedTuple):
-    """One event of a thread. Of a stitch there is the stitch; `position` is that of the last one seen."""
+    """One event of a thread. `stitch` is set for stitch events. `position` is the position of the last stitch."""
 
     type: Literal["stitch", "delta", "status", "end"]
     data: Json
@@ -96,4 +96,4 @@ class StreamEvent(NamedTuple):
 
 
 Difference = Json
-"""What differs between two runs: {a, b, same, changes, steps}."""
+"""The difference of two runs: {a, b, same, changes, steps}."""

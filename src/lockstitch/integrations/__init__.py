@@ -1,1 +1,1 @@
-"""Others' protocols: what another system says, as the record keeps it, and the record as that system says it."""
+"""Integrations with other systems: import of their traces, and export in their formats."""

@@ -1,7 +1,7 @@
-"""`import_traces`: sources by name, batch by batch, with a report.
+"""`import_traces`: import the traces of a source, batch by batch, with a report.
 
-Memory does not grow with the file: what is read is written at once, and only the hashes of what was seen are kept, to
-count everything once however often it comes.
+Memory does not grow with the size of a file. Each batch is written at once. Only hashes of the span ids stay in memory,
+so that the report counts every span once.
 """
 
 import sys
@@ -21,18 +21,18 @@ from lockstitch.model import Json, codec
 from lockstitch.store import Store
 
 BATCH: Final = 2_000
-"""Spans that one commit carries at most."""
+"""Maximum number of spans in one commit."""
 
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of content that one commit carries, unless one span alone has more."""
+"""Maximum bytes of content in one commit. A single larger span is still written."""
 
 
 OnBad = Callable[[LockstitchError], None]
-"""Is told of a part that cannot be read, where what follows it can."""
+"""Called with the error of a part that cannot be read. Reading continues after that part."""
 
 
 class ImportSource(NamedTuple):
-    """Something to read: its name, as people know it, and how its items are come by."""
+    """A file or stream to import: its name for the report, and a function that reads its items."""
 
     name: str
     items: Callable[[OnBad], Iterator[Item]]
@@ -40,7 +40,7 @@ class ImportSource(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """What was imported. The same files give the same figures, however often they are imported."""
+    """The totals of an import. The same files give the same totals, also if they are imported again."""
 
     skipped: list[Json] = field(default_factory=list[Json])
     files: int = 0
@@ -50,12 +50,12 @@ class Report:
     removed: int = 0
     _traces: set[int] = field(default_factory=set[int])
     _missing: dict[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
-    """Of spans that lack fields which one would expect: the names of these. A later file may bring them."""
+    """Missing fields by span, for spans that lack expected fields. A later file may contain them."""
     _spans: set[int] = field(default_factory=set[int])
     _model_calls: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict[int, dict[int, tuple[int, int]]])
-    """By thread and position: the tokens of a model call, and the number of tools that it asked for."""
+    """By thread and position: the tokens of a model call, and the number of tool calls it requests."""
     _tool_calls: dict[int, dict[int, int]] = field(default_factory=dict[int, dict[int, int]])
-    """By thread and position: the position of the response that asked for a tool call, else 0."""
+    """By thread and position: the position of the response that requested a tool call, else 0."""
 
     @property
     def traces(self) -> int:
@@ -63,7 +63,7 @@ class Report:
 
     @property
     def missing(self) -> Counter[str]:
-        """Fields that one would expect of the spans and that are not there, and how often."""
+        """Expected fields that spans lack, with the number of spans."""
         return Counter(name for names in self._missing.values() for name in names)
 
     @property
@@ -93,7 +93,7 @@ class Report:
                 tools[row.position] = row.reply_to or 0
 
     def _asked_or_run(self) -> int:
-        """Tool calls: what the model calls asked for, with or without a span of its own, and what nobody here did."""
+        """Return the number of tool calls: requested ones, with or without a span, and spans without a request."""
         asked = sum(calls for models in self._model_calls.values() for _, calls in models.values())
         return asked + sum(
             asker not in self._model_calls[thread]
@@ -121,7 +121,7 @@ Progress = Callable[[Report, str], None]
 
 
 class TraceImport:
-    """One import: what is read through a bridge's reader goes into one project of a store."""
+    """One import into one project of a store."""
 
     def __init__(
         self,
@@ -137,13 +137,13 @@ class TraceImport:
         self._progress = progress
         self._report = Report()
         self._whole: dict[str, set[str]] = {}
-        """Traces whose root lists everything below it."""
+        """Span ids of traces with a root that lists all its descendants."""
 
     async def run(self, sources: Iterator[ImportSource]) -> Report:
-        """Import file by file, and return the report. What cannot be read or written is named and left out.
+        """Import file by file and return the report. Parts that cannot be read or written are reported and skipped.
 
-        Each file is committed before the next one is read. Raises `StoreError` if the store does not work; the files
-        before are in the record then. If there is only one file and nothing of it can be written, the reason is raised.
+        Each file is committed before the next one is read. Raises `StoreError` if the store fails. Earlier files are
+        stored then. If there is only one file and nothing of it can be written, the error of that file is raised.
         """
         traces: set[str] = set()
         failure: Exception | None = None
@@ -157,7 +157,7 @@ class TraceImport:
         if failure is not None and self._report.files == 1 and not self._report.spans:
             raise failure
         if self._report.bad_files:
-            # Spans of a file that was not imported completely are missing here, not in the trace.
+            # Spans of a file that was not imported completely are missing here, but not in the trace.
             traces = set()
         for trace_id in sorted(traces if self._replace else self._whole):
             keep = self._report.saw if self._replace else self._whole[trace_id].__contains__
@@ -186,7 +186,7 @@ class TraceImport:
             await self._write(batch, file)
 
     async def _write(self, batch: Sequence[Item], file: "_File") -> None:
-        """Write a batch. If that fails, it is halved until the spans that cannot be written are alone."""
+        """Write a batch. If that fails, halve it until the spans that cannot be written are alone."""
         try:
             outcome = await self._ingest.write(batch)
         except StoreError:
@@ -217,7 +217,7 @@ class TraceImport:
         file.error = file.error or why or str(exc)
 
     def _note_children(self, item: Item) -> None:
-        """A root that lists its children was given whole: what is not listed is no part of the trace any more."""
+        """Store the child list of a root. The trace is complete then, and unlisted spans are removed at the end."""
         if isinstance(item, Attachment | SpanFeedback) or not item.get("children") or not is_root(item):
             return
         self._whole.setdefault(item["trace_id"], {item["id"]}).update(item.get("children") or ())
@@ -231,11 +231,11 @@ class _File:
     traces: set[str] = field(default_factory=set[str])
     spans: int = 0
     skipped: int = 0
-    """Parts that could not be read or written."""
+    """Number of parts that could not be read or written."""
     error: str | None = None
-    """The first reason for which a part could not be read or written."""
+    """The first reason why a part could not be read or written."""
     failure: Exception | None = None
-    """The first error that writing it raised."""
+    """The first error that writing the file raised."""
 
     def add(self, outcome: BatchOutcome) -> None:
         self.traces = (self.traces - outcome.gone) | outcome.traces
@@ -280,15 +280,16 @@ _PIPED: Final = "standard input"
 
 
 async def import_traces(store: Store, source: str, path: str, **options: Any) -> Report:
-    """Import another system's traces from a file, a folder, or standard input (`-`) into a store's project.
+    """Import traces from a file, a folder, or standard input (`-`) into the project of a store.
 
-    The options are those of `Opened.into`.
+    `source` is "langsmith" or "otel". The options are those of `Opened.into`. Returns the report. Raises `NotFound` if
+    the path does not exist, and `Refused` if the source is unknown.
     """
     return await open_bridge(source, path, sys.stdin.buffer).into(store, **options)
 
 
 class Opened(NamedTuple):
-    """A bridge, and what there is to read through it."""
+    """An integration and the files to read with it."""
 
     bridge: TraceSource
     sources: Iterator[ImportSource]
@@ -296,24 +297,24 @@ class Opened(NamedTuple):
     async def into(
         self, store: Store, *, replace: bool = False, keep_secrets: bool = False, progress: Progress | None = None
     ) -> Report:
-        """Import all of it into a store's project.
+        """Import all files into the project of a store.
 
-        With `replace` the traces are whole: spans that are in them no more are removed. Values in metadata that look
-        like secrets are replaced unless `keep_secrets`.
+        With `replace`, the traces are complete and stored spans that they no longer contain are removed. Values in
+        metadata that look like secrets are redacted, unless `keep_secrets` is set.
         """
         importing = TraceImport(store, self.bridge, replace=replace, keep_secrets=keep_secrets, progress=progress)
         return await importing.run(self.sources)
 
 
 def open_bridge(name: str, path: str, standard_input: BinaryIO) -> Opened:
-    """The bridge of a name and the files of a path: itself, or those of a folder in their order; `-` is the input."""
+    """Return the integration `name` with the files of a path. A folder is read in order, `-` is standard input."""
     if path != STANDARD_INPUT and not Path(path).exists():
-        raise NotFound(f"There is no file or folder {path}.")
+        raise NotFound(f"File or folder {path} not found.")
     if name == "langsmith":
         return _langsmith(path, standard_input)
     if name == "otel":
         return _otel(path, standard_input)
-    raise Refused(f"{name!r} is no source of traces; there are {', '.join(NAMES)}.")
+    raise Refused(f"{name!r} is not a source of traces. Use one of: {', '.join(NAMES)}.")
 
 
 def _langsmith(path: str, standard_input: BinaryIO) -> Opened:
@@ -332,7 +333,7 @@ def _otel(path: str, standard_input: BinaryIO) -> Opened:
     try:
         from lockstitch.integrations import otel
     except ModuleNotFoundError as exc:
-        raise Refused("Reading OpenTelemetry needs opentelemetry-proto: pip install 'lockstitch[otel]'") from exc
+        raise Refused("The source otel needs opentelemetry-proto. Run: pip install 'lockstitch[otel]'") from exc
 
     def source(found: Path | None) -> ImportSource:
         def items(on_bad: OnBad) -> Iterator[Item]:
@@ -346,5 +347,5 @@ def _otel(path: str, standard_input: BinaryIO) -> Opened:
 
 
 def _files(path: str, below: Callable[[Path], Iterable[Path]]) -> Iterable[Path | None]:
-    """The files of a path; None stands for standard input."""
+    """Return the files of a path. None is standard input."""
     return [None] if path == STANDARD_INPUT else below(Path(path))

@@ -178,7 +178,7 @@ class StoreCore(ThreadsApi):
         """
         head = await self.thread(ref)
         if head.kind == "trace":
-            raise Refused(f"Thread {head.id} mirrors what happened in another system; nobody there reads this.")
+            raise Refused(f"Thread {head.id} is an imported trace. It cannot receive messages.")
         delivery = self.new_delivery(head, entry, kind, sender, call_id)
         (receipt,) = await self._writer.deliver(Transaction(deliveries=[delivery], depths={head.id: head.depth}))
         if receipt.position is None and not receipt.new and (await self.thread(head.id)).ended:

@@ -373,7 +373,7 @@ class Store(StoreCore):
         """A new thread that goes on from a position of this one; calls open there are answered with an error."""
         head = await self.thread(ref)
         if head.kind == "trace":
-            raise Refused(f"Thread {head.id} mirrors what happened in another system; there is nothing to go on with.")
+            raise Refused(f"Thread {head.id} is an imported trace and cannot be forked.")
         return await conversations.fork(self, head, at, fields)
 
     async def archive(self, before: datetime) -> int:

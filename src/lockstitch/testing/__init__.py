@@ -1,4 +1,4 @@
-"""For tests of agents: a scripted model, a clock that a test moves, and points at which a process is killed."""
+"""Tools for tests of agents: `Scripted` models, a `FakeClock`, and `KillPoints` that kill the process."""
 
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.model import FakeClock

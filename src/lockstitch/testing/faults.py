@@ -19,7 +19,7 @@ _POINT: Final = re.compile(r"(append|claim|provider|tool)\.(before|after):[1-9][
 
 
 class KillPoints:
-    """Named points that a process passes. It is killed with SIGKILL at one of them.
+    """Named points in a run. The process is killed with SIGKILL at one of them.
 
     `KillPoints("tool.after:3")` kills the process when the third tool call has returned. The points are `append`,
     `claim`, `provider` and `tool`, each with `.before` and `.after`. Each wrapped part counts its calls:
@@ -28,8 +28,8 @@ class KillPoints:
         store = points.store(open_store(url))
         helper = Agent("helper", model=points.provider(model), tools=[points.tool(pay)])
 
-    `trace` is a file. Every point that the process passes is appended to it, one on each line. Raises `Refused` if
-    `kill_at` does not name a point.
+    `kill_at` is the point to kill at. None kills at no point. `trace` is a file to which every passed point is
+    appended, one per line. Raises `Refused` if `kill_at` does not name a point.
     """
 
     def __init__(self, kill_at: str | None = None, *, trace: Path | None = None) -> None:
@@ -40,7 +40,7 @@ class KillPoints:
         self._passed: Counter[str] = Counter()
 
     def pass_point(self, name: str) -> None:
-        """Count and trace a point, and kill the process if it is the chosen one."""
+        """Count and trace the point `name`. Kill the process if it is the chosen point."""
         self._passed[name] += 1
         point = f"{name}:{self._passed[name]}"
         if self._trace is not None:
@@ -50,7 +50,7 @@ class KillPoints:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def store(self, store: Store) -> Store:
-        """Add points around the commits and claims of a store. Returns the same store."""
+        """Add points around the commits and claims of a store. Return the same store."""
         # No public call reaches the commits and claims that the parts of a store make.
         _wrap_backend(store._backend, self)  # pyright: ignore[reportPrivateUsage]
         return store
@@ -60,7 +60,7 @@ class KillPoints:
         return _KillingProvider(provider, self)
 
     def tool(self, tool: Tool) -> Tool:
-        """Return a tool with points around each call. A tool without code of this process is returned unchanged."""
+        """Return a tool with points around each call. A tool without code in this process is returned unchanged."""
         call = tool.call
         if call is None:
             return tool
@@ -110,5 +110,5 @@ def _wrap_backend(backend: Any, points: KillPoints) -> None:
         points.pass_point("claim.after")
         return threads
 
-    # The methods are replaced, and not the object: the parts of a store share it.
+    # Replace the methods, not the object, because the parts of a store share the object.
     backend.append, backend.claim = killing_append, killing_claim

@@ -1,4 +1,4 @@
-"""Bundles for tests: a good one with every kind of document, and the tools to spoil it as an attacker would."""
+"""Bundles for tests: a valid one with every kind of document, and tools to change it as an attacker would."""
 
 import json
 import zipfile
@@ -42,14 +42,14 @@ async def tell(store: Store) -> Thread:
 
 @dataclass
 class Bundle:
-    """The documents of a bundle. `write` makes a zip whose manifest fits them, unless `spoil` changes it."""
+    """The documents of a bundle. `write` creates a zip with a matching manifest, unless `spoil` changes it."""
 
     documents: dict[str, bytes]
     manifest: dict[str, Any]
     extra: list[tuple[zipfile.ZipInfo, bytes]] = field(default_factory=list[tuple[zipfile.ZipInfo, bytes]])
 
     def name(self, start: str, ending: str = "") -> str:
-        """The first document whose name starts and ends like this."""
+        """Return the first document with a name that starts and ends like this."""
         return next(one for one in sorted(self.documents) if one.startswith(start) and one.endswith(ending))
 
     def change(self, name: str, **fields: Any) -> None:
@@ -92,7 +92,7 @@ async def good(folder: Path) -> Bundle:
 
 @contextmanager
 def unchanged(*folders: Path) -> Iterator[None]:
-    """Nothing below these folders is made, changed or removed."""
+    """Assert that nothing below these folders is created, changed or removed."""
     before = [snapshot(folder) for folder in folders]
     yield
     assert [snapshot(folder) for folder in folders] == before

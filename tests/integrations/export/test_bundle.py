@@ -1,4 +1,4 @@
-"""Attacks with bundles: whatever a stranger writes into one, a refused import changes nothing, inside or outside."""
+"""Attacks with bundles: a rejected import changes nothing, inside or outside of the store."""
 
 import asyncio
 import gzip
@@ -38,7 +38,7 @@ OTHER = "01a1e8f7-6957-72f0-a6f4-1939e5f5c63b"
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A good bundle."""
+    """A valid bundle."""
     folder = tmp_path_factory.mktemp("exported")
     asyncio.run(bundles.good(folder))
     return folder / "good.zip"
@@ -57,7 +57,7 @@ async def home(tmp_path: Path, sqlite_template: Path) -> AsyncIterator[Store]:
 
 
 async def refused(home: Store, path: Path) -> str:
-    """The reason why a bundle is refused, which leaves the store as it was."""
+    """Return the reason why a bundle is rejected. The store must stay unchanged."""
     before = await everything(home._backend)
     with pytest.raises(Refused) as caught:
         await import_bundle(home, path)
@@ -66,7 +66,7 @@ async def refused(home: Store, path: Path) -> str:
 
 
 async def test_imports_bundle_with_every_kind_of_document(store: Store, bundle: Bundle, tmp_path: Path) -> None:
-    """Also documents that older exports have: an empty journal and its mark."""
+    """Also documents of older exports: an empty journal and its mark."""
     bundle.documents |= {"store/journal.jsonl": b"", "store/journal.applied": b'{"boot":"x"}'.ljust(127) + b"\n"}
     copied = await import_bundle(store, bundle.write(tmp_path / "b.zip"))
     assert (copied.threads, copied.stitches) == (2, 5)
@@ -96,7 +96,7 @@ def journal(operations: list[Any]) -> bytes:
 
 
 async def test_replays_no_journal_of_bundle(home: Store, bundle: Bundle, tmp_path: Path) -> None:
-    """The attack of the issue: it wrote a script beside the store and removed a folder, and exited with 0."""
+    """The attack of the issue: it wrote a script next to the store and removed a folder, and exited with 0."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious.txt").write_text("precious")
@@ -230,12 +230,12 @@ async def test_rejects_zip_with_false_headers(
     [b"", b"nothing", b"PK", b"PK\x05\x06" + bytes(18), b"PK\x03\x04" * 100, bytes(100_000)],
     ids=["empty", "text", "start", "no entries", "local headers", "zeros"],
 )
-async def test_rejects_file_that_is_no_bundle(home: Store, tmp_path: Path, content: bytes) -> None:
+async def test_rejects_file_that_is_not_a_bundle(home: Store, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "b.zip").write_bytes(content)
     await refused(home, tmp_path / "b.zip")
 
 
-async def test_rejects_bundle_that_is_cut_off_anywhere(home: Store, bundle: Bundle, tmp_path: Path) -> None:
+async def test_rejects_incomplete_bundle(home: Store, bundle: Bundle, tmp_path: Path) -> None:
     whole = bundle.write(tmp_path / "b.zip").read_bytes()
     for cut in range(0, len(whole), 997):
         (tmp_path / "b.zip").write_bytes(whole[:cut])
@@ -297,7 +297,7 @@ LARGE_NUMBER = b'{"a": 1' + b"0" * 10_000 + b"}"
 @pytest.mark.parametrize(
     "start", ["store/heads/", "store/runs/", "store/inbox/", "store/shelves/archives", "store/store.json", "manifest"]
 )
-async def test_rejects_document_that_is_no_record(
+async def test_rejects_document_that_is_not_a_record(
     home: Store, bundle: Bundle, tmp_path: Path, start: str, content: bytes
 ) -> None:
     path = tmp_path / "b.zip"
@@ -311,7 +311,7 @@ async def test_rejects_document_that_is_no_record(
 
 
 @pytest.mark.parametrize("content", [b"", b"{}\n", b"x\n", b"[]\n", DEEP + b"\n", b"\0\n", b"null\n", b'{"a":1}'])
-async def test_rejects_log_that_is_no_stitches(home: Store, bundle: Bundle, tmp_path: Path, content: bytes) -> None:
+async def test_rejects_log_without_stitches(home: Store, bundle: Bundle, tmp_path: Path, content: bytes) -> None:
     bundle.documents[bundle.name("store/agent_runs/", ".jsonl")] = content
     await refused(home, bundle.write(tmp_path / "b.zip"))
 
@@ -485,7 +485,7 @@ async def test_rejects_records_that_do_not_fit_together(
 
 
 def archive_of(bundle: Bundle, change: Callable[[list[dict[str, Any]]], object]) -> None:
-    """Rewrite the first archive with a checksum that is right."""
+    """Rewrite the first archive with a correct checksum."""
     name = bundle.name(ARCHIVES)
     file = "store/" + json.loads(bundle.documents[name])["file"]
     lines = [json.loads(line) for line in gzip.decompress(bundle.documents[file]).splitlines()]
@@ -525,7 +525,7 @@ async def test_rejects_bundle_of_other_project(bundle: Bundle, tmp_path: Path) -
 
 
 async def test_overwrites_no_thread_of_other_project(store: Store, bundle: Bundle, tmp_path: Path) -> None:
-    """A stranger who knows the id of a thread must not take its place, nor that of its records."""
+    """An attacker who knows the id of a thread must not replace it or its records."""
     path = bundle.write(tmp_path / "b.zip")
     root = Path(bundle.name(HEADS)).stem
     victim = Store(store._backend, clock=store.clock, project="victim")
@@ -551,7 +551,7 @@ async def test_overwrites_no_run_of_other_thread(store: Store, bundle: Bundle, t
 
 
 def zeros(path: Path, name: str, size: int, told: int) -> None:
-    """A zip with one document of zeros, whose manifest gives it another size."""
+    """Write a zip with one document of zeros and a manifest with another size."""
     entry = zipfile.ZipInfo(name)
     entry.compress_type = zipfile.ZIP_DEFLATED
     manifest = {"format": "lockstitch-bundle", "version": 1, "thread": OTHER, "counts": {}}
@@ -584,7 +584,7 @@ asyncio.run(main())
 
 
 def measured(path: Path) -> int:
-    """The peak memory in MiB of a process that refuses to import a bundle."""
+    """Return the peak memory in MiB of a process that rejects a bundle."""
     program = [sys.executable, "-c", textwrap.dedent(MEASURED), str(path)]
     told = subprocess.run(program, env=environment(), capture_output=True, text=True, check=True, timeout=300).stdout
     assert told, "it was imported"
@@ -593,7 +593,7 @@ def measured(path: Path) -> int:
 
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory: pytest.TempPathFactory) -> int:
-    """The peak memory in MiB of a process that refuses a file at its first byte."""
+    """Return the peak memory in MiB of a process that rejects a file at its first byte."""
     path = tmp_path_factory.mktemp("idle") / "b.zip"
     path.write_bytes(b"nothing")
     return measured(path)
@@ -610,7 +610,7 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> int:
     ids=["negative", "head", "short", "blob"],
 )
 def test_bomb_costs_no_memory(tmp_path: Path, idle: int, name: str, told: int) -> None:
-    """A large document of zeros, whatever the manifest says. Before the fix a negative size let any of it pass."""
+    """A large document of zeros, with any size in the manifest. Before the fix, a negative size disabled the limit."""
     zeros(tmp_path / "b.zip", name, 300 << 20, told)
     assert (tmp_path / "b.zip").stat().st_size < 3 << 20
     assert measured(tmp_path / "b.zip") < idle + 64
@@ -653,7 +653,7 @@ async def test_rejects_bundle_beyond_limit(
     assert not any((await everything(home._backend)).values())
 
 
-async def test_rejects_bundle_that_is_packed_too_well(
+async def test_rejects_bundle_with_implausible_compression_ratio(
     home: Store, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundle_archive, "RATIO_FROM", 1000)

@@ -1,4 +1,4 @@
-"""Requests as the real clients sent them, and small ways to look at what they say."""
+"""Recorded requests of real clients, and helpers to read them."""
 
 import gzip
 import io
@@ -22,7 +22,7 @@ def items_of(folder: str) -> list[Item]:
 
 
 def spans(found: Iterable[Item]) -> dict[str, SpanData]:
-    """The merged pieces by span, in order of their first mention."""
+    """Return the merged span data by span, in the order of the first occurrence."""
     merged: dict[str, SpanData] = {}
     for item in found:
         if not isinstance(item, Attachment | SpanFeedback):
@@ -35,13 +35,13 @@ def meanings(found: Iterable[Item]) -> list[SpanFacts]:
 
 
 def meaning_of(run: dict[str, Any]) -> SpanFacts:
-    """What one run object says."""
+    """Return the facts of one run object."""
     (found,) = meanings(read(json.dumps({"id": "run-1", **run}).encode()))
     return found
 
 
 def body(folder: str) -> bytes:
-    """The only body of a folder, unpacked without the code under test."""
+    """Return the only body of a folder, unpacked without the code under test."""
     (file,) = (FIXTURES / folder).glob("*.body")
     data = file.read_bytes()
     if data[:4] == b"\x28\xb5\x2f\xfd":
@@ -50,7 +50,7 @@ def body(folder: str) -> bytes:
 
 
 def runs_of(folder: str) -> list[dict[str, Any]]:
-    """The run objects of a body, posts and patches apart, put together without the code under test."""
+    """Return the run objects of a body, posts and patches separately, assembled without the code under test."""
     data = body(folder)
     if not data.startswith(b"--"):
         batch = json.loads(data)

@@ -1,4 +1,4 @@
-"""Whatever the bytes are, reading gives items or says that it cannot; nothing else, and nothing without end."""
+"""Reading any bytes yields items or raises `Unreadable`, and always ends."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ BODIES = sorted(FIXTURES.glob("*/*.body"))
 
 
 def _read(data: bytes) -> list[Item]:
-    """What came out before it broke, if it broke."""
+    """Return the items before the error, if there is one."""
     found: list[Item] = []
     reading = read(data, "damaged")
     while True:
@@ -34,7 +34,7 @@ def _read(data: bytes) -> list[Item]:
 
 @quick
 @given(st.binary() | st.text().map(str.encode))
-def test_any_bytes(data: bytes):
+def test_reads_any_bytes(data: bytes):
     _read(data)
     _read(gzip.compress(data))
     _read(zstandard.compress(data))
@@ -42,7 +42,7 @@ def test_any_bytes(data: bytes):
 
 
 @pytest.mark.parametrize("file", BODIES, ids=lambda file: f"{file.parent.name}-{file.name[:3]}")
-def test_recorded_bodies_with_bytes_changed(file: Any):
+def test_reads_recorded_bodies_with_changed_bytes(file: Any):
     chance = random.Random(file.name)
     whole = file.read_bytes()
     for _ in range(40):
@@ -62,8 +62,8 @@ def test_recorded_bodies_with_bytes_changed(file: Any):
 
 
 @pytest.mark.parametrize("folder", [each for each in FOLDERS if each.startswith(("zstd_two", "js_full", "batch"))])
-def test_every_cut_gives_a_beginning(folder: str):
-    """Cut anywhere, what comes out is how the whole begins."""
+def test_incomplete_body_yields_first_items(folder: str):
+    """If a body is cut at any byte, the items are the first items of the complete body."""
     data = body(folder)
     whole = _read(data)
     for place in range(1, len(data), len(data) // 60):
@@ -72,7 +72,7 @@ def test_every_cut_gives_a_beginning(folder: str):
 
 
 class _Endless:
-    """A list of runs that is made while it is read."""
+    """A list of runs that is generated while it is read."""
 
     def __init__(self, number: int) -> None:
         runs = runs_of("batch_invoke")
@@ -88,7 +88,7 @@ class _Endless:
         return taken
 
 
-def test_memory_does_not_grow_with_the_file():
+def test_memory_does_not_grow_with_file():
     def peak(number: int) -> int:
         source: Any = _Endless(number)
         tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Every recorded request says what a person reads in it.
+"""Every recorded request is read as a person would read it.
 
 The expected numbers were read by hand from the bodies: runs are the distinct ids in the part names (or in `post`),
 model calls and tools the runs with that run_type, tokens the `usage_metadata` of the messages in `outputs.generations`
@@ -23,7 +23,7 @@ class Expected(NamedTuple):
 
 
 EXPECTED = {
-    # add and fail_tool between two answers; each says input 120, output 17, cache_read 100, cache_creation 10
+    # add and fail_tool between two answers; each has input 120, output 17, cache_read 100, cache_creation 10
     "batch_invoke": Expected(10, 2, 2, (240, 34, 200, 20), "thread-42"),
     "old_0.1.147_invoke": Expected(10, 2, 2, (240, 34, 200, 20), "thread-42"),
     "old_0.3.45_invoke": Expected(10, 2, 2, (240, 34, 200, 20), "thread-42"),
@@ -31,15 +31,15 @@ EXPECTED = {
     "zstd_error": Expected(7, 1, 2, (120, 17, 100, 10), "thread-42"),
     # two roots: one with two answers and two tools, then one with a single answer
     "zstd_two_turns": Expected(14, 3, 2, (360, 51, 300, 30), "thread-42", traces=2),
-    # the fake model of the JavaScript example says no usage at all
+    # the fake model of the JavaScript example has no usage
     "js_full": Expected(10, 2, 1, (0, 0, 0, 0), "t-js"),
     "js_multipart": Expected(10, 2, 1, (0, 0, 0, 0), "t-js"),
-    # @traceable: usage_metadata in the outputs says 9 and 1; the chain above repeats it
+    # @traceable: usage_metadata in the outputs has 9 and 1; the chain above repeats it
     "multipart_traceable": Expected(3, 1, 0, (9, 1, 0, 0), None),
     "zstd_traceable": Expected(3, 1, 0, (9, 1, 0, 0), None),
     "nonbatch": Expected(1, 0, 0, (0, 0, 0, 0), None),
     # usage_metadata: 1250 in (50 of them not in the cache), 40 out, read 1000, and 200 written: in
-    # ephemeral_5m_input_tokens, while cache_creation says 0. Twice.
+    # ephemeral_5m_input_tokens, while cache_creation is 0. Twice.
     "prov_anthropic": Expected(7, 2, 1, (2500, 80, 2000, 400), "thr-anthropic"),
     "prov_deepagent": Expected(22, 2, 1, (2500, 80, 2000, 400), "thr-anthropic"),
     # 1500 in, 30 out, cache_read 1024. Twice. Two bodies: the first has only posts, the second the patches for them
@@ -52,7 +52,7 @@ def test_every_fixture_is_expected():
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_recorded_trace(folder: str):
+def test_reads_recorded_trace(folder: str):
     expected = EXPECTED[folder]
     found = spans(items_of(folder))
     said = meanings(items_of(folder))
@@ -68,15 +68,15 @@ def test_a_recorded_trace(folder: str):
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_every_span_has_its_times(folder: str):
+def test_every_span_has_start_and_end(folder: str):
     for piece in spans(items_of(folder)).values():
         assert piece["start"].endswith("Z")
         assert piece["start"][:23] <= piece["end"][:23]
 
 
 @pytest.mark.parametrize("folder", ["batch_invoke", "old_0.1.147_invoke", "old_0.3.45_invoke", "zstd_two_turns"])
-def test_calls_and_results_meet(folder: str):
-    """The two calls of the first answer, and what came of them, in three places of the trace."""
+def test_matches_calls_and_results(folder: str):
+    """The two calls of the first answer and their results, in three places of the trace."""
     said = meanings(items_of(folder))
     first = next(each for each in said if each.role == "llm")
     asked = [(block["id"], block["name"], block["input"]) for block in first.generations[0].message["content"]]
@@ -87,7 +87,7 @@ def test_calls_and_results_meet(folder: str):
     assert add.result == Result("call_1", "add", "5", failed=False)
     assert fail.call is not None
     assert fail.result is not None
-    # older clients do not say which call a tool run was, unless it gave a message
+    # A tool run of older clients has no call id, unless its output is a message.
     assert fail.call.id == (None if folder.startswith("old") else "call_2")
     assert (fail.call.name, fail.call.args) == ("fail_tool", {"x": "boom"})
     assert fail.result.failed is True
@@ -100,8 +100,8 @@ def test_calls_and_results_meet(folder: str):
 
 
 @pytest.mark.parametrize("folder", ["js_full", "js_multipart"])
-def test_javascript(folder: str):
-    """Constructors without a type in them, end_time in milliseconds, microseconds that only count."""
+def test_reads_javascript_client(folder: str):
+    """Constructors without a type, end_time in milliseconds, and microseconds that only count."""
     found = list(spans(items_of(folder)).values())
     said = meanings(items_of(folder))
     tool = next(each for each in said if each.role == "tool")
@@ -119,14 +119,14 @@ def _id(found, each, said) -> str:
     return found[said.index(each)]["id"]
 
 
-def test_javascript_times():
+def test_reads_javascript_times():
     root = next(iter(spans(items_of("js_multipart")).values()))
     # "start_time": "2026-11-15T01:48:45.062001Z", "end_time": 1794707325171 in the body
     assert (root["start"], root["end"]) == ("2026-11-15T01:48:45.062001Z", "2026-11-15T01:48:45.171000Z")
 
 
-def test_anthropic_counts_the_cache_once():
-    """input_tokens 1250 of usage_metadata, not the 50 of the provider's own words beside it, nor both."""
+def test_counts_anthropic_cache_once():
+    """input_tokens is 1250 as in usage_metadata, not the 50 of the provider's own usage, and not their sum."""
     call = next(each for each in meanings(items_of("prov_anthropic")) if each.role == "llm")
     assert call.tokens == TokenCounts(input=1250, output=40, cache_read=1000, cache_write=200)
     assert (call.model, call.provider, call.response_id) == ("claude-sonnet-4-5-20250929", "anthropic", "msg_1")
@@ -140,22 +140,22 @@ def test_anthropic_counts_the_cache_once():
     assert "tools" not in call.parameters
 
 
-def test_openai_through_langchain():
+def test_reads_openai_through_langchain():
     calls = [each for each in meanings(items_of("prov_openai")) if each.role == "llm"]
     assert [each.generations[0].finish_reason for each in calls] == ["tool_calls", "stop"]
     assert [each.generations[0].text for each in calls] == ["", "It is 21C in Paris."]
     assert [each.model for each in calls] == ["gpt-4o-mini-2024-07-18"] * 2
     assert [len(each.results) for each in calls] == [0, 1]
-    assert not any(each.generations[0].failed for each in calls), "an empty refusal is none"
+    assert not any(each.generations[0].failed for each in calls), "an empty refusal is not a refusal"
 
 
 @pytest.mark.parametrize("folder", ["multipart_traceable", "zstd_traceable"])
-def test_attachments_and_feedback(folder: str):
+def test_reads_attachments_and_feedback(folder: str):
     found = items_of(folder)
     root = next(iter(spans(found)))
     attachments = [each for each in found if isinstance(each, Attachment)]
     remarks = [each for each in found if isinstance(each, SpanFeedback)]
-    # bytes with a line break in them, as the client sent them
+    # The bytes contain a line break, as the client sent them.
     assert attachments == [Attachment(root, "img", "image/png", b"\x89PNG\r\n\x1a\nFAKE")]
     assert [(each.span_id, each.key, each.score, each.comment) for each in remarks] == [
         (root, "correctness", 1.0, "ok")
@@ -164,8 +164,8 @@ def test_attachments_and_feedback(folder: str):
     assert (call.model, call.provider, call.said, call.answer) == ("gpt-4o-mini", "openai", "hello", "hi")
 
 
-def test_patches_fill_and_never_empty():
-    """PATCH /runs/{id} sends null for all that it does not set."""
+def test_patch_fills_values_and_clears_none():
+    """PATCH /runs/{id} sends null for all members that it does not set."""
     (piece,) = spans(items_of("nonbatch")).values()
     assert piece["name"] == "manual"
     assert piece["kind"] == "chain"
@@ -174,18 +174,18 @@ def test_patches_fill_and_never_empty():
     assert None not in piece.values()
 
 
-def test_a_patch_before_its_post_says_the_same():
+def test_patch_before_post_gives_same_result():
     in_order = items_of("zstd_two_turns")
     assert spans(reversed(in_order)) == spans(in_order)
 
 
-def test_patches_of_0_3_45_say_no_type():
+def test_reads_patches_of_0_3_45_without_run_type():
     from lockstitch.integrations.langsmith import read
 
     found = list(read(body("old_0.3.45_invoke")))
     patches = [each for each in found if isinstance(each, dict) and "end" in each]
     assert len(patches) == 10
     assert not any("kind" in each or "start" in each for each in patches)
-    # a patch whose post never came is still known for what it is by what it gave
+    # Without its post, the outputs of a patch decide its role.
     alone = [each.role for each in meanings(patches)]
     assert (alone.count("llm"), alone.count("tool")) == (2, 1)

@@ -1,4 +1,4 @@
-"""What runs say, in every serialisation of their messages; and that nothing in them can make the bridge stumble."""
+"""The facts of runs in every serialisation of messages. No content makes the integration raise."""
 
 import copy
 import json
@@ -74,7 +74,7 @@ PLAIN = {"content": "Hello", "type": "ai", "tool_calls": [LC_CALL]}
         },
     ],
 )
-def test_an_answer_in_every_serialisation(outputs: dict[str, Any]):
+def test_reads_answer_in_every_serialisation(outputs: dict[str, Any]):
     content = message(outputs)
     assert content == [TEXT, CALL]
     assert answer(outputs).generations[0].text == "Hello"
@@ -94,13 +94,13 @@ def test_an_answer_in_every_serialisation(outputs: dict[str, Any]):
         ({"a": 1, "b": [2]}, '{"a":1,"b":[2]}'),
     ],
 )
-def test_free_form_answers(outputs: Any, text: str):
+def test_reads_free_form_answers(outputs: Any, text: str):
     (generation,) = answer(outputs).generations
     assert generation.text == text
     assert generation.message["content"] == [{"type": "text", "text": text}]
 
 
-def test_thinking_and_what_nobody_knows():
+def test_reads_thinking_and_unknown_blocks():
     image = {"type": "image", "source": {"type": "url", "url": "https://example.org/x.png"}}
     unknown = {"type": "hologram", "depth": 3}
     thinking = {"type": "thinking", "thinking": "Hm", "signature": "s"}
@@ -116,7 +116,7 @@ def test_thinking_and_what_nobody_knows():
     assert message({"generations": [[{"message": deepseek}]]}) == [{"type": "thinking", "thinking": "Hm"}, TEXT]
 
 
-def test_calls_are_told_apart_though_their_ids_are_not():
+def test_distinguishes_calls_with_equal_ids():
     twice = [{**LC_CALL, "id": "call_0"}, {**LC_CALL, "id": "call_0", "args": {"a": 2}}]
     content = message({"generations": [[{"message": lc("AIMessage", content="", tool_calls=twice)}]]})
     assert [(block["id"], block["input"]) for block in content] == [("call_0", {"a": 1}), ("call_0", {"a": 2})]
@@ -126,13 +126,13 @@ def test_calls_are_told_apart_though_their_ids_are_not():
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", "5", "not json"])
-def test_arguments_that_are_no_object(arguments: str):
+def test_stores_arguments_that_are_not_objects(arguments: str):
     call = {"id": "c", "function": {"name": "f", "arguments": arguments}}
     (block,) = message({"choices": [{"message": {"content": None, "tool_calls": [call]}}]})
     assert block["input"] == {"__invalid_json": arguments}
 
 
-def test_several_answers_of_one_call():
+def test_reads_several_answers_of_one_call():
     made = [{"text": word, "message": lc("AIMessage", content=word, id=f"m-{word}")} for word in ("one", "two")]
     assert [(each.text, each.id) for each in answer({"generations": [made]}).generations] == [
         ("one", "m-one"),
@@ -158,7 +158,7 @@ def test_several_answers_of_one_call():
         ({"output": "x"}, None),
     ],
 )
-def test_how_it_ended(outputs: dict[str, Any], reason: str | None):
+def test_reads_finish_reason(outputs: dict[str, Any], reason: str | None):
     assert answer(outputs).generations[0].finish_reason == reason
 
 
@@ -176,13 +176,13 @@ def test_how_it_ended(outputs: dict[str, Any], reason: str | None):
         (None, None, None),
     ],
 )
-def test_whose_id_it_is(message_id: str | None, own: str | None, expected: str | None):
+def test_reads_response_id_of_provider(message_id: str | None, own: str | None, expected: str | None):
     made = lc("AIMessage", content="x", id=message_id, response_metadata={"id": own})
     call = answer({"generations": [[{"message": made}]]})
     assert (call.response_id, call.generations[0].id) == (expected, message_id)
 
 
-def test_a_wrapped_sdk():
+def test_reads_wrapped_sdk():
     call = meaning_of(
         {
             "run_type": "llm",
@@ -226,12 +226,12 @@ def test_a_wrapped_sdk():
         {"outputs": {"generations": [[{"text": "", "generation_info": {"error": "x"}}]]}},
     ],
 )
-def test_what_went_wrong(run: dict[str, Any]):
+def test_marks_failed_answers(run: dict[str, Any]):
     (generation,) = meaning_of({"run_type": "llm", **run}).generations
     assert generation.failed
 
 
-def test_what_went_well():
+def test_does_not_mark_successful_answers():
     fine = lc("AIMessage", content="x", response_metadata={"status_code": 200}, additional_kwargs={"refusal": None})
     assert not answer({"generations": [[{"message": fine}]]}).generations[0].failed
     assert meaning_of({"run_type": "llm", "outputs": {}}).generations == []
@@ -257,7 +257,7 @@ def test_what_went_well():
         ({}, {}),
     ],
 )
-def test_what_a_tool_was_given(inputs: Any, expected: Any):
+def test_reads_tool_input(inputs: Any, expected: Any):
     call = meaning_of({"run_type": "tool", "name": "f", "inputs": inputs}).call
     assert call is not None
     assert call.args == expected
@@ -287,13 +287,13 @@ COMMAND = {"update": {"messages": [TOOL_MESSAGE], "todo": []}, "goto": []}
         (None, Result(None, "add", "null", failed=False)),
     ],
 )
-def test_what_a_tool_gave(output: Any, expected: Result):
+def test_reads_tool_output(output: Any, expected: Result):
     said = meaning_of({"run_type": "tool", "name": "add", "end_time": 3, "outputs": {"output": output}})
     assert said.result == expected
     assert said.results == []
 
 
-def test_a_tool_that_failed_or_has_not_ended():
+def test_reads_failed_and_open_tools():
     failed = meaning_of({"run_type": "tool", "name": "f", "error": "ValueError('x')", "outputs": {}})
     assert failed.result == Result(None, "f", "ValueError('x')", failed=True)
     assert meaning_of({"run_type": "tool", "name": "f", "inputs": {"a": 1}}).result is None
@@ -311,13 +311,13 @@ def test_a_tool_that_failed_or_has_not_ended():
         ({}, None),
     ],
 )
-def test_which_call_it_was(run: dict[str, Any], call_id: str | None):
+def test_reads_call_id_of_tool(run: dict[str, Any], call_id: str | None):
     said = meaning_of({"run_type": "tool", "name": "f", **run})
     assert said.call == RequestedCall(call_id, "f", said.call.args if said.call else None)
     assert ("tool_call_id" in said.missing) == (call_id is None)
 
 
-def test_results_wherever_they_are_mentioned():
+def test_reads_results_from_every_place():
     again = {**TOOL_MESSAGE, "content": "6"}
     run = {
         "run_type": "chain",
@@ -354,7 +354,7 @@ def test_results_wherever_they_are_mentioned():
         ({"a": 1, "b": 2}, None),
     ],
 )
-def test_what_was_said(inputs: Any, said: str | None):
+def test_reads_last_user_text(inputs: Any, said: str | None):
     assert meaning_of({"run_type": "chain", "inputs": inputs}).said == said
 
 
@@ -362,7 +362,7 @@ def test_what_was_said(inputs: Any, said: str | None):
     ("kind", "role"),
     [("llm", "llm"), ("LLM", "llm"), ("tool", "tool"), ("chain", "span"), ("embedding", "span"), ("retriever", "span")],
 )
-def test_roles(kind: str, role: str):
+def test_reads_role(kind: str, role: str):
     outputs = {"generations": [[{"text": "x"}]]}
     assert meaning_of({"run_type": kind, "outputs": outputs}).role == role
     assert meaning_of({"outputs": outputs}).role == "llm"
@@ -371,7 +371,7 @@ def test_roles(kind: str, role: str):
 
 
 def _sound(said: SpanFacts) -> None:
-    """Everything in a meaning can be stored."""
+    """Assert that all facts can be stored."""
     codec.dumps([each.message for each in said.generations])
     codec.dumps([said.parameters, said.missing, [list(each) for each in said.results]])
     codec.dumps([list(said.call or ()), list(said.result or ()), said.said, said.answer, said.model, said.provider])
@@ -426,14 +426,14 @@ TANGLED = st.recursive(
     st.dictionaries(SHAPED, TANGLED, max_size=4),
     st.dictionaries(SHAPED, TANGLED, max_size=4),
 )
-def test_nothing_makes_it_stumble(kind: str | None, run: dict[str, Any], inputs: Any, outputs: Any):
+def test_never_raises_for_any_run(kind: str | None, run: dict[str, Any], inputs: Any, outputs: Any):
     for piece in pieces({**run, "run_type": kind, "inputs": inputs, "outputs": outputs}):
         _sound(LangSmith().facts(piece))
 
 
 @quick
 @given(st.dictionaries(st.sampled_from(["kind", "inputs", "outputs", "extra", "metadata", "error", "end"]), TANGLED))
-def test_pieces_that_no_reader_made(piece: Any):
+def test_never_raises_for_any_span_data(piece: Any):
     LangSmith().facts(piece)
 
 
@@ -441,8 +441,8 @@ JUNK: list[Any] = [None, 0, "", "x", [], {}, [[]], {"a": 1}, True, -1.5, ["ai", 
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_recorded_traces_with_anything_changed(folder: str):
-    """One value after another, wherever it stands, replaced by junk."""
+def test_never_raises_for_changed_recorded_traces(folder: str):
+    """Each value in turn is replaced by junk."""
     chance = random.Random(folder)
     for whole in spans(items_of(folder)).values():
         for _ in range(20):

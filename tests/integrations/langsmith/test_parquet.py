@@ -1,4 +1,4 @@
-"""Bulk exports, as LangSmith documents their columns: objects as JSON text, times as timestamps, ids as text."""
+"""Bulk exports with the documented columns: objects as JSON text, times as timestamps, ids as text."""
 
 import builtins
 import io
@@ -50,7 +50,7 @@ def _file(path: Path, lists: bool = True) -> Path:
 
 
 @pytest.mark.parametrize("lists", [True, False], ids=["lists", "text"])
-def test_a_bulk_export_says_what_its_runs_say(tmp_path: Path, lists: bool):
+def test_bulk_export_gives_same_items_as_runs(tmp_path: Path, lists: bool):
     file = _file(tmp_path / "runs.parquet", lists)
     found = spans(read(file))
     same = spans(read(json.dumps(RUNS).encode()))
@@ -65,19 +65,19 @@ def test_a_bulk_export_says_what_its_runs_say(tmp_path: Path, lists: bool):
     assert [each.tokens.input for each in said if each.tokens] == [120, 120]
 
 
-def test_a_bulk_export_through_a_stream(tmp_path: Path):
+def test_reads_bulk_export_from_stream(tmp_path: Path):
     file = _file(tmp_path / "x")
     assert spans(read(io.BytesIO(file.read_bytes()), "-")) == spans(read(file))
 
 
-def test_a_cut_export_says_so(tmp_path: Path):
+def test_reports_incomplete_export(tmp_path: Path):
     file = _file(tmp_path / "x")
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(Unreadable, match="no Parquet file, or a damaged one"):
+    with pytest.raises(Unreadable, match="not a valid Parquet file"):
         list(read(file))
 
 
-def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_names_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = _file(tmp_path / "x")
     for name in [each for each in sys.modules if each.split(".")[0] == "pyarrow"]:
         monkeypatch.delitem(sys.modules, name)

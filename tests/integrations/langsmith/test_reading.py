@@ -1,4 +1,4 @@
-"""Every shape that traces are kept in says the same."""
+"""Every format of traces gives the same items."""
 
 import base64
 import gzip
@@ -59,7 +59,7 @@ SHAPES: dict[str, Callable[[list[Any]], bytes]] = {
 
 
 def _nested(runs: list[Any]) -> dict[str, Any]:
-    """Runs inside their parents, without the ids that the place tells."""
+    """Return runs nested in their parents, without the ids that follow from the nesting."""
     by_id = {run["id"]: {**run, "child_runs": []} for run in runs}
     root = next(run for run in by_id.values() if not run.get("parent_run_id"))
     for run in by_id.values():
@@ -73,7 +73,7 @@ def _nested(runs: list[Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_says_the_same(shape: str, pack: Callable[[bytes], bytes]):
+def test_every_format_gives_same_items(shape: str, pack: Callable[[bytes], bytes]):
     found = spans(read(pack(SHAPES[shape](RUNS))))
     for piece in found.values():
         if shape == "nested":
@@ -87,19 +87,19 @@ def _under(parent: str) -> list[str]:
     return [piece["id"] for piece in SAME.values() if piece.get("parent_id") == parent]
 
 
-def test_a_nested_trace_is_whole():
+def test_nested_trace_is_complete():
     root = next(iter(spans(read(SHAPES["nested"](RUNS))).values()))
     assert sorted(root["children"]) == sorted(set(SAME) - {root["id"]})
 
 
-def test_one_run():
+def test_reads_single_run():
     (piece,) = read(json.dumps(RUNS[0]).encode())
     assert piece == SAME[RUNS[0]["id"]]
 
 
 @pytest.mark.parametrize("sniffed", [True, False])
 @pytest.mark.parametrize("folder", ["zstd_two_turns", "js_full", "prov_deepagent", "old_0.1.147_invoke"])
-def test_multipart_with_and_without_its_headers(folder: str, sniffed: bool):
+def test_reads_multipart_with_and_without_headers(folder: str, sniffed: bool):
     (file,) = (FIXTURES / folder).glob("*.body")
     headers = json.loads(file.with_name(file.name[:-5] + ".headers.json").read_bytes())["headers"]
     found = spans(read(file.read_bytes(), folder, {} if sniffed else headers))
@@ -109,7 +109,7 @@ def test_multipart_with_and_without_its_headers(folder: str, sniffed: bool):
     assert found == spans(read(_envelope(file.read_bytes(), headers))), "saved by the client"
 
 
-def test_parts_that_stray_still_know_their_trace():
+def test_separated_parts_keep_their_trace():
     data = body("zstd_two_turns")
     mark = data.split(b"\r\n", 1)[0]
     parts = data.split(mark)[1:-1]
@@ -118,18 +118,18 @@ def test_parts_that_stray_still_know_their_trace():
     assert strayed == spans(read(data))
 
 
-def test_the_url_names_the_run():
+def test_url_sets_run_id():
     patch = {"end_time": "2026-01-01T00:00:00Z", "outputs": {"a": 1}, "name": None}
     (piece,) = read(json.dumps(patch).encode(), run_id="run-7")
     assert (piece["id"], piece["outputs"]) == ("run-7", {"a": 1})
 
 
-def test_feedback_of_its_own():
+def test_reads_separate_feedback():
     (said,) = read(b'[{"id": "f", "key": "good", "score": true, "value": "yes", "run_id": "r"}]')
     assert said == SpanFeedback("f", "r", None, "good", 1.0, {"value": "yes"})
 
 
-def test_files_in_order(tmp_path: Path):
+def test_reads_files_in_order(tmp_path: Path):
     for name in ("b.jsonl", "a/2.json", "a/1.body", "a/1.headers.json", ".hidden/x.json", "c.headers.json", ".x"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"{}")
@@ -139,8 +139,8 @@ def test_files_in_order(tmp_path: Path):
         list(files(tmp_path / "nothing"))
 
 
-def test_a_split_trace_is_one():
-    """One trace over two webhooks, the first without the root; no parent_run_id, only parent_run_ids."""
+def test_split_trace_is_one_trace():
+    """One trace in two webhooks, the first without the root, with parent_run_ids but no parent_run_id."""
     bare: list[Any] = []
     for run in RUNS:
         line = [each.split("Z", 1)[1] for each in run["dotted_order"].split(".")]
@@ -157,26 +157,26 @@ def test_a_split_trace_is_one():
 JUNK = {
     "empty": (b"", "it is empty"),
     "blank": (b"\n \n", None),
-    "text": (b"hello there", "neither JSON"),
-    "a number": (b"5", "neither JSON"),
-    "HTML": (b"<html></html>", "neither JSON"),
-    "another object": (b'{"foo": 1}', "no run of LangSmith's"),
-    "a list of numbers": (b"[1]", "no run of LangSmith's"),
-    "an empty object in a list": (b"[{}]", "no run of LangSmith's"),
-    "broken JSON": (b'[{"id": "a", "name": nope}]' + b" " * 100, "no JSON"),
-    "an object with a number for a key": (b"{1: 2}" + b" " * 100, "no JSON"),
+    "text": (b"hello there", "not JSON"),
+    "a number": (b"5", "not JSON"),
+    "HTML": (b"<html></html>", "not JSON"),
+    "another object": (b'{"foo": 1}', "not a LangSmith run"),
+    "a list of numbers": (b"[1]", "not a LangSmith run"),
+    "an empty object in a list": (b"[{}]", "not a LangSmith run"),
+    "broken JSON": (b'[{"id": "a", "name": nope}]' + b" " * 100, "not JSON"),
+    "an object with a number for a key": (b"{1: 2}" + b" " * 100, "JSON"),
     "too deep": (b'[{"id": ' + b"[" * 100_000, "nested too deeply"),
-    "no base64": (b'{"version": 1, "body_base64": "***"}', "no base64"),
+    "no base64": (b'{"version": 1, "body_base64": "***"}', "not base64"),
     "no gzip": (b"\x1f\x8b" + b"x" * 50, "cannot be unpacked"),
     "no zstd": (b"\x28\xb5\x2f\xfd" + b"\xff" * 50, "cannot be unpacked"),
-    "no Parquet": (b"PAR1" + b"x" * 50, "no Parquet"),
-    "a part that is no JSON": (b'--b\r\nContent-Disposition: form-data; name="post.a"\r\n\r\n{\r\n--b--', "no JSON"),
+    "no Parquet": (b"PAR1" + b"x" * 50, "not a valid Parquet"),
+    "a part that is no JSON": (b'--b\r\nContent-Disposition: form-data; name="post.a"\r\n\r\n{\r\n--b--', "not JSON"),
     "an int too long": (b'[{"id": ' + b"1" * 5000 + b"}]", "integer string conversion"),
 }
 
 
 @pytest.mark.parametrize("kind", JUNK)
-def test_junk_is_told_apart(kind: str):
+def test_rejects_junk_with_reason(kind: str):
     data, reason = JUNK[kind]
     if reason is None:
         assert list(read(data, "x.json")) == []
@@ -190,14 +190,14 @@ def test_junk_is_told_apart(kind: str):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
 @pytest.mark.parametrize("shape", ["list", "webhook", "JSONL", "pretty list"])
-def test_what_was_whole_comes_before_the_cut(shape: str, pack: Callable[[bytes], bytes]):
+def test_yields_complete_items_before_cut(shape: str, pack: Callable[[bytes], bytes]):
     noise = random.Random(5)
     runs = [{"id": str(number), "name": "x", "inputs": {"noise": noise.randbytes(2000).hex()}} for number in range(400)]
     whole = pack(SHAPES[shape](runs))
     found, error = _until_it_breaks(whole[: len(whole) // 2 - 7])
     assert re.match(r"cut.json, record \d+: ", str(error))
     assert error.cut
-    # packed data comes out in blocks, of which the last one is missing
+    # Compressed data is returned in blocks, and the last block is missing.
     assert 150 <= len(found) <= 200
     assert [piece["id"] for piece in found] == [str(number) for number in range(len(found))]
     assert all(piece["inputs"] == runs[number]["inputs"] for number, piece in enumerate(found))
@@ -213,7 +213,7 @@ def _until_it_breaks(data: bytes) -> tuple[list[Any], Unreadable]:
             return found, exc
 
 
-def test_a_cut_multipart_body():
+def test_reports_incomplete_multipart_body():
     data = body("zstd_two_turns")
     found, error = _until_it_breaks(data[: len(data) // 2])
     assert "middle of a part" in str(error)
@@ -221,8 +221,8 @@ def test_a_cut_multipart_body():
     assert len(found) > 10
 
 
-def test_a_record_has_a_limit():
-    """A few kilobytes that unpack to a record without end are refused before they are in memory."""
+def test_rejects_record_beyond_limit():
+    """A few kilobytes that unpack to an endless record are rejected before they are in memory."""
     bomb = zstandard.compress(b'[{"id": "a", "inputs": "' + b"x" * (RECORD_LIMIT + (40 << 20)))
     assert len(bomb) < 100_000
     with pytest.raises(Unreadable, match="larger than 64 MB"):
@@ -232,8 +232,8 @@ def test_a_record_has_a_limit():
         list(read(gzip.compress(part, 1)))
 
 
-def test_a_large_object_is_read_member_by_member():
-    """More than one piece of text, the runs between other members, and numbers where the pieces meet."""
+def test_reads_large_object_member_by_member():
+    """Several chunks of text, runs between other members, and numbers at the chunk boundaries."""
     filler = {"rule_id": 12345, "note": "ü" * 700_000, "runs": RUNS * 100, "count": 17, "more": [1, 2, {"a": "]}"}]}
     data = json.dumps(filler, ensure_ascii=False).encode()
     found = list(read(data))
@@ -244,6 +244,6 @@ def test_a_large_object_is_read_member_by_member():
     assert piece["extra"]["note"] == alone["note"]
 
 
-def test_a_file_that_is_not_there(tmp_path: Path):
+def test_reports_missing_file(tmp_path: Path):
     with pytest.raises(Unreadable, match="No such file"):
         list(read(tmp_path / "nothing"))

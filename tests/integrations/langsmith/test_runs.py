@@ -1,4 +1,4 @@
-"""Run objects in all their shapes, and everything in them that a store could choke on."""
+"""Run objects in all forms, with values that stores do not accept."""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
@@ -55,7 +55,7 @@ def one(run: dict[str, Any]) -> SpanData:
         (datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2))), None),
     ],
 )
-def test_times_in_every_form(value: Any, expected: str | None):
+def test_reads_times_in_every_form(value: Any, expected: str | None):
     assert time_text(value) == expected
 
 
@@ -75,12 +75,12 @@ def test_times_in_every_form(value: Any, expected: str | None):
         ({"id": LEAF, "parent_run_id": CHILD}, CHILD, CHILD),
     ],
 )
-def test_where_a_run_belongs(run: dict[str, Any], trace: str, parent: str | None):
+def test_finds_trace_and_parent_of_run(run: dict[str, Any], trace: str, parent: str | None):
     piece = one(run)
     assert (piece["id"], piece["trace_id"], piece.get("parent_id")) == (LEAF, trace, parent)
 
 
-def test_marks_trace_as_inferred_unless_the_run_names_it():
+def test_marks_trace_as_inferred_unless_run_names_it():
     assert one({"id": LEAF, "end_time": 1, "outputs": {"a": 1}}).get("inferred")
     assert one({"id": LEAF, "start_time": 1, "parent_run_id": CHILD}).get("inferred")
     assert "inferred" not in one({"id": LEAF, "trace_id": ROOT})
@@ -94,8 +94,8 @@ def test_named_trace_replaces_inferred_one():
         assert (merged["trace_id"], merged.get("parent_id"), "inferred" in merged) == (ROOT, CHILD, False)
 
 
-def test_the_words_of_a_run():
-    """GET /runs/{id}, as the API and the webhooks answer."""
+def test_reads_members_of_run():
+    """GET /runs/{id}, as the API and the webhooks return it."""
     piece = one(
         {
             "run_id": ROOT,
@@ -151,26 +151,26 @@ def test_the_words_of_a_run():
 
 
 @pytest.mark.parametrize("key", ["thread_id", "conversation_id", "session_id"])
-def test_the_conversation_is_in_the_metadata(key: str):
+def test_reads_conversation_from_metadata(key: str):
     piece = one({"id": ROOT, "session_id": "project", "extra": {"metadata": {key: "c", "user_id": 7}}})
     assert (piece["thread_id"], piece["session_id"], piece["user_id"]) == ("c", "project", "7")
 
 
-def test_what_is_no_object_becomes_one():
+def test_wraps_inputs_that_are_not_objects():
     piece = one({"id": ROOT, "inputs": "hello", "outputs": [1], "extra": '{"metadata": {"a": 1}}', "error": {"m": 1}})
     assert (piece["inputs"], piece["outputs"]) == ({"input": "hello"}, {"output": [1]})
     assert (piece["metadata"], piece["error"]) == ({"a": 1}, '{"m":1}')
     assert one({"id": ROOT, "inputs": '{"a": 1}'})["inputs"] == {"a": 1}
 
 
-def test_a_run_without_an_id_is_itself_every_time():
+def test_run_without_id_gets_stable_id():
     (first,) = read(b'{"run_type": "llm", "inputs": {"a": 1}, "outputs": {}}')
     (again,) = read(b'{"run_type": "llm", "inputs": {"a": 1}, "outputs": {}}')
     assert first == again
     assert first["id"] == first["trace_id"]
 
 
-def test_nested_runs_know_their_place():
+def test_nested_runs_have_trace_and_parent():
     nested = {"id": ROOT, "child_runs": [{"id": CHILD, "child_runs": [{"id": LEAF}]}, "junk", None]}
     root, child, leaf = pieces(nested)
     assert root["children"] == [CHILD, LEAF]
@@ -180,7 +180,7 @@ def test_nested_runs_know_their_place():
     assert "children" not in one({"id": ROOT, "child_runs": []}), "the JavaScript client sends this with every run"
 
 
-def test_nothing_in_a_trace_makes_a_store_refuse_it():
+def test_every_trace_can_be_stored():
     deep: Any = "deep"
     for _ in range(900):
         deep = [deep]
@@ -206,7 +206,7 @@ def test_nothing_in_a_trace_makes_a_store_refuse_it():
     assert one({**run, "id": "x" * 5001})["id"] != piece["id"]
 
 
-def test_broken_numbers_and_text_in_a_file():
+def test_reads_broken_numbers_and_text():
     data = (
         b'[{"id": "a", "inputs": {"n": NaN, "i": -Infinity, "f": 1e999, "s": "\\ud800", "z": "\\u0000", "b": "\xff"}}]'
     )
@@ -223,7 +223,7 @@ JSON = st.recursive(
 
 @quick
 @given(JSON)
-def test_anything_becomes_storable_once(value: Any):
+def test_any_value_becomes_storable(value: Any):
     kept = storable(value)
     assert codec.loads(codec.dumps(kept)) == kept
     assert storable(kept) == kept
@@ -234,7 +234,7 @@ FIELDS = st.sampled_from(sorted(SAID | {"feedback_stats", "prompt_tokens"}))
 
 @quick
 @given(st.dictionaries(FIELDS, JSON | st.dictionaries(FIELDS, JSON, max_size=3)))
-def test_any_run_object_is_a_piece(run: dict[str, Any]):
+def test_any_run_becomes_span_data(run: dict[str, Any]):
     for piece in pieces(run):
         assert piece["id"]
         assert piece["trace_id"]
@@ -245,7 +245,7 @@ def test_any_run_object_is_a_piece(run: dict[str, Any]):
 
 @quick
 @given(st.dictionaries(st.sampled_from(["id", "key", "score", "value", "comment", "run_id", "trace_id"]), JSON))
-def test_any_feedback_is_a_remark_or_nothing(feedback: dict[str, Any]):
+def test_any_feedback_is_read_or_ignored(feedback: dict[str, Any]):
     said = remark(feedback)
     if said is not None:
         assert said.key

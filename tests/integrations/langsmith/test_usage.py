@@ -1,4 +1,4 @@
-"""Tokens, in every provider's words: input with what the cache had to do with, and nothing twice."""
+"""Token counts in the form of every provider: the input includes the cache, and nothing counts twice."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ from tests.integrations.langsmith.recorded import meaning_of
             },
             (500, 1, 0, 300),
         ),
-        # older integrations put Anthropic's own count there; no input is smaller than what the cache had of it
+        # older integrations store Anthropic's own count here; no input is smaller than its cached part
         ({"input_tokens": 50, "output_tokens": 40, "input_token_details": {"cache_read": 1000}}, (1050, 40, 1000, 0)),
         # Anthropic: exclusive
         (
@@ -59,7 +59,7 @@ from tests.integrations.langsmith.recorded import meaning_of
             {"input_tokens": 1500, "output_tokens": 30, "input_tokens_details": {"cached_tokens": 1024}},
             (1500, 30, 1024, 0),
         ),
-        # a gateway that says both
+        # a gateway that sends both
         ({"prompt_tokens": 1500, "completion_tokens": 3, "cache_read_input_tokens": 1000}, (1500, 3, 1000, 0)),
         # Gemini: thoughts are output
         ({"promptTokenCount": 7, "candidatesTokenCount": 2, "thoughtsTokenCount": 3}, (7, 5, 0, 0)),
@@ -76,7 +76,7 @@ from tests.integrations.langsmith.recorded import meaning_of
         ({"input_tokens": float("inf"), "output_tokens": True}, None),
     ],
 )
-def test_every_providers_words(usage: Any, expected: tuple[int, ...] | None):
+def test_reads_counts_of_every_provider(usage: Any, expected: tuple[int, ...] | None):
     found = tokens_of(usage)
     assert found == (TokenCounts(*expected) if expected else None)
 
@@ -111,18 +111,18 @@ def _llm(kwargs: dict[str, Any], **more: Any) -> dict[str, Any]:
         (_llm({}), None),
     ],
 )
-def test_the_surest_place_counts(run: dict[str, Any], expected: tuple[int, ...] | None):
+def test_takes_most_reliable_counts(run: dict[str, Any], expected: tuple[int, ...] | None):
     call = meaning_of(run)
     assert call.tokens == (TokenCounts(*expected) if expected else None)
 
 
-def test_a_bare_total_is_told():
+def test_total_without_parts_is_input():
     assert "usage_metadata.input_tokens" in meaning_of(_llm({}, total_tokens=10)).missing
     assert "usage_metadata" in meaning_of(_llm({})).missing
 
 
-def test_several_answers_to_one_prompt_are_counted_once():
-    """n=2: the provider counts the whole, and the integration writes it to each answer."""
+def test_several_answers_to_one_prompt_count_once():
+    """n=2: the provider counts the whole, and the integration stores it with each answer."""
     answer = {"text": "x", "message": {**MESSAGE, "kwargs": {"content": "x", "usage_metadata": COUNTED}}}
     one_prompt = meaning_of({"run_type": "llm", "outputs": {"generations": [[answer, answer]]}})
     assert len(one_prompt.generations) == 2
@@ -131,6 +131,6 @@ def test_several_answers_to_one_prompt_are_counted_once():
     assert two_prompts.tokens == TokenCounts(18, 2)
 
 
-def test_only_model_calls_count():
+def test_only_model_calls_have_counts():
     assert meaning_of({"run_type": "chain", "outputs": {"usage_metadata": COUNTED}, "total_tokens": 5}).tokens is None
     assert meaning_of({"run_type": "embedding", "outputs": {"usage_metadata": COUNTED}}).tokens is None

@@ -1,4 +1,4 @@
-"""Recorded bodies and made ones, in each form in which OTLP travels."""
+"""Recorded and generated bodies in each encoding of OTLP."""
 
 import json
 from base64 import b64decode, b64encode
@@ -26,7 +26,7 @@ def recorded(name: str) -> bytes:
 
 
 def as_document(body: bytes, *, snake_case: bool = False, numbers: bool = False) -> dict[str, Any]:
-    """A protobuf body as OTLP/JSON: protobuf's own JSON, but ids in hex."""
+    """Return a protobuf body as OTLP/JSON: protobuf's own JSON, but with ids in hex."""
     message = ExportTraceServiceRequest.FromString(body)
     return _in_hex(
         MessageToDict(message, preserving_proto_field_name=snake_case, use_integers_for_enums=numbers),
@@ -43,7 +43,7 @@ def _in_hex(value: Any) -> Any:
 
 
 def as_protobuf(document: Any) -> bytes:
-    """OTLP/JSON as a protobuf body."""
+    """Return OTLP/JSON as a protobuf body."""
     message = ExportTraceServiceRequest()
     ParseDict(_in_base64(document), message)
     return message.SerializeToString()
@@ -59,7 +59,7 @@ def _in_base64(value: Any) -> Any:
 
 
 def any_value(value: Any) -> dict[str, Any]:
-    """A Python value as OTLP/JSON has it."""
+    """Return a Python value as OTLP/JSON."""
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):
@@ -80,7 +80,7 @@ def pairs(attributes: dict[str, Any]) -> list[dict[str, Any]]:
 def made(
     attributes: dict[str, Any], *, scope: str = "made", resource: dict[str, Any] | None = None, **fields: Any
 ) -> Any:
-    """A request with one span that has these attributes."""
+    """Return a request with one span that has these attributes."""
     span = {
         "traceId": TRACE,
         "spanId": SPAN,
@@ -96,6 +96,6 @@ def made(
 
 
 def piece_with(attributes: dict[str, Any], **more: Any) -> SpanData:
-    """The piece of a span that has these attributes."""
+    """Return the span data of a span with these attributes."""
     (piece,) = read_body(json.dumps(made(attributes, **more)).encode())
     return piece

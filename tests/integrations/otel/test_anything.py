@@ -1,4 +1,4 @@
-"""Whatever stands in a body or a piece: it is read or named, and its meaning is told without an error."""
+"""Any body and any span data is read or reported, and its facts are computed without an error."""
 
 import json
 import random
@@ -59,7 +59,7 @@ pieces = st.fixed_dictionaries(
 
 
 @given(piece=pieces)
-def test_any_piece_has_a_meaning(piece: Any) -> None:
+def test_facts_never_raise_for_any_span_data(piece: Any) -> None:
     meant = OpenTelemetry().facts(piece)
     assert isinstance(meant, SpanFacts)
     assert meant.role in ("llm", "tool", "span")
@@ -73,7 +73,7 @@ def storable_attributes() -> st.SearchStrategy[dict[str, Any]]:
 
 
 @given(attributes=storable_attributes(), scope=st.sampled_from(["made", "logfire.openai", "pydantic-ai"]))
-def test_any_attributes_make_a_piece_that_can_be_stored(attributes: dict[str, Any], scope: str) -> None:
+def test_any_attributes_become_storable_span_data(attributes: dict[str, Any], scope: str) -> None:
     (piece,) = read_body(json.dumps(made(attributes, scope=scope)).encode())
     assert codec.loads(codec.dumps(piece)) == piece
     meant = OpenTelemetry().facts(piece)
@@ -84,7 +84,7 @@ def test_any_attributes_make_a_piece_that_can_be_stored(attributes: dict[str, An
 
 
 def mutated(value: Any, chance: random.Random) -> Any:
-    """The same with a few things replaced, left out or put somewhere else."""
+    """Return a copy with a few values replaced, removed or moved."""
     if chance.random() < 0.01:
         return chance.choice([None, "", [], {}, 0, -1, "{", "[[[", 1.5, True, [None], {"": {}}, "\x00", "0" * 50])
     if isinstance(value, dict):
@@ -97,7 +97,7 @@ def mutated(value: Any, chance: random.Random) -> Any:
 
 
 @given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
-def test_mutated_bodies_are_read_or_named(name: str, seed: int) -> None:
+def test_mutated_bodies_are_read_or_reported(name: str, seed: int) -> None:
     document = mutated(as_document(recorded(name)), random.Random(seed))
     told: list[Unreadable] = []
     for piece in read_body(json.dumps(document).encode(), on_bad=told.append):
@@ -107,7 +107,7 @@ def test_mutated_bodies_are_read_or_named(name: str, seed: int) -> None:
 
 
 @given(name=st.sampled_from(NAMES), places=st.lists(st.tuples(st.integers(0, 30000), st.integers(0, 255)), max_size=5))
-def test_damaged_protobuf_is_read_or_named(name: str, places: list[tuple[int, int]]) -> None:
+def test_damaged_protobuf_is_read_or_reported(name: str, places: list[tuple[int, int]]) -> None:
     body = bytearray(recorded(name))
     for place, byte in places:
         body[place % len(body)] = byte
@@ -118,7 +118,7 @@ def test_damaged_protobuf_is_read_or_named(name: str, places: list[tuple[int, in
 
 
 @given(body=st.binary(max_size=200))
-def test_any_bytes_are_read_or_named(body: bytes) -> None:
+def test_any_bytes_are_read_or_reported(body: bytes) -> None:
     told: list[Unreadable] = []
     list(read_body(body, on_bad=told.append))
     assert all(isinstance(error, Unreadable) for error in told)

@@ -1,4 +1,4 @@
-"""What spans mean, in conventions that no recorded body has: older names, other shapes, odd figures."""
+"""The facts of spans in conventions without a recorded body: older names, other forms, unusual counts."""
 
 import json
 from typing import Any
@@ -44,7 +44,7 @@ def meaning(attributes: dict[str, Any], **more: Any) -> SpanFacts:
         ({"http.method": "GET"}, "GET", "span"),
     ],
 )
-def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
+def test_reads_role(attributes: dict[str, Any], name: str, role: str) -> None:
     meant = meaning(attributes, name=name)
     assert meant.role == role
     assert role == "llm" or meant.tokens is None
@@ -55,7 +55,7 @@ def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
     [
         ({"gen_ai.usage.prompt_tokens": 10, "gen_ai.usage.completion_tokens": 2}, TokenCounts(10, 2)),
         ({"gen_ai.usage.input_tokens": "10", "gen_ai.usage.output_tokens": 2.0}, TokenCounts(10, 2)),
-        # Older names of Traceloop; its input includes the cache.
+        # Older names of Traceloop. The input includes the cache.
         (
             {
                 "gen_ai.usage.prompt_tokens": 1250,
@@ -65,7 +65,7 @@ def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
             },
             TokenCounts(1250, 4, 1000, 200),
         ),
-        # An input smaller than what the cache had cannot include it.
+        # An input that is smaller than the cached tokens cannot include them.
         (
             {
                 "gen_ai.usage.input_tokens": 50,
@@ -74,7 +74,7 @@ def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
             },
             TokenCounts(1050, 4, 1000),
         ),
-        # Nor can one that Anthropic's own usage gives in the same number.
+        # An input that equals Anthropic's own count does not include them either.
         (
             {
                 "gen_ai.usage.input_tokens": 5000,
@@ -83,7 +83,7 @@ def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
             },
             TokenCounts(5100, 4, 100),
         ),
-        # Nor one whose total counts the cache beside it.
+        # Nor does an input if the total adds the cache to it.
         (
             {
                 "gen_ai.usage.input_tokens": 500,
@@ -107,7 +107,7 @@ def test_roles(attributes: dict[str, Any], name: str, role: str) -> None:
         ({}, None),
     ],
 )
-def test_tokens(usage: dict[str, Any], tokens: TokenCounts | None) -> None:
+def test_reads_tokens(usage: dict[str, Any], tokens: TokenCounts | None) -> None:
     assert meaning({**CHAT, **usage}).tokens == tokens
 
 
@@ -125,11 +125,11 @@ def test_tokens(usage: dict[str, Any], tokens: TokenCounts | None) -> None:
         ({"openinference.span.kind": "LLM", "llm.system": "vertexai"}, "google"),
     ],
 )
-def test_providers(said: dict[str, Any], provider: str | None) -> None:
+def test_reads_provider(said: dict[str, Any], provider: str | None) -> None:
     assert meaning({"gen_ai.operation.name": "chat", **said}).provider == provider
 
 
-def test_numbered_prompts_and_completions() -> None:
+def test_reads_numbered_prompts_and_completions() -> None:
     meant = meaning(
         {
             **CHAT,
@@ -170,7 +170,7 @@ def event(name: str, **attributes: Any) -> dict[str, Any]:
     return {"name": name, "attributes": pairs(attributes)}
 
 
-def test_messages_that_came_as_events_of_the_span() -> None:
+def test_reads_messages_from_events() -> None:
     piece = piece_with(
         CHAT,
         events=[
@@ -188,7 +188,7 @@ def test_messages_that_came_as_events_of_the_span() -> None:
     assert meant.results == [Result("c0", None, "seen", None)]
 
 
-def test_content_in_events_of_every_age() -> None:
+def test_reads_content_from_events_of_every_version() -> None:
     old = meaning(
         CHAT,
         events=[
@@ -221,7 +221,7 @@ def test_content_in_events_of_every_age() -> None:
         assert (meant.said, meant.answer) == ("hello", "hi")
 
 
-def test_parts_of_every_type() -> None:
+def test_reads_parts_of_every_type() -> None:
     parts = [
         {"type": "reasoning", "content": "hm"},
         {"type": "text", "content": "hi"},
@@ -263,7 +263,7 @@ def test_several_choices_are_several_generations() -> None:
     assert meant.tokens == TokenCounts(0, 8)
 
 
-def test_a_response_of_openai_s_responses_is_one_answer() -> None:
+def test_openai_responses_items_are_one_answer() -> None:
     response = {
         "id": "resp_1",
         "object": "response",
@@ -295,7 +295,7 @@ def test_a_response_of_openai_s_responses_is_one_answer() -> None:
     assert meant.said == "hello"
 
 
-def test_logfire_s_first_version() -> None:
+def test_reads_first_version_of_logfire() -> None:
     request = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "temperature": 0}
     response = {
         "message": {"role": "assistant", "content": "hi"},
@@ -314,7 +314,7 @@ def test_logfire_s_first_version() -> None:
     assert (meant.role, meant.said, meant.answer, meant.tokens) == ("llm", "hello", "hi", TokenCounts(9, 1, 8))
 
 
-def test_logfire_tells_the_answer_of_a_stream_apart_and_it_counts_once() -> None:
+def test_counts_streamed_answer_of_logfire_once() -> None:
     shared = {"gen_ai.operation.name": "chat", "gen_ai.system": "openai", "request_data": '{"model": "m"}'}
     begun = meaning(
         {**shared, "logfire.msg_template": "Chat Completion with {request_data[model]!r}", "logfire.span_type": "span"},
@@ -338,7 +338,7 @@ def test_logfire_tells_the_answer_of_a_stream_apart_and_it_counts_once() -> None
     assert (failed.role, failed.generations[0].failed) == ("llm", True)
 
 
-def test_pydantic_ai_s_older_names() -> None:
+def test_reads_older_names_of_pydantic_ai() -> None:
     events = [
         {"event.name": "gen_ai.system.message", "role": "system", "content": "be nice", "gen_ai.message.index": 0},
         {"event.name": "gen_ai.user.message", "role": "user", "content": "hello", "gen_ai.message.index": 0},
@@ -384,20 +384,20 @@ _N = '{"n":1}'
         ({}, {}, None),
     ],
 )
-def test_arguments_and_results_of_tools(attributes: dict[str, Any], args: Any, content: str | None) -> None:
+def test_reads_arguments_and_results_of_tools(attributes: dict[str, Any], args: Any, content: str | None) -> None:
     meant = meaning({"openinference.span.kind": "TOOL", "tool.name": "t", "tool.id": "c", **attributes})
     assert meant.call == RequestedCall("c", "t", args)
     assert (meant.result.content if meant.result else None) == content
     assert ("result" in meant.missing) is (content is None)
 
 
-def test_a_tool_that_failed_says_so_itself() -> None:
+def test_marks_failed_tool() -> None:
     message = {"type": "tool", "content": "boom", "tool_call_id": "c", "name": "t", "status": "error"}
     meant = meaning({"openinference.span.kind": "TOOL", "output.value": json.dumps(message)})
     assert meant.result == Result("c", "t", "boom", True)
 
 
-def test_parameters_and_cost() -> None:
+def test_reads_parameters_and_cost() -> None:
     meant = meaning(
         {**CHAT, "gen_ai.request.temperature": 0.5, "gen_ai.request.model": "asked", "operation.cost": 0.25}
     )
@@ -413,7 +413,7 @@ def test_parameters_and_cost() -> None:
     assert (meant.parameters, meant.cost, meant.model) == ({"top_p": 1, "model": "asked"}, 0.5, "m")
 
 
-def test_completions_of_openinference() -> None:
+def test_reads_completions_of_openinference() -> None:
     meant = meaning(
         {
             "openinference.span.kind": "LLM",
@@ -426,10 +426,10 @@ def test_completions_of_openinference() -> None:
     assert [made.text for made in meant.generations] == ["upon", "a time"]
 
 
-def test_what_is_missing_is_named() -> None:
+def test_names_missing_fields() -> None:
     meant = meaning({"gen_ai.operation.name": "chat"}, startTimeUnixNano="0", endTimeUnixNano="0")
     assert meant.missing == ["model", "provider", "tokens", "content", "start", "end"]
     assert meant.generations == []
-    # Parts without their words say that something was said, not what.
+    # Parts without text show that there was content, but not which.
     empty = json.dumps([{"role": "assistant", "parts": [{"type": "text"}]}])
     assert meaning({**CHAT, "gen_ai.output.messages": empty}).has_content is False

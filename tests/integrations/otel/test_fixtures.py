@@ -1,8 +1,8 @@
-"""What each instrumentation really sent, recorded: how many spans, model calls, tools and tokens it tells of.
+"""Recorded bodies of each instrumentation: the number of spans, model calls, tools and tokens.
 
 The bodies came from the instrumentations named below, each running once against a model that always answers the same:
 an OpenAI endpoint (id chatcmpl-1, 1500 tokens in of which 1024 cached, 30 out), an Anthropic one (id msg_1, 50 tokens
-in beside 1000 read from and 200 written to the cache, 40 out). All numbers were read by hand out of the decoded bodies.
+in plus 1000 read from and 200 written to the cache, 40 out). All numbers were read by hand from the decoded bodies.
 """
 
 import json
@@ -20,30 +20,30 @@ class Expected(NamedTuple):
     spans: int
     traces: int
     llm_spans: int
-    """Spans that tell of a model call."""
+    """Number of spans that describe a model call."""
     calls: int
-    """Model calls, after spans of one call are taken as one."""
+    """Number of model calls, after duplicate spans are merged."""
     tools: int
-    """Spans of tools."""
+    """Number of tool spans."""
     asked: int
-    """Tools that the models asked for."""
+    """Number of tools that the models requested."""
     tokens: TokenCounts
-    """Summed over the calls."""
+    """The sum over the calls."""
     cost: float = 0.0
     threads: tuple[str, ...] = ()
 
 
 EXPECTED = {
-    # Two calls, one to each endpoint, in traces of their own. gen_ai.usage.input_tokens 1500 and 1250 (the cache
-    # included: usage.raw says 50 + 1000 + 200), output 30 and 40; what the cache read stands in usage.raw alone:
-    # cached_tokens 1024, cache_read_input_tokens 1000; written 200. operation.cost 0.0001662 and 0.0018.
+    # Two calls, one to each endpoint, in separate traces. gen_ai.usage.input_tokens is 1500 and 1250 (with the cache:
+    # usage.raw has 50 + 1000 + 200), output 30 and 40. Only usage.raw has the cache reads: cached_tokens 1024,
+    # cache_read_input_tokens 1000; written 200. operation.cost is 0.0001662 and 0.0018.
     "logfire": Expected(2, 2, 2, 2, 0, 2, TokenCounts(2750, 70, 2024, 200), 0.0019662),
-    # gen_ai.usage.* 1500 and 30; this one never says what the cache did, nor what was said.
+    # gen_ai.usage.* 1500 and 30. This one has no cache counts and no content.
     "official_openai": Expected(1, 1, 1, 1, 0, 0, TokenCounts(1500, 30)),
     # The same with content: one tool_call part in gen_ai.output.messages.
     "official_openai_latest": Expected(1, 1, 1, 1, 0, 1, TokenCounts(1500, 30)),
     # messages.create (OpenInference) around anthropic.messages.create (the SDK's own span), one trace, one msg_1.
-    # llm.token_count.prompt 1250, completion 40, cache_read 1000, cache_write 200; the SDK says the same.
+    # llm.token_count.prompt 1250, completion 40, cache_read 1000, cache_write 200. The SDK has the same counts.
     "oi_anthropic": Expected(2, 1, 2, 1, 0, 1, TokenCounts(1250, 40, 1000, 200)),
     # ChatOpenAI twice (token_count 1500/30, cache_read 1024 each), get_weather, model twice, tools, weather_agent.
     "oi_langchain": Expected(7, 1, 2, 2, 1, 1, TokenCounts(3000, 60, 2048), threads=("t1",)),
@@ -52,16 +52,16 @@ EXPECTED = {
     # anthropic.chat (Traceloop) and anthropic.messages.create (the SDK), each the root of a trace, both msg_1:
     # input 1250, output 40, cache_read 1000, cache_creation (the SDK: cache_write) 200.
     "openll_anthropic": Expected(2, 2, 2, 1, 0, 1, TokenCounts(1250, 40, 1000, 200)),
-    # create_agent in a trace of its own; invoke_agent, a workflow, execute_task three times, ChatOpenAI.chat twice
+    # create_agent in a separate trace; invoke_agent, a workflow, execute_task three times, ChatOpenAI.chat twice
     # (1500/30, cache_read 1024 each), execute_tool once. The create_agent span belongs to no thread.
     "openll_langchain": Expected(9, 2, 2, 2, 1, 1, TokenCounts(3000, 60, 2048), threads=("t1",)),
     # gen_ai.usage.* 1500, 30, cache_read 1024.
     "openll_openai": Expected(1, 1, 1, 1, 0, 1, TokenCounts(1500, 30, 1024)),
     # A graph run under langsmith's otel mode: adder-run, agent twice, ScriptedChat twice, tools_condition twice, tools,
-    # add, fail_tool. Each ScriptedChat counts 120/17; usage_metadata says cache_read 100, cache_creation 10 of the 120.
+    # add, fail_tool. Each ScriptedChat counts 120/17; usage_metadata has cache_read 100, cache_creation 10 of the 120.
     "otel_mode": Expected(10, 1, 2, 2, 2, 2, TokenCounts(240, 34, 200, 20), threads=("thread-42",)),
     # invoke_agent, chat twice (1500/30, cache_read 1024 each, operation.cost 0.0001662 each), execute_tool once. The
-    # agent's gen_ai.aggregated_usage (3000/60) is the sum of its chats and counts nothing itself.
+    # gen_ai.aggregated_usage (3000/60) of the agent is the sum of its chats and does not count.
     "pydantic_ai": Expected(4, 1, 2, 2, 1, 1, TokenCounts(3000, 60, 2048), 0.0003324, ("conv-1",)),
 }
 
@@ -74,7 +74,7 @@ def told(name: str) -> list[Told]:
 
 
 def counted_once(spans: list[Told]) -> list[Told]:
-    """The model calls, each by the span that tells most of it."""
+    """Return the model calls, each with the span that has the most detail."""
     calls: list[Told] = []
     for span in (span for span in spans if span[1].role == "llm"):
         twin = next((call for call in calls if is_same_model_call(call, span)), None)
@@ -90,7 +90,7 @@ def test_every_recorded_body_is_expected() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_counts(name: str) -> None:
+def test_counts_match_recording(name: str) -> None:
     expected, spans = EXPECTED[name], told(name)
     calls = counted_once(spans)
     assert len(spans) == expected.spans
@@ -113,12 +113,12 @@ def test_only_model_calls_count_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_model_calls_say_who_answered(name: str) -> None:
+def test_model_calls_have_model_and_provider(name: str) -> None:
     for piece, meaning in counted_once(told(name)):
         anthropic = (meaning.model or "").startswith("claude")
         assert meaning.provider == ("anthropic" if anthropic else "openai")
         assert meaning.model in ("gpt-4o-mini-2024-07-18", "claude-sonnet-4-5-20250929", "claude-sonnet-4-5")
-        # The model of otel_mode is a script without ids.
+        # The model of otel_mode is scripted and has no ids.
         assert meaning.response_id == (None if name == "otel_mode" else "msg_1" if anthropic else "chatcmpl-1")
         assert meaning.has_content is (name != "official_openai")
         assert piece["start"] < piece["end"]
@@ -126,7 +126,7 @@ def test_model_calls_say_who_answered(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("official_openai", "otel_mode")])
-def test_the_weather_was_asked_for(name: str) -> None:
+def test_weather_tool_is_requested(name: str) -> None:
     spans = told(name)
     first = counted_once(spans)[0][1]
     use = tool_uses(first.generations[0].message)[0]
@@ -137,7 +137,7 @@ def test_the_weather_was_asked_for(name: str) -> None:
     for _, tool in ((piece, meaning) for piece, meaning in spans if meaning.role == "tool"):
         assert tool.call is not None
         assert (tool.call.id, tool.call.name) == ("call_abc", "get_weather")
-        # OpenInference keeps of a tool's arguments only the one text.
+        # OpenInference stores the arguments of a tool only as text.
         assert tool.call.args == ("Paris" if name == "oi_langchain" else {"city": "Paris"})
         assert tool.result is not None
         assert (tool.result.call_id, tool.result.content, tool.result.failed) == ("call_abc", "21C in Paris", False)
@@ -146,7 +146,7 @@ def test_the_weather_was_asked_for(name: str) -> None:
         assert last.answer == "It is 21C in Paris."
 
 
-def test_the_root_says_what_was_asked_and_answered() -> None:
+def test_root_has_question_and_answer() -> None:
     for name in ("oi_langchain", "pydantic_ai", "otel_mode"):
         (root,) = [meaning for piece, meaning in told(name) if "parent_id" not in piece]
         assert (root.said, root.answer) in (
@@ -155,7 +155,7 @@ def test_the_root_says_what_was_asked_and_answered() -> None:
         )
 
 
-def test_a_failed_tool_of_langsmith() -> None:
+def test_reads_failed_tool_of_langsmith() -> None:
     failed = next((piece, meaning) for piece, meaning in told("otel_mode") if piece["name"] == "fail_tool")
     piece, meaning = failed
     assert meaning.call is not None
@@ -168,11 +168,11 @@ def test_a_failed_tool_of_langsmith() -> None:
     assert piece["group"] == "fixture-proj"
     assert piece["tags"] == ["fixture", "seq:step:1"]
     assert piece["metadata"]["langgraph_path"] == ["__pregel_pull", "tools"]
-    # The text of the exception stands once.
+    # The text of the exception is stored once.
     assert all("exception.stacktrace" not in event["attributes"] for event in piece["events"])
 
 
-def test_twins_say_the_same_and_the_one_with_content_is_kept() -> None:
+def test_duplicate_spans_agree_and_one_with_content_is_kept() -> None:
     for name in ("oi_anthropic", "openll_anthropic"):
         one, other = told(name)
         assert is_same_model_call(one, other)
@@ -182,7 +182,7 @@ def test_twins_say_the_same_and_the_one_with_content_is_kept() -> None:
         assert one[1].tokens == other[1].tokens
 
 
-def test_twins_that_failed_name_no_response() -> None:
+def test_failed_duplicate_spans_have_no_response_id() -> None:
     bridge = OpenTelemetry()
     outer = piece_with({"openinference.span.kind": "LLM"}, spanId=PARENT, status={"code": 2})
     inner = piece_with({"gen_ai.operation.name": "chat"}, parentSpanId=PARENT, status={"code": 2})
@@ -194,7 +194,7 @@ def test_twins_that_failed_name_no_response() -> None:
     assert not is_same_model_call(one, three)
 
 
-def test_one_id_for_two_calls_does_not_make_them_one() -> None:
+def test_two_calls_with_same_id_stay_two() -> None:
     first, second = (span for span in told("pydantic_ai") if span[1].role == "llm")
     assert first[1].response_id == second[1].response_id == "chatcmpl-1"
     assert not is_same_model_call(first, second)
@@ -203,13 +203,13 @@ def test_one_id_for_two_calls_does_not_make_them_one() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("snake_case", [False, True], ids=["camelCase", "snake_case"])
 @pytest.mark.parametrize("numbers", [False, True], ids=["words", "numbers"])
-def test_json_gives_the_same_pieces(name: str, *, snake_case: bool, numbers: bool) -> None:
+def test_json_gives_same_span_data(name: str, *, snake_case: bool, numbers: bool) -> None:
     document = as_document(recorded(name), snake_case=snake_case, numbers=numbers)
     assert list(read_body(json.dumps(document).encode())) == list(read_body(recorded(name)))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pieces_can_be_stored_and_content_stands_once(name: str) -> None:
+def test_span_data_can_be_stored_and_has_content_once(name: str) -> None:
     for piece, _ in told(name):
         assert codec.loads(codec.dumps(piece)) == piece
         for attribute in piece["extra"]["attributes"]:

@@ -1,4 +1,4 @@
-"""Exported traces in every wrapping: the same pieces come out, and what is broken is named."""
+"""Exported traces in every encoding give the same span data, and defects are reported."""
 
 import gzip
 import io
@@ -54,14 +54,14 @@ PACKINGS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_gives_the_same_pieces(form: str, packing: str, tmp_path: Path) -> None:
+def test_every_encoding_gives_same_span_data(form: str, packing: str, tmp_path: Path) -> None:
     body = PACKINGS[packing](FORMS[form])
     assert list(read_body(body)) == PIECES
     (tmp_path / "traces").write_bytes(body)
     assert list(read(tmp_path / "traces")) == PIECES
 
 
-def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path: Path) -> None:
+def test_folder_is_read_in_order_of_paths(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "001.body").write_bytes(TWO)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(line(ONE)))
@@ -70,7 +70,7 @@ def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path: Path) -> None:
     assert list(read(str(tmp_path))) == PIECES
 
 
-def test_recorded_bodies_of_other_signals_are_passed_over(tmp_path: Path) -> None:
+def test_skips_recorded_bodies_of_other_signals(tmp_path: Path) -> None:
     for number, (path, body) in enumerate(
         [("/v1/metrics", b"\x0a\x02\x10\x01"), ("/v1/traces", ONE), ("/otel/v1/traces", TWO), ("/v1/logs", b"?")]
     ):
@@ -80,12 +80,12 @@ def test_recorded_bodies_of_other_signals_are_passed_over(tmp_path: Path) -> Non
     assert list(read(tmp_path)) == PIECES
 
 
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(ONE + TWO))))
     assert list(read("-")) == PIECES
 
 
-def test_metrics_logs_and_nothing_have_no_spans() -> None:
+def test_metrics_logs_and_empty_bodies_have_no_spans() -> None:
     for body in (b"", b"  \n", b"{}", b'{"resourceMetrics":[{}]}\n{"resourceLogs":[]}', gzip.compress(b"")):
         assert list(read_body(body)) == []
 
@@ -93,25 +93,25 @@ def test_metrics_logs_and_nothing_have_no_spans() -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b'{"resourceSpans": [', "the body, line 1: the document is cut off"),
+        (b'{"resourceSpans": [', "the body, line 1: the document is incomplete"),
         (b'{"runs": []}', "no resourceSpans"),
-        (b"[1]", "entry 1: this is no OTLP request"),
-        (b"hello, this is a letter", "no OTLP request"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(40), "no OTLP request"),
-        (ONE[:-5], "part 1: it is cut off"),
-        (ONE + b"\x12\x00", "part 2: this is no OTLP request"),
-        (b"\x0a\x03\x0a\xff\xff", "no OTLP protobuf"),
+        (b"[1]", "entry 1: this is not an OTLP request"),
+        (b"hello, this is a letter", "not an OTLP request"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(40), "not an OTLP request"),
+        (ONE[:-5], "part 1: it is incomplete"),
+        (ONE + b"\x12\x00", "part 2: this is not an OTLP request"),
+        (b"\x0a\x03\x0a\xff\xff", "not OTLP protobuf"),
         (gzip.compress(ONE)[:-20], "cannot be unpacked"),
-        (zstandard.ZstdCompressor().compress(TWO)[:100], "cannot be unpacked: it is cut off"),
+        (zstandard.ZstdCompressor().compress(TWO)[:100], "cannot be unpacked: it is incomplete"),
         (b"\x1f\x8bgarbage", "cannot be unpacked"),
-        (struct.pack(">I", len(ONE)) + ONE[:-5], "request 1: it is cut off"),
+        (struct.pack(">I", len(ONE)) + ONE[:-5], "request 1: it is incomplete"),
         (json.dumps(made({}, traceId="")).encode(), "span 1: it has no trace id"),
         (json.dumps(made({}, traceId="0" * 32)).encode(), "span 1: it has no trace id"),
-        (json.dumps(made({}, spanId="xyz")).encode(), "is no id of 8 bytes"),
-        (json.dumps(made({}, startTimeUnixNano="9" * 50)).encode(), "more digits than any number"),
+        (json.dumps(made({}, spanId="xyz")).encode(), "is not an id of 8 bytes"),
+        (json.dumps(made({}, startTimeUnixNano="9" * 50)).encode(), "more digits than OTLP allows"),
     ],
 )
-def test_what_cannot_be_read_is_named(body: bytes, problem: str) -> None:
+def test_reports_unreadable_body(body: bytes, problem: str) -> None:
     with pytest.raises(Unreadable, match=problem):
         list(read_body(body))
     told: list[Unreadable] = []
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_named(body: bytes, problem: str) -> None:
     assert len(told) == 1
 
 
-def test_a_bad_resource_is_named() -> None:
+def test_reports_invalid_resource() -> None:
     document = made({})
     document["resourceSpans"][0]["resource"]["attributes"] = [{"key": "n", "value": {"intValue": "many"}}]
     with pytest.raises(Unreadable, match="the body, line 1: invalid literal"):
@@ -141,24 +141,24 @@ except Refused as refused:
 """
 
 
-def test_json_needs_no_extra_and_protobuf_says_which() -> None:
+def test_json_needs_no_extra_and_protobuf_names_it() -> None:
     done = subprocess.run([sys.executable, "-c", _WITHOUT], input=line(ONE), check=True, capture_output=True)
     assert b"pip install 'lockstitch[otel]'" in done.stdout
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_reports_missing_file(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match=r"missing\.json"):
         list(read_file(tmp_path / "missing.json"))
 
 
-def test_after_a_bad_line_the_next_ones_are_read() -> None:
+def test_reads_lines_after_invalid_line() -> None:
     bad = [b'{"resourceSpans": [', line(ONE), b"{nonsense}", b"null", line(TWO)]
     told: list[Unreadable] = []
     assert list(read_body(b"\n".join(bad), "export.jsonl", on_bad=told.append)) == PIECES
     assert [str(error).split(":")[0] for error in told] == [f"export.jsonl, line {at}" for at in (1, 3, 4)]
 
 
-def test_after_a_bad_span_the_next_ones_are_read() -> None:
+def test_reads_spans_after_invalid_span() -> None:
     document = as_document(TWO)
     document["resourceSpans"][0]["scopeSpans"][0]["spans"][1]["traceId"] = "?"
     told: list[Unreadable] = []
@@ -167,7 +167,7 @@ def test_after_a_bad_span_the_next_ones_are_read() -> None:
     assert "span 2" in str(told[0])
 
 
-def test_ids_in_base64_and_in_capitals_are_the_same_ids() -> None:
+def test_ids_in_base64_and_upper_case_are_equal() -> None:
     (plain,) = read_body(json.dumps(made({})).encode())
     (capital,) = read_body(json.dumps(made({}, traceId=TRACE.upper())).encode())
     (base64,) = read_body(json.dumps(made({}, traceId="CvdlGRbNQ92ESOshHIAxnA==", spanId="t61rcWkgMzE=")).encode())
@@ -177,7 +177,7 @@ def test_ids_in_base64_and_in_capitals_are_the_same_ids() -> None:
 
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("form", ["lines", "documents over many lines", "requests put together", "lengths as varints"])
-def test_no_record_is_longer_than_the_limit(form: str, packing: str) -> None:
+def test_rejects_record_beyond_limit(form: str, packing: str) -> None:
     told: list[Unreadable] = []
     body = PACKINGS[packing](FORMS[form])
     pieces = list(read_body(body, on_bad=told.append, limit=len(ONE) - 100))
@@ -185,8 +185,8 @@ def test_no_record_is_longer_than_the_limit(form: str, packing: str) -> None:
     assert "more than" in str(told[0])
 
 
-def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
-    """A gigabyte of one document, packed into a few bytes: no more than the limit is ever held."""
+def test_rejects_bomb_before_unpacking() -> None:
+    """A gigabyte of one document, packed into a few bytes. Memory never exceeds the limit."""
     opening, blank = b'{"resourceSpans":[', b" " * 1_000_000
     packed = io.BytesIO()
     with zstandard.ZstdCompressor().stream_writer(packed, closefd=False) as writer:
@@ -200,7 +200,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000
 
 
-# VmHWM, since ru_maxrss begins with what the process had that started this one.
+# VmHWM, because ru_maxrss starts with the value of the parent process.
 _HEAVY = """
 import sys
 from lockstitch.integrations.otel import read_body
@@ -227,8 +227,8 @@ assert len(told) == 1 and "smaller batches" in str(told[0]), told[:1]
 
 
 @pytest.mark.parametrize("what", ["lists", "spans"])
-def test_a_record_of_nothing_but_values_is_not_held(what: str) -> None:
-    """Nine megabytes of them would take three hundred."""
+def test_rejects_record_with_too_many_values(what: str) -> None:
+    """Nine megabytes of values would take three hundred."""
     done = subprocess.run([sys.executable, "-c", _HEAVY, what], check=True, capture_output=True, text=True)
     assert int(done.stdout) < 150_000
 
@@ -256,8 +256,8 @@ print(count, next(int(line.split()[1]) for line in open("/proc/self/status") if 
 """
 
 
-def test_a_long_file_is_read_in_little_memory(tmp_path: Path) -> None:
-    """What is held does not depend on the length: five megabytes of lines take what one line takes."""
+def test_reads_long_file_in_little_memory(tmp_path: Path) -> None:
+    """Memory does not depend on the length: five megabytes of lines take as much as one line."""
     (tmp_path / "line").write_bytes(line(TWO))
     held: list[int] = []
     for size in (100_000, 5_000_000):
@@ -274,8 +274,8 @@ def test_a_long_file_is_read_in_little_memory(tmp_path: Path) -> None:
     assert held[1] - held[0] < 10_000
 
 
-def test_what_is_read_is_yielded_before_the_rest_is() -> None:
-    """A stream that is still being written gives its pieces as its lines come."""
+def test_yields_spans_before_stream_ends() -> None:
+    """A stream that is still being written yields span data as its lines arrive."""
 
     class Slow(io.RawIOBase):
         lines = [line(ONE) + b"\n", line(TWO) + b"\n"]

@@ -1,4 +1,4 @@
-"""A span as a piece: its content stands once under inputs and outputs, and nothing else is lost."""
+"""A span as span data: its content is stored once as inputs and outputs, and nothing else is lost."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from lockstitch.model import codec
 from tests.integrations.otel.bodies import PARENT, SPAN, START, TRACE, made, pairs, piece_with
 
 
-def test_a_bare_span() -> None:
+def test_converts_bare_span() -> None:
     assert piece_with({"http.method": "GET"}, parentSpanId=PARENT, resource={"service.name": "shop"}) == {
         "id": f"{TRACE}:{SPAN}",
         "trace_id": TRACE,
@@ -31,21 +31,21 @@ def test_a_bare_span() -> None:
     }
 
 
-def test_nanoseconds_that_a_time_cannot_hold_are_kept() -> None:
+def test_stores_nanoseconds_that_time_cannot_represent() -> None:
     piece = piece_with({}, startTimeUnixNano=str(START + 1), endTimeUnixNano=START + 1999)
     assert (piece["start"], piece["end"]) == ("2023-11-14T22:13:20.000000Z", "2023-11-14T22:13:20.000001Z")
     assert piece["extra"]["nanoseconds"] == {"start": START + 1, "end": START + 1999}
     assert piece["order"] == f"0{START + 1}"
 
 
-def test_a_span_without_times_and_one_beyond_all_years() -> None:
+def test_converts_spans_without_times_and_with_far_times() -> None:
     piece = piece_with({}, startTimeUnixNano=0, endTimeUnixNano=str(2**64 - 1))
     assert "start" not in piece
     assert piece["end"].startswith("2554-")
     assert "end" not in piece_with({}, endTimeUnixNano="")
 
 
-def test_values_of_every_kind() -> None:
+def test_converts_values_of_every_kind() -> None:
     values: dict[str, Any] = {
         "text": "ä",
         "whole": -(2**63),
@@ -69,7 +69,7 @@ def test_values_of_every_kind() -> None:
     assert piece["extra"]["attributes"] == {"int": 7, "real": None, "bytes": "AAE=", "none": None, "bare": "as it is"}
 
 
-def test_what_no_store_can_keep_is_replaced() -> None:
+def test_replaces_values_that_no_store_accepts() -> None:
     body = json.dumps(
         made(
             {
@@ -101,7 +101,7 @@ def test_content_nested_too_deeply_stays_text() -> None:
     assert codec.dumps(piece)
 
 
-def test_events_and_links_are_kept() -> None:
+def test_stores_events_and_links() -> None:
     piece = piece_with(
         {},
         events=[{"name": "cache miss", "timeUnixNano": str(START), "attributes": pairs({"key": "k"})}],
@@ -135,14 +135,14 @@ def exception(**attributes: Any) -> dict[str, Any]:
         ({"code": 1}, [exception(type="E", message="handled", escaped=True)], None),
     ],
 )
-def test_errors(status: dict[str, Any], events: list[dict[str, Any]], error: str | None) -> None:
+def test_reads_error(status: dict[str, Any], events: list[dict[str, Any]], error: str | None) -> None:
     piece = piece_with({}, status=status, events=events)
     assert piece.get("error") == error
     assert piece["status"] == ("error" if error else "ok")
     assert len(piece.get("events", [])) == len(events)
 
 
-def test_who_and_where_from() -> None:
+def test_reads_user_session_thread_and_group() -> None:
     piece = piece_with(
         {
             "session.id": "s-1",
@@ -157,14 +157,14 @@ def test_who_and_where_from() -> None:
     properties = {"thread_id": "t", "user_id": 7, "plan": "free"}
     piece = piece_with({f"traceloop.association.properties.{key}": value for key, value in properties.items()})
     assert (piece["thread_id"], piece["user_id"], piece["metadata"]) == ("t", "7", properties)
-    # LangSmith calls a project a session: a conversation it is not.
+    # A session of LangSmith is a project, not a conversation.
     piece = piece_with({"langsmith.trace.session_id": "p", "langsmith.trace.session_name": "shop"})
     assert "thread_id" not in piece
     assert piece["group"] == "shop"
     assert "group" not in piece_with({}, resource={"service.name": "unknown_service:python"})
 
 
-def test_the_same_content_under_two_names_is_kept_once() -> None:
+def test_stores_equal_content_under_two_names_once() -> None:
     text = '{"question": "why"}'
     piece = piece_with({"traceloop.entity.input": text, "gen_ai.task.input": text})
     assert piece["inputs"] == {"question": "why"}
@@ -172,7 +172,7 @@ def test_the_same_content_under_two_names_is_kept_once() -> None:
     assert piece["inputs"] == {"input": {"question": "why"}, "gen_ai.task.input": {"question": "how"}}
 
 
-def test_numbers_in_names_only_order() -> None:
+def test_numbers_in_names_only_define_order() -> None:
     piece = piece_with(
         {
             "llm.input_messages.999999999.message.content": "last",
@@ -187,7 +187,7 @@ def test_numbers_in_names_only_order() -> None:
     assert second["content"] == {"": "second", "odd": "a leaf and a branch"}
 
 
-def test_logfire_announces_a_span_by_a_child_of_it() -> None:
+def test_reads_span_that_logfire_announces() -> None:
     piece = piece_with(
         {"logfire.span_type": "pending_span", "logfire.pending_parent_id": "00f067aa0ba90200"},
         spanId="1234567812345678",

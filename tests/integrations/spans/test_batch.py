@@ -1,4 +1,4 @@
-"""What looks like a secret, and what only looks a little like one; and the page that says so."""
+"""Values that are redacted, similar values that are not, and the page that lists them."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def section(name: str) -> str:
 
 
 def listed(name: str) -> dict[str, str]:
-    """The patterns of a table, each with its example."""
+    """Return the patterns of a table, each with its example."""
     found = re.findall(r"^\| `(.+?)` \| `(.+?)` \|", section(name), re.MULTILINE)
     return {pattern.replace("\\|", "|"): example for pattern, example in found}
 
@@ -37,14 +37,14 @@ NEAR_MISSES = re.findall(r"`([^`]+)`", section("What stays").replace("\n", " "))
 
 
 @pytest.mark.req("S2-054", "S2-010")
-def test_the_page_has_the_lists_of_the_code() -> None:
+def test_page_has_lists_of_code() -> None:
     assert tuple(KEY_EXAMPLES) == KEYS
     assert tuple(VALUE_EXAMPLES) == VALUES
 
 
 @pytest.mark.parametrize(("pattern", "example"), KEY_EXAMPLES.items())
-def test_a_value_under_such_a_key_goes(pattern: str, example: str) -> None:
-    assert re.search(pattern, example, re.IGNORECASE), "the example is one of its pattern"
+def test_redacts_value_under_secret_key(pattern: str, example: str) -> None:
+    assert re.search(pattern, example, re.IGNORECASE), "the example matches its pattern"
     as_written = pattern.startswith("(?-i:")
     for key in (example,) if as_written else (example, example.lower(), example.upper()):
         assert redact({key: "x"}) == {key: REDACTED}
@@ -54,13 +54,13 @@ def test_a_value_under_such_a_key_goes(pattern: str, example: str) -> None:
 
 @pytest.mark.parametrize("key", KEY_EXAMPLES.values())
 @pytest.mark.parametrize("value", [None, "", True, False, 7, 0.5])
-def test_what_is_no_text_stays_under_any_key(key: str, value: Any) -> None:
+def test_values_that_are_not_text_stay(key: str, value: Any) -> None:
     assert redact({key: value}) == {key: value}
 
 
 @pytest.mark.parametrize("example", [*KEY_EXAMPLES.values(), *VALUE_EXAMPLES.values()])
 @pytest.mark.parametrize("change", [str, str.upper, str.title])
-def test_quick_look_misses_no_name_and_no_value(example: str, change: Callable[[str], str]) -> None:
+def test_may_hide_misses_no_name_and_no_value(example: str, change: Callable[[str], str]) -> None:
     for bag in ({change(example): "x-value"}, {"a": example}, {"deep": [{change(example): ["b"]}]}):
         hides = redact(bag) != bag
         plain = json.dumps(bag)
@@ -70,41 +70,41 @@ def test_quick_look_misses_no_name_and_no_value(example: str, change: Callable[[
         assert may_hide(escaped.encode())
 
 
-def test_quick_look_finds_further_names() -> None:
+def test_may_hide_finds_further_names() -> None:
     assert may_hide(b'{"Customer_Email": 1}', frozenset({"customer_email"}))
     assert not may_hide(b'{"gen_ai.usage.input_tokens": 12, "author": "Ada", "url": "http://a/b"}')
 
 
 @pytest.mark.parametrize(("pattern", "example"), VALUE_EXAMPLES.items())
-def test_such_a_value_goes_under_any_key(pattern: str, example: str) -> None:
-    assert re.search(pattern, example), "the example is one of its pattern"
-    assert not any(re.search(other, example) for other in VALUES if other != pattern), "and of no other"
+def test_redacts_secret_value_under_any_key(pattern: str, example: str) -> None:
+    assert re.search(pattern, example), "the example matches its pattern"
+    assert not any(re.search(other, example) for other in VALUES if other != pattern), "and no other pattern"
     for text in (example, f"use {example} please", f"a={example}\n"):
         assert redact({"note": text}) == {"note": REDACTED}
         assert redact({"a": {"b": [1, text]}}) == {"a": {"b": [1, REDACTED]}}
-    assert redact({"note": "x" * 30_000 + " " + example})["note"] != REDACTED, "far behind, nobody looks"
+    assert redact({"note": "x" * 30_000 + " " + example})["note"] != REDACTED, "beyond the searched length"
 
 
 @pytest.mark.parametrize("word", NEAR_MISSES)
-def test_near_misses_stay(word: str) -> None:
+def test_similar_values_stay(word: str) -> None:
     bag = {word: "x", "note": word, "list": [word]}
     assert redact(bag) is bag
 
 
-def test_the_near_misses_that_matter_are_among_them() -> None:
+def test_list_of_similar_values_is_complete() -> None:
     known = {"max_tokens", "token_usage", "total_tokens", "task-123", "sk-short", "author", "tokenizer"}
     assert known <= set(NEAR_MISSES)
 
 
-def test_redacting_again_changes_nothing() -> None:
+def test_second_redaction_changes_nothing() -> None:
     bag = dict.fromkeys(KEY_EXAMPLES.values(), "x") | {"note": list(VALUE_EXAMPLES.values())}
     once = redact(bag)
     assert redact(once) == once
     assert once.keys() == bag.keys()
 
 
-def test_it_is_quick_however_the_text_is_made() -> None:
-    """A pattern that goes back and forth over a long text takes seconds for each."""
+def test_redaction_is_fast_for_any_text() -> None:
+    """A pattern that backtracks over a long text takes seconds."""
     parts = ("a", "a://", "a://b:", "eyJ", "eyJaaaaaaaaa.", "sk-", "bearer ", "a+.-", "a.b-", "-----BEGIN ")
     before = process_time()
     for part in parts:
@@ -114,14 +114,14 @@ def test_it_is_quick_however_the_text_is_made() -> None:
 
 
 def pauses(work: Callable[[Callable[[], None]], object]) -> int:
-    """How often other threads may run while a text is searched."""
+    """Return how often other threads can run while a text is searched."""
     calls: list[None] = []
     work(lambda: calls.append(None))
     return len(calls)
 
 
 @pytest.mark.parametrize("size", [1 << 20, 2 << 20])
-def test_search_of_long_content_pauses_again_and_again(size: int) -> None:
+def test_search_of_long_content_pauses_repeatedly(size: int) -> None:
     content = b"url " + b"d" * size
     assert pauses(lambda pause: without_credentials(content, pause)) >= size >> 16
     assert pauses(lambda pause: may_hide(content, pause=pause)) >= size >> 16
@@ -129,9 +129,7 @@ def test_search_of_long_content_pauses_again_and_again(size: int) -> None:
 
 
 @pytest.mark.parametrize("example", VALUE_EXAMPLES.values())
-def test_replaces_credential_at_every_place_around_the_end_of_a_window(
-    example: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replaces_credential_around_end_of_window(example: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "_WINDOW", 4_000)
     monkeypatch.setattr(batch, "_LONGEST", 2_000)
     for place in range(4_000 - len(example) - 1, 4_000 + 2):
@@ -139,11 +137,11 @@ def test_replaces_credential_at_every_place_around_the_end_of_a_window(
         assert example.encode() not in without_credentials(content)
 
 
-def test_credential_that_is_very_long_is_replaced_to_its_end() -> None:
+def test_replaces_very_long_credential_completely() -> None:
     assert without_credentials(b"sk-" + b"a" * 200_000 + b" end") == f"{REDACTED} end".encode()
 
 
-def test_no_long_name_is_remembered() -> None:
+def test_long_names_are_not_cached() -> None:
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -155,13 +153,13 @@ def test_no_long_name_is_remembered() -> None:
     assert after - before < 1_000_000
 
 
-def test_long_name_that_says_it_hides_its_value() -> None:
+def test_redacts_value_under_long_name() -> None:
     for name in ("x" * 5_000 + "_api_key", "api_key_" + "x" * 5_000):
         assert redact({name: "y"}) == {name: REDACTED}
 
 
 @pytest.mark.parametrize("name", ["\u017fecret", "to\u212aen", "coo\u212aie"])
-def test_quick_look_sees_escaped_letters_that_count_as_others(name: str) -> None:
+def test_may_hide_finds_escaped_letters(name: str) -> None:
     assert redact({name: "x"}) == {name: REDACTED}
     for text in (json.dumps({name: "x"}), json.dumps({name: "x"}, ensure_ascii=False)):
         assert may_hide(text.encode())
@@ -171,8 +169,8 @@ def test_quick_look_sees_escaped_letters_that_count_as_others(name: str) -> None
 @pytest.mark.anyio
 @pytest.mark.req("S2-054")
 @pytest.mark.parametrize("source", ["langsmith", "otel"])
-async def test_nothing_of_them_is_in_the_record(store: Store, source: str) -> None:
-    """In metadata, environment and attributes they go; in what was said they are somebody's content, and stay."""
+async def test_record_contains_no_secrets(store: Store, source: str) -> None:
+    """Secrets in metadata, environment and attributes are redacted. Content stays, because it belongs to the user."""
     secrets = list(VALUE_EXAMPLES.values())
     said = "My key is sk-example-said-0123456789"
     if source == "langsmith":
@@ -207,6 +205,6 @@ def _dumped(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def test_the_versions_that_clients_tell_are_no_settings() -> None:
+def test_versions_of_clients_are_not_redacted() -> None:
     told = {"langchain_version": "1.4.7", "langchain_core_version": "1.0.0"}
     assert redact(told) == told

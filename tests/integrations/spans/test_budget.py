@@ -1,4 +1,4 @@
-"""The limits on reading one body: what exceeds them, how a reader is stopped, and that the work is linear."""
+"""Limits on the cost of reading one body, stopping of a reader, and linear cost."""
 
 import gzip
 import json
@@ -51,7 +51,7 @@ def test_rejects_body_that_unpacks_to_more_than_allowed(reader: str, packer: str
     body = PACKERS[packer](b"[" + b" " * (8 << 20))
     assert len(body) < 20_000
     if reader == "otel" and " in " in packer:
-        # Only one layer is unpacked: the inner one is no OTLP.
+        # Only one layer is unpacked, and the inner one is not OTLP.
         with pytest.raises(Unreadable):
             list(read_body(body))
         return
@@ -60,7 +60,7 @@ def test_rejects_body_that_unpacks_to_more_than_allowed(reader: str, packer: str
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_body_within_its_limits_is_read(reader: str) -> None:
+def test_reads_body_within_limits(reader: str) -> None:
     assert READERS[reader](gzip.compress(b"{}"), limited(unpacked_bytes=2, records=1)) == 0
 
 
@@ -109,7 +109,7 @@ def test_rejects_body_that_takes_too_much_processor_time() -> None:
         list(langsmith.read(b"[" + b"," * 10_000 + b"]", "the body", {}, budget=budget))
 
 
-def test_processor_time_of_all_turns_is_added() -> None:
+def test_adds_processor_time_of_all_turns() -> None:
     now = 0.0
     budget = Budget(Limits(seconds=5.0), lambda: now)
     for _ in range(2):
@@ -133,14 +133,14 @@ def test_processor_time_of_all_turns_is_added() -> None:
     ],
     ids=["zeros", "blank lines", "empty members", "commas", "empty members of runs"],
 )
-def test_stopped_reader_ends_at_its_next_step(reader: str, body: bytes) -> None:
+def test_stopped_reader_ends_at_next_step(reader: str, body: bytes) -> None:
     budget = Budget(Limits())
     budget.stop()
     with pytest.raises(ReadingStopped):
         READERS[reader](body, budget)
 
 
-def test_parquet_in_a_request_is_not_unpacked() -> None:
+def test_rejects_parquet_in_request() -> None:
     with pytest.raises(Unreadable, match="from files only"):
         list(langsmith.read(b"PAR1" + b"\x00" * 100, "the body", {}, budget=Budget(Limits())))
 

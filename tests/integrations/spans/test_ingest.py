@@ -1,4 +1,4 @@
-"""What arrives of foreign traces, as it stands in the record."""
+"""Spans of foreign traces in the record."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ def ingest(store: Store, **options: bool) -> SpanIngest:
 
 
 @pytest.mark.req("S2-042", "S2-045", "S2-034", "S2-026")
-async def test_a_trace_is_one_run_with_its_model_calls_and_tools(store: Store) -> None:
+async def test_trace_is_one_run_with_model_calls_and_tools(store: Store) -> None:
     await ingest(store).write(items(*agent_trace(thread="conv-1").runs))
 
     (thread,) = await store.threads(kind="trace")
@@ -51,7 +51,7 @@ async def test_a_trace_is_one_run_with_its_model_calls_and_tools(store: Store) -
 
 
 @pytest.mark.req("S2-048")
-async def test_what_arrives_twice_changes_nothing(store: Store) -> None:
+async def test_writing_twice_changes_nothing(store: Store) -> None:
     runs = agent_trace(thread="conv").runs
     await ingest(store).write(items(*runs))
     before, raised = await seen(store), await fences(store)
@@ -64,7 +64,7 @@ async def test_what_arrives_twice_changes_nothing(store: Store) -> None:
 
 
 @pytest.mark.req("S2-048")
-async def test_what_changed_is_changed_in_its_place(store: Store) -> None:
+async def test_changed_span_is_updated_in_place(store: Store) -> None:
     runs = agent_trace().runs
     await ingest(store).write(items(*runs))
     before = {row.id: row.position for row in await rows_of(store, "tool_call")}
@@ -81,8 +81,8 @@ async def test_what_changed_is_changed_in_its_place(store: Store) -> None:
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(seed=st.integers(0, 10**9))
-def test_the_order_in_which_pieces_come_does_not_matter(seed: int) -> None:
-    """Posts and patches of two turns, one of them with an id that is used twice, cut into batches anyhow."""
+def test_result_does_not_depend_on_order_of_arrival(seed: int) -> None:
+    """Posts and patches of two turns, one with an id that is used twice, in random batches."""
     chance = random.Random(seed)
     pieces: list[Json] = []
     for number in (1, 2):
@@ -112,8 +112,8 @@ def test_the_order_in_which_pieces_come_does_not_matter(seed: int) -> None:
 @pytest.mark.req("S2-048")
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**9))
-def test_who_is_believed_and_whose_tool_it_was_do_not_depend_on_the_order(seed: int) -> None:
-    """Two tell of every model call, in one trace or in two; tools do not know their calls; ids are used again."""
+def test_duplicates_and_tools_do_not_depend_on_order_of_arrival(seed: int) -> None:
+    """Two spans describe every model call, in one trace or in two. Tools have no call ids, and ids are reused."""
     chance = random.Random(seed)
     trace, other = Trace(1, thread="conv"), Trace(2, thread="conv")
     trace.root()
@@ -145,7 +145,7 @@ def test_who_is_believed_and_whose_tool_it_was_do_not_depend_on_the_order(seed: 
 
 
 @pytest.mark.req("S2-048", "S2-036")
-async def test_a_patch_may_come_before_its_post(store: Store) -> None:
+async def test_patch_can_arrive_before_post(store: Store) -> None:
     trace = agent_trace()
     halves = [post_and_patch(run) for run in trace.runs]
     for _, patch in halves:
@@ -159,7 +159,7 @@ async def test_a_patch_may_come_before_its_post(store: Store) -> None:
 
 
 @pytest.mark.req("S2-035")
-async def test_a_request_without_a_result_and_a_result_without_a_request(store: Store) -> None:
+async def test_stores_request_without_result_and_result_without_request(store: Store) -> None:
     trace = Trace()
     trace.root()
     trace.model(1, calls=[("call_a", "search", {"q": "x"})])
@@ -174,7 +174,7 @@ async def test_a_request_without_a_result_and_a_result_without_a_request(store: 
 
 
 @pytest.mark.req("S2-036", "S2-034")
-async def test_results_are_found_in_the_messages_of_later_calls(store: Store) -> None:
+async def test_finds_results_in_messages_of_later_calls(store: Store) -> None:
     trace = Trace()
     trace.root()
     asking = trace.model(1, calls=[("call_a", "search", {"q": "x"}), ("call_b", "look", {})])
@@ -189,8 +189,8 @@ async def test_results_are_found_in_the_messages_of_later_calls(store: Store) ->
     assert len(await rows_of(store, "tool_call")) == 2
 
 
-async def test_the_conversation_before_is_no_part_of_the_trace(store: Store) -> None:
-    """What an earlier turn asked and got comes along in the messages; it is counted where it happened."""
+async def test_earlier_conversation_is_not_part_of_trace(store: Store) -> None:
+    """The messages contain calls and results of an earlier turn. They count in the trace where they happened."""
     earlier = [ai("", [{"id": "call_old", "name": "search", "args": {}}], "m-old"), tool_message("call_old", "then")]
     trace = Trace()
     trace.root()
@@ -200,7 +200,7 @@ async def test_the_conversation_before_is_no_part_of_the_trace(store: Store) -> 
     assert await rows_of(store, "tool_call") == []
 
 
-async def test_an_id_that_is_used_again_answers_the_call_before_it(store: Store) -> None:
+async def test_reused_id_answers_last_call_before_it(store: Store) -> None:
     trace = Trace()
     trace.root()
     for at, result in ((1, "first"), (3, "second"), (5, "third")):
@@ -216,7 +216,7 @@ async def test_an_id_that_is_used_again_answers_the_call_before_it(store: Store)
     assert (await store.verify()).ok
 
 
-async def test_a_tool_that_does_not_know_its_call_is_found_by_its_name(store: Store) -> None:
+async def test_tool_without_call_id_is_matched_by_name(store: Store) -> None:
     trace = Trace()
     trace.root()
     trace.model(1, calls=[("call_a", "search", {"q": "x"})])
@@ -227,7 +227,7 @@ async def test_a_tool_that_does_not_know_its_call_is_found_by_its_name(store: St
     assert (row.call_id, row.call_index, (row.message or {})["content"]) == ("call_a", 0, "found")
 
 
-async def test_tools_of_one_response_that_do_not_know_their_calls_are_taken_in_their_order(store: Store) -> None:
+async def test_tools_without_call_ids_are_matched_in_order(store: Store) -> None:
     trace = Trace()
     trace.root()
     trace.model(1, calls=[("call_a", "search", {"q": "x"}), ("call_b", "search", {"q": "y"})])
@@ -240,8 +240,8 @@ async def test_tools_of_one_response_that_do_not_know_their_calls_are_taken_in_t
 
 
 @pytest.mark.req("S2-048")
-async def test_who_tells_more_is_believed_though_another_stood_for_the_call(store: Store) -> None:
-    """The first asked for a tool that ran; the one that begins around it comes later, in a trace of its own."""
+async def test_span_with_content_replaces_duplicate_without(store: Store) -> None:
+    """The first span requested a tool that ran. The enclosing span arrives later, in a separate trace."""
     told = {"response_metadata": {"id": "chatcmpl-1", "model_name": "gpt-4o-mini", "model_provider": "openai"}}
     trace, second = Trace(1), Trace(2)
     trace.root()
@@ -285,7 +285,7 @@ async def test_several_answers_of_one_call_count_once(store: Store) -> None:
 
 
 @pytest.mark.req("S2-047")
-async def test_totals_are_those_of_model_calls_and_never_of_chains(store: Store) -> None:
+async def test_totals_count_model_calls_and_not_chains(store: Store) -> None:
     trace = agent_trace()
     trace.runs[0] |= {"total_tokens": 240, "prompt_tokens": 200, "completion_tokens": 40, "total_cost": 0.25}
     await ingest(store).write(items(*trace.runs))
@@ -296,8 +296,8 @@ async def test_totals_are_those_of_model_calls_and_never_of_chains(store: Store)
 
 
 @pytest.mark.req("S2-001")
-async def test_projects_do_not_meet_whatever_ids_a_client_chose(store: Store) -> None:
-    """The same ids in two projects are two traces; neither sees, changes nor completes the other's."""
+async def test_projects_stay_separate_with_equal_ids(store: Store) -> None:
+    """The same ids in two projects are two traces. Neither sees, changes or completes the other."""
     runs = agent_trace(thread="shared").runs
     other = store.in_project("other")
     await ingest(store).write(items(*runs))
@@ -312,7 +312,7 @@ async def test_projects_do_not_meet_whatever_ids_a_client_chose(store: Store) ->
     assert len(await store.threads(kind="trace", all_projects=True)) == 2
 
 
-async def test_a_key_that_a_native_thread_has_stays_its_own(store: Store) -> None:
+async def test_native_thread_keeps_its_key(store: Store) -> None:
     native = await store.create(key="langsmith:conv")
     await ingest(store).write(items(*agent_trace(thread="conv").runs))
 
@@ -321,21 +321,21 @@ async def test_a_key_that_a_native_thread_has_stays_its_own(store: Store) -> Non
     assert (await store.thread("langsmith:conv")).id == native.id
 
 
-async def test_nothing_runs_in_a_mirror(store: Store) -> None:
+async def test_imported_trace_cannot_be_executed(store: Store) -> None:
     await ingest(store).write(items(agent_trace().runs[1]))
     (mirror,) = await store.threads(kind="trace")
 
     assert mirror.status == "running"
     assert await store.claim_next() == []
-    with pytest.raises(Refused, match="another system"):
+    with pytest.raises(Refused, match="imported trace"):
         await store.claim(mirror)
-    with pytest.raises(Refused, match="another system"):
+    with pytest.raises(Refused, match="imported trace"):
         await store.fork(mirror)
-    with pytest.raises(Refused, match="another system"):
+    with pytest.raises(Refused, match="imported trace"):
         await store.deliver(mirror.id, Entry(type="input", message={}), kind="input", sender="me")
 
 
-async def test_several_writers_at_once_lose_nothing(store: Store) -> None:
+async def test_concurrent_writers_lose_nothing(store: Store) -> None:
     trace = agent_trace(thread="conv")
     pieces = [piece for run in trace.runs for piece in post_and_patch(run)]
 
@@ -347,8 +347,8 @@ async def test_several_writers_at_once_lose_nothing(store: Store) -> None:
     assert (await store.verify()).ok
 
 
-async def test_one_model_call_that_two_tell_of_counts_once(store: Store) -> None:
-    """Two instrumentations, one below the other or in traces of their own, with the provider's id of the response."""
+async def test_duplicate_spans_of_model_call_count_once(store: Store) -> None:
+    """Two instrumentations, nested or in separate traces, with the provider's id of the response."""
     told = {"response_metadata": {"id": "chatcmpl-1", "model_name": "gpt-4o-mini", "model_provider": "openai"}}
     trace, second = Trace(1), Trace(2)
     trace.root()
@@ -366,7 +366,7 @@ async def test_one_model_call_that_two_tell_of_counts_once(store: Store) -> None
     assert len(duplicates) == 2
 
 
-async def test_a_cost_that_changes_is_not_added_twice(store: Store) -> None:
+async def test_changed_cost_is_not_added_twice(store: Store) -> None:
     trace = agent_trace()
     await ingest(store).write(items(*trace.runs))
     (first,) = await store.runs((await store.threads(kind="trace"))[0])
@@ -384,7 +384,7 @@ async def test_a_cost_that_changes_is_not_added_twice(store: Store) -> None:
 
 
 @pytest.mark.req("S2-054", "S2-010")
-async def test_secrets_in_metadata_do_not_arrive(store: Store) -> None:
+async def test_secrets_in_metadata_are_not_stored(store: Store) -> None:
     secret = "sk-" + "a1b2c3d4" * 4
     metadata = {"openai_api_key": "plain", "note": f"use {secret}", "customer": "ada", "max_tokens": 100}
     for keep in (False, True):
@@ -404,7 +404,7 @@ async def test_secrets_in_metadata_do_not_arrive(store: Store) -> None:
     assert secret not in str([stitch.data for stitch in stitches])
 
 
-async def test_feedback_and_attachments_hang_on_their_span(store: Store) -> None:
+async def test_stores_feedback_and_attachments_of_span(store: Store) -> None:
     trace = agent_trace()
     span = trace.runs[1]["id"]
     said = SpanFeedback("f1", span, None, "helpful", score=0.5, comment="fine", value={"value": "yes"})
@@ -427,7 +427,7 @@ async def test_feedback_and_attachments_hang_on_their_span(store: Store) -> None
 
 
 @pytest.mark.req("S2-049")
-async def test_what_cannot_be_stored_is_named_and_the_rest_is_kept(store: Store) -> None:
+async def test_reports_spans_that_cannot_be_stored_and_stores_others(store: Store) -> None:
     deep: Json = {}
     for _ in range(300):
         deep = {"deeper": deep}
@@ -440,8 +440,8 @@ async def test_what_cannot_be_stored_is_named_and_the_rest_is_kept(store: Store)
 
 
 @pytest.mark.parametrize("first", ["post", "patch"])
-async def test_a_patch_that_names_no_trace_finds_its_own(store: Store, first: str) -> None:
-    """PATCH /runs/{id} with nothing but what changed."""
+async def test_patch_without_trace_finds_its_trace(store: Store, first: str) -> None:
+    """PATCH /runs/{id} with only the changed members."""
     trace = agent_trace(thread="conv")
     post, patch = post_and_patch(trace.runs[4])
     bare = {key: patch[key] for key in ("id", "end_time", "outputs")}
@@ -455,7 +455,7 @@ async def test_a_patch_that_names_no_trace_finds_its_own(store: Store, first: st
     assert (await store.verify()).ok
 
 
-async def test_a_late_root_completes_its_trace(store: Store) -> None:
+async def test_late_root_completes_trace(store: Store) -> None:
     runs = agent_trace(thread="conv").runs
     await ingest(store).write(items(*runs[1:]))
     (mirror,) = await store.threads(kind="trace")
@@ -470,7 +470,7 @@ async def test_a_late_root_completes_its_trace(store: Store) -> None:
     assert [(turn.user_message, turn.final_response) for turn in history.turns] == [("hello", "It costs 42.")]
 
 
-async def test_vanished_spans_are_removed_only_from_traces_given_whole(store: Store) -> None:
+async def test_removes_spans_only_from_complete_traces(store: Store) -> None:
     trace = agent_trace()
     await ingest(store).write(items(*trace.runs))
     gone = {trace.runs[1]["id"], trace.runs[2]["id"]}
@@ -487,7 +487,7 @@ async def test_vanished_spans_are_removed_only_from_traces_given_whole(store: St
     assert (run.input_tokens, run.steps) == (200, 2)
 
 
-async def test_threads_of_traces_are_found_by_their_last_turn(store: Store) -> None:
+async def test_threads_of_traces_are_ordered_by_last_turn(store: Store) -> None:
     for number in (1, 2):
         trace = agent_trace(number, thread="conv")
         for run in trace.runs:
@@ -502,7 +502,7 @@ async def test_threads_of_traces_are_found_by_their_last_turn(store: Store) -> N
     assert isinstance(mirror, Thread)
 
 
-async def test_a_mirror_is_not_archived_since_more_of_it_may_come(store: Store) -> None:
+async def test_imported_trace_is_not_archived(store: Store) -> None:
     runs = agent_trace(thread="conv").runs
     await ingest(store).write(items(*runs))
     before = await seen(store)

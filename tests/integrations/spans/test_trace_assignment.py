@@ -1,4 +1,4 @@
-"""Spans that do not name their trace are joined with it, in any order of arrival and any split into batches."""
+"""Spans that do not name their trace are joined with it, in any order and any split into batches."""
 
 import asyncio
 import random
@@ -32,7 +32,7 @@ def post(number: int, parent: int | None = None, **more: Any) -> Json:
 
 
 def patch(number: int, **more: Any) -> Json:
-    """The same run as `update_run` sends it: only what is new."""
+    """Return the same run as `update_run` sends it: only new members."""
     return {"id": uid(number), "end_time": moment(number + 0.5), "outputs": {"output": number}, **more}
 
 
@@ -42,7 +42,7 @@ async def arrive(store: Store, *batches: list[Json]) -> None:
 
 
 async def trees(store: Store) -> dict[str, Any]:
-    """Each trace with its spans, the parent of each, and its figures. No trace is listed twice."""
+    """Return each trace with its spans, their parents and its totals. No trace is listed twice."""
     found = await seen(store)
     for trace in found.values():
         trace.pop("thread")
@@ -63,13 +63,13 @@ async def traces(store: Store) -> dict[str, list[str]]:
 
 
 async def test_joins_post_with_parent_and_patch_of_same_run_in_one_batch(store: Store) -> None:
-    """The batch of the issue: it was sorted into two traces that both inserted the same stitch."""
+    """The batch of the issue. It was sorted into two traces that both inserted the same stitch."""
     await arrive(store, [post(1), post(2, 1), patch(2), patch(1)])
     assert await traces(store) == {uid(1): [uid(1), uid(2)]}
     assert (await store.verify()).ok
 
 
-async def test_joins_patch_of_run_whose_post_has_only_a_parent(store: Store) -> None:
+async def test_joins_patch_of_run_with_only_a_parent_in_its_post(store: Store) -> None:
     await arrive(store, [post(1)], [post(2, 1)], [patch(2)], [patch(1)])
     assert await traces(store) == {uid(1): [uid(1), uid(2)]}
 
@@ -103,7 +103,7 @@ async def test_run_that_is_its_own_parent_is_a_root(store: Store) -> None:
 
 
 async def test_merges_traces_of_a_conversation_with_other_traces(store: Store) -> None:
-    """The provisional trace is in the thread of a conversation. The other traces of that thread stay as they are."""
+    """The provisional trace is in the thread of a conversation. The other traces of that thread stay unchanged."""
     said = {"extra": {"metadata": {"thread_id": "conv"}}}
     await arrive(store, [post(1, **said)], [post(3, 2, **said)], [post(8, **said), post(9, 8, **said)])
     assert len(await store.threads(kind="trace", limit=None)) == 1
@@ -161,7 +161,7 @@ async def test_leaves_traces_apart_when_thread_is_too_large_to_rewrite(
     assert (await store.verify()).ok
 
 
-async def test_arriving_again_changes_nothing(store: Store) -> None:
+async def test_writing_again_changes_nothing(store: Store) -> None:
     batches = [[post(4, 3)], [post(3, 2), patch(4)], [patch(2)], [post(2, 1)], [patch(3)], [post(1)]]
     await arrive(store, *batches)
     before = await trees(store)
@@ -171,7 +171,7 @@ async def test_arriving_again_changes_nothing(store: Store) -> None:
     assert {thread.id: thread.fence for thread in await store._backend.find(Find(Thread))} == fences
 
 
-def test_end_of_a_circle_is_its_smallest_id() -> None:
+def test_end_of_circle_is_its_smallest_id() -> None:
     links = {"d": "c", "c": "b", "b": "e", "e": "c", "x": "y", "z": "z"}
     found, circular = ends(links, {"d", "e", "x", "z", "q"})
     assert found == {"d": "b", "e": "b", "x": "y", "z": "z", "q": "q"}
@@ -179,7 +179,7 @@ def test_end_of_a_circle_is_its_smallest_id() -> None:
 
 
 def test_follows_each_link_once() -> None:
-    """A chain of a hundred thousand links takes no deep recursion and no quadratic time."""
+    """A chain of a hundred thousand links needs no deep recursion and no quadratic time."""
     links = {str(number): str(number + 1) for number in range(100_000)}
     found, _ = ends(links, links.keys())
     assert set(found.values()) == {"100000"}
@@ -189,7 +189,7 @@ def test_follows_each_link_once() -> None:
 
 
 def forest(chance: random.Random) -> list[Json]:
-    """Posts and patches of some traces, with random parts of their places left out."""
+    """Posts and patches of some traces, with random links omitted."""
     made: list[Json] = []
     for number in range(1, chance.randint(2, 4)):
         trace = Trace(number, thread=chance.choice([None, None, "conv"]))
@@ -211,7 +211,7 @@ def forest(chance: random.Random) -> list[Json]:
             run["dotted_order"] = order[run["id"]]
             runs.append(run)
         if chance.random() < 0.1:
-            # A link that makes no sense: to itself, or round in a circle.
+            # An invalid link: to itself, or in a circle.
             one, other = chance.choice(runs), chance.choice(runs)
             one["parent_run_id"] = other["id"]
         for run in runs:

@@ -16,12 +16,12 @@ pytestmark = pytest.mark.anyio
 
 NONSENSE = [
     ("/runs", b"", "empty"),
-    ("/runs", b"hello", "neither JSON"),
-    ("/runs", b"[1, 2, 3]", "no run"),
+    ("/runs", b"hello", "not JSON"),
+    ("/runs", b"[1, 2, 3]", "not a LangSmith run"),
     ("/runs/batch", b'{"post": [{"id"', "ends in the middle"),
     ("/runs/multipart", b"--abc\r\nno end", ""),
     ("/runs/multipart", b"\x28\xb5\x2f\xfdbroken", "unpacked"),
-    ("/feedback", b'{"comment": "about nothing"}', "no feedback"),
+    ("/feedback", b'{"comment": "about nothing"}', "not feedback"),
     ("/langsmith-webhook", b"null", ""),
 ]
 
@@ -74,6 +74,6 @@ async def test_body_that_kills_the_process_goes_to_quarantine(store: Store) -> N
         said = await settled(http)
     assert {row["problem"][:30] for row in said["quarantine"]} == {
         "The server ended 10 times whil",
-        "The source nobody is not supported",
+        "The source nobody is not suppo",
     }
     assert len(await lens_rows(store, "agent_runs")) == 1

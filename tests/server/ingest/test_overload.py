@@ -54,7 +54,7 @@ async def test_other_spans_are_stored_when_one_cannot_be_written(
 async def test_senders_get_503_when_the_store_cannot_write(
     store: Store, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    async def put(records: Any) -> None:
+    async def put(records: Any, **more: Any) -> None:
         raise error("no room")
 
     with monkeypatch.context() as patch:

@@ -196,7 +196,7 @@ async def test_readyz_and_metrics_report_backlog_age_and_stuck_bodies(store: Sto
     assert "lockstitch_ingest_oldest_seconds 12" in figures
     assert "lockstitch_arrivals 3" in figures
     assert 'id="t-ingest"' in page
-    assert "1 body waited for more than a minute" in page
+    assert "1 upload waiting for more than a minute" in page
 
 
 async def test_readyz_is_503_when_bodies_wait_for_too_long(store: Store) -> None:
@@ -204,7 +204,7 @@ async def test_readyz_is_503_when_bodies_wait_for_too_long(store: Store) -> None
         await store._backend.put([body_of(at=store.clock.now() - timedelta(seconds=120))])
         answer = await http.get("/readyz")
         assert (answer.status_code, answer.json()["title"]) == (503, "Not ready")
-        assert "1 waiting bodies" in answer.json()["detail"]
+        assert "1 bodies in the ingest queue" in answer.json()["detail"]
         assert answer.headers["retry-after"]
         assert (await http.get("/healthz")).status_code == 200
 

@@ -14,7 +14,7 @@ from lockstitch.apps.prioritizer.task_lists import TaskList
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Record, Thread, as_id
 from lockstitch.model.ids import foreign_id
-from lockstitch.store import Store, Where
+from lockstitch.store import Store, Transaction, Where
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def imported(store: Store, user_id: str, name: str, found: TaskList, before: Seq
 async def add_file(store: Store, user_id: str, content: bytes | str, name: str) -> Imported:
     """Keep the tasks of a file. What the file said before is replaced."""
     made = await read_file(store, user_id, content, name)
-    await store.commit([], records=made.records)
+    await store.commit(Transaction(records=list(made.records)))
     await drop_stale(store, made)
     return made
 

@@ -1,1 +1,1 @@
-"""The commands, a module for each group that belongs together."""
+"""The commands, one module per group."""

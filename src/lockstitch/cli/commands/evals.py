@@ -1,4 +1,4 @@
-"""`eval`: a dataset against an agent, and whether it became better."""
+"""`eval`: run a dataset against an agent, grade the answers and compare with the previous evaluation."""
 
 import json
 from collections.abc import Sequence
@@ -37,38 +37,38 @@ def eval_(
     context: typer.Context,
     dataset: Annotated[
         str,
-        typer.Argument(metavar="DATASET", help="Cases with their input: .jsonl or .csv.", show_default=False),
+        typer.Argument(metavar="DATASET", help="The cases: .jsonl or .csv.", show_default=False),
     ],
-    agent: Annotated[str, typer.Option(metavar="NAME", help="The agent or team to ask.", show_default=False)],
+    agent: Annotated[str, typer.Option(metavar="NAME", help="The agent or team to evaluate.", show_default=False)],
     grader: Annotated[
-        list[str], typer.Option(metavar="|".join(GRADERS), help="Who grades; may be given again.", show_default=False)
+        list[str], typer.Option(metavar="|".join(GRADERS), help="The grader. Can be repeated.", show_default=False)
     ],
     version: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="A version of the agent in this store; else the code's.")
+        int | None, typer.Option(min=1, metavar="N", help="A stored version of the agent. Default: the code.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="N", help="What it is compared under; else of agent and dataset.")
+        str | None, typer.Option(metavar="N", help="Name for comparison. Default: agent and dataset.")
     ] = None,
-    schema: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The JSON schema of cases that have none of their own.")
-    ] = None,
+    schema: Annotated[str | None, typer.Option(metavar="FILE", help="The JSON schema for cases without one.")] = None,
     judge: Annotated[
-        str | None, typer.Option(metavar="MODEL|AGENT", help="Who judges; else the model of the agent itself.")
+        str | None, typer.Option(metavar="MODEL|AGENT", help="The judge. Default: the model of the agent.")
     ] = None,
-    criteria: Annotated[str | None, typer.Option(metavar="TEXT", help="What a judge is to look at.")] = None,
+    criteria: Annotated[str | None, typer.Option(metavar="TEXT", help="The criteria for the judge.")] = None,
     pass_at: Annotated[
-        float | None, typer.Option(metavar="SCORE", help="From which score of a judge on a case passes: 0.5.")
+        float | None, typer.Option(metavar="SCORE", help="Minimum score of the judge for a pass. Default: 0.5.")
     ] = None,
     at_least: Annotated[
-        float | None, typer.Option(min=0, max=1, metavar="SCORE", help="Exit code 1 when the mean score is below it.")
+        float | None, typer.Option(min=0, max=1, metavar="SCORE", help="Exit code 1 if the mean score is below this.")
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="So many cases at once.")] = 4,
-    all_: Annotated[bool, typer.Option("--all", help="Show every case, however many there are.")] = False,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of cases at once.")
+    ] = 4,
+    all_: Annotated[bool, typer.Option("--all", help="Show every case.")] = False,
 ) -> None:
-    """Put a dataset to an agent, and grade its answers.
+    """Run a dataset against an agent and grade its answers.
 
-    Every case is a run in a thread of its own. Called again after it was interrupted or killed it goes on where it was;
-    once it is done, the next call is compared with it. Exit code 6: some runs did not complete, 1: none did.
+    Every case is a run in its own thread. If an evaluation was interrupted or killed, the same command continues it. A
+    finished evaluation is compared with the next one. Exit code 6: some runs did not complete. Exit code 1: none did.
     """
     from lockstitch.agents.evals import dataset as datasets
     from lockstitch.agents.evals.runner import check_name, evaluate
@@ -103,7 +103,7 @@ def eval_(
                 counting.tell(outcome, done)
             made = under_way.result()
         except KeyboardInterrupt as exc:
-            raise Interrupted("interrupted; the same command goes on where it was") from exc
+            raise Interrupted("Interrupted. Run the same command to continue.") from exc
         finally:
             under_way.end()
     if session.json_output:
@@ -125,7 +125,7 @@ def _leave(made: "Evaluation", at_least: float | None) -> None:
 def _graders(
     names: Sequence[str], code: "App", agent: "Agent", schema: str | None, judging: dict[str, Any]
 ) -> "list[Grader]":
-    """The graders that are named, made with the options that are theirs."""
+    """Return the named graders with their options. Raises `Refused` for options of a grader that is not named."""
     from lockstitch.agents.evals.graders import grader
 
     given = {key: value for key, value in judging.items() if value is not None}
@@ -140,7 +140,7 @@ def _graders(
             judge = given.get("judge", agent.model)
             if isinstance(judge, str) and judge not in code.agents and ":" not in judge:
                 known = ", ".join(sorted(code.agents))
-                raise Refused(f"No agent of this app is {judge!r} ({known}), and a model is anthropic:…, for instance.")
+                raise Refused(f"--judge {judge!r} is not a model (anthropic:…) and not an agent. Agents: {known}.")
             parameters = {**given, "judge": code.agents.get(judge, judge) if isinstance(judge, str) else judge}
         elif name == "json_schema" and schema is not None:
             parameters = {"schema": _schema(schema)}
@@ -152,8 +152,8 @@ def _schema(path: str) -> Any:
     try:
         return json.loads(Path(path).read_bytes())
     except FileNotFoundError:
-        raise NotFound(f"There is no file {path}.") from None
+        raise NotFound(f"File {path} not found.") from None
     except OSError as exc:
         raise Refused(f"{path} cannot be read: {exc.strerror or exc}.") from exc
     except (ValueError, RecursionError) as exc:
-        raise Refused(f"{path} is no JSON: {exc}.") from exc
+        raise Refused(f"{path} is not JSON: {exc}.") from exc

@@ -1,4 +1,4 @@
-"""`ingest`: the state of the ingest queue, and reading bodies from quarantine again."""
+"""`ingest`: show the ingest queue and read bodies in quarantine again."""
 
 from typing import Annotated
 
@@ -25,7 +25,7 @@ _SHOWN = 20
 
 @ingest.command(epilog=examples("lockstitch ingest status", "lockstitch ingest status --project acme --json"))
 def status(context: typer.Context) -> None:
-    """Show how many bodies of traces wait to be read, for how long, and which are in quarantine and why.
+    """Show how many request bodies wait, for how long, and which are in quarantine and why.
 
     A server acknowledges a body once it is stored, and reads it into the record afterwards. A body that has waited for
     more than a minute is stuck. A body that cannot be read completely is in quarantine.
@@ -44,8 +44,8 @@ def status(context: typer.Context) -> None:
     if held:
         columns = [
             TableColumn("ID"),
-            TableColumn("CAME"),
-            TableColumn("FROM"),
+            TableColumn("RECEIVED"),
+            TableColumn("SOURCE"),
             TableColumn("SIZE", right=True),
             TableColumn("PROBLEM", flexible=True),
         ]
@@ -68,8 +68,8 @@ def retry(
 ) -> None:
     """Put bodies from quarantine into the ingest queue again, for example after an upgrade.
 
-    A running server reads them within half a minute, else the next one that starts. What is in the record already is
-    not doubled.
+    A running server reads them within half a minute, otherwise the next server that starts. Data that is already in the
+    record is not duplicated.
     """
     session = session_of(context)
     with session.open() as store:
@@ -79,7 +79,7 @@ def retry(
         elif (wanted := as_id(body_id)) is not None:
             ids = [wanted]
         else:
-            raise NotFound(f"There is no body {body_id} in quarantine.")
+            raise NotFound(f"Body {body_id} not found in quarantine.")
         for one in ids:
             store.portal.call(queue.retry(one))
             store.portal.call(audits.record(_ACTOR, "retry arrival", str(one)))

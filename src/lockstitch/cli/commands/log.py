@@ -1,4 +1,4 @@
-"""log, errors, request, tail, search."""
+"""`log`, `errors`, `request`, `tail`, `search`."""
 
 import re
 import sys
@@ -30,7 +30,7 @@ app = typer.Typer()
     )
 )
 def log(context: typer.Context, run: RunName) -> None:
-    """Show everything a run did, in order."""
+    """Show all stitches of a run in order."""
     session = session_of(context)
     with session.open() as store:
         found = _log(store, run)
@@ -48,12 +48,12 @@ def _log(store: SyncStore, name: str) -> list[Stitch]:
             thread = store.thread(name)
         except NotFound:
             raise exc from None
-        raise NotFound(f"{name} is a thread; `lockstitch show {thread.id}` lists its runs.") from None
+        raise NotFound(f"{name} is a thread, not a run. Use `lockstitch show {thread.id}` to list its runs.") from None
 
 
 @app.command(epilog=examples("lockstitch errors --since 12h", "lockstitch errors --limit 5 --json"))
 def errors(context: typer.Context, since: Since = None, limit: Limit = 50) -> None:
-    """Show the latest errors of all threads, the newest first."""
+    """Show the latest errors of all threads, newest first."""
     session = session_of(context)
     with session.open() as store:
         found = store.errors(limit=limit, since=options.moment_or_none(since, now(), "--since"))
@@ -99,7 +99,7 @@ def request(
 
 
 def _stitch_id(store: SyncStore, name: str) -> str:
-    """The id that `name` is or stands for."""
+    """Return the stitch id for an id or for THREAD:POSITION."""
     thread, colon, position = name.rpartition(":")
     if not colon or not (position.isascii() and position.isdigit()) or len(position) > 18:
         return name
@@ -115,10 +115,10 @@ _BEFORE, _LENGTH = 60, 200
 @app.command(epilog=examples("lockstitch search refund ada", "lockstitch search 'exact change' --limit 3 --json"))
 def search(
     context: typer.Context,
-    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="All of them must be there.", show_default=False)],
+    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="Words that must all occur.", show_default=False)],
     limit: Limit = 20,
 ) -> None:
-    """Search titles, inputs and answers; the best first."""
+    """Search titles, inputs and answers. The best matches come first."""
     session = session_of(context)
     text = " ".join(words)
     with session.open() as store:
@@ -131,7 +131,7 @@ def search(
             session.out.line()
         _print(session, row, thread, words)
     if not found:
-        session.out.note("Nothing found.")
+        session.out.note("No matches.")
 
 
 def _described(store: SyncStore, hit: SearchHit, text: str) -> tuple[Json, Thread]:
@@ -155,11 +155,11 @@ def _described(store: SyncStore, hit: SearchHit, text: str) -> tuple[Json, Threa
 
 
 def snippet(content: str, text: str) -> str:
-    """What stands around the first of the words."""
+    """Return the text around the first matching word."""
     content = " ".join(content.split())
     found = _pattern(text.split()).search(content)
     start = max(0, found.start() - _BEFORE) if found else 0
-    # Not in the middle of a word, if one ends nearby.
+    # Start at the beginning of a word.
     start = content.rfind(" ", 0, start) + 1 if start else 0
     piece = content[start : start + _LENGTH]
     return f"{'…' if start else ''}{piece}{'…' if start + _LENGTH < len(content) else ''}"
@@ -184,10 +184,10 @@ def tail(
     thread: Annotated[
         str | None, typer.Argument(metavar="THREAD", help="A thread's id or key; else all threads.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new stitches until Ctrl-C.")] = False,
     lines: Lines = 10,
 ) -> None:
-    """Show the newest stitches, and with --follow what comes. With --json an object a line."""
+    """Show the newest stitches. With --follow, print new ones as they arrive. With --json, one object per line."""
     session = session_of(context)
     with session.open() as store:
         printer = _Printer(session)
@@ -208,7 +208,7 @@ def _stitches(store: SyncStore, name: str | None, lines: int, follow: bool) -> I
 
 
 class _Printer:
-    """Prints stitches. In a pipe each line names its thread; a terminal is told when another thread comes."""
+    """Prints stitches. In a pipe, every line names its thread. On a terminal, a heading names each new thread."""
 
     def __init__(self, session: Session) -> None:
         self._out = session.out
@@ -225,5 +225,5 @@ class _Printer:
                 out.line(f"thread {stitch.thread_id}", style="bold")
             out.cropped(messages.line(stitch))
         self._thread = stitch.thread_id
-        # Whoever follows through a pipe wants each as it comes.
+        # A reader of a pipe needs each line at once.
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""archive, purge, delete, migrate, doctor."""
+"""`archive`, `purge`, `delete`, `migrate`, `doctor`."""
 
 from typing import Annotated
 
@@ -19,10 +19,11 @@ app = typer.Typer()
 def archive(
     context: typer.Context,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Turns that ended before: 12h, 30d ago, or a date.", show_default=False)
+        str,
+        typer.Option(metavar="TIME", help="Turns that ended before: 12h or 30d ago, or a date.", show_default=False),
     ],
 ) -> None:
-    """Compress old turns that no context needs. They are read through the same commands as before."""
+    """Compress old turns that no context needs. All commands can still read them."""
     session = session_of(context)
     before = options.moment(older_than, now(), "--older-than")
     with session.open() as store:
@@ -41,29 +42,26 @@ def archive(
 def purge(
     context: typer.Context,
     older_than: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Trees at rest since: 12h, 90d ago, or a date; expired ones too.")
+        str | None,
+        typer.Option(metavar="TIME", help="Trees idle since: 12h or 90d ago, or a date. Includes expired trees."),
     ] = None,
-    user: Annotated[str | None, typer.Option(metavar="U", help="Everything of this user, at rest or not.")] = None,
-    expired: Annotated[bool, typer.Option("--expired", help="Trees at rest that have expired.")] = False,
+    user: Annotated[
+        str | None, typer.Option(metavar="U", help="All data of this user, also of active threads.")
+    ] = None,
+    expired: Annotated[bool, typer.Option("--expired", help="Idle trees that have expired.")] = False,
     force: Force = False,
     yes: Yes = False,
 ) -> None:
-    """Delete whole trees of threads with everything of theirs. Their figures stay in the daily totals."""
+    """Delete whole trees of threads with all their data. The daily totals keep their figures."""
     session = session_of(context)
     if user is not None and (older_than or expired):
-        raise Refused("--user goes alone: it means everything of that user.")
+        raise Refused("--user cannot be combined with --older-than or --expired.")
     if force and user is None:
-        raise Refused("--force goes with --user only: what is not at rest is never purged by age.")
+        raise Refused("--force needs --user. Active threads are never purged by age.")
     if user is None and not older_than and not expired:
-        raise Refused("Say what to purge: --older-than TIME, --expired or --user U.")
+        raise Refused("Choose what to purge: --older-than TIME, --expired or --user U.")
     before = options.moment_or_none(older_than, now(), "--older-than")
-    what = (
-        f"everything of user {user}"
-        if user
-        else f"threads at rest since {time(before)}"
-        if before
-        else "expired threads"
-    )
+    what = f"all data of user {user}" if user else f"threads idle since {time(before)}" if before else "expired threads"
     with session.open() as store:
         if not confirm(f"Delete {what} in project {session.project}?", yes=yes):
             _nothing(session)
@@ -74,7 +72,7 @@ def purge(
 
 @app.command(epilog=examples("lockstitch delete customer-42", "lockstitch delete customer-42 --yes"))
 def delete(context: typer.Context, thread: ThreadName, force: Force = False, yes: Yes = False) -> None:
-    """Delete a thread, its descendants and everything of theirs."""
+    """Delete a thread, its descendants and all their data."""
     session = session_of(context)
     with session.open() as store:
         tree = store.tree(thread)
@@ -101,7 +99,7 @@ def _nothing(session: Session) -> None:
 
 @app.command(epilog=examples("lockstitch migrate --store postgresql://localhost/agents"))
 def migrate(context: typer.Context) -> None:
-    """Bring a store to this version in place, or make it."""
+    """Upgrade a store to this version in place, or create it."""
     session = session_of(context)
     with session.open(create=True) as store:
         version = store.migrate()
@@ -114,12 +112,12 @@ def migrate(context: typer.Context) -> None:
 @app.command(epilog=examples("lockstitch doctor --verify", "lockstitch doctor --verify --json | jq .problems"))
 def doctor(
     context: typer.Context,
-    verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read and check all data.")] = False,
 ) -> None:
-    """Say how a store is; exit code 1 on any problem.
+    """Check a store. The exit code is 1 if there is a problem.
 
-    With --verify: positions without a gap, fences that never fall, one answer per call, contexts that can be folded.
-    In a store of files the files for people are made anew from the log.
+    With --verify it checks that positions have no gaps, fences never decrease, each call has one result, and contexts
+    can be computed. In a file store it also rebuilds the readable files from the log.
     """
     session = session_of(context)
     with session.open() as store:
@@ -140,10 +138,10 @@ def _print(session: Session, report: DoctorReport, *, verified: bool, rebuilt: b
         out.line(f"{problem['thread']}  {problem['kind']}", style="bold red")
         out.line(str(problem["detail"]), indent=4)
     if not verified:
-        out.line(f"{scope}. Not read; --verify checks them.")
+        out.line(f"{scope}. Use --verify to check them.")
     elif report.ok:
-        out.line(f"All well: {scope} read.", style="green")
+        out.line(f"No problems found in {scope}.", style="green")
     else:
         out.line(f"{plural(len(report.problems), 'problem')} in {scope}.", style="red")
     if rebuilt:
-        out.line("The files agent_config and conversation_history were made anew from the log.", style="dim")
+        out.line("Rebuilt agent_config and conversation_history from the log.", style="dim")

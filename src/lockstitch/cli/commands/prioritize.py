@@ -1,4 +1,4 @@
-"""`prioritize`: a list of tasks, ordered towards an outcome."""
+"""`prioritize`: order a list of tasks towards an outcome."""
 
 import sys
 from pathlib import Path
@@ -35,31 +35,30 @@ def prioritize(
     path: Annotated[
         str, typer.Argument(metavar="FILE", help="Tasks in Markdown or CSV; - reads stdin.", show_default=False)
     ],
-    outcome: Annotated[str, typer.Option(metavar="TEXT", help="What is to be reached.", show_default=False)],
-    user: Annotated[str, typer.Option(metavar="U", help="Whose plan it is.")] = "local",
-    model: Annotated[
-        str | None, typer.Option(metavar="M", help="A model that plans; without one, rules do, offline.")
-    ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Cancel a session of this user that still runs.")] = False,
+    outcome: Annotated[str, typer.Option(metavar="TEXT", help="The outcome to reach.", show_default=False)],
+    user: Annotated[str, typer.Option(metavar="U", help="The user of the plan.")] = "local",
+    model: Annotated[str | None, typer.Option(metavar="M", help="The model. Without one, rules plan offline.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Cancel a running session of this user.")] = False,
 ) -> None:
-    """Order tasks towards an outcome: what first, what at once, and why.
+    """Order tasks towards an outcome, in waves of parallel tasks.
 
     \b
     In Markdown, headings are documents and sections, and tasks look like this:
       - [ ] T4: Choose the provider (3h)
       - [ ] Payment form 8h (after: T4)
-    In CSV a column is named task; id, estimate, after and document are known too.
+    In CSV, a column task or title is required.
+    The columns id, estimate, after and document are optional.
 
-    The plan takes the place of the user's last one. Called again after it was interrupted or killed it goes on where it
-    was. Exit code 4: another session of theirs is not over.
+    The plan replaces the user's previous plan. If planning was interrupted or killed, the same command continues it.
+    Exit code 4: another session of the user has not ended.
     """
     from lockstitch.apps.prioritizer.list_parsers import read_list
 
     session = session_of(context)
     if not outcome.strip():
-        raise Refused("The outcome is empty: say what is to be reached.")
+        raise Refused("The outcome is empty. Describe what to reach.")
     content, name = _content(path)
-    # What is wrong with the list is said before there is a store.
+    # Report errors of the list before the store is opened.
     read_list(content, name)
     planner = _planner(session, model)
     with session.open(create=True) as store:
@@ -84,7 +83,7 @@ async def _plan(
         try:
             begun = await planner.begin(store, user, outcome, content, name, replace=replace)
         except SessionRunning as exc:
-            # The same command after it was interrupted or killed goes on where that was, unless somebody drives it.
+            # After an interruption, the same command continues the session, unless another process executes it.
             begun = exc.thread_id
             if begun is None or not await planner.is_for(store, begun, outcome, content, name):
                 raise SessionRunning(f"{exc} (--replace)", thread_id=begun) from exc
@@ -95,7 +94,7 @@ async def _plan(
 
 
 def _planner(session: Session, model: str | None) -> "Prioritizer":
-    """The app's own prioritiser, if it has one and no model is named; else a new one."""
+    """Return the prioritizer of the app if it has one and no model is set. Otherwise create one."""
     from lockstitch.apps.prioritizer import Prioritizer
 
     if model is None and session.app_name:
@@ -115,9 +114,9 @@ def _content(path: str) -> tuple[bytes, str]:
         return sys.stdin.buffer.read(MAX_BYTES + 1), "stdin.md"
     file = Path(path)
     if not file.exists():
-        raise NotFound(f"There is no file {path}.")
+        raise NotFound(f"File {path} not found.")
     if not file.is_file():
-        raise Refused(f"{path} is no file.")
+        raise Refused(f"{path} is not a file.")
     with file.open("rb") as opened:
         return opened.read(MAX_BYTES + 1), file.name
 
@@ -135,7 +134,7 @@ def _show(session: Session, outcome: str, made: "AgentSession", tasks: "dict[str
             TableColumn("WAVE", right=True),
             TableColumn("ID"),
             TableColumn("TASK", flexible=True),
-            TableColumn("SURE", right=True),
+            TableColumn("CONFIDENCE", right=True),
             TableColumn("HOURS", right=True),
             TableColumn("AFTER", flexible=True),
         ],
@@ -148,13 +147,13 @@ def _show(session: Session, outcome: str, made: "AgentSession", tasks: "dict[str
     for cycle in figures.broken_cycles:
         dropped = cycle.dropped
         out.line(
-            f"{', '.join(cycle.task_ids)} waited for each other; that {dropped.source_task_id} waits for "
-            f"{dropped.target_task_id} ({dropped.confidence:.2f}) was left out."
+            f"{', '.join(cycle.task_ids)} depend on each other. The dependency of {dropped.source_task_id} on "
+            f"{dropped.target_task_id} ({dropped.confidence:.2f}) was dropped."
         )
     for said in (figures.status_note, *figures.warnings):
         if said:
             out.line(one_line(said))
-    out.note(f"Why: lockstitch show {made.id}")
+    out.note(f"For the reasons, run `lockstitch show {made.id}`.")
 
 
 def _rows(plan: "Plan", number: int, tasks: "dict[str, Placed]") -> list[list[str]]:

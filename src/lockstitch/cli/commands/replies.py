@@ -1,6 +1,6 @@
-"""`approve`, `deny`, `settle` and `answer`: what people say to a thread that waits for them.
+"""`approve`, `deny`, `settle` and `answer`: reply to a waiting thread.
 
-A reply needs no code of the agent. Where an app is given the thread goes on at once, as with `resume`.
+A reply needs no agent code. If an app is set, the thread continues at once, as with `resume`.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ Reply = Callable[[SyncStore], None]
 
 @app.command(epilog=examples("lockstitch approve customer-42 call_1 --app shop:app"))
 def approve(context: typer.Context, thread: ThreadName, call: CallName, no_resume: NoResume = False) -> None:
-    """Agree to a call that waits for a person.
+    """Approve a call that needs approval.
 
-    If an app is named, by --app or LOCKSTITCH_APP, the thread goes on at once, as with `resume`.
+    If an app is set with --app or LOCKSTITCH_APP, the thread continues at once, as with `resume`.
     """
     from lockstitch import sync
 
@@ -36,12 +36,12 @@ def deny(
     context: typer.Context,
     thread: ThreadName,
     call: CallName,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; the model is told.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, which the model receives.")] = None,
     no_resume: NoResume = False,
 ) -> None:
-    """Refuse a call that waits for a person.
+    """Deny a call that needs approval.
 
-    If an app is named, by --app or LOCKSTITCH_APP, the thread goes on at once, as with `resume`.
+    If an app is set with --app or LOCKSTITCH_APP, the thread continues at once, as with `resume`.
     """
     from lockstitch import sync
 
@@ -58,19 +58,19 @@ def settle(
     context: typer.Context,
     thread: ThreadName,
     call: CallName,
-    done: Annotated[str | None, typer.Option(metavar="TEXT", help="It took effect, and this is its result.")] = None,
-    redo: Annotated[bool, typer.Option("--redo", help="It did not; it may be made again.")] = False,
-    unknown: Annotated[bool, typer.Option("--unknown", help="Nobody knows; the model is told so.")] = False,
+    done: Annotated[str | None, typer.Option(metavar="TEXT", help="It completed, with this result.")] = None,
+    redo: Annotated[bool, typer.Option("--redo", help="It did not happen. Run it again.")] = False,
+    unknown: Annotated[bool, typer.Option("--unknown", help="Mark as unknown. The model is informed.")] = False,
     no_resume: NoResume = False,
 ) -> None:
-    """Say what became of a call that was cut off half-way.
+    """Settle a call that was interrupted and has an unknown outcome.
 
-    If an app is named, by --app or LOCKSTITCH_APP, the thread goes on at once, as with `resume`.
+    If an app is set with --app or LOCKSTITCH_APP, the thread continues at once, as with `resume`.
     """
     from lockstitch import sync
 
     if (done is not None) + redo + unknown != 1:
-        raise Refused("Say either --done with what the call gave, or --redo, or --unknown.")
+        raise Refused("Pass exactly one of --done TEXT, --redo or --unknown.")
 
     def reply(store: SyncStore) -> None:
         sync.settle(store, thread, call, done=done, redo=redo, unknown=unknown)
@@ -85,9 +85,9 @@ def answer(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The answer.", show_default=False)],
     no_resume: NoResume = False,
 ) -> None:
-    """Answer what a thread asked in the middle of a run.
+    """Answer a question that a thread asked during a run.
 
-    If an app is named, by --app or LOCKSTITCH_APP, the thread goes on at once, as with `resume`.
+    If an app is set with --app or LOCKSTITCH_APP, the thread continues at once, as with `resume`.
     """
     from lockstitch import sync
 
@@ -102,17 +102,17 @@ def _reply(session: Session, thread: str, no_resume: bool, reply: Reply) -> None
         if session.json_output:
             session.out.json({"id": str(head.id), "status": head.status})
         else:
-            session.out.note(f"Noted. `lockstitch resume {thread} --app module:name` goes on with it.")
+            session.out.note(f"Reply stored. Run `lockstitch resume {thread} --app module:name` to continue.")
         return
     code = session.app()
     with open_for_app(session, code) as store:
         head = store.thread(thread)
-        # Before anything is said: a reply that cannot be followed up is better refused than half done.
+        # Check the agent first: without it, the reply would be stored but the thread could not continue.
         code.agent(head.agent)
         reply(store)
         try:
             result = drive(store, resuming(code, store.thread(head)), RunProgress(session.out), name=thread)
         except ThreadHeld as exc:
-            session.out.note(f"Noted. {exc} It goes on there.")
+            session.out.note(f"Reply stored. {exc} That worker continues the thread.")
             return
         finish_command(session, store, result, head, thread)

@@ -1,4 +1,4 @@
-"""run, start, resume, retry, cancel, fork, chat."""
+"""`run`, `start`, `resume`, `retry`, `cancel`, `fork`, `chat`."""
 
 import asyncio
 import sys
@@ -21,10 +21,10 @@ from lockstitch.sync import SyncStore
 app = typer.Typer()
 
 AT_ONCE = 50
-"""Threads that `start` makes at the same time: they share commits."""
+"""Number of threads that `start` creates concurrently, so that they share commits."""
 
 PATIENCE = 5.0
-"""Seconds in which another process is expected to notice that its run is to end."""
+"""Seconds to wait until another process has ended the cancelled run."""
 
 
 @app.command(
@@ -37,16 +37,16 @@ PATIENCE = 5.0
 def run(
     context: typer.Context,
     agent: AgentName,
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to do; - reads stdin.", show_default=False)],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt. - reads stdin.", show_default=False)],
     thread: Annotated[
-        str | None, typer.Option(metavar="THREAD", help="Go on with this thread, by id or key; made if unknown.")
+        str | None, typer.Option(metavar="THREAD", help="Thread to continue, by id or key. Created if new.")
     ] = None,
     user: User = None,
 ) -> None:
-    """Give an agent something to do, and drive it here to its end.
+    """Send a prompt to an agent and execute the run here to its end.
 
-    The answer goes to stdout, what happens on the way to stderr. Exit code 4: it waits for somebody; the message says
-    which command answers. Ctrl-C gives the thread back, and `resume` goes on with it.
+    The answer goes to stdout, progress to stderr. Exit code 4 means that the thread needs you. The message shows the
+    command to reply with. Ctrl-C releases the thread, and `resume` continues it.
     """
     session = session_of(context)
     code = session.app()
@@ -69,19 +69,19 @@ def run(
 def start(
     context: typer.Context,
     agent: AgentName,
-    goal: Annotated[str, typer.Option(metavar="G", help="What is to be reached.", show_default=False)],
-    count: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="So many threads.")] = 1,
-    key: Annotated[str | None, typer.Option(metavar="K", help="The thread's key, for one thread.")] = None,
+    goal: Annotated[str, typer.Option(metavar="G", help="The goal of the thread.", show_default=False)],
+    count: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Number of threads.")] = 1,
+    key: Annotated[str | None, typer.Option(metavar="K", help="The key, for a single thread.")] = None,
     at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Not before then: in 90s, 15m, 12h, 7d, or at a date.")
+        str | None, typer.Option(metavar="TIME", help="Start not before: in 90s, 15m, 12h, 7d, or a date.")
     ] = None,
-    priority: Annotated[int, typer.Option(metavar="N", help="Those with a higher one come first.")] = 0,
+    priority: Annotated[int, typer.Option(metavar="N", help="Higher priorities come first.")] = 0,
     user: User = None,
 ) -> None:
-    """Make threads with a goal, and print their ids. Nothing runs yet: a worker or `resume` drives them."""
+    """Create threads with a goal and print their ids. A worker or `resume` executes them."""
     session = session_of(context)
     if key is not None and count > 1:
-        raise Refused("--key names one thread, and --count asks for several.")
+        raise Refused("--key cannot be combined with --count above 1.")
     if not goal.strip():
         raise Refused("The goal is empty.")
     when = None if at is None else options.later(at, now(), "--at")
@@ -100,7 +100,7 @@ def start(
                     session.out.json({"id": str(made.id), "key": made.key, "status": made.status})
                 else:
                     session.out.line(str(made.id))
-    session.out.note(f"Started {plural(count, 'thread')}; `lockstitch worker` drives them, `lockstitch resume` one.")
+    session.out.note(f"Started {plural(count, 'thread')}. `lockstitch worker` executes them, `lockstitch resume` one.")
 
 
 @app.command(epilog=examples("lockstitch resume customer-42 --app shop:app", "lockstitch resume customer-42 --json"))
@@ -108,10 +108,11 @@ def resume(
     context: typer.Context,
     thread: ThreadName,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Even from a holder whose lease has not run out: you know it is dead.")
+        bool,
+        typer.Option("--take-over", help="Take the thread from its holder at once. Use it only if the holder is dead."),
     ] = False,
 ) -> None:
-    """Go on with a thread that was cut off, or got what it waited for."""
+    """Resume an interrupted thread, or a thread that has its reply."""
     session = session_of(context)
     code = session.app()
     with open_for_app(session, code) as store:
@@ -122,7 +123,7 @@ def resume(
 
 @app.command(epilog=examples("lockstitch retry customer-42 --app shop:app"))
 def retry(context: typer.Context, thread: ThreadName) -> None:
-    """Try a failed or cancelled run again: a new run on the same context."""
+    """Retry a failed or cancelled run, as a new run with its context."""
     session = session_of(context)
     code = session.app()
     with open_for_app(session, code) as store:
@@ -138,7 +139,7 @@ def retry(context: typer.Context, thread: ThreadName) -> None:
 
 @app.command(epilog=examples("lockstitch cancel customer-42"))
 def cancel(context: typer.Context, thread: ThreadName) -> None:
-    """End a thread's open run, whoever drives it. What was streamed so far is kept."""
+    """Cancel the open run of a thread, also in another process. Streamed text is stored."""
     from lockstitch import sync
 
     session = session_of(context)
@@ -154,7 +155,7 @@ def cancel(context: typer.Context, thread: ThreadName) -> None:
         told: Json = {"id": str(head.id), "status": head.status, "cancel_requested": asked}
         session.out.json({**told, "in_doubt": doubts} if doubts else told)
     elif head.cancel_requested:
-        session.out.line(f"Asked the holder of thread {head.id} to end its run; it has not done so yet.")
+        session.out.line(f"Requested the cancel of thread {head.id}. Its holder has not ended the run yet.")
     else:
         session.out.line(f"Cancelled. Thread {head.id} {_state(head)}.")
         tell_doubts(RunProgress(session.out), doubts)
@@ -164,14 +165,12 @@ def cancel(context: typer.Context, thread: ThreadName) -> None:
 def fork(
     context: typer.Context,
     thread: ThreadName,
-    at: Annotated[
-        int | None, typer.Option(metavar="POS", help="The last position that the fork knows of; else all.")
-    ] = None,
+    at: Annotated[int | None, typer.Option(metavar="POS", help="The last position to include. Default: all.")] = None,
     key: Annotated[str | None, typer.Option(metavar="K", help="The new thread's key.")] = None,
 ) -> None:
-    """Make a thread that goes on from a position of another.
+    """Create a thread from a position of another thread.
 
-    Its id is printed. The other thread is not touched; calls that were open there are answered with an error.
+    Prints the new id. The other thread stays unchanged. Calls that were open there get an error as their result.
     """
     session = session_of(context)
     with session.open() as store:
@@ -183,7 +182,7 @@ def fork(
 
 
 def _doubts(store: SyncStore, head: Thread) -> list[Json]:
-    """Return the calls in doubt of the last run, if it has ended."""
+    """Return the calls of the last run with an unknown outcome, if the run has ended."""
     from lockstitch.engine.decision.in_doubt import shown
 
     runs = [run for run in store.runs(head) if run.parent_run_id is None]
@@ -196,14 +195,14 @@ def _prompt(given: str) -> str:
         try:
             text = sys.stdin.buffer.read().decode()
         except UnicodeDecodeError as exc:
-            raise Refused(f"What stdin holds is not valid UTF-8: {exc.reason} at byte {exc.start}.") from exc
+            raise Refused(f"stdin is not valid UTF-8: {exc.reason} at byte {exc.start}.") from exc
     if not text.strip():
         raise Refused("The prompt is empty.")
     return text
 
 
 def _state(head: Thread) -> str:
-    return "waits for input" if head.status == "waiting" else f"is {head.status}"
+    return "is idle" if head.status == "waiting" else f"is {head.status}"
 
 
 @app.command(
@@ -217,26 +216,26 @@ def chat(
     context: typer.Context,
     agent: AgentName,
     thread: Annotated[
-        str | None, typer.Option(metavar="THREAD", help="The thread to talk in, by id or key; made if unknown.")
+        str | None, typer.Option(metavar="THREAD", help="The thread, by id or key. Created if new.")
     ] = None,
     user: User = None,
 ) -> None:
-    """Talk with an agent, line by line.
+    """Chat with an agent, line by line.
 
-    Ctrl-C during an answer ends the answer and keeps what was said of it; Ctrl-C at the prompt, or Ctrl-D, leaves.
-    Calls that need a person are asked about here. Killed in the middle, the same command first finishes what was
-    begun. With --json an object per turn, as `run` gives it.
+    Ctrl-C during an answer cancels the answer and stores its text so far. Ctrl-C at the prompt, or Ctrl-D, leaves.
+    Calls that need you are asked about here. After a crash, the same command first finishes the interrupted run. With
+    --json it prints one object per turn, as `run` does.
     """
     from lockstitch.cli.services.chat import ChatLoop
 
     session = session_of(context)
     code = session.app()
     chosen = code.agent(agent)
-    # A name before the first word, so that a conversation cut off in its first answer is found again.
+    # A name before the first message, so that a conversation that crashes in its first answer can be found.
     name = thread or str(new_id())
     with open_for_app(session, code, create=True) as store:
         if thread is None:
-            session.out.note(f"Thread {name}; `lockstitch chat {agent} --thread {name}` comes back to it.")
+            session.out.note(f"Thread {name}. Continue later with `lockstitch chat {agent} --thread {name}`.")
         left = ChatLoop(session, store, code, chosen, name).talk(user)
     if left:
         raise typer.Exit(left)

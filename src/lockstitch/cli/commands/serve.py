@@ -1,4 +1,4 @@
-"""serve, token, demo."""
+"""`serve`, `token`, `demo`."""
 
 import asyncio
 import tempfile
@@ -19,7 +19,7 @@ from lockstitch.store.tables import SCOPES
 app = typer.Typer()
 token = typer.Typer(
     name="token",
-    help="Make, list and revoke the tokens of a project.",
+    help="Create, list and revoke tokens of a project.",
     rich_markup_mode=None,
 )
 app.add_typer(token)
@@ -35,17 +35,16 @@ _ACTOR = "command line"
 )
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.", show_default=False)],
-    scope: Annotated[
-        list[str], typer.Option(metavar="|".join(SCOPES), help="What it allows; may be given several times.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the token.", show_default=False)],
+    scope: Annotated[list[str], typer.Option(metavar="|".join(SCOPES), help="A scope. Can be repeated.")],
     expires: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When it ends: 90d, or 2027-01-31.", show_default=False)
+        str | None, typer.Option(metavar="TIME", help="Expiry: in 90d, or a date like 2027-01-31.", show_default=False)
     ] = None,
 ) -> None:
-    """Make a token for the project and show it, this once: only its hash is kept.
+    """Create a token for the project and print it. It is shown only once, because only its hash is stored.
 
-    read looks, write acts on threads and starts runs, ingest sends traces in, admin does all of it and asks in SQL.
+    The scope read allows reading, write allows control of threads and new runs, ingest allows sending traces, and admin
+    allows all of these and SQL.
     """
     session = session_of(context)
     until = None if expires is None else later(expires, now(), "--expires")
@@ -61,7 +60,7 @@ def create(
 
 @token.command("list", epilog=examples("lockstitch token list --project acme"))
 def list_(context: typer.Context) -> None:
-    """List the tokens of the project. What they are cannot be shown, only what they allow."""
+    """List the tokens of the project with their scopes. The secrets are not stored."""
     session = session_of(context)
     with session.open() as store:
         found = store.portal.call(store.async_store.tokens.all())
@@ -74,8 +73,8 @@ def list_(context: typer.Context) -> None:
     columns = [
         TableColumn("NAME", flexible=True),
         TableColumn("SCOPES"),
-        TableColumn("MADE"),
-        TableColumn("ENDS"),
+        TableColumn("CREATED"),
+        TableColumn("EXPIRES"),
         TableColumn("STATE"),
     ]
     session.out.table(columns, [_row(one) for one in found])
@@ -86,7 +85,7 @@ def revoke(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.", show_default=False)],
 ) -> None:
-    """Have a token open nothing any more, from the next request on."""
+    """Revoke a token. The next request with it is rejected."""
     session = session_of(context)
     with session.open() as store:
         revoked = store.portal.call(store.async_store.tokens.revoke(name))
@@ -98,7 +97,7 @@ def revoke(
 
 
 def _shown(one: Token) -> Json:
-    """A token without its hash: nobody needs that."""
+    """Return a token as JSON without its hash."""
     return {name: value for name, value in one.as_json().items() if name != "sha256"}
 
 
@@ -123,43 +122,43 @@ def _row(one: Token) -> list[str | Text]:
 )
 def serve(
     context: typer.Context,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, metavar="N", help="0 takes a free one.")] = 8765,
-    tokens: Annotated[
-        bool, typer.Option("--tokens", help="Let nobody in without a token, on loopback neither.")
-    ] = False,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, metavar="N", help="The port. 0 chooses a free one.")] = 8765,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Require tokens, also on loopback.")] = False,
     host_name: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A name by which it is called, as behind a proxy.")
+        list[str] | None, typer.Option(metavar="NAME", help="An allowed host name, for example behind a proxy.")
     ] = None,
-    work: Annotated[bool, typer.Option("--work/--no-work", help="Drive the app's threads here too.")] = True,
-    concurrency: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="So many threads at once.")] = 10,
+    work: Annotated[
+        bool, typer.Option("--work/--no-work", help="Also execute the app's threads in this process.")
+    ] = True,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of threads at once.")
+    ] = 10,
     grace: Annotated[
-        float, typer.Option(min=0.0, metavar="S", help="Seconds that requests and threads get when it leaves.")
+        float, typer.Option(min=0.0, metavar="S", help="Seconds for requests and threads to finish on shutdown.")
     ] = 30.0,
     redact: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A name in metadata of traces whose value is not kept.")
+        list[str] | None, typer.Option(metavar="NAME", help="A key in trace metadata. Its value is redacted.")
     ] = None,
     keep_secrets: Annotated[bool, typer.Option("--keep-secrets", help="Redact nothing in traces.")] = False,
     force_sql: Annotated[
         bool,
-        typer.Option("--force-sql", help="Run SQL as the store's own user if no login can only read."),
+        typer.Option("--force-sql", help="Use the store's own user for SQL if there is no read-only login."),
     ] = False,
-    demo: Annotated[
-        bool, typer.Option("--demo", help="Show threads of a demonstration, in a store of their own.")
-    ] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve demo data from a temporary store.")] = False,
 ) -> None:
-    """Serve the record: pages, JSON, and traces in.
+    """Serve the pages, the JSON API and the endpoints for traces.
 
-    Pages are at /, JSON under /api; LangSmith and OpenTelemetry clients find their own paths. On loopback anybody on
-    this machine is let in. Any other address needs tokens: `lockstitch token create`. With --app this process also
-    drives the agents' threads, unless --no-work leaves that to workers. SIGTERM or Ctrl-C: it takes no more, ends what
-    it is in, and leaves.
+    The pages are at /, the JSON API is under /api, and LangSmith and OpenTelemetry clients use their usual paths. On
+    loopback, no token is required. Any other address requires tokens: `lockstitch token create`. With --app, this
+    process also executes the threads of the agents, unless --no-work leaves them to workers. On SIGTERM or Ctrl-C the
+    server accepts no more requests, finishes current ones and stops.
     """
     try:
         from lockstitch.cli.services.serve import Service
         from lockstitch.server import Settings
     except ModuleNotFoundError as exc:
-        raise Refused(f"{exc.name} is missing: pip install 'lockstitch[server]'") from exc
+        raise Refused(f"{exc.name} is not installed. Run: pip install 'lockstitch[server]'") from exc
 
     session = session_of(context)
     settings = Settings(
@@ -182,12 +181,12 @@ def demo(
     context: typer.Context,
     model: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="A real model, with its key in the environment; else a scripted one."),
+        typer.Option(metavar="MODEL", help="A real model, with its key in the environment. Default: scripted."),
     ] = None,
 ) -> None:
-    """Kill an agent in the middle of a payment, and go on with it.
+    """Kill an agent during a payment, then resume it.
 
-    Needs no key and no store: everything happens in a temporary folder, which is gone afterwards.
+    Needs no key and no store. Everything happens in a temporary folder that is deleted afterwards.
     """
     from lockstitch.cli.demo.crash_story import Story
 
@@ -201,7 +200,7 @@ def demo(
 
 
 def _require(model: str) -> None:
-    """Say what is missing before anything begins: the key, the SDK, or a model of this name."""
+    """Raise an error before the demonstration starts if the key, the SDK or the model is missing."""
     import asyncio
 
     from lockstitch.agents.registry import resolve_provider

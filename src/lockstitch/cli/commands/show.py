@@ -1,4 +1,4 @@
-"""show, context, history."""
+"""`show`, `context`, `history`."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -36,23 +36,21 @@ def show(
         list[str],
         typer.Argument(
             metavar="THREAD|RUN [RUN]",
-            help="A thread's id or key, or a run's id, also that of another system's trace. Two runs: what differs.",
+            help="A thread's id or key, or a run's id, also of an imported trace. Two runs: show the difference.",
             show_default=False,
         ),
     ],
-    with_stitches: Annotated[
-        bool, typer.Option("--stitches", help="Of a thread also its whole log; `log` has that of a run.")
-    ] = False,
-    with_messages: Annotated[bool, typer.Option("--messages", help="Of a run also what was said in it.")] = False,
+    with_stitches: Annotated[bool, typer.Option("--stitches", help="Also show the whole log of a thread.")] = False,
+    with_messages: Annotated[bool, typer.Option("--messages", help="Also show the messages of a run.")] = False,
     depth: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Of a run only so many levels of its tree.")
+        int | None, typer.Option(min=0, metavar="N", help="Maximum number of levels of a run's tree.")
     ] = None,
     limit: Limit = LINES,
 ) -> None:
     """Show a thread, a run as a tree, or the difference of two runs."""
     session = session_of(context)
     if len(names) > 2:
-        raise Refused("One thread or run is shown, or the difference of two runs.")
+        raise Refused("Pass one thread or run, or two runs to compare.")
     with session.open() as store:
         if len(names) == 2:
             run_tree.show_difference(session.out, store.difference(*names))
@@ -66,7 +64,7 @@ def show(
 
 
 def find(store: SyncStore, name: str) -> Thread | Run:
-    """The thread or run of this name."""
+    """Return the thread or run with this id or key. Raises `NotFound`."""
     try:
         return store.thread(name)
     except NotFound:
@@ -74,7 +72,7 @@ def find(store: SyncStore, name: str) -> Thread | Run:
     try:
         return store.run(name)
     except NotFound:
-        raise NotFound(f"There is no thread and no run {name} in project {store.project} of this store.") from None
+        raise NotFound(f"No thread or run {name} found in project {store.project}.") from None
 
 
 def _show_thread(out: Output, store: SyncStore, thread: Thread, with_stitches: bool) -> None:
@@ -103,7 +101,7 @@ def _show_thread(out: Output, store: SyncStore, thread: Thread, with_stitches: b
         out.line()
         out.table(_RUN_COLUMNS, [_run_row(run) for run in runs[-_RUNS:]])
     if len(runs) > _RUNS:
-        out.note(f"The last {_RUNS} of {plural(len(runs), 'run')}; --json has them all.")
+        out.note(f"The last {_RUNS} of {plural(len(runs), 'run')}. Use --json for all.")
     if children:
         out.line()
         _show_family(out, "CHILD", children)
@@ -124,7 +122,7 @@ def _show_family(out: Output, title: str, threads: Sequence[Thread]) -> None:
 
 def _thread_fields(thread: Thread, overview: Overview) -> list[tuple[str, str]]:
     waiting = f" for {waits(thread)}" if thread.waiting_for else ""
-    holder = f"held by worker {thread.worker_id}" if thread.held else "held by nobody"
+    holder = f"held by worker {thread.worker_id}" if thread.held else "not held"
     version = f" v{thread.version}" if thread.version else ""
     return [
         ("thread", str(thread.id)),
@@ -160,7 +158,7 @@ _RUN_COLUMNS = [
 
 def _run_row(run: Run) -> list[str]:
     total = f"{run.input_tokens + run.output_tokens:,}"
-    # A run inside of another: a member at work for its team.
+    # A nested run: a team member that works for its leader.
     agent = f"{'↳ ' if run.parent_run_id else ''}{one_line(run.agent)}"
     return [str(run.sequence), str(run.id), run.status, str(run.steps), total, time(run.started_at), agent]
 
@@ -178,7 +176,7 @@ def _show_run(out: Output, traced: Trace, said: Sequence[Message] | None) -> Non
             ("thread", str(run.thread_id)),
             ("number", f"run {run.sequence}, turn {run.turn}"),
             ("parent", str(run.parent_run_id or "")),
-            ("mirrors", f"{run.source} {one_line(run.foreign_id)}" if run.foreign_id else ""),
+            ("imported", f"{run.source} {one_line(run.foreign_id)}" if run.foreign_id else ""),
             ("status", f"{run.status}{reason}"),
             ("agent", run.agent or ""),
             ("model", model),
@@ -198,7 +196,7 @@ def _show_run(out: Output, traced: Trace, said: Sequence[Message] | None) -> Non
 
 
 def tokens(usage: dict[str, int]) -> str:
-    """The four counts, those of the cache only where there are any."""
+    """Return the token counts as text. Cache counts are omitted if they are 0."""
     cache = [
         (usage["cache_creation_input_tokens"], "written to cache"),
         (usage["cache_read_input_tokens"], "read from cache"),
@@ -209,7 +207,7 @@ def tokens(usage: dict[str, int]) -> str:
 
 @app.command(epilog=examples("lockstitch context customer-42", "lockstitch context customer-42 --json | jq length"))
 def context(context: typer.Context, thread: ThreadName) -> None:
-    """Show the messages that the model would get now."""
+    """Show the messages that the model would receive now."""
     session = session_of(context)
     with session.open() as store:
         found = store.context(thread)
@@ -234,7 +232,7 @@ def history(
     offset: Offset = 0,
     before: Before = None,
 ) -> None:
-    """Show finished turns, the newest first."""
+    """Show finished turns, newest first."""
     session = session_of(context)
     with session.open() as store:
         page = store.history(thread, limit=limit, offset=offset, before=before)
@@ -248,7 +246,7 @@ def history(
     if not page.turns:
         session.out.note("No finished turns.")
     if page.more:
-        session.out.note(f"There is more: --before {page.turns[-1].run.turn}")
+        session.out.note(f"There are more. Use --before {page.turns[-1].run.turn}.")
 
 
 def _show(out: Output, turn: Turn) -> None:

@@ -1,4 +1,4 @@
-"""`sql`: read-only statements over the core tables, or over those of a lens."""
+"""`sql`: read-only statements over the core tables or a lens."""
 
 import sys
 from typing import Annotated
@@ -26,21 +26,21 @@ app = typer.Typer()
 def sql(
     context: typer.Context,
     query: Annotated[
-        str | None, typer.Argument(metavar="QUERY", help="One SELECT; without it a shell, or what stdin says.")
+        str | None, typer.Argument(metavar="QUERY", help="One SELECT. Without it: a shell, or stdin in a pipe.")
     ] = None,
     lens: Annotated[str | None, typer.Option(metavar="L", help=f"{', '.join(catalog.NAMES)}.")] = None,
     limit: Limit = 1000,
-    seconds: Annotated[float, typer.Option(min=0.001, max=86_400, metavar="S", help="Stop it after so long.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=0.001, max=86_400, metavar="S", help="Timeout in seconds.")] = 10.0,
     force: Annotated[
-        bool, typer.Option("--force", help="Ask as the store's own user if no login can only read.")
+        bool, typer.Option("--force", help="Use the store's own user if there is no read-only login.")
     ] = False,
     form: Annotated[str, typer.Option("--format", metavar="F", help="table, json or csv.")] = "table",
 ) -> None:
-    """Ask the record in SQL. It cannot write.
+    """Query the record with SQL, read-only.
 
-    The tables are threads, runs, stitches and what hangs off them, or those of another system that a lens shows. Of a
-    store of files a copy is asked. All projects are seen. On PostgreSQL a login that can only read asks; --force allows
-    the store's own user where there is none.
+    The tables are threads, runs, stitches and their side tables, or the tables of a lens. For a file store, the query
+    runs on a copy. All projects are visible. On PostgreSQL, the query uses a login that can only read. If there is
+    none, --force allows the store's own user.
     """
     session = session_of(context)
     output.check_form(form)
@@ -53,9 +53,9 @@ def sql(
         return
     text: str = sys.stdin.read() if query is None else query
     if not text.strip():
-        raise Refused("There is no query. Write a SELECT.")
+        raise Refused("The query is empty. Pass a SELECT.")
     with session.open() as store:
         answer = store.sql(text, limit=limit, seconds=seconds, lens=lens, force=force)
     output.show(session.out, answer, asking.form)
     if answer.truncated:
-        session.out.note(left_off(answer, limit, "; --limit gives more"))
+        session.out.note(left_off(answer, limit, "; use --limit for more"))

@@ -1,4 +1,4 @@
-"""stats, size."""
+"""`stats`, `size`."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from lockstitch.sync import SyncStore
 
 app = typer.Typer()
 stats = typer.Typer(
-    help="Show what the agents used, how long it took and what went wrong.",
+    help="Show usage, cost, latency and failures of the agents.",
     rich_markup_mode=None,
     invoke_without_command=True,
 )
@@ -29,7 +29,7 @@ app.add_typer(stats, name="stats")
 _ORDERS = ("newest", "slowest", "failed")
 _BAR = 40
 _DAYS = 30
-"""Days of the chart: the last ones."""
+"""Number of days in the chart."""
 
 
 @stats.callback(
@@ -44,33 +44,33 @@ def show(
     context: typer.Context,
     by: Annotated[
         list[str] | None,
-        typer.Option(metavar="GROUP", help=f"Put together by {', '.join(GROUPS)}; several may be named."),
+        typer.Option(metavar="GROUP", help=f"Group by {', '.join(GROUPS)}. Can be repeated."),
     ] = None,
-    tools: Annotated[bool, typer.Option("--tools", help="How long tools took, and how often they failed.")] = False,
-    latency: Annotated[bool, typer.Option("--latency", help="How long models took: percentiles.")] = False,
+    tools: Annotated[bool, typer.Option("--tools", help="Show latency and failures of tools.")] = False,
+    latency: Annotated[bool, typer.Option("--latency", help="Show latency percentiles of models.")] = False,
     runs: Annotated[
         str | None, typer.Option(metavar="ORDER", help=f"List runs: {', '.join(_ORDERS)}.", show_default=False)
     ] = None,
     since: Since = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only before then.")] = None,
-    agent: Annotated[str | None, typer.Option(metavar="A", help="Only of this agent.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="M", help="Only of this model.")] = None,
-    user: Annotated[str | None, typer.Option(metavar="U", help="Only of this user.")] = None,
-    all_projects: Annotated[bool, typer.Option("--all-projects", help="Of every project.")] = False,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="A", help="Only runs of this agent.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="M", help="Only runs with this model.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="U", help="Only runs of this user.")] = None,
+    all_projects: Annotated[bool, typer.Option("--all-projects", help="Include all projects.")] = False,
     limit: Limit = 20,
 ) -> None:
-    """Show what the agents used, how long it took and what went wrong.
+    """Show usage, cost, latency and failures of the agents.
 
-    Runs count by when they began, in UTC. Figures of purged runs are counted in, where they are known.
+    The start time of a run, in UTC, decides its day. Purged runs are included where their totals are stored.
     """
     if context.invoked_subcommand is not None:
         return
     session = session_of(context)
     wrong = [word for word in by or () if word not in GROUPS]
     if wrong:
-        raise Refused(f"--by {wrong[0]!r} is none of {', '.join(GROUPS)}.")
+        raise Refused(f"--by {wrong[0]!r} is not valid. Use one of: {', '.join(GROUPS)}.")
     if runs is not None and runs not in _ORDERS:
-        raise Refused(f"--runs {runs!r} is none of {', '.join(_ORDERS)}.")
+        raise Refused(f"--runs {runs!r} is not valid. Use one of: {', '.join(_ORDERS)}.")
     only: RunFilter = {"agent": agent, "model": model, "user": user}
     only["since"] = options.moment_or_none(since, now(), "--since")
     only["until"] = options.moment_or_none(until, now(), "--until")
@@ -90,7 +90,7 @@ def show(
 
 
 class _Page:
-    """What is shown, part by part: for people at once, in JSON as one object in the end."""
+    """The output, part by part. Tables are printed at once, JSON as one object at the end."""
 
     def __init__(self, store: SyncStore, session: Session, only: RunFilter, all_projects: bool) -> None:
         self._figures = store.statistics
@@ -198,7 +198,7 @@ _RUN_COLUMNS = [
     TableColumn("RUN"),
     TableColumn("STATUS"),
     TableColumn("STARTED", from_width=100),
-    TableColumn("TOOK", right=True),
+    TableColumn("DURATION", right=True),
     TableColumn("STEPS", right=True, from_width=90),
     TableColumn("TOKENS", right=True, from_width=110),
     TableColumn("COST", right=True),
@@ -258,7 +258,7 @@ def _totals(total: UsageRow) -> str:
 
 
 def _chart(out: Output, days: UsageTable) -> None:
-    """The cost of each day as a bar; of tokens where nothing has a price."""
+    """Print the cost of each day as a bar. Without prices, print the tokens."""
     priced = any(row.cost for row in days.rows)
     last = days.rows[-_DAYS:]
     amounts = [(row.cost or 0.0) if priced else float(row.input_tokens + row.output_tokens) for row in last]
@@ -289,9 +289,9 @@ def _moment(value: Any) -> str | None:
 @stats.command(epilog=examples("lockstitch stats tokens --days 7"))
 def tokens(
     context: typer.Context,
-    days: Annotated[int, typer.Option(min=1, max=36_500, metavar="N", help="Of the last so many days.")] = 7,
+    days: Annotated[int, typer.Option(min=1, max=36_500, metavar="N", help="Number of days to include.")] = 7,
 ) -> None:
-    """Show the average of input and output tokens per run, thread by thread."""
+    """Show the average input and output tokens per run for each thread."""
     session = session_of(context)
     with session.open() as store:
         found = store.average_tokens(now() - timedelta(days=days))
@@ -319,18 +319,18 @@ _ESTIMATES = {
     "conversation": (50_000, 200_000),
     "log": (500_000, 2_000_000),
 }
-# Which of our parts hold what the document's three stores hold. Content stands once, in the stitches.
+# The parts of this store that hold the content of the document's three stores. Content is stored once, in stitches.
 _PARTS = {"config": ("heads",), "conversation": ("runs",), "log": ("stitches", "blobs", "archives")}
 
 
 @app.command("size", epilog=examples("lockstitch size", "lockstitch size customer-42 --json"))
 def size_of(
     context: typer.Context,
-    thread: Annotated[str | None, typer.Argument(metavar="THREAD", help="Only of this thread.")] = None,
+    thread: Annotated[str | None, typer.Argument(metavar="THREAD", help="Only this thread.")] = None,
 ) -> None:
-    """Show the bytes kept, beside the estimates of the document.
+    """Show the stored bytes and the estimates of the three-table document.
 
-    The three-table document estimates what its own shape takes; here content stands once.
+    The document estimates the size of its own schema. Lockstitch stores content once.
     """
     session = session_of(context)
     with session.open() as store:
@@ -344,7 +344,7 @@ def size_of(
     ]
     rows.append(["total", "", size(report["total"]), _range(report["estimate"])])
     columns = [TableColumn("STORE"), TableColumn("HOLDS"), TableColumn("BYTES", right=True)]
-    session.out.table([*columns, TableColumn("ESTIMATE OF THE DOCUMENT", right=True)], rows)
+    session.out.table([*columns, TableColumn("DOCUMENT ESTIMATE", right=True)], rows)
     scope = f"{plural(report['threads'], 'thread')}, {plural(report['runs'], 'run')}"
     disk = f", {size(report['disk'])} on disk" if report["disk"] is not None else ""
     session.out.line()
@@ -356,7 +356,7 @@ def _range(ends: Sequence[int]) -> str:
 
 
 def _report(store: SyncStore, name: str | None) -> Json:
-    """Bytes per store of the document, and its estimate for so many threads and runs."""
+    """Return the bytes per store of the document, and the document's estimate for the same threads and runs."""
     thread = store.thread(name) if name else None
     sizes = store.size(thread)
     counted = store.counts()

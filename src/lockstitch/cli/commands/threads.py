@@ -1,4 +1,4 @@
-"""threads, title, adopt."""
+"""`threads`, `title`, `adopt`."""
 
 import sys
 from collections.abc import Sequence
@@ -37,28 +37,28 @@ def threads(
     context: typer.Context,
     thread: Annotated[
         str | None,
-        typer.Argument(metavar="THREAD", help="With --tree: only this one and what is below it.", show_default=False),
+        typer.Argument(metavar="THREAD", help="With --tree: only this thread and its descendants.", show_default=False),
     ] = None,
     status: Annotated[str | None, typer.Option(metavar="S", help=f"One of {', '.join(STATUSES)}.")] = None,
     since: Since = None,
     kind: Annotated[str | None, typer.Option(metavar="K", help=f"One of {', '.join(KINDS)}.")] = None,
-    user: Annotated[str | None, typer.Option(metavar="U", help="Only this user's.")] = None,
-    agent: Annotated[str | None, typer.Option(metavar="A", help="Only this agent's.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="U", help="Only threads of this user.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="A", help="Only threads of this agent.")] = None,
     limit: Limit = 50,
-    after: Annotated[str | None, typer.Option(metavar="THREAD", help="The last one of the page before.")] = None,
-    tree: Annotated[bool, typer.Option("--tree", help="Whole trees, children below their parents.")] = False,
-    all_projects: Annotated[bool, typer.Option("--all-projects", help="Of every project.")] = False,
+    after: Annotated[str | None, typer.Option(metavar="THREAD", help="The last thread of the previous page.")] = None,
+    tree: Annotated[bool, typer.Option("--tree", help="Show whole trees, children below their parents.")] = False,
+    all_projects: Annotated[bool, typer.Option("--all-projects", help="Include all projects.")] = False,
 ) -> None:
     """List threads, the most recently active first.
 
-    With --tree the roots with everything below them; what is asked for may stand anywhere in a tree. In JSON every row
-    then has its children in it.
+    With --tree, list root threads with all their descendants. The filters match any thread of a tree. With --json,
+    every row contains its children.
     """
     session = session_of(context)
     _one_of("--status", status, STATUSES)
     _one_of("--kind", kind, KINDS)
     if thread is not None and not tree:
-        raise Refused("A thread is named with --tree only; `lockstitch show` tells of one.")
+        raise Refused("THREAD needs --tree. Use `lockstitch show` to see one thread.")
     with session.open() as store:
         if thread is not None:
             _show_trees(session, store.trees([store.thread(thread)]))
@@ -73,7 +73,7 @@ def threads(
             kind=kind,
             user_id=user,
             agent=agent,
-            # Roots alone are counted, unless what is looked for may be one of their descendants.
+            # Only roots are counted, unless a filter may match one of their descendants.
             depth=0 if tree and not anywhere else None,
         )
         if tree:
@@ -81,7 +81,7 @@ def threads(
         else:
             _show_list(session, store.overview(found), projects=all_projects)
     if len(found) == limit:
-        session.out.note(f"There may be more: --after {found[-1].id}, or a larger --limit.")
+        session.out.note(f"There may be more. Use --after {found[-1].id} or a larger --limit.")
 
 
 def _show_trees(session: Session, nodes: Sequence[overview.Node]) -> None:
@@ -90,12 +90,12 @@ def _show_trees(session: Session, nodes: Sequence[overview.Node]) -> None:
     elif nodes:
         session.out.table(COLUMNS, list(rows(nodes, now())))
     else:
-        session.out.note("No threads.")
+        session.out.note("No threads match.")
 
 
 def _one_of(option: str, value: str | None, known: Sequence[str]) -> None:
     if value is not None and value not in known:
-        raise Refused(f"{option} {value!r} is unknown; it is one of {', '.join(known)}.")
+        raise Refused(f"{option} {value!r} is not valid. Use one of: {', '.join(known)}.")
 
 
 def _show_list(session: Session, found: Sequence[Overview], *, projects: bool) -> None:
@@ -103,7 +103,7 @@ def _show_list(session: Session, found: Sequence[Overview], *, projects: bool) -
         session.out.json([row.as_json() for row in found])
         return
     if not found:
-        session.out.note("No threads.")
+        session.out.note("No threads match.")
         return
     moment = now()
     columns = [
@@ -143,9 +143,11 @@ def _agent(thread: Thread) -> str:
 def title(
     context: typer.Context,
     thread: ThreadName,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The title; empty takes it away.", show_default=False)],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="The title. An empty text removes it.", show_default=False)
+    ],
 ) -> None:
-    """Give a thread a title."""
+    """Set the title of a thread."""
     session = session_of(context)
     with session.open() as store:
         head = store.thread(thread)
@@ -163,13 +165,13 @@ def adopt(
         str, typer.Argument(metavar="FILE", help="A JSON list of messages; - reads stdin.", show_default=False)
     ],
     key: Annotated[str | None, typer.Option(metavar="K", help="The new thread's key.")] = None,
-    user: Annotated[str | None, typer.Option(metavar="U", help="Whose conversation it is.")] = None,
-    agent: Annotated[str | None, typer.Option(metavar="A", help="The agent that will go on with it.")] = None,
-    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Its title.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="U", help="The user of the conversation.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="A", help="The agent that continues it.")] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="The title.")] = None,
 ) -> None:
-    """Make a thread of an existing conversation, and print its id.
+    """Create a thread from an existing conversation and print its id.
 
-    Messages are {"role": "user" or "assistant", "content": a text or a list of blocks}.
+    A message is {"role": "user" or "assistant", "content": a text or a list of blocks}.
     """
     session = session_of(context)
     messages = _messages(file)
@@ -192,10 +194,10 @@ def _messages(file: str) -> list[Message]:
     try:
         value: Any = codec.loads(text)
     except ValueError as exc:
-        raise Refused(f"{file} is no JSON: {exc}.") from exc
+        raise Refused(f"{file} is not JSON: {exc}.") from exc
     if not isinstance(value, list) or not value:
-        raise Refused(f"{file} holds no list of messages.")
+        raise Refused(f"{file} does not contain a list of messages.")
     for number, message in enumerate(cast("list[Any]", value)):
         if not isinstance(message, dict):
-            raise Refused(f"Message {number} of {file} is no object with role and content.")
+            raise Refused(f"Message {number} of {file} is not an object with role and content.")
     return cast("list[Message]", value)

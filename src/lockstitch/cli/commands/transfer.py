@@ -1,4 +1,4 @@
-"""copy, import, export."""
+"""`copy`, `import`, `export`."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _SHOWN: Final = 20
-"""Skipped files that are named, where nobody asked for all of them."""
+"""Maximum number of skipped entries that are printed without --json."""
 
 
 @app.command(
@@ -34,23 +34,22 @@ _SHOWN: Final = 20
 )
 def import_(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="langsmith|otel|bundle", help="Who wrote it.", show_default=False)],
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A file, a folder, or - for what is piped in.", show_default=False)
-    ],
+    source: Annotated[str, typer.Argument(metavar="langsmith|otel|bundle", help="The format.", show_default=False)],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A file, a folder, or - for stdin.", show_default=False)],
     replace: Annotated[
-        bool, typer.Option("--replace", help="The traces are whole: remove spans that are in them no more.")
+        bool,
+        typer.Option("--replace", help="The traces are complete: remove stored spans that they no longer contain."),
     ] = False,
     keep_secrets: Annotated[
-        bool, typer.Option("--keep-secrets", help="Keep values in metadata that look like secrets.")
+        bool, typer.Option("--keep-secrets", help="Do not redact values in metadata that look like secrets.")
     ] = False,
 ) -> None:
-    """Import traces. What is there already is completed, never doubled.
+    """Import traces. Traces that are already stored are completed, not duplicated.
 
-    A folder is imported file by file: each is committed before the next one is read, and a file that fails does not
-    affect the others. The content of a file decides about its format: JSON, JSONL, request bodies, Parquet, packed or
-    not. Values in metadata that look like secrets are replaced by [redacted]. The report names what cannot be read or
-    written. A bundle is what `export --thread` wrote.
+    A folder is imported file by file. Each file is committed before the next one is read, and a file that fails does
+    not affect the others. The content of a file decides its format: JSON, JSONL, request bodies or Parquet, compressed
+    or not. Values in metadata that look like secrets are replaced by [redacted]. The report lists items that could not
+    be read or written. A bundle is a file from `export --thread`.
     """
     from lockstitch.integrations.importer import open_bridge
 
@@ -70,11 +69,11 @@ def import_(
                 session.out.note(_file_line(file.as_json()))
         session.out.line(_summary(report))
         if not report.files:
-            session.out.note(f"There is no file in {one_line(path)}.")
+            session.out.note(f"No files found in {one_line(path)}.")
         for skipped in report.skipped[:_SHOWN]:
             session.out.note(f"Skipped: {one_line(str(skipped['why']))}")
         if len(report.skipped) > _SHOWN:
-            session.out.note(f"… and {len(report.skipped) - _SHOWN:,} more; --json names them all.")
+            session.out.note(f"… and {len(report.skipped) - _SHOWN:,} more. Use --json to list all.")
     if report.skipped:
         raise typer.Exit(PARTLY if report.spans else FAILED)
 
@@ -87,18 +86,18 @@ def _file_line(file: Json) -> str:
 
 
 def _import_bundle(session: Session, path: str) -> None:
-    """Threads that `export --thread` took home."""
+    """Import threads from a bundle that `export --thread` wrote."""
     from lockstitch.integrations.export.bundle import import_bundle
 
     if not Path(path).is_file():
-        raise NotFound(f"There is no file {path}.")
+        raise NotFound(f"File {path} not found.")
     with session.open(create=True) as store:
         copied = store.portal.call(import_bundle(store.async_store, Path(path)))
     if session.json_output:
         session.out.json({"threads": copied.threads, "stitches": copied.stitches, "records": copied.records})
     else:
         new = plural(copied.stitches, "stitch", "stitches")
-        session.out.line(f"Imported {plural(copied.threads, 'thread')}, {new} of them new here.")
+        session.out.line(f"Imported {plural(copied.threads, 'thread')}, {new} of them new.")
 
 
 def _summary(report: "Report") -> str:
@@ -112,14 +111,14 @@ def _summary(report: "Report") -> str:
     )
     missing = ", ".join(f"{name} {count:,}x" for name, count in counts["missing"].items())
     removed = f" {plural(report.removed, 'span')} removed." if report.removed else ""
-    return f"Imported {', '.join(figures)}.{removed}" + (f" Not given: {missing}." if missing else "")
+    return f"Imported {', '.join(figures)}.{removed}" + (f" Missing values: {missing}." if missing else "")
 
 
 class ImportProgress:
-    """How far it is, on stderr, where somebody looks at it."""
+    """Progress on stderr, only on a terminal."""
 
     def __init__(self) -> None:
-        # Nobody else needs these, and loading them takes as long as many a command.
+        # Imported here because loading rich.progress is slow and only this class needs it.
         from rich.console import Console
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -149,28 +148,32 @@ class ImportProgress:
 )
 def export(
     context: typer.Context,
-    path: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is stdout, for a run.", show_default=False)],
-    lens: Annotated[str | None, typer.Option(metavar="L", help="All of the store, through this lens.")] = None,
-    update: Annotated[
-        bool, typer.Option("--update", help="With --lens: the file may be there, and is updated.")
-    ] = False,
-    run: Annotated[str | None, typer.Option(metavar="ID", help="One run, by its id or its source's own.")] = None,
-    form: Annotated[str, typer.Option("--as", metavar="F", help="With --run: langsmith.")] = "langsmith",
-    thread: Annotated[str | None, typer.Option(metavar="T", help="One thread with everything below it.")] = None,
+    path: Annotated[
+        str, typer.Argument(metavar="FILE", help="The file to write. - is stdout, for a run only.", show_default=False)
+    ],
+    lens: Annotated[str | None, typer.Option(metavar="L", help="Export the whole store through this lens.")] = None,
+    update: Annotated[bool, typer.Option("--update", help="With --lens: update an existing file.")] = False,
+    run: Annotated[
+        str | None, typer.Option(metavar="ID", help="Export one run, by its id or its id in the source.")
+    ] = None,
+    form: Annotated[str, typer.Option("--as", metavar="F", help="The format for --run: langsmith.")] = "langsmith",
+    thread: Annotated[str | None, typer.Option(metavar="T", help="Export one thread with its descendants.")] = None,
 ) -> None:
-    """Write what is in the store into a file that others can read.
+    """Export a lens, a run or a thread to a file.
 
-    A lens becomes a SQLite file with real tables, keys and indexes; a run a list of LangSmith's run objects; a thread
-    a zip of plain files, with a manifest.
+    A lens becomes a SQLite file with tables, keys and indexes. A run becomes a list of LangSmith run objects. A thread
+    becomes a zip of plain files with a manifest.
     """
     session = session_of(context)
     chosen = [name for name, value in (("--lens", lens), ("--run", run), ("--thread", thread)) if value is not None]
     if len(chosen) != 1:
-        raise Refused(f"Say one of --lens, --run and --thread{', not ' + ' and '.join(chosen) if chosen else ''}.")
+        raise Refused(
+            f"Pass exactly one of --lens, --run and --thread{', not ' + ' and '.join(chosen) if chosen else ''}."
+        )
     if update and lens is None:
-        raise Refused("--update goes with --lens.")
+        raise Refused("--update needs --lens.")
     if path == "-" and run is None:
-        raise Refused("Only a run can be written to stdout. Name a file.")
+        raise Refused("Only a run can be written to stdout. Pass a file name.")
     if lens is not None:
         _lens(session, lens, path, update)
     elif run is not None:
@@ -193,14 +196,14 @@ def _lens(session: Session, lens: str, path: str, update: bool) -> None:
     if exported.removed:
         session.out.line(f"Removed {plural(exported.removed, 'row')} that the store no longer has.")
     if exported.renamed:
-        session.out.note(f"{plural(exported.renamed, 'row')} got a longer id, since another row has theirs.")
+        session.out.note(f"{plural(exported.renamed, 'row')} got a longer id, because another row has the same id.")
 
 
 def _run(session: Session, run: str, form: str, path: str) -> None:
     from lockstitch.integrations.langsmith.export import export_run
 
     if form != "langsmith":
-        raise Refused(f"--as {form!r} is unknown; it is langsmith.")
+        raise Refused(f"--as {form!r} is not valid. Use langsmith.")
     with session.open() as store:
         told = store.portal.call(export_run(store.async_store, run))
     text = codec.dumps(told)
@@ -211,7 +214,7 @@ def _run(session: Session, run: str, form: str, path: str) -> None:
         with open(path, "xb") as file:
             file.write(text + b"\n")
     except FileExistsError as exc:
-        raise Refused(f"{path} is there already. Name another file.") from exc
+        raise Refused(f"{path} already exists. Choose another file.") from exc
     except OSError as exc:
         raise Refused(f"{path} cannot be written: {exc.strerror}.") from exc
     if session.json_output:
@@ -245,13 +248,14 @@ def copy(
     context: typer.Context,
     source: Annotated[str, typer.Argument(metavar="FROM", help="The URL of a store.", show_default=False)],
     target: Annotated[
-        str, typer.Argument(metavar="TO", help="The URL of another; it is made if need be.", show_default=False)
+        str, typer.Argument(metavar="TO", help="The URL of the target store. Created if needed.", show_default=False)
     ],
     tree: Annotated[str | None, typer.Option(metavar="THREAD", help="Only this thread and its descendants.")] = None,
 ) -> None:
     """Copy a store, or one tree of it, into another.
 
-    What is there already is not copied again, so a copy that was cut short goes on. Every thread is verified.
+    Threads that the target already has are not copied again, so an interrupted copy can continue. Every thread is
+    verified.
     """
     session = session_of(context)
     with session.open(url=source) as here:
@@ -277,10 +281,10 @@ def copy(
 
 
 class CopyProgress:
-    """A bar on stderr, where somebody looks at it."""
+    """A progress bar on stderr, only on a terminal."""
 
     def __init__(self, total: int) -> None:
-        # Nobody else needs these, and loading them takes as long as many a command.
+        # Imported here because loading rich.progress is slow and only this class needs it.
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 

@@ -1,4 +1,4 @@
-"""worker, watch."""
+"""`worker`, `watch`."""
 
 import asyncio
 from typing import Annotated
@@ -22,21 +22,27 @@ app = typer.Typer()
 )
 def worker(
     context: typer.Context,
-    concurrency: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="So many threads at once.")] = 10,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of threads at once.")
+    ] = 10,
     deadline: Annotated[
-        float | None, typer.Option(min=0.001, metavar="S", help="Seconds for a tool that has no limit of its own.")
+        float | None,
+        typer.Option(min=0.001, metavar="S", help="Timeout in seconds for tools without their own timeout."),
     ] = None,
     grace: Annotated[
-        float, typer.Option(min=0.0, metavar="S", help="Seconds that threads get to come to a commit when it leaves.")
+        float,
+        typer.Option(min=0.0, metavar="S", help="Seconds to wait for the next commit of each thread on shutdown."),
     ] = 30.0,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="Leave when nothing is left to do.")] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when there is nothing left to do.")] = False,
 ) -> None:
-    """Drive whatever threads are ready, many at once.
+    """Execute ready threads, many at once.
 
-    Also those that a dead worker held. Of all projects, or of the one that --project names. Start as many as you like,
-    on as many machines as reach the store. SIGTERM or Ctrl-C: it takes no more, gives back each thread at its next
-    commit, and leaves; a second one, or the end of --grace, gives back the rest at once. Exit code 0, and 130 after
-    Ctrl-C. With --json an object a line.
+    A worker takes threads of all projects, or of the project that --project sets. It also takes the threads of dead
+    workers. You can start many workers, on any machine that reaches the store.
+
+    On SIGTERM or Ctrl-C it claims no more threads, releases each thread at its next commit, and stops. A second signal,
+    or the end of --grace, releases the other threads at once. The exit code is 0, and 130 after Ctrl-C. With --json it
+    prints one object per line.
     """
     from lockstitch.cli.services.worker import WorkerProcess
 
@@ -57,15 +63,15 @@ def watch(
     context: typer.Context,
     thread: Annotated[
         str | None,
-        typer.Argument(metavar="THREAD", help="Only this one and what is below it.", show_default=False),
+        typer.Argument(metavar="THREAD", help="Only this thread and its descendants.", show_default=False),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="One picture, and that is it.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
 ) -> None:
-    """See live what is going on, who does it and what it costs.
+    """Show open threads, their workers and their cost, live.
 
-    Open threads, the workers that hold them, whom the others wait for since when, todo lists. Of all projects, or of
-    the one that --project names. q or Ctrl-C ends it. In a pipe, and with --once, it is one picture; with --json one
-    object of the same facts.
+    It lists open threads, workers, waits with their age, and todo lists, of all projects or of the project that
+    --project sets. Press q or Ctrl-C to quit. In a pipe, and with --once, it prints once. With --json it prints one
+    object with the same facts.
     """
     from lockstitch.cli.services.watch import Watch
 

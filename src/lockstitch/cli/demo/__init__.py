@@ -1,1 +1,1 @@
-"""The demonstration: an agent is killed in the middle of a payment, and nothing is paid twice."""
+"""`lockstitch demo` and the data of `serve --demo`."""

@@ -1,4 +1,4 @@
-"""The story of the demonstration, in real processes that are really killed."""
+"""`Story`: the script of `lockstitch demo`, with real processes that are killed."""
 
 import json
 import os
@@ -18,16 +18,16 @@ from lockstitch.model import InDoubtWait, parse_waits
 
 THREAD: Final = "order-4711"
 PATIENCE: Final = 90.0
-"""Seconds in which a model is expected to come to the payment."""
+"""Seconds to wait until the model charges the card."""
 
 
 class NotToldAsPlanned(LockstitchError):
-    """The demonstration did not go as it was planned."""
+    """A step of the demonstration had an unexpected result."""
 
 
 @dataclass
 class Story:
-    """One telling, in a folder of its own."""
+    """One demonstration in its own folder. `quiet` suppresses all output."""
 
     folder: Path
     model: str | None
@@ -38,26 +38,26 @@ class Story:
         return self.folder / "bank.jsonl"
 
     def tell(self) -> dict[str, Any]:
-        """Tell it all; the facts in the end."""
+        """Run the demonstration and return its facts. Raises `NotToldAsPlanned` if a step fails."""
         self._bank.touch()
-        self._say("An agent settles an order. Every step of it is committed before the next begins.")
+        self._say("An agent settles an order. Every step is committed before the next one starts.")
         pid = self._kill_in_the_middle()
         self._say(
-            f"kill -9 {pid}, while it charged the card: the bank has done it, but its answer never arrived.",
-            "What the record knows:",
+            f"kill -9 {pid}, while it charged the card. The bank has charged it, but its response never arrived.",
+            "The record contains:",
         )
         self._look("threads")
         self._say(
-            "Another process goes on at once: the holder is provably dead, so there is no lease to wait for.",
-            "It repeats nothing that is recorded. And `charge` is declared to happen once, so it asks:",
+            "Another process resumes at once: the old one is known to be dead, so there is no lease to wait for.",
+            "It repeats no recorded step. The tool `charge` must happen once, so the outcome is unknown and it asks:",
         )
         began = time.monotonic()
         self._show("resume", THREAD, code=4)
         seconds = time.monotonic() - began
-        self._say("Somebody looks into the books of the bank and settles the doubt. The thread goes on:")
+        self._say("A person checks the account at the bank and settles the call. The thread continues:")
         for call in self._doubts():
             self._show("settle", THREAD, call, "--done", "charged 42 EUR, says the bank")
-        self._say("The record: what was said, what was done and when, what it cost, and that it is sound.")
+        self._say("The record: the messages, each step with its time and cost, and a check of the store:")
         turns = self._ask("history", THREAD)
         self._look("history", THREAD)
         self._look("log", str(turns[0]["run_id"]))
@@ -65,8 +65,8 @@ class Story:
         self._show("doctor", "--verify")
         charges = self._charges()
         if charges != 1:
-            raise NotToldAsPlanned(f"The card was charged {charges} times.")
-        self._say(f"Killed in the middle of a payment, gone on with after {seconds:.1f} s, and charged exactly once.")
+            raise NotToldAsPlanned(f"The card was charged {charges} times instead of once.")
+        self._say(f"Killed during a payment, resumed after {seconds:.1f} s, and charged exactly once.")
         overview = self._ask("threads")[0]
         return {
             "ok": True,
@@ -85,7 +85,7 @@ class Story:
                 until = time.monotonic() + PATIENCE
                 while not self._charges():
                     if process.poll() is not None:
-                        raise NotToldAsPlanned("The model came to an end without charging the card; try it again.")
+                        raise NotToldAsPlanned("The model finished without charging the card. Try again.")
                     if time.monotonic() > until:
                         raise NotToldAsPlanned(f"The model did not charge the card within {PATIENCE:.0f} seconds.")
                     time.sleep(0.02)
@@ -104,23 +104,23 @@ class Story:
     # Commands
 
     def _show(self, *command: str, code: int = 0) -> None:
-        """A command as a person types it, with its answer."""
+        """Run a command as a user types it, and show its output. Raises if the exit code is not `code`."""
         self._prompt(command)
         with self._process(command) as process:
             try:
                 if process.wait() != code:
-                    raise NotToldAsPlanned(f"`lockstitch {shlex.join(command)}` ended with {process.returncode}.")
+                    raise NotToldAsPlanned(f"`lockstitch {shlex.join(command)}` exited with code {process.returncode}.")
             finally:
-                # Whoever is interrupted leaves nobody behind who still writes.
+                # An interrupted demonstration must not leave a process that still writes.
                 process.kill()
 
     def _look(self, *command: str) -> None:
-        """A command that changes and checks nothing: left out where nobody sees its answer."""
+        """Show the output of a command that changes nothing. Skipped if `quiet`."""
         if not self.quiet:
             self._show(*command)
 
     def _ask(self, *command: str) -> Any:
-        """A command as a program uses it."""
+        """Run a command with --json and return its result."""
         line = [*self._command(command), "--json"]
         done = subprocess.run(line, env=self._environment(), check=True, stdout=subprocess.PIPE)
         return json.loads(done.stdout)
@@ -143,7 +143,7 @@ class Story:
             shop.MODEL: self.model or "",
         }
 
-    # Telling
+    # Output
 
     def _say(self, *lines: str) -> None:
         if not self.quiet:

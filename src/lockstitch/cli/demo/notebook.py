@@ -1,4 +1,4 @@
-"""Notebook of the demo: sources, chats, a PDF."""
+"""The notebook of `serve --demo`: sources, chats and a PDF."""
 
 import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -17,7 +17,7 @@ _SIZE: Final = "/MediaBox [0 0 595 842]"
 
 
 def paper(pages: Sequence[str]) -> bytes:
-    """A PDF with a page for each text, line by line, in letters that every reader knows."""
+    """Return a PDF with one page per text."""
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
     kids: list[int] = []
     for text in pages:
@@ -49,7 +49,7 @@ def _file(objects: Sequence[str]) -> bytes:
 
 
 class Book(NamedTuple):
-    """A book on the shelves: how it is listed, why one would give it to a child of nine, and what it is about."""
+    """A book: its entry in the library list, why it suits a child of nine, and its summary."""
 
     title: str
     author: str
@@ -138,13 +138,13 @@ _SHELVES: Final = (
 
 _LIST: Final = "School library list 2026.pdf"
 _KNOWN: Final = ("hello", "recommend", "aloud", "summar")
-"""Words of the questions that have a script."""
+"""Words of the questions that have a scripted answer."""
 _LOOK_UP: Final = "Look this up: "
 _FIND: Final = "Find what each of the four books is about."
 
 
 def sources() -> list[tuple[str, bytes]]:
-    """The sources by name: a paper, notes, a page and letters."""
+    """Return the sources by name: a PDF, notes, an HTML page and a text file."""
     pages = [f"School library list 2026\n\nShelf {name}.\n\n" + "\n\n".join(told) for name, told in _SHELVES]
     notes = (
         "# Reading ages\n\nWhat is printed on the back is a guess; these are ours.\n\n## Eight to eleven\n\n"
@@ -173,10 +173,10 @@ def sources() -> list[tuple[str, bytes]]:
 
 
 def reply(request: ModelRequest) -> Any:
-    """What the model of the team says: it knows who it speaks for by the tools it has.
+    """Return the reply of the team's model. The tools of the request show which member it answers for.
 
-    Of other notebooks, and of what nobody wrote a script for, it says what stands in the sources, as notebooks without
-    a model do: whoever tries their own must not be told of books that are not there.
+    For other notebooks, and for questions without a script, it quotes the sources, as notebooks without a model do. So
+    users who try their own notebook get no answers about books that are not in it.
     """
     if request.purpose is not None:
         return "[]"
@@ -220,20 +220,20 @@ def _write(said: str) -> str:
 
 
 def _numbers(book: Book, found: str) -> str:
-    """The numbers of the passages that name a book, as a search has given them."""
+    """Return the numbers of the found passages that name a book."""
     parts = re.split(r"^\[(\d+)\] ", found, flags=re.MULTILINE)[1:]
     named = [number for number, text in zip(parts[::2], parts[1::2], strict=True) if book.title in text]
     return "".join(f"[{number}]" for number in dict.fromkeys(named[:2]))
 
 
 def _cites(book: Book, notes: str) -> str:
-    """The numbers that notes give for a book."""
+    """Return the citation numbers that the notes contain for a book."""
     found = re.search(rf"^- {re.escape(book.title)}: .*?((?:\[\d+\])+)$", notes, flags=re.MULTILINE)
     return found[1] if found else ""
 
 
 def _said(messages: Sequence[Message]) -> tuple[str, list[str]]:
-    """What was said last, with what others of the team answered before it, and what tools gave since then."""
+    """Return the last user text, with the answers of other members before it, and the tool results after it."""
     results: list[str] = []
     texts: list[str] = []
     for message in reversed(messages):
@@ -253,7 +253,7 @@ def _result(block: Json) -> str:
 
 
 USER: Final = "local"
-"""Whoever looks at the demonstration, as pages without tokens know them."""
+"""The user of the demo, as pages without tokens name it."""
 
 _CHATS: Final = (
     ("Read aloud at bedtime", timedelta(days=2), ("Which books are good to read aloud?",)),
@@ -269,7 +269,7 @@ Happens = Callable[[Notebooks, Store, FakeClock], Coroutine[Any, Any, None]]
 
 
 def story(now: datetime) -> Iterator[tuple[datetime, Happens]]:
-    """What happened in the notebook, and when."""
+    """Yield the events of the notebook with their times."""
     yield now - timedelta(days=3), _make
     for title, ago, messages in _CHATS:
         yield now - ago, partial(_talk, title, messages)

@@ -1,6 +1,6 @@
-"""The office of `serve --demo`: agents with scripted models, for people to look at and to steer.
+"""The app of `serve --demo`: agents with scripted models that users can look at and control.
 
-Their tools do nothing but take their time. What is approved, answered or settled on the pages goes on for real.
+The tools only wait. Approvals, answers and settled calls on the pages have their normal effect.
 """
 
 from typing import Annotated, Any, Final
@@ -170,7 +170,7 @@ app: Final = App(
     ],
     plugins=[
         Notebooks(model=Played("large", notebook.reply, pace, haste=2.5), prices={"large": _PRICES["large"]}),
-        # All plans are kept: whoever plans again sees both.
+        # With all sessions stored, a user who plans again sees both plans.
         Prioritizer(
             model=Planner(pace),
             embedder=DemoEmbedder(pace),

@@ -1,4 +1,4 @@
-"""Time as the demonstration's office has it: the past is played at once, the present as fast as it is."""
+"""`Pace` and `Played`: simulated time for history, real time for the present."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from lockstitch.model import FakeClock
 
 
 class Pace:
-    """How long things take. While the past is played, a clock moves instead of anybody waiting."""
+    """Delays of tools and models. While history is created, a fake clock advances instead of real waiting."""
 
     def __init__(self) -> None:
         self.clock: FakeClock | None = None
@@ -22,14 +22,14 @@ class Pace:
         seconds = self.chance.uniform(shortest, longest)
         if self.clock is not None:
             self.clock.advance(seconds)
-            # Others who act at the same time get their turn, as they would in the present.
+            # Let concurrent tasks run, as they would during a real wait.
             await asyncio.sleep(0)
         else:
             await asyncio.sleep(seconds)
 
 
 class Played(Scripted):
-    """A scripted model that takes its time, and whose tokens are like those of a real one."""
+    """A scripted model with delays and realistic token counts."""
 
     def __init__(self, model: str, answering: Callable[[ModelRequest], Any], pace: Pace, *, haste: float = 1.0) -> None:
         super().__init__(answering)
@@ -55,7 +55,7 @@ class Played(Scripted):
         await self._pace.take(shortest / self._haste, longest / self._haste)
 
     def _usage(self, request: ModelRequest, counted: Usage) -> Usage:
-        """More than the few words here: a system prompt and a history of a usual size, mostly from the cache."""
+        """Return a realistic usage: a system prompt and a history of usual size, mostly read from the cache."""
         earlier = 5_200 + 900 * (request.step - 1) + 2_400 * (request.turn - 1)
         cached = earlier if request.step > 1 or request.turn > 1 else 0
         return Usage(

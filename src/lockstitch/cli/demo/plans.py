@@ -1,4 +1,4 @@
-"""The plans of the demonstration: two lists of tasks, and what the planner's model says about them."""
+"""The plans of `serve --demo`: two task lists and the scripted replies of the planner's model."""
 
 import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -50,11 +50,11 @@ _PHASES: Final = (
     ("Roll out", 2, (4, 6)),
     ("Measure", 1, (8,)),
 )
-"""What is done for each topic, how long it takes, and what of the same topic it waits for."""
+"""Per phase of a topic: the verb, the hours, and the phases of the same topic that come before it."""
 
 
 def year_tasks() -> str:
-    """Two hundred tasks, as somebody would write them down."""
+    """Return a Markdown list of two hundred tasks."""
     lines: list[str] = []
     first = 1
     for document, topics in _TOPICS.items():
@@ -68,7 +68,7 @@ def year_tasks() -> str:
 
 
 class DemoEmbedder:
-    """An embedder that takes its time."""
+    """An embedder with delays."""
 
     def __init__(self, pace: Pace) -> None:
         self._inner = embedder("hashing")
@@ -84,7 +84,7 @@ class DemoEmbedder:
 
 
 class Planner(Played):
-    """Plans the lists of the demonstration as its stories have it, and any other by rules."""
+    """Plans the two lists of the demo with scripted replies, and any other list with rules."""
 
     def __init__(self, pace: Pace) -> None:
         super().__init__("large", self._reply, pace, haste=2.5)
@@ -109,7 +109,7 @@ class Planner(Played):
 
 
 def checkout_story() -> list[Any]:
-    """What the model says about the ten."""
+    """Return the replies for the list of ten tasks."""
     ids = ["T4", "T1", "T9", "T2", "T7", "T10", "T5", "T3", "T8", "T6"]
     sure = (0.94, 0.88, 0.81, 0.91, 0.72, 0.79, 0.69, 0.84, 0.77, 0.86)
     inferred = (("T10", "T9", 0.79), ("T5", "T2", 0.69), ("T3", "T7", 0.76), ("T6", "T10", 0.62), ("T7", "T3", 0.41))
@@ -134,7 +134,7 @@ def checkout_story() -> list[Any]:
 
 
 def year_story() -> list[Any]:
-    """What the model says about the two hundred."""
+    """Return the replies for the list of two hundred tasks."""
     count = len(_PHASES) * sum(map(len, _TOPICS.values()))
     ids = [f"K{number}" for number in range(1, count + 1)]
     sure = {id: round(0.55 + (number * 37 % 43) / 100, 2) for number, id in enumerate(ids)}
@@ -149,7 +149,7 @@ def year_story() -> list[Any]:
 
 
 def _between(ids: list[str]) -> Iterator[tuple[str, str, float]]:
-    """What the model infers between topics: some that are built wait for what others specify."""
+    """Yield the dependencies that the model infers between topics."""
     size = len(_PHASES)
     for topic in range(len(ids) // size - 3):
         for other, phase, waits, confidence in ((1, 5, 2, 0.58), (3, 8, 6, 0.66)):

@@ -1,4 +1,4 @@
-"""What the office's models say: for each thing asked of them, the replies of each turn. Everybody in it is invented."""
+"""The scripted replies of the models of `serve --demo`, by prompt, turn and step. All names are invented."""
 
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ Replies = list[Any]
 
 
 def calls(text: str | None, *wanted: tuple[str, dict[str, Any]], **more: Any) -> dict[str, Any]:
-    """A reply that asks for tools."""
+    """Return a reply that calls tools."""
     said = {"text": text} if text else {}
     return {**said, "calls": [{"name": name, "input": given} for name, given in wanted], **more}
 
@@ -192,7 +192,7 @@ STORIES: Final[dict[str, list[Replies]]] = {
                 ("lookup_order", {"order_id": "10117"}),
                 ("list_charges", {"order_id": "10117"}),
             ),
-            calls("I make it anew.", ("write_document", {"name": "invoice-10117.pdf", "words": 120})),
+            calls("I create it again.", ("write_document", {"name": "invoice-10117.pdf", "words": 120})),
             "Here is the invoice with the right name.",
         ]
     ],
@@ -205,7 +205,7 @@ _OTHERWISE: Final = (
 
 
 def reply(request: ModelRequest) -> Any:
-    """What the model says to a request: the story is known by what was asked first."""
+    """Return the reply to a request. The first user text selects the story."""
     if request.purpose is not None:
         return str(request.purpose)
     first = next((said for message in request.messages if (said := text_of(message))), "")

@@ -1,4 +1,4 @@
-"""Fills a store with the office of the demonstration: two weeks of its past, and what waits for somebody now."""
+"""`fill`: put two weeks of history and some open threads of the demo into a store."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -25,11 +25,11 @@ _PEOPLE: Final = ("ada.l", "bo.h", "cem.y", "dana.o", "eli.r", "fay.m")
 
 
 Event = tuple[datetime, Callable[[Store, FakeClock], Coroutine[Any, Any, None]]]
-"""Something that happened in the office, and when."""
+"""An event of the demo with its time."""
 
 
 async def fill(url: str, *, project: str = "default", now: datetime | None = None) -> None:
-    """Play everything into a fresh store, in the order in which it happened."""
+    """Play all events into an empty store in their order."""
     now = now or SystemClock().now()
     clock = FakeClock(now - timedelta(days=DAYS))
     pace.clock = clock
@@ -44,7 +44,7 @@ async def fill(url: str, *, project: str = "default", now: datetime | None = Non
 
 
 def _everyday(now: datetime) -> Iterator[Event]:
-    """Questions of every day, more of them on working days, so that there is something to count."""
+    """Yield everyday questions, more on working days, so that the statistics have data."""
     for day in range(DAYS):
         morning = now - timedelta(days=DAYS - day)
         busy = 9 if morning.weekday() < 5 else 3
@@ -61,7 +61,7 @@ def _everyday(now: datetime) -> Iterator[Event]:
 
 
 def _lately(now: datetime) -> Iterator[Event]:
-    """What waits for somebody, and what has just been."""
+    """Yield recent events and threads that wait for a reply."""
 
     def ago(**time: float) -> datetime:
         return now - timedelta(**time)
@@ -88,7 +88,7 @@ def _lately(now: datetime) -> Iterator[Event]:
 
 
 async def _still_to_come(store: Store, clock: FakeClock) -> None:
-    """Left for whoever serves this: something that moves while one looks."""
+    """Start threads that the server executes while a user looks at the pages."""
     later = clock.now() + timedelta(hours=2, minutes=41)
     await app.agents["watcher"].start(store=store, goal="Watch the tide tables of Rotterdam", key="tides", at=later)
     await app.agents["triage"].start(store=store, goal="Nightly triage of 214 issues", key="triage")
@@ -107,7 +107,7 @@ async def _say(
 
 
 async def _goal(agent: str, goal: str, key: str, store: Store, clock: FakeClock) -> None:
-    """A goal and what it makes others do, seen through by a worker of the past."""
+    """Start a goal and run a worker until the goal and its children have ended."""
     made = await app.agents[agent].start(store=store, goal=goal, key=key)
     worker = WorkerLoop(app, store, until_idle=True, poll=0.01)
     moving = asyncio.create_task(worker.run())
@@ -122,7 +122,7 @@ async def _goal(agent: str, goal: str, key: str, store: Store, clock: FakeClock)
 
 
 async def _plan(user: str, outcome: str, tasks: str, store: Store, clock: FakeClock) -> None:
-    """A list of tasks put in order."""
+    """Prioritise a list of tasks."""
     prioritizer = app.plugin(Prioritizer)
     await repository.add_file(store, user, tasks, "tasks.md")
     wanted = await repository.add_outcome(store, user, outcome)
@@ -130,9 +130,9 @@ async def _plan(user: str, outcome: str, tasks: str, store: Store, clock: FakeCl
 
 
 async def _in_doubt(store: Store, clock: FakeClock) -> None:
-    """A run that is cut off while a call is under way that may happen once only."""
+    """Interrupt a run during a call that must happen only once, so that the outcome is unknown."""
     infra = app.agents["infra"]
-    # Closed, and not just left: the thread is given back before somebody else goes on with it.
+    # Closing the stream releases the thread before the next process resumes it.
     async with aclosing(infra.stream("Renew the wildcard certificate", store=store, thread="certificate")) as events:
         async for event in events:
             if event.type == "tool_call" and event.data.get("name") == "dns_update":
@@ -143,7 +143,7 @@ async def _in_doubt(store: Store, clock: FakeClock) -> None:
 
 
 async def _trace(store: Store, clock: FakeClock) -> None:
-    """A trace of another system, taken in as its client would send it."""
+    """Ingest a trace of another system, in the format of its client."""
     await SpanIngest(store, LangSmith()).write(read(codec.dumps(_spans(clock.now())), "checkout-graph.json"))
 
 

@@ -1,7 +1,6 @@
-"""The app of the demonstration: a clerk who looks orders up and charges cards.
+"""The app of `lockstitch demo`: a clerk who finds orders and charges cards.
 
-Without a key the clerk's model is scripted. What happens to cards is written into a file outside the record, as a bank
-would.
+Without a key, the model is scripted. Charges are written to a file outside the record, which represents the bank.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from lockstitch.agents.tools.function import tool
 MODEL: Final = "LOCKSTITCH_DEMO_MODEL"
 BANK: Final = "LOCKSTITCH_DEMO_BANK"
 SECONDS: Final = "LOCKSTITCH_DEMO_SECONDS"
-"""The environment: which model, where the bank keeps its books, how long it takes to answer."""
+"""Environment variables: the model, the file of the bank, and the seconds that the bank takes."""
 
 QUESTION: Final = "Please settle order 4711."
 
@@ -52,7 +51,7 @@ async def find_card(customer: str) -> str:
 async def charge(order: int, euros: int, ctx: ToolContext) -> str:
     """Charge the customer's card for an order. This must never happen twice."""
     _book({"order": order, "euros": euros, "key": ctx.key})
-    # The money has moved; the bank's answer takes a while. This is where the process is killed.
+    # The card is charged and the response takes a while. The demonstration kills the process here.
     await asyncio.sleep(float(os.environ.get(SECONDS, "0")))
     return f"charged {euros} EUR for order {order}"
 
@@ -68,7 +67,7 @@ clerk = Agent(
     instructions="You are a clerk. To settle an order, find it and the customer's card, then charge its sum once.",
     tools=[find_order, find_card, charge],
     title=False,
-    # What a model of the middle class costs, so that there is something to see.
+    # Prices of a typical model, so that the demonstration shows a cost.
     prices={"scripted": {"input": 3.0, "output": 15.0}},
 )
 

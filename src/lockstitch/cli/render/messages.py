@@ -1,4 +1,4 @@
-"""Messages and stitches."""
+"""Messages and stitches as text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -14,7 +14,7 @@ _SPEAKERS = {"user": "bold cyan", "assistant": "bold green"}
 
 
 def show(out: Output, messages: Sequence[Message]) -> None:
-    """A conversation, message by message."""
+    """Print a conversation, one message after the other."""
     for number, message in enumerate(messages):
         if number:
             out.line()
@@ -25,12 +25,12 @@ def show(out: Output, messages: Sequence[Message]) -> None:
 
 
 def as_line(message: Message | None) -> str:
-    """The gist of a message on one line."""
+    """Return the text of a message on one line."""
     return one_line(" ".join(piece.plain for piece in _parts(message))) if message else ""
 
 
 def _parts(message: Message) -> Iterator[Text]:
-    # A tool_call stitch carries the bare block.
+    # A tool_call stitch contains the block without a role.
     if "role" not in message and "type" in message:
         yield part(message)
         return
@@ -39,7 +39,7 @@ def _parts(message: Message) -> Iterator[Text]:
 
 
 def part(block: Json) -> Text:
-    """One block of a message."""
+    """Return one block of a message as text."""
     kind = str(block.get("type", ""))
     if kind == "text":
         return Text(safe(str(block.get("text", ""))))
@@ -87,7 +87,7 @@ COLUMNS = [
 
 
 def row(stitch: Stitch) -> list[str | Text]:
-    """A stitch as a row of a log."""
+    """Return a stitch as a row of a log table."""
     return [
         str(stitch.position),
         "" if stitch.step_number is None else str(stitch.step_number),
@@ -99,12 +99,12 @@ def row(stitch: Stitch) -> list[str | Text]:
 
 
 def what(stitch: Stitch) -> str:
-    """What a stitch tells, on one line."""
+    """Return the content of a stitch on one line."""
     if stitch.message is not None:
         name = f"{stitch.name} " if stitch.type == "tool_call" else ""
         return name + as_line(stitch.message)
     if stitch.type == TAKEN_OVER:
-        # The name says it in words.
+        # The name contains the description.
         return one_line(stitch.name)
     problem = complaint(stitch)
     if problem:
@@ -113,7 +113,7 @@ def what(stitch: Stitch) -> str:
 
 
 def complaint(stitch: Stitch) -> str:
-    """The words of an error."""
+    """Return the error text of a stitch, or an empty string."""
     for name in ("error", "message", "error_message", "detail", "reason"):
         value: Any = stitch.data.get(name)
         if isinstance(value, str) and value:
@@ -122,13 +122,13 @@ def complaint(stitch: Stitch) -> str:
 
 
 def kind(stitch: Stitch) -> Text:
-    """The type, in its colour."""
+    """Return the type of a stitch in its colour."""
     failed = stitch.type in ERROR_TYPES or stitch.status == "error"
     return Text(one_line(stitch.type), style="red" if failed else _COLOURS.get(stitch.type, "dim"))
 
 
 def line(stitch: Stitch, *, whole: bool = False) -> Text:
-    """A stitch as `tail` shows it; `whole` says of which thread."""
+    """Return a stitch as a line of `tail`. With `whole`, the line contains the thread id."""
     place = f"{stitch.thread_id}:{stitch.position}" if whole else f"{stitch.position:>5}"
     parts = [Text(place, style="dim"), Text(clock_time(stitch.at), style="dim"), kind(stitch), Text(what(stitch))]
     return Text("  ").join(parts)
@@ -136,8 +136,8 @@ def line(stitch: Stitch, *, whole: bool = False) -> Text:
 
 def _data(stitch: Stitch) -> str:
     if stitch.parent_id is not None:
-        # All that another system said about a span is for --json.
+        # The attributes of imported spans are long, so only --json prints them.
         return f"({one_line(stitch.data['kind'])})" if isinstance(stitch.data.get("kind"), str) else ""
-    # How a request is rebuilt is for `lockstitch request`, not for people.
+    # `lockstitch request` shows how a request is rebuilt.
     shown = {name: value for name, value in stitch.data.items() if name != "request"}
     return one_line(codec.dumps(shown).decode()) if shown else ""

@@ -1,7 +1,7 @@
-"""Tables, lines, JSON, CSV; safe text.
+"""`Output`: tables, lines, JSON and CSV, without control characters.
 
-On a terminal the flexible columns give way until a row fits; in a pipe everything is written whole. Other columns,
-ids above all, are never cut, because people copy them.
+On a terminal, flexible columns shrink until a row fits. In a pipe, nothing is cut. Other columns, for example ids, are
+never cut, because users copy them.
 """
 
 import csv
@@ -25,7 +25,7 @@ NARROWEST = 6
 
 
 class TableColumn(NamedTuple):
-    """A column; an optional one is left out of a table that is narrower than `from_width`."""
+    """A table column. It is omitted if the terminal is narrower than `from_width`."""
 
     title: str
     right: bool = False
@@ -34,7 +34,7 @@ class TableColumn(NamedTuple):
 
 
 def lay_out(columns: Sequence[TableColumn], rows: Sequence[Sequence[str | Text]], width: int | None) -> list[Text]:
-    """The table's lines, for a terminal of this width or for a pipe (None)."""
+    """Return the lines of a table. `width` is None for a pipe."""
     shown = [number for number, column in enumerate(columns) if width is None or width >= column.from_width]
     kept = [columns[number] for number in shown]
     cells = [[_as_text(row[number]) for number in shown] for row in rows]
@@ -50,7 +50,7 @@ def _as_text(cell: str | Text) -> Text:
 
 
 def _fitted(columns: Sequence[TableColumn], widths: Sequence[int], width: int) -> list[int]:
-    """The widths after the widest flexible columns gave way."""
+    """Return the widths after the widest flexible columns shrank to fit `width`."""
     fitted = list(widths)
     excess = sum(fitted) + GAP * (len(fitted) - 1) - width
     while excess > 0:
@@ -77,8 +77,8 @@ def _line(columns: Sequence[TableColumn], cells: Sequence[Text], widths: Sequenc
 __all__ = ["age", "clock_time", "cost", "duration", "one_line", "plural", "safe", "size", "time"]
 
 _UNSHOWN = "\N{REPLACEMENT CHARACTER}"
-# A tool's output may hold escape sequences that rewrite the screen or worse, or turn the direction of text around;
-# people see symbols instead.
+# The output of a tool can contain escape sequences that change the screen, or characters that change the direction
+# of text. They are replaced by visible symbols.
 _CONTROLS = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
     **dict.fromkeys(range(0x7F, 0xA0), _UNSHOWN),
@@ -87,7 +87,7 @@ _CONTROLS = {
 
 
 def safe(text: str) -> str:
-    """`text` without control characters, line breaks and tabs excepted."""
+    """Return `text` without control characters. Line breaks stay, tabs become spaces."""
     return text.translate(_CONTROLS).expandtabs(4)
 
 
@@ -96,25 +96,25 @@ def one_line(text: str | None) -> str:
 
 
 def time(moment: datetime | None, *, seconds: bool = True) -> str:
-    """A moment in UTC."""
+    """Format a time in UTC."""
     if moment is None:
         return ""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ" if seconds else "%Y-%m-%d %H:%MZ")
 
 
 def clock_time(moment: datetime | None) -> str:
-    """The time of day in UTC, to the millisecond."""
+    """Format the time of day in UTC, with milliseconds."""
     return "" if moment is None else f"{moment.astimezone(UTC):%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> NoReturn:
-        # rich would leave the process right here, with an exit code of its own.
+        # rich would exit the process here with its own exit code.
         raise BrokenPipeError
 
 
 class Output:
-    """One command's output. Colours and widths only where a person looks at it."""
+    """The output of one command. It uses colours and widths only on a terminal."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -123,16 +123,16 @@ class Output:
 
     @property
     def width(self) -> int | None:
-        """The columns there are, or None where nobody counts them."""
+        """The number of columns of the terminal, or None without a terminal."""
         return self.console.width if self.console.is_terminal else None
 
     def json(self, value: Any) -> None:
-        """One JSON value on one line, exactly as it is kept; in UTF-8, whatever the terminal speaks."""
+        """Print one JSON value on one line, always in UTF-8."""
         sys.stdout.flush()
         sys.stdout.buffer.write(codec.dumps(value) + b"\n")
 
     def line(self, text: str | Text = "", style: str = "", indent: int = 0, mark: Text | None = None) -> None:
-        """Text, wrapped on a terminal only, every line indented; a mark stands before the first one."""
+        """Print indented text. It wraps only on a terminal. `mark` comes before the first line."""
         content = Text(safe(text), style=style) if isinstance(text, str) else text
         first = Text(" " * indent) + (mark or Text())
         margin = Text(" " * cell_len(first.plain))
@@ -148,7 +148,7 @@ class Output:
         return content.wrap(self.console, max(self.width - indent, 20), tab_size=4)
 
     def cropped(self, text: Text) -> None:
-        """One line, cut to what a terminal shows of it."""
+        """Print one line, cut to the width of the terminal."""
         if self.width is not None:
             text.truncate(self.width, overflow="ellipsis")
         self.console.print(text, soft_wrap=True)
@@ -158,7 +158,7 @@ class Output:
             self.console.print(line, soft_wrap=True)
 
     def fields(self, pairs: Sequence[tuple[str, str | Text]]) -> None:
-        """Names and values below each other; those without a value are left out."""
+        """Print names and values below each other. Pairs without a value are omitted."""
         shown = [(name, value) for name, value in pairs if str(value)]
         longest = max((len(name) for name, _ in shown), default=0)
         for name, value in shown:
@@ -167,12 +167,12 @@ class Output:
             self.console.print(label + value, soft_wrap=True)
 
     def stream(self, text: str) -> None:
-        """A piece of an answer as it comes."""
+        """Print a part of a streamed answer at once."""
         sys.stdout.write(safe(text))
         sys.stdout.flush()
 
     def stderr_line(self, text: Text) -> None:
-        """A line about the answer, cut to what a terminal shows of it."""
+        """Print a line to stderr, cut to the width of the terminal."""
         sys.stdout.flush()
         if self._aside.is_terminal:
             text = text.copy()
@@ -181,7 +181,7 @@ class Output:
         self._aside.print(text, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """Something about the answer that is no part of it, for people only."""
+        """Print a note to stderr. Nothing is printed with --json."""
         if not self.as_json:
             sys.stdout.flush()
             sys.stderr.write(safe(text) + "\n")
@@ -193,7 +193,7 @@ FORMS = ("table", "json", "csv")
 
 def check_form(form: str) -> None:
     if form not in FORMS:
-        raise Refused(f"--format {form!r} is unknown; it is one of {', '.join(FORMS)}.")
+        raise Refused(f"--format {form!r} is not valid. Use one of: {', '.join(FORMS)}.")
 
 
 def show(out: Output, answer: QueryResult, form: str) -> None:
@@ -215,7 +215,7 @@ def _write_csv(answer: QueryResult) -> None:
 
 
 def _column(answer: QueryResult, place: int, name: str) -> TableColumn:
-    """Numbers to the right; what people may want to copy, which is ids, whole."""
+    """Return the column for a result. Numbers are right-aligned. Ids are never cut, because users copy them."""
     values = [row[place] for row in answer.rows if row[place] is not None]
     numbers = bool(values) and all(isinstance(value, int | float | Decimal) for value in values)
     ids = bool(values) and all(as_id(str(value)) for value in values)

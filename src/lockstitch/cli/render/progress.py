@@ -1,4 +1,4 @@
-"""A run's progress; evaluation tables."""
+"""`RunProgress`: progress of runs. `show` and `Counting`: results and progress of an evaluation."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from lockstitch.agents.evals.results import CaseOutcome, Evaluation
 
 _ALL: Final = 30
-"""Up to so many cases are all shown; of more, those that did not pass or are not as before."""
+"""Up to this number, all cases are shown. Otherwise only failed cases and cases with a changed result."""
 _NAMED: Final = 10
 
 
 def show(out: Output, made: "Evaluation", at_least: float | None, *, everything: bool) -> None:
-    """The cases, and what came of all of them."""
+    """Print the cases of an evaluation, the totals and the comparison with the previous one."""
     fixed, broken = made.changes()
     changed = {**dict.fromkeys(fixed, "better"), **dict.fromkeys(broken, "worse")}
     everything = everything or len(made.outcomes) <= _ALL
@@ -30,7 +30,7 @@ def show(out: Output, made: "Evaluation", at_least: float | None, *, everything:
         out.table([*columns, TableColumn("REASON", flexible=True)], rows)
         out.line()
     if len(shown) < len(made.outcomes):
-        out.line(f"{plural(len(made.outcomes) - len(shown), 'case')} passed as before; --all shows them.", style="dim")
+        out.line(f"{plural(len(made.outcomes) - len(shown), 'case')} passed as before; use --all to list.", style="dim")
     _sum_up(out, made)
     _compare(out, made, fixed, broken)
     if at_least is not None and made.score < at_least:
@@ -58,7 +58,7 @@ def _sum_up(out: Output, made: "Evaluation") -> None:
     if totals.incomplete:
         out.line(f"The runs of {plural(totals.incomplete, 'case')} did not complete.", style="red")
     if made.went_on:
-        out.line(f"{plural(made.went_on, 'case')} had been done before it was cut off.", style="dim")
+        out.line(f"{plural(made.went_on, 'case')} finished before the interruption.", style="dim")
 
 
 def _compare(out: Output, made: "Evaluation", fixed: list[str], broken: list[str]) -> None:
@@ -67,7 +67,7 @@ def _compare(out: Output, made: "Evaluation", fixed: list[str], broken: list[str
         return
     then, now = before.totals, made.totals
     style = "green" if now.score > then.score else "red" if now.score < then.score else ""
-    by = "as good" if now.score == then.score else f"{abs(now.score - then.score):.3f} "
+    by = "unchanged" if now.score == then.score else f"{abs(now.score - then.score):.3f} "
     by += "" if now.score == then.score else "better" if now.score > then.score else "worse"
     who = f"{one_line(before.agent)} version {before.version}"
     if list(before.graders) != list(made.graders):
@@ -86,10 +86,10 @@ def _score(score: float) -> str:
 
 
 class Counting:
-    """How far it is, on stderr, where somebody looks at it."""
+    """A progress bar on stderr, only on a terminal."""
 
     def __init__(self, cases: int) -> None:
-        # Nobody else needs these, and loading them takes as long as many a command.
+        # Imported here because loading rich.progress is slow and only this class needs it.
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -117,7 +117,7 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """Tells people of one run after the other. Programs are told of the result alone, and not by this."""
+    """Prints the progress of runs for people. With `--json`, only the result is printed, elsewhere."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -125,9 +125,9 @@ class RunProgress:
         self._open_line = False
 
     def tell(self, event: "Event") -> None:
-        """Tell of one event. A reader that has gone away is no reason to leave a run in the middle."""
+        """Print one event. If the reader has closed the pipe, the run continues without output."""
         if self._silent or (event.member and event.type == "text"):
-            # What a member says is for its leader, and shown as what came of the call that asked for it.
+            # The text of a member goes to its leader. It is printed as the result of the delegating call.
             return
         try:
             self._tell(event.type, event.data)
@@ -136,13 +136,13 @@ class RunProgress:
             self._silent = True
 
     def end_line(self) -> None:
-        """Begin a new line, if the answer has not ended with one."""
+        """Start a new line if the streamed answer does not end with one."""
         if self._open_line:
             self._out.stream("\n")
             self._open_line = False
 
     def aside(self, text: str | Text, style: str = "dim") -> None:
-        """Something about the answer, on a line of its own."""
+        """Print a separate line about the answer to stderr."""
         if not self._silent:
             self.end_line()
             self._out.stderr_line(Text(safe(text), style=style) if isinstance(text, str) else text)
@@ -158,7 +158,7 @@ class RunProgress:
             case "tool_result" | "server_tool_result":
                 self.aside(messages.part({**data, "type": "tool_result"}))
             case "retry":
-                self.aside(f"… {one_line(str(data.get('message')))} Trying again in {data.get('delay')} s.", "yellow")
+                self.aside(f"… {one_line(str(data.get('message')))} Next attempt in {data.get('delay')} s.", "yellow")
             case "compacted":
                 self.aside(f"… compacted from {data.get('tokens_before')} to {data.get('tokens_after')} tokens")
             case "files":
@@ -169,12 +169,12 @@ class RunProgress:
 
 
 def sums(result: Json, total: float | None = None) -> str:
-    """What a run took, on one line; with what its whole thread cost so far."""
+    """Return the steps, tokens and cost of a run on one line. `total` is the cost of the whole thread."""
     usage: dict[str, Any] = result["usage"]
     parts = [
         plural(int(result["steps"]), "step"),
         f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out",
         cost(result["total_cost"]),
-        f"{cost(total)} in all" if total is not None else "",
+        f"{cost(total)} total" if total is not None else "",
     ]
     return " · ".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""A run as a tree; two runs compared."""
+"""A run as a tree, and the difference of two runs."""
 
 from datetime import datetime
 from typing import Any
@@ -16,25 +16,25 @@ _COLOURS = {"run": "bold", "model": "green", "tool": "magenta", "thread": "cyan"
 _WRONG = ("error", "failed", "in_doubt", "denied")
 
 _BAR = 24
-"""Columns of the picture of when each began and how long it took."""
+"""Width of the timeline in columns."""
 
 _WIDE = 150
-"""Columns from which on there is room for it."""
+"""Minimum width of the terminal for the timeline."""
 
 
 def show(out: Output, traced: Trace) -> None:
-    """The tree as a table, and how much of it is not there."""
+    """Print the tree as a table, and the number of omitted lines."""
     root = traced.root
     wide = out.width is not None and out.width >= _WIDE
     columns = [
         TableColumn("WHAT", flexible=True),
         TableColumn("STATUS"),
-        TableColumn("BEGAN", right=True),
-        TableColumn("TOOK", right=True),
+        TableColumn("START", right=True),
+        TableColumn("DURATION", right=True),
         TableColumn("TOKENS", right=True, from_width=90),
         TableColumn("COST", right=True, from_width=80),
-        *([TableColumn("WHEN")] if wide else []),
-        TableColumn("SAYS", flexible=True, from_width=60),
+        *([TableColumn("TIMELINE")] if wide else []),
+        TableColumn("CONTENT", flexible=True, from_width=60),
     ]
     whole = _milliseconds(root, root.start)
     rows: list[list[str | Text]] = []
@@ -54,8 +54,8 @@ def show(out: Output, traced: Trace) -> None:
         )
     out.table(columns, rows)
     if traced.left_off:
-        more = "or --depth for the upper levels" if traced.shown > 1 else "or a larger --depth"
-        out.note(f"{plural(traced.left_off, 'more line')} left off; --limit shows more, {more}.")
+        more = "or use --depth for the upper levels" if traced.shown > 1 else "or a larger --depth"
+        out.note(f"{plural(traced.left_off, 'more line')} omitted. Use a larger --limit, {more}.")
 
 
 def _name(node: Node) -> str:
@@ -101,7 +101,7 @@ def _says(node: Node) -> Text:
 
 
 def _milliseconds(root: Node, origin: datetime) -> float:
-    """From the beginning to whatever ends last."""
+    """Return the milliseconds from the start to the end of the last node."""
     ends = ((node.start - origin).total_seconds() * 1000 + (node.duration_ms or 0) for node, _ in root.walk())
     return max(1.0, *ends, 1.0)
 
@@ -117,7 +117,7 @@ _LONGEST = 200
 
 
 def show_difference(out: Output, found: Difference) -> None:
-    """What is not the same; in JSON all of it."""
+    """Print the differences of two runs. As JSON, print everything."""
     if out.as_json:
         out.json(found.as_json())
         return
@@ -132,7 +132,7 @@ def show_difference(out: Output, found: Difference) -> None:
         out.line()
         _show_pair(out, number, pair)
     out.line()
-    out.line(f"{plural(same, 'step')} the same, {plural(len(found.pairs) - same, 'step')} not.", style="dim")
+    out.line(f"{plural(same, 'step')} equal, {plural(len(found.pairs) - same, 'step')} different.", style="dim")
 
 
 def _show_pair(out: Output, number: int, pair: Pair) -> None:

@@ -1,4 +1,4 @@
-"""Threads: status, waits, trees."""
+"""Threads as text: status, waits and trees."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from lockstitch.store.queries.overview import Node
 
 
 def explain(name: str, waits: Sequence[Wait]) -> str:
-    """The sentences that tell a person what to do."""
+    """Return sentences that say what a thread waits for and which commands reply."""
     return " ".join(
         [f"Thread {one_line(name)} waits.", *(f"{_what(wait)}: {_commands(name, wait)}." for wait in waits)]
     )
@@ -35,15 +35,15 @@ def _what(wait: Wait) -> str:
     call = " ".join(one_line(part) for part in (wait.name, wait.call_id) if part)
     match wait:
         case ApprovalWait():
-            return f"A person must agree to {call}"
+            return f"Approval needed for {call}"
         case InDoubtWait():
-            return f"Nobody knows whether {call} took effect before it was cut off"
+            return f"{call} was interrupted and its outcome is unknown"
         case FrontendToolWait():
-            return f"A browser must execute {call}"
+            return f"The frontend must run {call}"
         case QuestionWait():
-            return "It asked something"
+            return "It asks a question"
         case RetryWait():
-            return f"It cannot go on with {call} ({one_line(wait.reason or 'no reason given')})"
+            return f"It cannot continue with {call}: {one_line(wait.reason or 'no reason given')}"
         case _:
             return f"It waits for {one_line(wait.kind)}{_until(wait)}"
 
@@ -58,13 +58,13 @@ def _commands(name: str, wait: Wait) -> str:
         case ApprovalWait():
             return f"`lockstitch approve {thread} {call}` or `lockstitch deny {thread} {call}`"
         case InDoubtWait():
-            return f'`lockstitch settle {thread} {call} --done "what it gave"` or `… --redo`'
+            return f'`lockstitch settle {thread} {call} --done "result"` or `… --redo`'
         case FrontendToolWait():
-            return f"hand in its result with submit_results, or in `lockstitch chat AGENT --thread {thread}`"
+            return f"submit its result with submit_results() or in `lockstitch chat AGENT --thread {thread}`"
         case QuestionWait():
             return f'`lockstitch answer {thread} "…"`'
         case _:
-            return f"`lockstitch resume {thread}` looks again, `lockstitch cancel {thread}` ends it"
+            return f"`lockstitch resume {thread}` checks again, `lockstitch cancel {thread}` cancels it"
 
 
 _COLOURS = {
@@ -86,12 +86,12 @@ def status_word(word: str) -> Text:
 
 
 def waits(thread: Thread) -> str:
-    """What a waiting thread waits for."""
+    """Return the waits of a thread as text."""
     return reasons(thread.waits)
 
 
 def waits_since(thread: Thread, now: datetime) -> str:
-    """Whom a waiting thread waits for, and for how long already. An idle chat waits for nobody in particular."""
+    """Return what a waiting thread waits for and since when. Empty for an idle chat."""
     waits = without_next_message(thread.waits) if thread.status == "waiting" else []
     return ", ".join(f"{_whom(wait)} since {age(wait.since, now) if wait.since else '?'}" for wait in waits)
 
@@ -100,17 +100,17 @@ def _whom(wait: Wait) -> str:
     name = one_line(wait.name or wait.call_id or "")
     match wait:
         case ApprovalWait():
-            return f"a person to allow {name}"
+            return f"approval of {name}"
         case InDoubtWait():
-            return f"a person to settle {name}"
+            return f"outcome of {name}"
         case QuestionWait():
-            return "a person to answer"
+            return "an answer"
         case FrontendToolWait():
-            return f"a browser to do {name}"
+            return f"frontend result of {name}"
         case ChildrenWait():
             return plural(len(wait.child_ids or ()), "child", "children")
         case TimerWait():
-            return f"its time, {format_time(wait.until)[:19] if wait.until else '?'}Z,"
+            return f"timer {format_time(wait.until)[:19] if wait.until else '?'}Z"
         case RetryWait():
             return one_line(wait.reason or f"code for {name}")
         case _:
@@ -141,7 +141,7 @@ COLUMNS = [
 
 
 def rows(nodes: Sequence[Node], now: datetime) -> Iterator[list[str | Text]]:
-    """A row per thread, every child below its parent."""
+    """Yield one row per thread, with children below their parent."""
     for root in nodes:
         for node, place in root.walk():
             thread = node.thread
@@ -160,18 +160,18 @@ def rows(nodes: Sequence[Node], now: datetime) -> Iterator[list[str | Text]]:
 
 
 def name_of(thread: Thread) -> str:
-    """What people call a thread: its key, else its title, else its goal."""
+    """Return the key of a thread, else its title, else its goal."""
     return one_line(thread.key or thread.title or thread.goal)
 
 
 def tasks_done(thread: Thread) -> str:
-    """How much of its todo list a thread has done."""
+    """Return the number of completed and of all tasks, for example 2/5."""
     done = sum(task.get("status") == "completed" for task in thread.tasks)
     return f"{done}/{len(thread.tasks)}" if thread.tasks else ""
 
 
 def branch(place: Sequence[bool]) -> str:
-    """The lines that lead to a node of a tree."""
+    """Return the line characters before a node of a tree."""
     if not place:
         return ""
     return "".join("   " if last else "│  " for last in place[:-1]) + ("└─ " if place[-1] else "├─ ")

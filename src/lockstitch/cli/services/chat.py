@@ -1,4 +1,4 @@
-"""The chat loop."""
+"""`ChatLoop`: a conversation with one agent in the terminal."""
 
 import sys
 from contextlib import suppress
@@ -32,21 +32,21 @@ from lockstitch.sync import SyncStore
 
 
 class Prompter:
-    """Reads answers from stdin. A terminal is prompted and may edit its line; a pipe is only read."""
+    """Reads lines from stdin. A terminal gets a prompt and line editing, a pipe does not."""
 
     def __init__(self) -> None:
         self.at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         reconfigure = getattr(sys.stdin, "reconfigure", None)
         if reconfigure is not None:
-            # What is no text is seen as such by the model, instead of ending a conversation.
+            # Bytes that are not valid text become replacement characters, so that they do not end the conversation.
             reconfigure(errors="replace")
         if self.at_terminal:
             with suppress(ImportError):
-                # Gives `input` its line editing.
+                # Enables line editing in `input`.
                 import_module("readline")
 
     def ask(self, prompt: str) -> str | None:
-        """One line; None when there are no more."""
+        """Return the next line, or None at the end of the input."""
         sys.stdout.flush()
         if self.at_terminal:
             try:
@@ -63,15 +63,15 @@ if TYPE_CHECKING:
 PROMPT = "> "
 
 _RECENT = 200
-"""Stitches that are read back to find the calls that wait."""
+"""Number of recent stitches to search for waiting calls."""
 
 
 class Left(Exception):
-    """Whoever was asked has left without an answer."""
+    """The user left without an answer."""
 
 
 class ChatLoop:
-    """One person, one agent, one thread. Everything said is in the record before it is answered."""
+    """One user, one agent, one thread. A message is stored before the agent answers it."""
 
     def __init__(self, session: Session, store: SyncStore, app: "App", agent: "Agent", name: str) -> None:
         self._session = session
@@ -83,7 +83,7 @@ class ChatLoop:
         self._asker = Prompter()
 
     def talk(self, user: str | None) -> int:
-        """Until whoever speaks leaves; the exit code. A run that was cut off is finished before anything is asked."""
+        """Read and answer messages until the user leaves. Return the exit code. First, finish an interrupted run."""
         try:
             head = self._known(user)
             if head is not None:
@@ -113,7 +113,7 @@ class ChatLoop:
         self._teller.aside(" · ".join(part for part in parts if part))
 
     def _said(self) -> str | None:
-        """What is said next; Ctrl-C at the prompt leaves, as the end of the input does."""
+        """Return the next message. Return None at the end of the input and for Ctrl-C at the prompt."""
         try:
             return self._asker.ask(PROMPT)
         except KeyboardInterrupt:
@@ -126,13 +126,13 @@ class ChatLoop:
         try:
             self._turn(prompting(self._agent, said, thread=self._name, user_id=user))
         except (Conflict, Refused) as exc:
-            # A person can try again; a program must be told.
+            # A user can try again. A program needs the error.
             if not self._asker.at_terminal:
                 raise
             self._teller.aside(f"lockstitch: {exc}", "red")
 
     def _turn(self, act: Act) -> None:
-        """Drive a run to its end, asking on the way what it waits for."""
+        """Execute a run to its end, and ask the user for each reply that it waits for."""
         while True:
             result = drive(self._store, act, self._teller, name=self._name, stop=self._stop)
             if result is None:
@@ -149,23 +149,23 @@ class ChatLoop:
         self._teller.aside(sums(result, total))
 
     def _stop(self) -> bool:
-        """Have the run end that Ctrl-C interrupted; whether there is an end to wait for."""
+        """Cancel the run after Ctrl-C. Return True if the caller should wait for the end of the run."""
         try:
             sync.cancel(self._store, self._name)
         except NotFound:
             return False
         except LockstitchError:
-            # It ends by itself just now.
+            # The run has just ended.
             pass
         return True
 
-    # Questions on the way
+    # Replies during a run
 
     def _reply(self, waits: list[Wait]) -> None:
         calls = self._calls()
         results: list[Json] = []
         for wait in waits:
-            # By key, so that the person answers the call shown here and not a later one with the same id.
+            # By key, so that the reply goes to the call shown here and not to a later call with the same id.
             call_id = wait.key or str(wait.call_id)
             if call_id in calls:
                 self._teller.aside(messages.part(calls[call_id]))
@@ -177,7 +177,7 @@ class ChatLoop:
                 case QuestionWait():
                     sync.answer(self._store, self._name, self._ask("Your answer: "))
                 case FrontendToolWait():
-                    given = self._ask("A browser would execute this. Its result: ")
+                    given = self._ask("The frontend would run this. Result: ")
                     results.append({"tool_use_id": call_id, "content": given})
                 case _:
                     raise Left
@@ -186,16 +186,16 @@ class ChatLoop:
 
     def _approve(self, call_id: str) -> None:
         while True:
-            word, _, rest = self._ask("Allow this call? y, or n and why: ").strip().partition(" ")
+            word, _, rest = self._ask("Approve this call? y, or n and a reason:  ").strip().partition(" ")
             if word.lower() in ("y", "yes"):
                 return sync.approve(self._store, self._name, call_id)
             if word.lower() in ("n", "no"):
                 return sync.deny(self._store, self._name, call_id, reason=rest.strip() or None)
 
     def _settle(self, call_id: str) -> None:
-        self._teller.aside(Text("This call was cut off; whether it took effect is unknown.", style="yellow"))
+        self._teller.aside(Text("This call was interrupted and its outcome is unknown.", style="yellow"))
         while True:
-            word, _, rest = self._ask("What became of it? done and what it gave, or redo: ").strip().partition(" ")
+            word, _, rest = self._ask("Outcome? done and the result, or redo:  ").strip().partition(" ")
             if word.lower() == "redo":
                 return sync.settle(self._store, self._name, call_id, redo=True)
             if word.lower() == "done":

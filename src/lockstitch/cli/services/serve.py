@@ -1,4 +1,4 @@
-"""One service of a server: its socket, its store, what it tells, and how it leaves."""
+"""`Service`: one server process with its socket, store and app."""
 
 import ipaddress
 import signal
@@ -27,7 +27,7 @@ from lockstitch.store.open import redacted_url
 
 
 class Service:
-    """Serves until it is told to leave."""
+    """Serves until a signal stops it."""
 
     def __init__(self, session: Session, settings: Settings, *, host: str, port: int, grace: float, demo: bool) -> None:
         self._session = session
@@ -41,7 +41,7 @@ class Service:
         self._house: ServerState | None = None
 
     async def serve(self) -> int:
-        """The exit code, once everything has come to its end."""
+        """Serve and return the exit code after the shutdown."""
         with self._listen() as listener, logging_to(sys.stderr):
             return await self._serve(listener)
 
@@ -49,7 +49,7 @@ class Service:
         async with self._opened() as (store, app):
             settings = await self._checked(store)
             if app is not None:
-                # A store that the app's applications cannot use is told before anything listens.
+                # Report a store that the app's plugins cannot use before the server accepts connections.
                 await app.setup(store)
             served = create_app(store, app, settings)
             self._house = server_state_of_app(served)
@@ -75,31 +75,31 @@ class Service:
         self._code = INTERRUPTED
 
     def leave(self) -> None:
-        """End streams: the server waits for whoever is connected."""
+        """End the event streams. Otherwise the server would wait for their clients."""
         if self._house is not None:
             self._house.news.stop()
 
     def _listen(self) -> socket.socket:
-        """The socket, before anything else is opened: a port that is taken is said at once."""
+        """Bind the socket before anything else is opened, so that a port in use is reported at once."""
         try:
             family, kind, number, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
             listener = socket.socket(family, kind, number)
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(address)
-                # Whoever comes between the word that it serves and its first answer waits instead of being refused.
+                # Clients that connect before the first request is served wait instead of being refused.
                 listener.listen(2048)
             except OSError:
                 listener.close()
                 raise
         except OSError as exc:
             said = exc.strerror or str(exc)
-            raise ListeningFailed(f"Nothing can listen at {self._host}:{self._port}: {said}.") from exc
+            raise ListeningFailed(f"Cannot listen on {self._host}:{self._port}: {said}.") from exc
         return listener
 
     @asynccontextmanager
     async def _opened(self) -> AsyncGenerator[tuple[Store, App | None]]:
-        """The store and the code of the agents; of a demonstration those of its office, in a folder of its own."""
+        """Open the store and load the app. A demo uses its own app and a store in a temporary folder."""
         session = self._session
         if not self._demo:
             async with open_store(session.url, project=session.project) as store:
@@ -115,16 +115,16 @@ class Service:
                 yield store, app
 
     async def _checked(self, store: Store) -> Settings:
-        """The settings as they must be for where it listens."""
+        """Return the settings for the address. Raises `Refused` if tokens are required and none exists."""
         if _is_loopback(self._host) and not self._settings.tokens_needed:
             return self._settings
         if not await store.tokens.any_valid():
             where = (
                 "--tokens"
                 if _is_loopback(self._host)
-                else f"Whoever reaches {self._host} could read and steer it all; that"
+                else f"Listening on {self._host}, which other machines can reach,"
             )
-            raise Refused(f"{where} needs a token first: lockstitch token create NAME --scope admin")
+            raise Refused(f"{where} needs a token. Create one with `lockstitch token create NAME --scope admin`.")
         return replace(self._settings, tokens_needed=True)
 
     def _tell(self, listener: socket.socket, settings: Settings) -> None:
@@ -141,11 +141,11 @@ class Service:
 
 
 class ListeningFailed(LockstitchError):
-    """Nothing can listen there."""
+    """The address is in use or not available."""
 
 
 class _Server(uvicorn.Server):
-    """Leaves at the first signal, at once at the second, and does not raise the signal again afterwards."""
+    """Stops at the first signal, exits at once at the second, and does not raise the signal again."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)

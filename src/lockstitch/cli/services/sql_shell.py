@@ -1,4 +1,4 @@
-"""A shell for SQL: one statement after the other, each ended by `;`, over the core tables or through a lens."""
+"""`Shell`: interactive SQL statements over the core tables or a lens, each ended by `;`."""
 
 import os
 import sqlite3
@@ -20,18 +20,18 @@ from lockstitch.sync import SyncStore
 CORE: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)
 
 HELP: Final = """\
-A statement ends with ; and may take several lines. It can only read.
-  \\lens NAME   look through a lens; without a name, at the core tables
-  \\tables      the tables there are, with their columns
-  \\q           leave"""
+A statement ends with ; and can span several lines. Only reading is possible.
+  \\lens NAME   query a lens; without a name, the core tables
+  \\tables      list the tables with their columns
+  \\q           quit"""
 
 REMEMBERED: Final = 1000
-"""Lines of history that are kept."""
+"""Maximum number of lines in the history file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How questions are asked and answers shown."""
+    """How the shell runs queries and prints results."""
 
     lens: str | None
     limit: int
@@ -41,7 +41,7 @@ class Asking:
 
 
 class Shell:
-    """Somebody at a terminal. What is wrong is said, and ends nothing."""
+    """An interactive session. Errors are printed and do not end it."""
 
     def __init__(self, out: Output, store: SyncStore, asking: Asking, ask: Callable[[str], str] = input) -> None:
         self._out = out
@@ -50,8 +50,8 @@ class Shell:
         self._ask = ask
 
     def run(self) -> None:
-        """Until whoever asks leaves: by \\q, or by the end of the input. Ctrl-C forgets what was begun."""
-        self._out.note("Statements end with ; and only read. \\? says what else there is.")
+        """Read statements until \\q or the end of the input. Ctrl-C discards an incomplete statement."""
+        self._out.note("Statements end with ; and can only read. \\? shows the commands.")
         with _history():
             begun = ""
             while True:
@@ -103,7 +103,7 @@ class Shell:
         elif name in ("\\?", "\\help"):
             self._out.line(HELP)
         else:
-            raise Refused(f"{' '.join((name, *given))} is no command. \\? says what there is.")
+            raise Refused(f"{' '.join((name, *given))} is not a command. \\? shows the commands.")
 
     def _tables(self) -> Generator[tuple[str, list[str]]]:
         if self._asking.lens is None:
@@ -114,13 +114,13 @@ class Shell:
             parts = self._store.lens_sql(self._asking.lens, "postgres")
             for view in catalog.views(self._asking.lens, parts):
                 if view.startswith("lens_"):
-                    continue  # what the tables of a lens are made of
+                    continue  # helper views that the tables of a lens use
                 described: Any = connection.execute(f"SELECT * FROM {view} LIMIT 0").description
                 yield view, [column[0] for column in described]
 
 
 def left_off(answer: QueryResult, limit: int, advice: str = "") -> str:
-    """Return the note for an answer whose rows are not all there. `advice` is for one that has too many rows."""
+    """Return the note for a truncated result. `advice` is added if the row limit was the reason."""
     if len(answer.rows) < limit:
         return f"Only the first {len(answer.rows)} rows; more would be larger than {ANSWER >> 20} MiB."
     return f"Only the first {limit} rows{advice}."
@@ -128,7 +128,7 @@ def left_off(answer: QueryResult, limit: int, advice: str = "") -> str:
 
 @contextmanager
 def _history() -> Generator[None]:
-    """Lines can be edited and found again, also the next time; where there is no readline, neither."""
+    """Enable line editing and load and save the history. Does nothing without readline."""
     try:
         readline = import_module("readline")
     except ImportError:
@@ -144,6 +144,6 @@ def _history() -> Generator[None]:
     finally:
         with suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
-            # What people ask may name what others must not read.
+            # Queries can contain names that other users must not read.
             file.touch(mode=0o600)
             readline.write_history_file(file)

@@ -1,4 +1,4 @@
-"""The live dashboard."""
+"""`Watch`: the live dashboard of `lockstitch watch`."""
 
 import asyncio
 import os
@@ -25,20 +25,20 @@ from lockstitch.sync import SyncStore
 from lockstitch.sync.portal import PortalTask
 
 TODO: Final = 8
-"""Tasks shown of one list."""
+"""Maximum number of tasks shown of one list."""
 
 _MARKS = {"completed": ("✓", "green"), "in_progress": ("▸", "cyan"), "blocked": ("✗", "red")}
 
 _WORKERS = [
     TableColumn("WORKER"),
     TableColumn("HOLDS", right=True),
-    TableColumn("BEAT", right=True),
+    TableColumn("HEARTBEAT", right=True),
     TableColumn("DOING", flexible=True),
 ]
 
 
 def scene(session: Session, picture: Dashboard, width: int | None) -> list[Text]:
-    """All of it. The most important comes first, since a terminal shows only so many lines."""
+    """Return the lines of the dashboard, the most important first. A terminal may cut the last lines."""
     lines = [_header(session, picture), _sums(picture)]
     if picture.workers:
         rows = [_worker(picture, worker) for worker in picture.workers]
@@ -78,7 +78,7 @@ def _worker(picture: Dashboard, worker: Worker) -> list[str | Text]:
 
 
 def _doing(picture: Dashboard, worker: Worker, held: list[Thread]) -> Iterator[str]:
-    """What it told with its last beat of the threads that it still holds."""
+    """Return what the worker reported with its last heartbeat about the threads it still holds."""
     for thread in held:
         told: Any = worker.doing.get(str(thread.id))
         bag = cast("Json", told) if isinstance(told, dict) else {}
@@ -99,7 +99,7 @@ def _since(told: Json, now: datetime) -> str:
 
 def _todo(thread: Thread) -> Iterator[Text]:
     yield Text(f"TODO {threads.tasks_done(thread)}  ", style="bold") + Text(threads.name_of(thread) or str(thread.id))
-    # What is done is the least interesting, so it gives way first.
+    # Completed tasks are dropped first if the list is too long.
     order = sorted(range(len(thread.tasks)), key=lambda number: thread.tasks[number].get("status") == "completed")
     shown = sorted(order[:TODO])
     for number in shown:
@@ -111,14 +111,14 @@ def _todo(thread: Thread) -> Iterator[Text]:
 
 
 SELDOM, OFTEN = 1.0, 0.25
-"""Seconds between two pictures: at most, and at least."""
+"""Maximum and minimum seconds between two updates."""
 
 LEAVE: Final = b"qQ\x04"
-"""Keys that end it: q and Ctrl-D."""
+"""Keys that end the dashboard: q and Ctrl-D."""
 
 
 class Watch:
-    """Draws until somebody has seen enough."""
+    """Draws the dashboard until the user quits."""
 
     def __init__(self, session: Session, store: SyncStore, painter: DashboardReader) -> None:
         self._session = session
@@ -128,8 +128,8 @@ class Watch:
         self._trouble = ""
 
     def go_on(self) -> None:
-        """Until q or Ctrl-C. A store that goes away is said, and the last picture stays."""
-        # The first one before the screen is taken, so that what is wrong from the start is told as ever.
+        """Update until q or Ctrl-C. If the store is unreachable, print the error and keep the last picture."""
+        # Read before the screen is taken, so that an error at the start is printed as for other commands.
         self._picture = self._store.portal.call(self._painter.read())
         with suppress(KeyboardInterrupt), terminable(), _hints(self._store) as news, _keys() as keys:
             console = self._session.out.console
@@ -154,7 +154,7 @@ class Watch:
         if len(lines) > room:
             lines = [*lines[: room - 1], Text(f"… {len(lines) - room + 1} more lines", style="dim")]
         lines += [Text()] * (room - len(lines))
-        last = Text(self._trouble, style="red") if self._trouble else Text("q ends", style="dim")
+        last = Text(self._trouble, style="red") if self._trouble else Text("q to quit", style="dim")
         lines.append(last)
         for line in lines:
             line.truncate(width, overflow="ellipsis")
@@ -163,7 +163,7 @@ class Watch:
 
 @contextmanager
 def _hints(store: SyncStore) -> Generator[int, None, None]:
-    """A file to wait on: it can be read when something has happened in the store."""
+    """Yield a file descriptor that becomes readable when the store changes."""
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)
 
@@ -173,7 +173,7 @@ def _hints(store: SyncStore) -> Generator[int, None, None]:
                 async with aclosing(store.async_store.changes()) as sightings:
                     async for _ in sightings:
                         with suppress(BlockingIOError):
-                            # A full pipe says all there is to say.
+                            # A full pipe is readable already.
                             os.write(theirs, b".")
             await asyncio.sleep(1)
 
@@ -188,11 +188,11 @@ def _hints(store: SyncStore) -> Generator[int, None, None]:
 
 @contextmanager
 def _keys() -> Generator[int | None, None, None]:
-    """The keyboard, key by key; None where there is none."""
+    """Yield the descriptor of the keyboard in cbreak mode, or None without a terminal."""
     if not sys.stdin.isatty():
         yield None
         return
-    # Here, because they are there where terminals are, and only there.
+    # These modules exist only on systems with terminals.
     import termios
     import tty
 
@@ -206,12 +206,12 @@ def _keys() -> Generator[int | None, None, None]:
 
 
 def _pressed(keys: int | None, news: int | None, seconds: float) -> bool:
-    """Wait so long, or until there is news; whether a key was pressed that ends it."""
+    """Wait for `seconds` or until the store changes. Return True if the user pressed a key that quits."""
     ready, _, _ = select.select([one for one in (keys, news) if one is not None], [], [], seconds)
     if news is not None and news in ready:
         os.read(news, 65536)
     if keys is None or keys not in ready:
         return False
     pressed = os.read(keys, 64)
-    # An end of input, too: the terminal is gone.
+    # An empty read means that the terminal is closed.
     return not pressed or any(key in LEAVE for key in pressed)

@@ -1,4 +1,4 @@
-"""One shift of a worker: the store it waits for, what it tells, and how it leaves."""
+"""`WorkerProcess`: open the store, run the worker loop, print progress, stop on a signal."""
 
 import asyncio
 import random
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from lockstitch.engine.worker import ThreadExecution, WorkerLoop
 
 PAUSE: Final = 1.0
-"""Seconds between two attempts to open a store that is away, give or take a half."""
+"""Average seconds between two attempts to open an unreachable store. Each pause varies by half."""
 
 _LEAVING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class WorkerProcess:
-    """Works until there is nothing to do, or somebody wants it to leave."""
+    """Runs a worker until it is idle (with `until_idle`) or a signal stops it."""
 
     def __init__(self, session: Session, app: "App", *, grace: float, **options: Any) -> None:
         self._session = session
@@ -43,7 +43,7 @@ class WorkerProcess:
         self._code = 0
 
     async def work(self) -> int:
-        """The exit code, once everything is given back."""
+        """Run the worker and return the exit code after all threads are released."""
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for one in _LEAVING:
@@ -52,7 +52,7 @@ class WorkerProcess:
             with warnings_to_stderr(as_json=self._session.json_output):
                 await self._work()
         except asyncio.CancelledError:
-            # Everything was given back on the way here.
+            # All threads are released at this point.
             if not self._leaving:
                 raise
         finally:
@@ -80,7 +80,7 @@ class WorkerProcess:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncGenerator[Store, None]:
-        """The store, as soon as it is there."""
+        """Open the store. Retry while it is unreachable."""
         session = self._session
         while True:
             store = open_store(session.url, project=session.project)
@@ -93,7 +93,7 @@ class WorkerProcess:
         try:
             yield store
         finally:
-            # Also when it is away: what is held is others' then, once its lease has run out.
+            # If the store is unreachable, other workers take the threads after the lease expires.
             with suppress(StoreUnreachable):
                 await store.close()
 
@@ -112,7 +112,7 @@ class WorkerProcess:
 
 
 class WorkerLog:
-    """Tells of a worker: a line for each thread that begins and ends. A reader that has gone is no reason to stop."""
+    """Prints one line when a thread starts and one when it ends. If the reader is gone, the worker continues."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -122,17 +122,18 @@ class WorkerLog:
         self._leaving = False
 
     def waiting(self, why: str) -> None:
-        """The store is away. Said once."""
+        """Print once that the store is unreachable."""
         if not self._waits:
             self._waits = True
-            stdio.say(f"lockstitch: {one_line(why)} Trying on.")
+            stdio.say(f"lockstitch: {one_line(why)} Retrying.")
 
     def beginning(self, agents: list[str], concurrency: int, project: str | None) -> None:
         shown = self._session.shown
         scope = f"project {project}" if project else "all projects"
+        names = ", ".join(agents) or "none"
         self._say(
             {"event": "works", "agents": agents, "concurrency": concurrency, "store": shown, "project": project},
-            Text(f"Working for {', '.join(agents) or 'no agents'} of {scope}, {concurrency} at once, on {shown}"),
+            Text(f"Worker started: agents {names}, {scope}, concurrency {concurrency}, store {shown}"),
         )
 
     def of_thread(self, drive: "ThreadExecution") -> None:
@@ -154,18 +155,18 @@ class WorkerLog:
     def leaving(self, held: int, grace: float) -> None:
         self._leaving = True
         seconds = f"{grace:g} s"
-        said = f"Leaving: {plural(held, 'thread')} to give back at the next commit, for at most {seconds}"
+        said = f"Stopping: releasing {plural(held, 'thread')} at their next commit (at most {seconds})"
         self._say({"event": "leaves", "held": held, "grace": grace}, Text(said))
 
     def end(self, driven: int) -> None:
-        self._say({"event": "left", "driven": driven}, Text(f"Left after {plural(driven, 'thread')}", style="dim"))
+        self._say({"event": "left", "driven": driven}, Text(f"Stopped after {plural(driven, 'thread')}", style="dim"))
 
     def _outcome(self, drive: "ThreadExecution") -> tuple[str, str | None]:
-        """How a drive ended, in a word, and why if that needs saying."""
+        """Return how an execution ended, in one word, and the reason if there is one."""
         if drive.error is not None:
-            return "given back", one_line(f"{wire_name_of(drive.error)}: {drive.error}")
+            return "released", one_line(f"{wire_name_of(drive.error)}: {drive.error}")
         if drive.result is None:
-            return "given back" if self._leaving else "nothing to do", None
+            return "released" if self._leaving else "nothing to do", None
         waits = drive.result.waits if drive.result.status == "waiting" else ()
         return drive.result.status, one_line(drive.result.error) or reasons(waits) or None
 

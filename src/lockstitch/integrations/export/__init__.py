@@ -1,1 +1,1 @@
-"""What leaves the record: a lens as a SQLite file, a run as LangSmith has it, a tree of threads as a bundle."""
+"""Exports: a lens as a SQLite file, a run in LangSmith format, a tree of threads as a bundle."""

@@ -1,7 +1,7 @@
-"""Export of a tree of threads as a bundle, and its import.
+"""`export_bundle` and `import_bundle`: a tree of threads as a zip.
 
-A bundle is a zip of the documents that the files backend has for these threads, with a `manifest.json` that lists their
-sizes and checksums. The same tree always gives the same bytes. `BundleReader` reads bundles of strangers.
+A bundle contains the documents that the files backend stores for these threads, and a `manifest.json` with their sizes
+and checksums. The same tree always gives the same bytes. `BundleReader` checks bundles from untrusted sources.
 """
 
 import os
@@ -26,7 +26,10 @@ _PAGE: Final = 500
 
 
 async def export_bundle(store: Store, ref: ThreadRef, path: Path) -> Json:
-    """Write a thread and everything below it into a new zip; its manifest."""
+    """Write a thread and its descendants into a new zip and return the manifest.
+
+    Raises `NotFound` if the thread does not exist, and `Refused` if the file exists.
+    """
     head = await store.thread(ref)
     free_place(path)
     with TemporaryDirectory(prefix="lockstitch-") as folder:
@@ -61,8 +64,8 @@ async def export_bundle(store: Store, ref: ThreadRef, path: Path) -> Json:
 async def import_bundle(store: Store, path: Path) -> CopyReport:
     """Copy the threads of a bundle into a store.
 
-    The bundle is read completely first, into a temporary store that is deleted afterwards. Raises Refused, and
-    changes nothing, if the bundle is not what it should be; NotFound if it belongs to another project.
+    The bundle is read completely first, into a temporary store that is deleted afterwards. Raises `Refused` if the
+    bundle is not valid, and `NotFound` if it belongs to another project. Nothing is written then.
     """
     with TemporaryDirectory(prefix="lockstitch-") as folder, BundleReader(path) as bundle:
         url = f"sqlite:///{Path(folder) / 'bundle.db'}?synchronous=normal"
@@ -73,14 +76,14 @@ async def import_bundle(store: Store, path: Path) -> CopyReport:
                 raise Refused(f"{path} cannot be imported: two of its records exclude each other ({exc})") from exc
             if bundle.project != store.project:
                 raise NotFound(
-                    f"{path} holds threads of project {bundle.project}, and this store works in project "
+                    f"{path} contains threads of project {bundle.project}, but this store uses project "
                     f"{store.project}. Nothing was written. Choose project {bundle.project}."
                 )
             return await scratch.copy_to(store, tree=str(bundle.thread_id))
 
 
 async def _fill(scratch: Store, bundle: BundleReader) -> None:
-    """Put all records of a bundle into an empty store. Logs come last, because they refer to runs."""
+    """Store all records of a bundle in an empty store. Logs come last, because they refer to runs."""
     for head in bundle.threads():
         await put_copies(scratch, [head])
     for record in bundle.records():
@@ -102,7 +105,7 @@ async def _fill(scratch: Store, bundle: BundleReader) -> None:
 
 
 def _belongs(file: Path) -> bool:
-    """True for the documents of a store. Its lock and its journal are for processes that write to it."""
+    """True for documents of a store. The lock and the journal are only for processes that write."""
     return not file.name.endswith(".lock") and file.name not in (disk.JOURNAL, disk.APPLIED)
 
 

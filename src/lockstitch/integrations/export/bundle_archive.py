@@ -1,10 +1,10 @@
 """`BundleArchive`: the documents of a bundle, read from the zip in place.
 
-A bundle may come from a stranger. This module bounds what reading it costs, whatever its records say:
+A bundle can come from an untrusted source. This module limits the cost of reading it:
 
-1. The zip's directory, the number of documents and the size of each are limited before a document is read.
-2. A document is read in chunks. Reading stops when it is longer than the manifest says.
-3. Lines, documents and archives have a limit, and so has the number of values in one.
+1. The zip directory, the number of documents and the size of each are limited before a document is read.
+2. A document is read in chunks. Reading stops if it is longer than the manifest says.
+3. Lines, documents and archives have a maximum size, and a maximum number of values.
 """
 
 import io
@@ -28,23 +28,23 @@ VERSION: Final = 1
 FOLDER: Final = "store/"
 
 LARGEST: Final = 4 * 1024**3
-"""Bytes of all documents of a bundle together, unpacked."""
+"""Maximum unpacked bytes of all documents of a bundle."""
 MOST: Final = 100_000
-"""Documents of a bundle."""
+"""Maximum number of documents of a bundle."""
 LONGEST_MANIFEST: Final = 32 * 1024**2
 LONGEST_TEXT: Final = 64 * 1024**2
-"""Bytes of one JSON document, and of one line of a log."""
+"""Maximum bytes of one JSON document, and of one line of a log."""
 LONGEST_CONTENT: Final = 256 * 1024**2
-"""Bytes of the content of one blob, and of one archive after it is unpacked."""
+"""Maximum bytes of the content of one blob, and of one unpacked archive."""
 MOST_VALUES: Final = 4_000_000
-"""JSON values in one document or line. A value takes about 60 bytes of memory once it is read."""
+"""Maximum number of JSON values in one document or line. A parsed value takes about 60 bytes of memory."""
 RATIO: Final = 200
-"""How much larger than its zip a bundle of more than `RATIO_FROM` bytes may be. Text of agents reaches about 30."""
+"""Maximum compression ratio of a bundle with more than `RATIO_FROM` bytes. Text of agents reaches about 30."""
 RATIO_FROM: Final = 256 * 1024**2
 
 _CHUNK: Final = 1 << 16
 _LONGEST_READ: Final = 32 * 1024**2
-"""Bytes that the zip's directory may have. The module zipfile reads it at once."""
+"""Maximum bytes of the zip directory. The module zipfile reads it at once."""
 _ENCRYPTED: Final = 0x1
 _READABLE: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
@@ -64,14 +64,14 @@ _BROKEN: Final = (
     AttributeError,
     ValueError,
 )
-"""Errors of the parsers when the content is not what they expect. RecursionError is a RuntimeError."""
+"""Errors that the parsers raise for invalid content. RecursionError is a RuntimeError."""
 
 _HASH: Final = re.compile("[0-9a-f]{64}")
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class BundleArchive:
-    """The zip of one bundle. It keeps the file open until `close`. Not safe for several tasks at once."""
+    """The zip of one bundle. It keeps the file open until `close`. Not safe for concurrent use."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -95,7 +95,7 @@ class BundleArchive:
         return self._sizes
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Yield the content of a document, and compare its real size and checksum with the manifest."""
+        """Yield the content of a document. Compare its size and checksum with the manifest."""
         path = FOLDER + name
         expected = self._sizes.get(path)
         if expected is None:
@@ -125,7 +125,7 @@ class BundleArchive:
         return split(self.chunks(name), name)
 
     def matching(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
-        """Yield the documents whose names match, in the order of their names."""
+        """Yield the documents with matching names, in the order of their names."""
         for path in sorted(self._sizes):
             name = path.removeprefix(FOLDER)
             match = pattern.fullmatch(name)
@@ -137,9 +137,9 @@ class BundleArchive:
         return (path.removeprefix(FOLDER) for path in self._sizes if path not in self._verified)
 
     def check_count(self, name: str, number: int) -> None:
-        """Refuse the bundle if its manifest counts another number of such records."""
+        """Reject the bundle if its manifest counts another number of records."""
         if self._counts.get(name) != number:
-            refuse(f"its manifest says {str(self._counts.get(name))[:40]} {name}, and it holds {number}")
+            refuse(f"its manifest counts {str(self._counts.get(name))[:40]} {name}, but it contains {number}")
 
     def _whole(self, name: str, most: int) -> bytes:
         if self._sizes.get(FOLDER + name, 0) > most:
@@ -147,10 +147,10 @@ class BundleArchive:
         return b"".join(self.chunks(name))
 
     def _directory(self) -> dict[str, int]:
-        """Return the sizes of the documents by name. The zip and its manifest must name the same ones."""
+        """Return the sizes of the documents by name. The zip and its manifest must name the same documents."""
         entries = self._zip.infolist()
         if len(entries) > MOST + 1:
-            refuse(f"it has {len(entries):,} documents, and {MOST:,} are allowed")
+            refuse(f"it has {len(entries):,} documents, but only {MOST:,} are allowed")
         names = {entry.filename for entry in entries}
         if len(names) != len(entries):
             refuse("two of its documents have the same name")
@@ -167,9 +167,9 @@ class BundleArchive:
                 refuse(f"{entry.filename} has another size than the manifest says")
         total, packed = sum(sizes.values()), self._path.stat().st_size
         if total > LARGEST:
-            refuse(f"it unpacks to {total:,} bytes, and {LARGEST:,} are allowed")
+            refuse(f"it unpacks to {total:,} bytes, but only {LARGEST:,} are allowed")
         if total > RATIO_FROM and total > RATIO * packed:
-            refuse(f"it unpacks to {total:,} bytes from {packed:,}, which no record of agents does")
+            refuse(f"it unpacks to {total:,} bytes from {packed:,}, which is not plausible")
         self._digests = {name: str(listed[name]["sha256"]) for name in sizes}
         return sizes
 
@@ -186,7 +186,7 @@ class BundleArchive:
         if manifest.get("format") != FORMAT:
             refuse(f"its format is {str(manifest.get('format'))[:100]!r}")
         if manifest.get("version") != VERSION:
-            refuse(f"its version is {str(manifest.get('version'))[:100]}, and this code reads version {VERSION}")
+            refuse(f"its version is {str(manifest.get('version'))[:100]}, but this code reads version {VERSION}")
         thread_id = as_id(str(manifest["thread"]))
         if thread_id is None:
             refuse("its manifest names no thread")
@@ -196,7 +196,7 @@ class BundleArchive:
 
 
 class _BoundedFile(io.FileIO):
-    """A file that refuses to be read in large pieces, so that no header of a zip can demand much memory."""
+    """A file that rejects large reads, so that no zip header can request much memory."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         wanted = _LONGEST_READ + 1 if size is None or size < 0 else size
@@ -207,12 +207,12 @@ class _BoundedFile(io.FileIO):
 
 
 class _Unacceptable(Exception):
-    """A bundle that breaks a rule."""
+    """A bundle breaks a rule."""
 
 
 @contextmanager
 def explained(path: Path) -> Generator[None]:
-    """Turn the errors of parsers into Refused, with the name of the file."""
+    """Turn the errors of parsers into `Refused` with the name of the file."""
     try:
         yield
     except _Unacceptable as exc:
@@ -230,7 +230,7 @@ def refuse(reason: str) -> Never:
 
 
 def _check_entry(entry: zipfile.ZipInfo) -> None:
-    """Refuse entries that are not plain files: folders, links, devices, encrypted or unusually packed ones."""
+    """Reject entries that are not plain files: folders, links, devices, encrypted or unusually compressed ones."""
     mode = entry.external_attr >> 16
     shown = repr(entry.filename[:200])
     if entry.is_dir() or (stat.S_IFMT(mode) and not stat.S_ISREG(mode)):
@@ -239,7 +239,7 @@ def _check_entry(entry: zipfile.ZipInfo) -> None:
         refuse(f"{shown} is encrypted")
     if entry.compress_type not in _READABLE:
         refuse(f"{shown} is packed in a way that bundles do not use")
-    # zipfile cuts a name at a NUL; the entry keeps the name as it was.
+    # zipfile cuts a name at a NUL. `orig_filename` is the original name.
     if entry.orig_filename != entry.filename:
         refuse(f"{entry.orig_filename[:200]!r} is not a name of a document")
 
@@ -254,7 +254,7 @@ def _size(listed: Any, name: str) -> int:
 
 
 def split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Yield the lines of a text that comes in chunks. Raises if a line is too long, or the last one has no end."""
+    """Yield the lines of a text in chunks. Reject a line that is too long, and a last line without an end."""
     parts: list[bytes] = []
     length = 0
     for chunk in chunks:
@@ -271,14 +271,14 @@ def split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def unpacked(content: bytes, name: str, note: Callable[[bytes], object]) -> Iterator[bytes]:
-    """Yield the text of a gzip member in chunks; `note` sees each. Raises if it is too long or does not end."""
+    """Yield the text of a gzip member in chunks. `note` gets each. Reject text that is too long or incomplete."""
     unpacking = zlib.decompressobj(wbits=31)
     size = 0
     rest = content
     while not unpacking.eof:
         part = unpacking.decompress(rest, _CHUNK)
         if not part and not unpacking.unconsumed_tail and not unpacking.eof:
-            refuse(f"{name} is cut off")
+            refuse(f"{name} is incomplete")
         rest = unpacking.unconsumed_tail
         size += len(part)
         if size > LONGEST_CONTENT:
@@ -290,7 +290,7 @@ def unpacked(content: bytes, name: str, note: Callable[[bytes], object]) -> Iter
 
 
 def bounded(text: bytes, name: str) -> bytes:
-    """Return a JSON text that has not too many values. Separators in strings do not count."""
+    """Return a JSON text. Reject it if it has too many values. Separators inside strings do not count."""
     if len(text) > MOST_VALUES and _values(text) > MOST_VALUES and _values(_STRING.sub(b"", text)) > MOST_VALUES:
         refuse(f"{name} has a text of more than {MOST_VALUES:,} values")
     return text
@@ -303,5 +303,5 @@ def _values(text: bytes) -> int:
 def read_object(text: bytes, name: str) -> Json:
     found = codec.loads(bounded(text, name))
     if not isinstance(found, dict):
-        refuse(f"{name} holds no JSON object")
+        refuse(f"{name} does not contain a JSON object")
     return cast("Json", found)

@@ -1,8 +1,8 @@
-"""`BundleReader`: the records of a bundle, checked before anything is stored.
+"""`BundleReader`: the records of a bundle, checked before they are stored.
 
-A bundle may come from a stranger. The reader treats it as data: it knows the documents that a bundle can hold, and
-refuses every other name. It opens no backend on the content and writes no file. Every record passes through its model,
-and belongs to the threads of the bundle. `BundleArchive` bounds what reading costs.
+A bundle can come from an untrusted source. The reader treats it as data: it knows the documents that a bundle can
+contain and rejects every other name. It opens no backend on the content and writes no file. Every record is validated
+by its model and must belong to the threads of the bundle. `BundleArchive` limits the cost of reading.
 """
 
 import re
@@ -44,7 +44,7 @@ from lockstitch.model.stitch import Entry
 R = TypeVar("R", bound=Record)
 
 LARGEST_NUMBER: Final = 1 << 40
-"""The largest value of a number that the store counts on from. At the limit of 64 bits the next claim would fail."""
+"""Maximum of numbers that the store increments. At the limit of 64 bits the next claim would fail."""
 
 _COUNTED: Final = frozenset(
     {
@@ -59,7 +59,7 @@ _ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _NAME: Final = "[A-Za-z0-9_][A-Za-z0-9_.,~-]{0,199}"
 
 _SHELVES: Final[Mapping[str, type[Record]]] = {kind.table: kind for kind in OWNED_BY_THREAD if kind is not LiveDelta}
-"""The side records of a thread, by the name of their folder. Live text is never part of a bundle."""
+"""The side records of a thread by folder name. Live text is never part of a bundle."""
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -78,7 +78,7 @@ _DERIVED: Final = _pattern(
     f"{disk.CONFIGS}/{_ID}\\.json|{disk.HISTORIES}/{_ID}/(?:[0-9]{{3,13}}|index)\\.json|{disk.KEYS}/{_NAME}\\.json"
     f"|{re.escape(disk.COUNTERS)}|{re.escape(disk.APPLIED)}"
 )
-"""Documents that are made from the records. Their checksums are compared; nothing else is read from them."""
+"""Documents that are derived from the records. Only their checksums are compared."""
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class _Tree:
 
 
 class BundleReader:
-    """Reads one bundle. Use it as a context manager; it keeps the file open. Not safe for several tasks at once."""
+    """Reads one bundle. Use it as a context manager, because it keeps the file open. Not safe for concurrent use."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -116,12 +116,12 @@ class BundleReader:
 
     @property
     def thread_id(self) -> UUID:
-        """The thread that the bundle was made of."""
+        """The thread that was exported."""
         return self._documents.thread_id
 
     @property
     def project(self) -> str:
-        """The project of all threads of the bundle; known once `threads` was read."""
+        """The project of all threads of the bundle. Known after `threads` was read."""
         return self._tree.project
 
     def positions(self, thread_id: UUID) -> tuple[int, int]:
@@ -129,14 +129,14 @@ class BundleReader:
         return self._tree.positions[thread_id]
 
     def threads(self) -> Iterator[Thread]:
-        """Yield the heads, parents before children. Raises Refused if they are not one tree of one project."""
+        """Yield the threads, parents before children. Raises `Refused` if they are not one tree of one project."""
         with explained(self._path):
             self._look_at_heads()
             for thread_id in self._tree.order:
                 yield self._head(disk.head(thread_id))
 
     def records(self) -> Iterator[Record]:
-        """Yield everything of the threads but their logs: runs, blobs, then what refers to them."""
+        """Yield all records except logs: runs, blobs, then records that refer to them."""
         with explained(self._path):
             yield from self._runs()
             yield from self._blobs()
@@ -157,35 +157,35 @@ class BundleReader:
                 for text in self._documents.lines(name):
                     stitch = _checked(Stitch, format.decode_stitch(bounded(text, name)).__dict__, name)
                     if stitch.thread_id != thread_id or stitch.run_id != run_id:
-                        refuse(f"{name} holds a stitch of another thread or run")
+                        refuse(f"{name} contains a stitch of another thread or run")
                     if not first <= stitch.position <= last:
-                        refuse(f"{name} holds position {stitch.position}, and its thread has {first} to {last}")
+                        refuse(f"{name} contains position {stitch.position}, but its thread has {first} to {last}")
                     number += 1
                     yield stitch.changed(log_id=None)
             self._documents.check_count("stitches", number)
 
     def _check_shape(self) -> None:
-        """Refuse names that are not documents of a bundle, and documents that are longer than their kind may be."""
+        """Reject names that are not documents of a bundle, and documents that are too long for their kind."""
         for name, size in self._documents.sizes.items():
             inner = name.removeprefix(FOLDER)
             known = (_HEAD, _RUN, _LOG, _ARCHIVE, _LETTER, _BLOB, _CONTENT, _SHELF, _DERIVED)
             if inner == disk.JOURNAL:
-                # A journal is a list of writes. A whole bundle has none left to do.
+                # A journal lists pending writes. A complete bundle has none.
                 if size:
                     refuse("its store has a journal with operations that were not applied. Export it again")
             elif not name.startswith(FOLDER) or not (
                 inner == disk.STORE or any(pattern.fullmatch(inner) for pattern in known)
             ):
-                refuse(f"it holds {name[:200]!r}, which is not a document of a bundle")
+                refuse(f"it contains {name[:200]!r}, which is not a document of a bundle")
             most = bundle_archive.LONGEST_CONTENT
             if size > most and (_CONTENT.fullmatch(inner) or _ARCHIVE.fullmatch(inner)):
-                refuse(f"{name} has {size:,} bytes, and {most:,} are allowed")
+                refuse(f"{name} has {size:,} bytes, but only {most:,} are allowed")
         store = read_object(self._documents.text(disk.STORE), disk.STORE)
         if (store.get("format"), store.get("version")) != ("lockstitch", 1):
             refuse("its store has a layout that this code cannot read")
 
     def _verify_rest(self) -> None:
-        """Compare the checksums of documents that nothing is read from."""
+        """Compare the checksums of documents that are not read."""
         for name, _ in self._documents.matching(_DERIVED):
             for _ in self._documents.chunks(name):
                 pass
@@ -197,13 +197,13 @@ class BundleReader:
         return self._record(Thread, name)
 
     def _look_at_heads(self) -> None:
-        """Read all heads once: which threads there are, below which, in which project, with how long a log."""
+        """Read all threads once: their parents, their project and the positions of their logs."""
         parents: dict[UUID, tuple[UUID | None, int]] = {}
         tree = self._tree = _Tree()
         for name, match in self._documents.matching(_HEAD):
             head = self._head(name)
             if str(head.id) != match[1]:
-                refuse(f"{name} holds another thread")
+                refuse(f"{name} contains another thread")
             if tree.project not in ("", head.project):
                 refuse("its threads belong to several projects")
             tree.project = head.project
@@ -217,9 +217,9 @@ class BundleReader:
         for thread_id, (parent_id, depth) in parents.items():
             if thread_id == self.thread_id:
                 if parent_id is not None:
-                    refuse("its first thread is below another one that is not in it")
+                    refuse("its root thread has a parent that is not in it")
             elif parent_id is None or parent_id not in parents or depth != parents[parent_id][1] + 1:
-                refuse(f"thread {thread_id} is not below the thread that its manifest names")
+                refuse(f"thread {thread_id} is not a descendant of the thread that its manifest names")
         tree.order = sorted(parents, key=lambda thread_id: (parents[thread_id][1], thread_id))
         self._documents.check_count("threads", len(parents))
 
@@ -228,7 +228,7 @@ class BundleReader:
         for name, match in self._documents.matching(_RUN):
             run = self._record(Run, name)
             if (str(run.thread_id), str(run.id)) != (match[1], match[2]):
-                refuse(f"{name} holds another run")
+                refuse(f"{name} contains another run")
             self._positions_of(run.thread_id, name)
             self._tree.runs[run.thread_id].add(run.id)
             number += 1
@@ -250,7 +250,7 @@ class BundleReader:
             kind = _SHELVES[match[1]]
             record = self._archive(name) if kind is Archive else self._record(kind, name)
             if disk.record(kind, [getattr(record, key) for key in kind.primary_key]) != name:
-                refuse(f"{name} holds another record")
+                refuse(f"{name} contains another record")
             thread_id = getattr(record, OWNED_BY_THREAD[kind])
             self._positions_of(thread_id, name)
             if getattr(record, "project", self.project) != self.project:
@@ -264,13 +264,15 @@ class BundleReader:
             reached = 0
             for start, end in sorted(archived.get(thread_id, ())):
                 if start != reached + 1:
-                    refuse(f"the archives of thread {thread_id} leave positions out")
+                    refuse(f"the archives of thread {thread_id} do not contain all positions")
                 reached = end
             if reached < first - 1:
-                refuse(f"the log of thread {thread_id} begins at {first}, and no archive has the positions before")
+                refuse(
+                    f"the log of thread {thread_id} starts at {first}, but no archive contains the earlier positions"
+                )
 
     def _archive(self, name: str) -> Archive:
-        """Return an archive whose content was unpacked and checked: the store trusts the content of archives."""
+        """Return an archive after unpacking and checking its content, because the store trusts archives."""
         values = read_object(self._documents.text(name), name)
         file = str(values.pop("file", ""))
         match = _ARCHIVE.fullmatch(file)
@@ -284,19 +286,19 @@ class BundleReader:
         for text in split(unpacked(archive.content, file, digest.update), file):
             stitch = _checked(Stitch, read_object(text, file), file)
             if stitch.thread_id != archive.thread_id or stitch.position != position:
-                refuse(f"{file} holds a stitch that is not position {position} of its thread")
+                refuse(f"{file} contains a stitch that is not position {position} of its thread")
             if stitch.run_id is not None and stitch.run_id not in self._tree.runs[archive.thread_id]:
-                refuse(f"{file} holds a stitch of a run that is not in the bundle")
+                refuse(f"{file} contains a stitch of a run that is not in the bundle")
             position += 1
         if position != archive.last_position + 1 or digest.hexdigest() != archive.sha256:
-            refuse(f"{file} does not hold the positions that {name} says")
+            refuse(f"{file} does not contain the positions that {name} names")
         return archive
 
     def _letters(self) -> Iterator[Delivery]:
         for name, _ in self._documents.matching(_LETTER):
             letter = self._record(Delivery, name)
             if disk.letter(letter) != name:
-                refuse(f"{name} holds another delivery")
+                refuse(f"{name} contains another delivery")
             self._positions_of(letter.thread_id, name)
             if letter.entry is not None:
                 _checked(Entry, letter.entry, name)
@@ -313,11 +315,11 @@ class BundleReader:
 
 
 def _checked(kind: type[R], values: Mapping[str, Any], name: str) -> R:
-    """Return the record of values that a stranger wrote. Its model checks them, and numbers have a limit."""
+    """Return a record of untrusted values. Its model validates them, and numbers have a limit."""
     record = kind(**format.restored(kind, values))
     for column, value in record.__dict__.items():
         if column in _COUNTED and value is not None and not 0 <= value <= LARGEST_NUMBER:
-            refuse(f"{name} has {value} in the field {column}, and {LARGEST_NUMBER} is the largest value")
+            refuse(f"{name} has {value} in the field {column}, but {LARGEST_NUMBER} is the maximum")
         if isinstance(value, dict | list):
             codec.dumps(value)
     return record

@@ -1,9 +1,9 @@
-"""A lens as a SQLite file with real tables.
+"""`export_lens`: write a lens into a SQLite file with real tables.
 
-Rows are read from one snapshot and written in one transaction, a batch at a time. Ids that the views show need not be
-unique, since other systems repeat theirs; the keys of a table must be. Where the lens says which row is which
-(`lens_T`, see its script), the row with the smallest identity keeps its id, others get their identity behind it, and
-references follow. So the same record always gives the same file.
+Rows are read from one snapshot and written in one transaction, one batch at a time. Ids in the views can repeat,
+because other systems reuse ids. The keys of a table must be unique. If the lens has a view `lens_T` with row identities
+(see its script), the row with the smallest identity keeps its id. Other rows with this id get their identity appended,
+and references follow. So the same record always gives the same file.
 """
 
 import asyncio
@@ -25,24 +25,24 @@ from lockstitch.model import codec, format_time
 from lockstitch.store import Store, open_store
 
 BATCH = 200
-"""Rows that are in memory at once; one of them may be a whole session."""
+"""Rows in memory at once. One row can contain a whole session."""
 
 
 class Snapshot(Protocol):
-    """A lens at one moment. Values are those of SQLite: JSON and times are text."""
+    """A lens at one point in time. Values are values of SQLite: JSON and times are text."""
 
     async def columns(self, view: str) -> list[str]:
-        """The columns of a view; none if there is no such view."""
+        """Return the columns of a view, or an empty list if the view does not exist."""
         ...
 
     def rows(self, query: str) -> AsyncGenerator[Sequence[Sequence[Any]], None]:
-        """What a query gives, in batches."""
+        """Yield the rows of a query in batches."""
         ...
 
 
 @asynccontextmanager
 async def snapshot(store: Store, lens: str) -> AsyncGenerator[Snapshot]:
-    """The lens of a store. Of a store of files a copy is read, on disk, since nobody knows how large it is."""
+    """Open a snapshot of a lens. A file store is copied to disk first, because it can be large."""
     if not store.has_sql:
         with TemporaryDirectory(prefix="lockstitch-") as folder:
             async with open_store(f"sqlite:///{folder}/copy.db?synchronous=normal") as copy:
@@ -58,7 +58,7 @@ async def snapshot(store: Store, lens: str) -> AsyncGenerator[Snapshot]:
             from psycopg import IsolationLevel
             from psycopg.types.json import set_json_loads
 
-            # As the database spells it: read and written again, large numbers would be others.
+            # Keep the text of the database: parsing and writing it again would change large numbers.
             set_json_loads(_text, connection)
             await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
             async with connection.transaction():
@@ -95,7 +95,7 @@ class _Postgres:
 
 
 class _Json(str):
-    """JSON as the database spells it, to be told from a text that is none."""
+    """JSON text of the database, as a type to distinguish it from other text."""
 
     __slots__ = ()
 
@@ -105,7 +105,7 @@ def _text(value: str | bytes) -> _Json:
 
 
 def _plain(value: Any) -> Any:
-    """PostgreSQL's value as SQLite keeps it."""
+    """Convert a PostgreSQL value to the value that SQLite stores."""
     if isinstance(value, list):
         parts = cast("list[Any]", value)
         return f"[{','.join(part if isinstance(part, _Json) else codec.dumps(part).decode() for part in parts)}]"
@@ -122,25 +122,25 @@ def _plain(value: Any) -> Any:
 
 @dataclass
 class Exported:
-    """What an export wrote."""
+    """The totals of an export."""
 
     rows: dict[str, int] = field(default_factory=dict[str, int])
     renamed: int = 0
-    """Rows whose id another one had already."""
+    """Number of rows that got a new id, because another row has the same id."""
     removed: int = 0
-    """Rows of an earlier export that their run, or whatever they belong to, no longer has."""
+    """Number of rows of an earlier export that their parent, for example a run, no longer has."""
 
 
 async def export_lens(store: Store, lens: str, path: Path, *, update: bool = False) -> Exported:
     """Write a lens of the whole store into a SQLite file.
 
-    A file that is there already is Refused, unless it is to be updated: rows are then added and changed, and those that
-    vanished from what is still in the store are removed. What the store no longer has, such as runs that were purged,
-    stays in the file. On any error a new file is not made, and an old one is as it was.
+    Raises `Refused` if the file exists, unless `update` is set. An update adds and changes rows, and removes rows that
+    their parent in the store no longer has. Rows of parents that the store no longer has, such as purged runs, stay in
+    the file. On any error, a new file is not created and an existing file stays unchanged.
     """
     script = "\n".join((catalog.script(catalog.check(lens), "tables"), *await store.lens_sql(lens, "tables")))
     new = free_place(path, "or update it with --update" if not update else None)
-    # A new file gets its name once it is whole.
+    # A new file gets its final name when it is complete.
     target = path.with_name(f"{path.name}.partial") if new else path
     if new:
         target.unlink(missing_ok=True)
@@ -159,12 +159,15 @@ async def export_lens(store: Store, lens: str, path: Path, *, update: bool = Fal
 
 
 def free_place(path: Path, otherwise: str | None = "") -> bool:
-    """Whether a file is new. Refused where it can be none, or is there; with `otherwise` None it may be."""
+    """Return True if the file does not exist. Raises `Refused` if its folder does not exist.
+
+    If the file exists, raises `Refused` with the advice `otherwise`. None allows an existing file.
+    """
     if not path.parent.is_dir():
-        raise Refused(f"There is no folder {path.parent}.")
+        raise Refused(f"Folder {path.parent} not found.")
     there = path.exists()
     if there and otherwise is not None:
-        raise Refused(f"{path} is there already. Name another file{f', {otherwise}' if otherwise else ''}.")
+        raise Refused(f"{path} already exists. Choose another file{f', {otherwise}' if otherwise else ''}.")
     return not there
 
 
@@ -192,9 +195,9 @@ class _Table(NamedTuple):
     columns: list[str]
     key: list[str]
     references: list[_Reference]
-    """Those of a single column."""
+    """References that consist of one column."""
     parent: tuple[list[str], str, list[str]] | None
-    """What its rows belong to: columns here, a table and columns there."""
+    """The parent of its rows: columns here, the parent table, and its columns."""
 
 
 class _Writer:
@@ -202,7 +205,7 @@ class _Writer:
         self._connection = connection
         self.exported = Exported()
         self._tables: list[_Table] = []
-        # On disk if need be: what is remembered of each row is small, but there may be many.
+        # Temporary tables can spill to disk: the entries are small, but there can be many.
         connection.execute(
             "CREATE TEMP TABLE named (tab TEXT, row TEXT, key TEXT, PRIMARY KEY (tab, row)) WITHOUT ROWID"
         )
@@ -210,7 +213,7 @@ class _Writer:
         connection.execute("CREATE TEMP TABLE seen (tab TEXT, number INTEGER, PRIMARY KEY (tab, number)) WITHOUT ROWID")
 
     def tables(self, script: str) -> list[_Table]:
-        """The tables of a lens, those that others refer to first."""
+        """Return the tables of a lens, referenced tables first."""
         names = [line.split()[5] for line in script.splitlines() if line.startswith("CREATE TABLE")]
         self._tables = [self._table(name) for name in names]
         return self._tables
@@ -222,7 +225,7 @@ class _Writer:
         foreign: dict[int, list[Any]] = {}
         for row in self._connection.execute(f"PRAGMA foreign_key_list({name})"):
             foreign.setdefault(row[0], []).append(row)
-        # SQLite lists the last one first.
+        # SQLite lists foreign keys in reverse order.
         keys = [sorted(foreign[number], key=lambda row: row[1]) for number in sorted(foreign, reverse=True)]
         single = [_Reference(rows[0][3], rows[0][2]) for rows in keys if len(rows) == 1]
         parent = ([row[3] for row in keys[0]], keys[0][0][2], [row[4] for row in keys[0]]) if keys else None
@@ -234,7 +237,7 @@ class _Writer:
         hidden = ["row_id", *(f"{one.column}_row" for one in table.references)] if known else []
         shown = await rows.columns(table.name)
         if not set(table.columns) <= set(shown):
-            raise Refused(f"The file has a table {table.name} of another shape; name another file.")
+            raise Refused(f"The file has a table {table.name} with other columns. Choose another file.")
         chosen = [*table.columns, *hidden]
         order = ", ".join(["row_id"] if known else table.key)
         query = f"SELECT {', '.join(chosen)} FROM {source if known else table.name} ORDER BY {order}"
@@ -251,7 +254,7 @@ class _Writer:
         self.exported.rows[table.name] = number
 
     def _name(self, table: _Table, row: dict[str, Any]) -> None:
-        """Give a row a key of its own, and let its references follow the keys that others got."""
+        """Give a row a unique key, and update its references to the keys of other rows."""
         execute = self._connection.execute
         column = table.key[0]
         key = row[column]
@@ -266,7 +269,7 @@ class _Writer:
             row[one.column] = found[0] if found else None
 
     def remove_vanished(self) -> None:
-        """Remove what an earlier export wrote and what it belongs to no longer has; the last tables first."""
+        """Remove rows of an earlier export that their parent no longer has. Dependent tables come first."""
         for table in reversed(self._tables):
             if table.parent is None:
                 continue
@@ -283,7 +286,7 @@ class _Writer:
 
 
 def _upsert(table: _Table) -> str:
-    """Never a replacement: that would delete the row first, and with it what refers to it."""
+    """Return an upsert statement. A replacement would delete the row first, and with it the rows that refer to it."""
     places = ", ".join("?" for _ in table.columns)
     others = [column for column in table.columns if column not in table.key]
     changes = ", ".join(f"{column} = excluded.{column}" for column in others)

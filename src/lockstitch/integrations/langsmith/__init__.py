@@ -1,4 +1,4 @@
-"""LangSmith: what its clients send and its exports hold, as pieces of spans, and what those pieces say."""
+"""The LangSmith integration: request bodies and exports as span data, and the facts of runs."""
 
 from lockstitch.integrations.langsmith.facts import LangSmith
 from lockstitch.integrations.langsmith.reader import RECORD_LIMIT, files, read

@@ -1,4 +1,4 @@
-"""The answers of a model, from whatever an llm run gave: LangChain's generations or a provider's own response."""
+"""`LangSmithAnswer`: the answers in the outputs of an llm run: LangChain's generations or a provider's response."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -24,17 +24,17 @@ _FREE: Final = ("usage_metadata", "usage", "model", "id")
 
 
 class LangSmithAnswer(NamedTuple):
-    """One answer, and the bags around it where its details may stand, the nearest first."""
+    """One answer, and the objects around it that can contain its details, the nearest first."""
 
     message: LangSmithMessage
     around: list[Json]
     text: str | None = None
     prompt: int = 0
-    """Which of the prompts it answers: a batch counts each apart, several answers to one are counted once."""
+    """The index of the prompt. Token counts of a batch are per prompt, also if a prompt has several answers."""
 
 
 def answers_in(outputs: Json) -> list[LangSmithAnswer]:
-    """All answers in what an llm run gave, in their order."""
+    """Return all answers in the outputs of an llm run, in order."""
     outer = _response(outputs)
     for find in (_generations, _choices, _responses_api, _candidates, _messages):
         if found := list(find(outputs)):
@@ -49,7 +49,7 @@ def answers_in(outputs: Json) -> list[LangSmithAnswer]:
 
 
 def generation(answer: LangSmithAnswer, *, failed: bool) -> Generation:
-    """An answer as a message of ours, with its id, its end and whether something went wrong with it."""
+    """Return an answer as a `Generation`: message, id, finish reason and failure."""
     message = assistant(answer.message)
     bags = details(answer)
     written = answer.text if answer.text is not None else text_in(message["content"])
@@ -64,19 +64,19 @@ def generation(answer: LangSmithAnswer, *, failed: bool) -> Generation:
 
 
 def details(answer: LangSmithAnswer) -> list[Json]:
-    """Where the details of an answer may stand, the nearest first."""
+    """Return the objects that can contain the details of an answer, the nearest first."""
     fields = answer.message.fields
     near = [bag(fields.get("response_metadata")), fields]
     return [each for each in (*near, *answer.around) if each]
 
 
 def own_usage(answer: LangSmithAnswer) -> list[Any]:
-    """What LangChain itself counted for an answer: every provider's counts in the same words."""
+    """Return the usage that LangChain stores with an answer. It has the same names for every provider."""
     return [answer.message.fields.get("usage_metadata")]
 
 
 def usages(answer: LangSmithAnswer) -> Iterator[Any]:
-    """What else may count an answer's tokens, the nearest first."""
+    """Yield the other places of an answer's token counts, the nearest first."""
     for each in details(answer):
         for key in _USAGE:
             yield each.get(key)
@@ -108,7 +108,7 @@ def _choices(outputs: Json) -> Iterator[LangSmithAnswer]:
 
 
 def _responses_api(outputs: Json) -> Iterator[LangSmithAnswer]:
-    """OpenAI's Responses: one answer whose items are texts, thoughts and calls."""
+    """Yield the answer of OpenAI's Responses. Its items are texts, thoughts and calls."""
     response = _response(outputs)
     parts = items(response.get("output"))
     if not any(text(bag(part).get("type")) in ("message", "reasoning", "function_call") for part in parts):
@@ -120,7 +120,7 @@ def _responses_api(outputs: Json) -> Iterator[LangSmithAnswer]:
 
 
 def _candidates(outputs: Json) -> Iterator[LangSmithAnswer]:
-    """Gemini's own response."""
+    """Yield the answers of Gemini's response."""
     response = _response(outputs)
     for each in items(response.get("candidates")):
         candidate = bag(each)
@@ -132,7 +132,7 @@ def _candidates(outputs: Json) -> Iterator[LangSmithAnswer]:
 
 
 def _messages(outputs: Json) -> Iterator[LangSmithAnswer]:
-    """What the model added: the answers after everything that others said."""
+    """Yield the messages that the model added: assistant messages after the last message of another role."""
     added: list[LangSmithMessage] = []
     for message in messages_in(outputs):
         added = [*added, message] if message.speaker == "assistant" else []
@@ -141,14 +141,14 @@ def _messages(outputs: Json) -> Iterator[LangSmithAnswer]:
 
 
 def _response(outputs: Json) -> Json:
-    """A wrapped response may stand by itself, or as the one member of the outputs."""
+    """Return the response. It is the outputs themselves or a member of them."""
     inner = first_bag(outputs.get("output"), outputs.get("message"), outputs.get("response"))
     is_response = any(key in inner for key in ("choices", "content", "output", "candidates"))
     return inner if is_response and "generations" not in outputs else outputs
 
 
 def _words(outputs: Json) -> str | None:
-    """The text of a free-form answer; of a shape that nobody knows, its JSON, so that it can at least be read."""
+    """Return the text of a free-form answer. An unknown form is returned as JSON text."""
     found = first_text(*(outputs.get(key) for key in _WORDS))
     if found:
         return found

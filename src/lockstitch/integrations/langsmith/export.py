@@ -1,7 +1,7 @@
-"""A run as LangSmith has it: a list of run objects, the root first, each as its own JSON would be exported there.
+"""`export_run`: a run as a list of LangSmith run objects, the root first.
 
-Of a mirror the pieces that were told are given back as they were, up to what was redacted and how a time is spelled.
-A run of ours is told in the same shape: a chain with its model calls and tools as children, and members as chains.
+An imported trace is exported with its original span data, except redacted values and the format of times. A native run
+becomes a chain with its model calls and tools as children, and team members as nested chains.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,11 +38,11 @@ _NAMES: Final = {
     "total_cost": "total_cost",
     "children": "child_run_ids",
 }
-"""LangSmith's names of what a piece holds; `extra` and `metadata` become one bag again."""
+"""LangSmith's names for the keys of span data. `extra` and `metadata` become one object again."""
 
 
 async def export_run(store: Store, ref: str) -> list[Json]:
-    """The run with this id, ours or the source's own, with everything below it. NotFound when there is none."""
+    """Return a run and its descendants as LangSmith runs, by its id or its id in the source. Raises `NotFound`."""
     run = await find_run(store, ref)
     if run.source != "native":
         log = await store.log(run.id)
@@ -57,14 +57,14 @@ async def export_run(store: Store, ref: str) -> list[Json]:
 
 
 async def find_run(store: Store, ref: str) -> Run:
-    """A run by its id, or by the id that the source gave it, within the project."""
+    """Return a run of the project by its id, or by its id in the source. Raises `NotFound`."""
     ids = [foreign_id(store.project, source, f"run:{ref}") for source in _SOURCES]
     mirrors = await store.mirrors.runs(ids)
     return next((mirrors[id] for id in ids if id in mirrors), None) or await store.run(ref)
 
 
 def given_back(piece: Json) -> Json:
-    """A span of a mirror under LangSmith's names, as it was told."""
+    """Return the original data of an imported span under LangSmith's names."""
     run: Json = {name: piece[key] for key, name in _NAMES.items() if key in piece}
     extra = dict(piece.get("extra") or {})
     if "metadata" in piece:
@@ -75,7 +75,7 @@ def given_back(piece: Json) -> Json:
 
 
 def _place(run: Json) -> tuple[bool, str, str]:
-    """The root first, then as they began."""
+    """Return the sort key: the root first, then by start time."""
     root = run.get("id") == run.get("trace_id")
     return (not root, str(run.get("start_time") or ""), str(run.get("dotted_order") or ""))
 
@@ -88,7 +88,7 @@ def _below(run: Run, runs: Sequence[Run]) -> Iterable[Run]:
 
 
 def _told(head: Thread, run: Run, log: Sequence[Stitch], parent: str | None) -> list[Json]:
-    """A run of ours as a chain, and below it its model calls and tools."""
+    """Return a native run as a chain, with its model calls and tools as children."""
     said = {stitch.position: stitch for stitch in log}
     asked = {(stitch.position, index): call for stitch in log for index, call in enumerate(tool_uses(stitch.message))}
     told = [_chain(head, run, said, parent)]
@@ -193,7 +193,7 @@ def _tool_call(run: Run, stitch: Stitch, call: Json | None) -> Json:
 
 
 def _span(run: Run, stitch: Stitch, name: str, kind: str) -> Json:
-    """What every child has. A stitch is written when it is over."""
+    """Return the fields that every child has. A stitch is written at the end of its operation."""
     end = stitch.at or run.started_at
     start = end - timedelta(milliseconds=stitch.duration_ms or 0)
     return {
@@ -210,13 +210,13 @@ def _span(run: Run, stitch: Stitch, name: str, kind: str) -> Json:
 
 
 def _content(message: Json | None, text: str) -> Any:
-    """The text of an answer that is nothing else, or its blocks."""
+    """Return the text of an answer that contains only text and calls, else its blocks."""
     parts = blocks(message) if message else []
     return text if all(block.get("type") in ("text", "tool_use") for block in parts) else parts
 
 
 def _constructed(kind: str, kwargs: Json) -> Json:
-    """A message as LangChain serialises one."""
+    """Return a message in LangChain's serialisation."""
     return {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", kind], "kwargs": kwargs}
 
 
@@ -225,7 +225,7 @@ def _named(data: Json, *names: str) -> Json:
 
 
 def _ordered(told: list[Json], trace_id: str) -> list[Json]:
-    """Each with its place in the trace: its own time and id behind those of whatever it is below."""
+    """Set the dotted_order of each run: the order of its parent, then its own time and id. Return the runs in order."""
     orders: dict[str, str] = {}
     for run in told:
         began = datetime.fromisoformat(str(run["start_time"]))

@@ -1,8 +1,8 @@
-"""`SpanFacts` of a run object: role, tokens, tools.
+"""`LangSmith`: the facts of LangSmith runs: role, tokens, tools.
 
-Input includes what the cache had to do with. LangChain and OpenAI count that way; Anthropic's and Bedrock's own words
-leave cache reads and writes out of the input, so there they are added. Cache writes stand in two places: as a sum, and
-by time to live; some versions fill only one of them, so the larger is right.
+The input includes cached tokens. LangChain and OpenAI count this way. The counts of Anthropic and Bedrock exclude cache
+reads and writes from the input, so they are added. Cache writes are in two places: as a sum, and by time to live. Some
+versions fill only one of them, so the larger value is used.
 """
 
 import re
@@ -73,7 +73,7 @@ _THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount")
 
 
 def tokens_of(usage: Any) -> TokenCounts | None:
-    """The four counts of one usage object; None if it counts nothing that has a direction."""
+    """Return the four counts of one usage object, or None if it has neither input nor output counts."""
     said = bag(usage)
     if not any(count(said.get(key)) or said.get(key) == 0 for key in (*_INPUT, *_OUTPUT)):
         return None
@@ -85,8 +85,8 @@ def tokens_of(usage: Any) -> TokenCounts | None:
     apart_write = max(_largest(said, _APART_WRITE), by_form)
     read, write = max(within_read, apart_read), max(within_write, apart_write)
     given = _largest(said, _INPUT)
-    # Only where the two stand apart are they left out of the input; and no input is smaller than its parts.
-    # `prompt_tokens` is OpenAI's word, and includes them whatever a gateway writes beside it.
+    # Only separate cache counts are excluded from the input, and an input is never smaller than its parts.
+    # `prompt_tokens` is OpenAI's name and includes them, also if a gateway adds separate counts.
     apart = (apart_read or apart_write) and not (within_read or within_write) and any(key in said for key in _EXCLUSIVE)
     inclusive = given + read + write if apart or given < read + write else given
     return TokenCounts(inclusive, _largest(said, _OUTPUT) + _largest(said, _THOUGHTS), read, write)
@@ -103,19 +103,19 @@ def _largest(said: Json, keys: tuple[str, ...]) -> int:
 _ASKED: Final = ("input", "question", "query", "q", "prompt", "text", "message", "user_input", "human_input", "content")
 _ANSWERED: Final = ("output", "answer", "response", "result", "text", "completion", "content", "output_text")
 _NOT_PARAMETERS: Final = frozenset({"tools", "functions", "messages", "prompt", "prompts", "input", "_type", "system"})
-# LangChain's own message ids are made of the run's id (lc_run--…, run-…) and say nothing of the provider.
+# LangChain derives its own message ids from the run id (lc_run--…, run-…). They are not ids of the provider.
 _PROVIDERS_ID: Final = re.compile(r"(chatcmpl|msg|resp|cmpl|gen|req|message)[-_].+")
 _LS_PARAMETERS: Final = {"ls_temperature": "temperature", "ls_max_tokens": "max_tokens", "ls_stop": "stop"}
 
 
 class LangSmith:
-    """The bridge for pieces that came from LangSmith's clients and exports."""
+    """The LangSmith integration, for clients and exports."""
 
     source = "langsmith"
     root_names_trace = True
 
     def facts(self, piece: SpanData) -> SpanFacts:
-        """What a merged piece says; never raises, whatever stands in it."""
+        """Compute the facts of merged span data. Never raises, for any data."""
         role = _role(piece)
         if role == "llm":
             return _model_call(piece)
@@ -130,7 +130,7 @@ def _role(piece: SpanData) -> Literal["llm", "tool", "span"]:
         return "llm"
     if kind:
         return "tool" if kind == "tool" else "span"
-    # A patch of older clients does not say what it is; until the post comes, what it gave tells.
+    # A patch of older clients does not contain the run type. Until the post arrives, the outputs decide.
     outputs = bag(piece.get("outputs"))
     if isinstance(outputs.get("generations"), list):
         return "llm"
@@ -210,7 +210,7 @@ def _other(piece: SpanData) -> SpanFacts:
 
 
 def _tokens(piece: SpanData, answers: list[LangSmithAnswer], outputs: Json) -> tuple[TokenCounts | None, list[str]]:
-    """What the call counted, told once, from the surest place that tells; and what is missing of it."""
+    """Return the token counts from the most reliable place, and the names of missing fields."""
     metadata, extra = bag(piece.get("metadata")), bag(piece.get("extra"))
     beside = bag(outputs.get("llm_output")) or bag(outputs.get("llmOutput"))
     places = (
@@ -243,7 +243,7 @@ def _tokens(piece: SpanData, answers: list[LangSmithAnswer], outputs: Json) -> t
 def _by_prompt(
     answers: list[LangSmithAnswer], places: Callable[[LangSmithAnswer], Iterable[Any]]
 ) -> TokenCounts | None:
-    """The sum over prompts; of several answers to one prompt the first that counts does so for all."""
+    """Return the sum over prompts. If a prompt has several answers, the first one with counts is used."""
     counted: dict[int, TokenCounts] = {}
     for answer in answers:
         found = next((tokens for usage in places(answer) if (tokens := tokens_of(usage))), None)
@@ -253,7 +253,7 @@ def _by_prompt(
 
 
 def _cost(piece: SpanData, extra: Json) -> float | None:
-    """A model call has nothing below it, so what the source says of the whole is its own."""
+    """Return the cost. A model call has no descendants, so the total of the source is its own cost."""
     total = piece.get("total_cost")
     if isinstance(total, int | float) and not isinstance(total, bool):
         return float(total)
@@ -277,7 +277,7 @@ def _response_id(answers: list[LangSmithAnswer]) -> str | None:
 
 def _parameters(piece: SpanData, asked: Json, metadata: Json) -> Json:
     inputs = bag(piece.get("inputs"))
-    # A wrapped SDK records the whole request as the run's inputs.
+    # A wrapped SDK records the complete request as the inputs of the run.
     source = asked or ({key: each for key, each in inputs.items() if key != "extra"} if "messages" in inputs else {})
     found = {key: each for key, each in source.items() if key not in _NOT_PARAMETERS and each is not None}
     for key, word in _LS_PARAMETERS.items():
@@ -292,7 +292,7 @@ def _known_call(extra: Json, metadata: Json, inputs: Json) -> str | None:
 
 
 def _tool_message(output: Any, call_id: str | None) -> LangSmithMessage | None:
-    """The tool message in what a tool run gave: bare, in a Command of LangGraph's, or as Python prints it."""
+    """Return the tool message in the output of a tool run: plain, in a LangGraph Command, or as its Python repr."""
     if isinstance(output, str):
         fields = tool_message(output)
         return LangSmithMessage("tool", fields) if fields else None
@@ -319,7 +319,7 @@ def _result(piece: SpanData, outputs: Json, message: LangSmithMessage | None) ->
 
 
 def _fate(piece: SpanData) -> bool | None:
-    """What became of a run that carries no error: done well if it ended, unknown if it did not."""
+    """Return False if a run without an error ended, True if its status is a failure, None if it has not ended."""
     status = str(piece.get("status") or "").lower()
     if status in ("error", "interrupted"):
         return True
@@ -327,7 +327,7 @@ def _fate(piece: SpanData) -> bool | None:
 
 
 def _results(took: list[LangSmithMessage], gave: list[LangSmithMessage]) -> list[Result]:
-    """Results of calls that inputs and outputs mention; what both mention is one, as a state that grows holds both."""
+    """Return the results that inputs and outputs mention. A result in both counts once, because states grow."""
     seen: Counter[str] = Counter()
     found: list[Result] = []
     for key, result in _mentioned(took):

@@ -1,7 +1,7 @@
-"""Messages and tool arguments in every serialisation.
+"""`LangSmithMessage`: messages and tool arguments in every serialisation.
 
-The same message may be a constructor ({lc, type, id: […, "AIMessage"], kwargs}), a plain object with `type` or `role`,
-an object with its fields under `data`, or a pair of role and text. Here it is one thing: a `Said`.
+A message can be a constructor ({lc, type, id: […, "AIMessage"], kwargs}), a plain object with `type` or `role`, an
+object with its fields under `data`, or a pair of role and text.
 """
 
 import re
@@ -22,7 +22,7 @@ _REPR_STATUS: Final = re.compile(r"""\bstatus='([^']*)'""")
 
 
 def arguments(value: Any) -> Any:
-    """What a model asked with. Text that is no JSON object is kept under `__invalid_json`, as our providers do."""
+    """Return the arguments of a call. Text that is not a JSON object goes under `__invalid_json`, as in providers."""
     if not isinstance(value, str):
         return value
     if not value.strip():
@@ -35,9 +35,10 @@ def arguments(value: Any) -> Any:
 
 
 def tool_input(inputs: Any) -> Any:
-    """What a tool run was given: {"input": "{'a': 2}"} of older versions is a Python object's text.
+    """Return the arguments of a tool run. Older versions store {"input": "{'a': 2}"}, the text of a Python object.
 
-    Read as a literal, never evaluated; then as JSON; else it stays the text that it is, since a tool may well take one.
+    Such text is parsed as a Python literal, never evaluated, then as JSON. Otherwise it stays text, because a tool may
+    take text.
     """
     given = bag(inputs)
     if set(given) == {"input"}:
@@ -49,7 +50,7 @@ def tool_input(inputs: Any) -> Any:
 
 
 def tool_message(words: str) -> dict[str, Any] | None:
-    """The fields of a ToolMessage that an old version wrote down as Python prints it; None if it is none."""
+    """Return the fields of a ToolMessage that an old version stored as its Python repr, or None."""
     if len(words) > LONGEST or not words.startswith("content=") or not (called := _REPR_ID.search(words)):
         return None
     match = _REPR.match(words)
@@ -80,7 +81,7 @@ def _json(words: str) -> Any:
 
 
 def _depth(words: str) -> int:
-    """No deeper than this: an upper bound, cheap, and enough to keep a parser that recurses out of trouble."""
+    """Return an upper bound of the nesting depth. It is cheap and protects the recursive parser."""
     deepest = level = 0
     for character in words:
         if character in "[({":
@@ -110,7 +111,7 @@ _DEEPEST: Final = 8
 
 
 class LangSmithMessage(NamedTuple):
-    """One message: who spoke, and the fields it came with."""
+    """One message: its role, and its original fields."""
 
     speaker: Speaker
     fields: Json
@@ -121,7 +122,7 @@ class LangSmithMessage(NamedTuple):
 
 
 def said(value: Any) -> LangSmithMessage | None:
-    """The message that `value` is; None if it is none."""
+    """Return the message that `value` represents, or None."""
     if isinstance(value, list | tuple):
         pair = items(cast("Any", value))
         if len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], str):
@@ -152,7 +153,7 @@ def _spoken(fields: Json) -> Speaker | None:
 
 
 def messages_in(value: Any, depth: int = 0) -> Iterator[LangSmithMessage]:
-    """All messages that stand in what a run took or gave, in their order."""
+    """Yield all messages in the inputs or outputs of a run, in order."""
     if depth > _DEEPEST:
         return
     message = said(value)
@@ -168,7 +169,7 @@ def messages_in(value: Any, depth: int = 0) -> Iterator[LangSmithMessage]:
 
 
 def blocks_of(message: LangSmithMessage) -> list[Any]:
-    """The content of a message as blocks of ours; what is unknown stays as it is."""
+    """Return the content of a message as blocks. Unknown blocks stay unchanged."""
     fields = message.fields
     content = fields.get("content", fields.get("parts"))
     found = [_block(each) for each in (items(content) or [content])]
@@ -179,14 +180,14 @@ def blocks_of(message: LangSmithMessage) -> list[Any]:
 
 
 def assistant(message: LangSmithMessage) -> Message:
-    """An answer of a model as a message of ours: its blocks, then the calls that stand only beside them."""
+    """Return an answer as an assistant message: its blocks, then the calls that are only outside of the content."""
     blocks = blocks_of(message)
     _add_calls(blocks, calls_of(message.fields))
     return {"role": "assistant", "content": blocks}
 
 
 def calls_of(fields: Json) -> list[Json]:
-    """The tool_use blocks of what a message asks for beside its content, in whichever place it says so."""
+    """Return the calls of a message outside of its content as tool_use blocks, from any place."""
     beside = bag(fields.get("additional_kwargs"))
     for source in (fields, beside):
         if calls := [call for each in items(source.get("tool_calls")) if (call := _call(each))]:
@@ -202,7 +203,7 @@ def text_in(blocks: list[Any]) -> str:
 
 
 def result_of(message: LangSmithMessage) -> Result:
-    """What a tool message tells."""
+    """Return the result in a tool message."""
     fields = message.fields
     status = fields.get("status")
     return Result(
@@ -214,7 +215,7 @@ def result_of(message: LangSmithMessage) -> Result:
 
 
 def results_in(message: LangSmithMessage) -> list[Result]:
-    """The results that a message carries: a tool's message is one, a user's may have blocks of them."""
+    """Return the results in a message: a tool message is one result, a user message may contain result blocks."""
     if message.speaker == "tool":
         return [result_of(message)]
     found: list[Result] = []
@@ -228,7 +229,7 @@ def results_in(message: LangSmithMessage) -> list[Result]:
 
 
 def content_of(value: Any) -> Any:
-    """A result as text, or as the list of blocks that it is."""
+    """Return a result as text, or as a list of blocks."""
     if isinstance(value, list) and value and all(text(bag(each).get("type")) for each in items(cast("Any", value))):
         return cast("Any", value)
     return "" if value is None else as_text(value)
@@ -256,7 +257,7 @@ def _thought(block: Json) -> Any:
 
 
 def _call(value: Any) -> Json | None:
-    """A request for a tool, in LangChain's, OpenAI's or Anthropic's words, as a tool_use block."""
+    """Return a tool request in the form of LangChain, OpenAI or Anthropic as a tool_use block, or None."""
     asked = bag(value)
     function = bag(asked.get("function")) or asked
     tool = name(function.get("name"))
@@ -269,7 +270,7 @@ def _call(value: Any) -> Json | None:
 
 
 def _add_calls(blocks: list[Any], calls: list[Json]) -> None:
-    """A call that stands in the content too is the same call; ids alone do not tell, since servers repeat them."""
+    """Add calls that the content does not contain. Ids alone do not identify a call, because servers reuse them."""
     open_blocks = [each for each in blocks if bag(each).get("type") == "tool_use"]
     for call in calls:
         same = next((each for each in open_blocks if _same(each, call)), None)
@@ -278,7 +279,7 @@ def _add_calls(blocks: list[Any], calls: list[Json]) -> None:
             continue
         open_blocks = [each for each in open_blocks if each is not same]
         if not same.get("input"):
-            # while it streams, a block's own input is empty, and the call beside it has the whole
+            # While it streams, the input of a block is empty, and the separate call has the complete input.
             same["input"] = call["input"]
 
 

@@ -1,6 +1,6 @@
-"""Multipart bodies: a run in parts, its attachments, and feedback.
+"""`multipart`: multipart bodies with runs in parts, attachments and feedback.
 
-Parts are found by the boundary alone. What clients say about lengths differs between them and is not needed.
+Only the boundary separates parts. The lengths that clients send differ and are not needed.
 """
 
 import re
@@ -28,7 +28,7 @@ class BodyPart(NamedTuple):
 
 
 def boundary_of(source: ByteSource, headers: Mapping[str, str]) -> bytes | None:
-    """The boundary that the header names, or the one that the body begins with; None if it is no multipart body."""
+    """Return the boundary from the header or the start of the body, or None if it is not a multipart body."""
     start = source.peek(512)
     declared = next((value for key, value in headers.items() if key.lower() == "content-type"), "")
     match = _BOUNDARY.search(declared)
@@ -41,9 +41,9 @@ def boundary_of(source: ByteSource, headers: Mapping[str, str]) -> bytes | None:
 def multipart(
     source: ByteSource, boundary: bytes, name: str, limit: int, on_bad: Callable[[Unreadable], None] | None = None
 ) -> Iterator[Item]:
-    """What a multipart body holds, in its order; the parts of one run as one piece.
+    """Yield the items of a multipart body in order. The parts of one run become one span.
 
-    `on_bad` is told of a part that is no JSON, and the others are read; without it that is raised.
+    `on_bad` is called with each part that is not JSON, and the other parts are read. Without it, the error is raised.
     """
     run = _Run(source.budget)
     for part in _parts(source, boundary, name, limit):
@@ -68,7 +68,7 @@ def multipart(
 
 
 class _Run:
-    """The run whose parts are coming in. They follow each other; one that strays is a piece of its own."""
+    """The run in progress. Its parts follow each other. A part in another place becomes separate span data."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -85,7 +85,7 @@ class _Run:
         if field:
             self._fields[field] = value
         else:
-            # In place: a run may come in many parts.
+            # In place, because a run can have many parts.
             self._fields.update({key: each for key, each in bag(value).items() if each is not None})
 
     def done(self) -> Iterator[Item]:
@@ -98,7 +98,7 @@ def _json(part: BodyPart, name: str, on_bad: Callable[[Unreadable], None] | None
     try:
         return parse(part.content)
     except (ValueError, RecursionError) as exc:
-        wrong = Unreadable(name, f"this is no JSON: {exc}", where=f"part {part.name}")
+        wrong = Unreadable(name, f"this is not JSON: {exc}", where=f"part {part.name}")
         if on_bad is None:
             raise wrong from exc
         on_bad(wrong)
@@ -121,7 +121,7 @@ def _parts(source: ByteSource, boundary: bytes, name: str, limit: int) -> Iterat
             searched = max(0, len(buffer) - len(delimiter))
             more = source.read()
             if not more:
-                reason = source.failure or "it ends in the middle of a part; those before it were read"
+                reason = source.failure or "it ends in the middle of a part; earlier parts were read"
                 raise Unreadable(name, reason, where=f"part {number}", cut=True)
             buffer += more
             continue

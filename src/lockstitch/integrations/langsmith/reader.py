@@ -1,11 +1,11 @@
-"""Any LangSmith body or export file as items.
+"""`read`: the items of any LangSmith body or export file.
 
-    one run · a list of runs · {"runs": […]} of webhooks and queries · {"post": […], "patch": […]} ·
-    JSONL of runs or of {"operation": …} · multipart bodies · what a client saved when it could not send it ·
-    Parquet of bulk exports · all of it as it is, in gzip or in zstd
+Formats: one run, a list of runs, {"runs": […]} of webhooks and queries, {"post": […], "patch": […]}, JSONL of runs or
+of {"operation": …}, multipart bodies, requests that a client saved when it could not send them, and Parquet of bulk
+exports. All of them can be plain, gzip or zstd.
 
-Nothing is read whole: memory is bounded by the largest record, and no record may be larger than RECORD_LIMIT, packed
-or not. What a file holds before it breaks comes out before the error does.
+Nothing is read completely: the largest record limits the memory, and no record may be larger than RECORD_LIMIT, packed
+or not. If a file is damaged, the items before the defect are yielded before the error is raised.
 """
 
 import base64
@@ -33,15 +33,15 @@ _ROWS: Final = 64
 
 
 def rows(where: Path | ByteSource, name: str) -> Iterator[Json]:
-    """The runs of a Parquet file, a few rows in memory at a time."""
+    """Yield the runs of a Parquet file, with a few rows in memory at a time."""
     try:
         reader: Any = import_module("pyarrow.parquet")
     except ImportError as exc:
-        raise Unreadable(name, "Parquet needs pyarrow: pip install 'lockstitch[parquet]'") from exc
+        raise Unreadable(name, "Parquet needs pyarrow. Run: pip install 'lockstitch[parquet]'") from exc
     if isinstance(where, Path):
         yield from _rows(reader, str(where), name)
         return
-    # Its index stands at its end, so what only streams is laid down first.
+    # The index is at the end of the file, so a stream is stored in a temporary file first.
     with TemporaryFile() as laid:
         copyfileobj(cast("IO[bytes]", where), laid, CHUNK)
         laid.seek(0)
@@ -57,14 +57,14 @@ def _rows(reader: Any, file: Any, name: str) -> Iterator[Json]:
                     number += 1
                     yield {key: value for key, value in row.items() if value is not None}
     except (OSError, ValueError) as exc:
-        # pyarrow's errors are these two
+        # pyarrow raises these two.
         if isinstance(exc, Unreadable):
             raise
-        raise Unreadable(name, f"this is no Parquet file, or a damaged one: {exc}", where=f"row {number + 1}") from exc
+        raise Unreadable(name, f"this is not a valid Parquet file: {exc}", where=f"row {number + 1}") from exc
 
 
 RECORD_LIMIT: Final = 64 << 20
-"""Bytes that one record may have, unpacked: a run, or a part of a multipart body."""
+"""Maximum unpacked bytes of one record: a run, or a part of a multipart body."""
 
 _HEADERS: Final = ".headers.json"
 _RUN_PATH: Final = re.compile(r"/runs/([^/?]+)/?(?:\?|$)")
@@ -73,16 +73,16 @@ _SAVED: Final = 2
 
 
 OnBad = Callable[[Unreadable], None]
-"""Is told of what cannot be read; without one the first such thing is raised."""
+"""Called with each part that cannot be read. Without it, the first error is raised."""
 
 
 def files(path: Path) -> Iterator[Path]:
-    """The files of a folder that may hold runs, in order of their names; a file is itself."""
+    """Yield the files of a folder that may contain runs, in the order of their names. A file yields itself."""
     if path.is_file():
         yield path
         return
     if not path.is_dir():
-        raise NotFound(f"There is no file or folder {path}.")
+        raise NotFound(f"File or folder {path} not found.")
     for found in sorted(path.rglob("*")):
         hidden = any(part.startswith(".") for part in found.relative_to(path).parts)
         if found.is_file() and not hidden and not found.name.endswith(_HEADERS):
@@ -98,12 +98,12 @@ def read(
     on_bad: OnBad | None = None,
     budget: Budget | None = None,
 ) -> Iterator[Item]:
-    """The items of a file, a body or a stream.
+    """Yield the items of a file, a body or a stream.
 
-    `headers` are those of the request that it was, where there was one; beside a recorded body they are found by
-    themselves. `run_id` is what the URL of the request names, for a body that does not. Unreadable says what is wrong
-    and where; what came before it stands. With `on_bad` a record or part that makes no sense is told there, and what
-    follows it is read. Raises `BodyTooExpensive` if the budget does not allow all of it.
+    `headers` are the headers of the request. For a recorded body, they are read from the file next to it. `run_id` is
+    the run id in the URL, for a body without one. Raises `Unreadable` with the reason and the place. Earlier items are
+    valid. With `on_bad`, an invalid record or part is passed to it and reading continues. Raises `BodyTooExpensive` if
+    the body exceeds the budget.
     """
     budget = budget or unlimited()
     if isinstance(source, Path):
@@ -122,7 +122,7 @@ def read(
 
 
 class _Reading:
-    """One file or body on its way in."""
+    """The reading of one file or body."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Reading:
             raise Unreadable(self._name, source.failure or "it is empty", cut=source.failure is not None)
         if start == MAGIC:
             if self._budget.limited:
-                # A few bytes of Parquet can contain gigabytes, which pyarrow unpacks at once. No client sends it.
+                # A few bytes of Parquet can contain gigabytes, which pyarrow unpacks at once. No client sends Parquet.
                 raise Unreadable(self._name, "Parquet is read from files only: lockstitch import langsmith FILE")
             where = self._path if self._path and source is packed and not saved else source
             for row in rows(where, self._name):
@@ -161,7 +161,7 @@ class _Reading:
 
     def _record(self, record: Any, key: str | None, number: int, saved: int) -> Iterator[Item]:
         if isinstance(record, list):
-            # one list of runs per trace
+            # One list of runs per trace.
             for each in items(record):
                 self._budget.record()
                 yield from self._record(each, key, number, saved)
@@ -190,17 +190,17 @@ class _Reading:
         elif found.get("run_type") or ("inputs" in found and "outputs" in found):
             yield from pieces(found, parsed=True, budget=self._budget)
         else:
-            raise Unreadable(self._name, "this is no run of LangSmith's", where=f"record {number}")
+            raise Unreadable(self._name, "this is not a LangSmith run", where=f"record {number}")
 
     def _saved(self, envelope: dict[str, Any], number: int, saved: int) -> Iterator[Item]:
-        """What a client could not send: the body of its request, with the headers."""
+        """Read a request that a client saved because it could not send it: its body and its headers."""
         where = f"record {number}"
         if saved >= _SAVED:
-            raise Unreadable(self._name, "a saved request holds a saved request", where=where)
+            raise Unreadable(self._name, "a saved request contains a saved request", where=where)
         try:
             body = base64.b64decode(envelope["body_base64"], validate=True)
         except (binascii.Error, ValueError) as exc:
-            raise Unreadable(self._name, f"the body of a saved request is no base64: {exc}", where=where) from exc
+            raise Unreadable(self._name, f"the body of a saved request is not base64: {exc}", where=where) from exc
         headers = {str(key): str(value) for key, value in bag(envelope.get("headers")).items()}
         match = _RUN_PATH.search(str(envelope.get("endpoint") or ""))
         inner = _Reading(self._name, headers, _run_named(match), None, self._on_bad, self._budget)
@@ -208,7 +208,7 @@ class _Reading:
 
 
 def _recorded(path: Path) -> tuple[dict[str, str], str | None]:
-    """The headers of a recorded request that stand beside its body, and the run that its URL names."""
+    """Return the headers of a recorded request, from the file next to its body, and the run id in its URL."""
     beside = path.with_name(path.name.removesuffix(".body") + _HEADERS)
     if path.name == beside.name or not beside.is_file():
         return {}, None
@@ -231,7 +231,7 @@ _LIMIT = 8 << 20
 def read_feedback(
     body: bytes, name: str, feedback_id: str | None = None, budget: Budget | None = None
 ) -> Iterator[SpanFeedback]:
-    """Yield the remarks of a body. `feedback_id` is the id in the URL: the body then changes that remark."""
+    """Yield the feedback in a body. If `feedback_id`, the id in the URL, is set, the body changes that feedback."""
     source = ByteSource(BytesIO(body).read, budget=budget).unpacked()
     documents = Documents(source, name, _LIMIT)
     for _, record in documents.records():
@@ -242,5 +242,5 @@ def read_feedback(
                 found = {**found, "id": feedback_id, "key": "-", "run_id": feedback_id}
             read = remark(found)
             if read is None:
-                raise Unreadable(name, "this is no feedback about a run", where=f"record {documents.number}")
+                raise Unreadable(name, "this is not feedback on a run", where=f"record {documents.number}")
             yield read if feedback_id is None else read._replace(span_id=None, amends=True)

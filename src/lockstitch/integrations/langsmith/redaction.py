@@ -1,8 +1,7 @@
-"""Redaction of a body that LangSmith's clients send, before it is stored: the same values go that the record hides.
+"""Redaction of a LangSmith body before it is stored. It replaces the values that the record would redact.
 
-The body keeps its form: runs, batches, lines, multipart bodies and saved requests. Where a body cannot be read, the
-texts in it that look like credentials are replaced everywhere. Only values that redaction knows by their name
-may be left there.
+The body keeps its format: runs, batches, lines, multipart bodies and saved requests. In parts that cannot be parsed,
+all texts that look like credentials are replaced. Values that are secret only by their name may stay there.
 """
 
 import base64
@@ -27,15 +26,15 @@ from lockstitch.integrations.spans.values import DECODER, parse
 _INNER: Final = ("run", "trace", "data", "body", "payload")
 _BLANK: Final = re.compile(r"[ \t\r\n\x1e\ufeff]*")
 _KEPT: Final = frozenset({*THREAD, "user_id"})
-"""Names in metadata that say where a run belongs. The record needs them, so redaction does not hide them here."""
+"""Names in metadata that decide where a run belongs. The record needs them, so they are not redacted here."""
 _DEEPEST: Final = 200
 _SAVED: Final = 2
 
 
 def redacted_body(body: bytes, headers: Mapping[str, str], budget: Budget, hide: frozenset[str]) -> bytes:
-    """Return the body without values that redaction hides; the very same object if it has none.
+    """Return the body with redacted values. Return the same object if there is nothing to redact.
 
-    Raises `BodyTooExpensive` if the budget does not allow all of it.
+    Raises `BodyTooExpensive` if the body exceeds the budget.
     """
     with budget.running():
         return _Redacting(budget, hide).body(body, headers)
@@ -64,7 +63,7 @@ class _Redacting:
         return delimiter.join(new)[2:]
 
     def _parts(self, content: bytes, delimiter: bytes) -> Iterator[bytes]:
-        """Yield the parts between the delimiters. Each part counts as a record, since many of them take memory."""
+        """Yield the parts between the delimiters. Each part counts as a record, because many parts take memory."""
         start = 0
         while (end := content.find(delimiter, start)) >= 0:
             self._budget.record()
@@ -90,7 +89,7 @@ class _Redacting:
         return part if new is value else head + blank + _dumped(new)
 
     def _field(self, field: str, value: Any) -> Any:
-        """A member of a run, or a whole run if the part names no member."""
+        """Redact a member of a run, or a whole run if the part names no member."""
         if field:
             return self._run({field: value}, 0)[field]
         return self._run(bag(value), 0) if isinstance(value, dict) else value
@@ -163,7 +162,7 @@ class _Redacting:
         return _with(run, changes)
 
     def _bag(self, value: Any) -> Any:
-        """`extra` or `metadata`, which may be JSON in a text."""
+        """Redact `extra` or `metadata`, which can be JSON text."""
         if isinstance(value, str):
             if value[:1] not in ("{", "["):
                 return self._hidden(value)
@@ -184,7 +183,7 @@ class _Redacting:
         return _with(known, {**changes, **(hidden if hidden is not rest else {})})
 
     def _request(self, envelope: dict[str, Any], saved: int) -> dict[str, Any]:
-        """A request that a client saved: its headers, and its body in base64."""
+        """Redact a saved request: its headers, and its body in base64."""
         changes = self._hidden({name: item for name, item in envelope.items() if name != "body_base64"})
         if saved < _SAVED:
             try:
@@ -199,7 +198,7 @@ class _Redacting:
 
 
 def _with(old: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return an object with changes; the very same if they change nothing."""
+    """Return an object with changes. Return the same object if nothing changes."""
     different = {name: value for name, value in changes.items() if value is not old.get(name)}
     return {**old, **different} if different else old
 

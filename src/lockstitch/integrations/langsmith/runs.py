@@ -1,8 +1,8 @@
-"""Run objects as `SpanData`; times and values in any form.
+"""Conversion of run objects to `SpanData`, with times and values in any form.
 
-Kept under their own names in `extra`: whatever the vocabulary of pieces has no word for (token counts and costs in
-parts, feedback_stats, invocation_params, runtime, …). Dropped: `serialized`, a description of the client's object that
-says nothing about the run, and the lists of relatives that the tree itself tells.
+Members that `SpanData` does not define stay in `extra` under their own names (partial token counts and costs,
+feedback_stats, invocation_params, runtime, …). Dropped are `serialized`, which describes the client's object and not
+the run, and lists of relatives that the tree already contains.
 """
 
 import math
@@ -20,13 +20,13 @@ from lockstitch.model import Json, codec, format_time
 _NUMBER = re.compile(r"-?\d{1,20}(\.\d{1,20})?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# What a count of seconds, milliseconds, microseconds or nanoseconds since 1970 looks like can be told from its size:
-# 1e11 seconds is the year 5138, and 1e11 milliseconds was in 1973.
+# The size of a number shows whether it counts seconds, milliseconds, microseconds or nanoseconds since 1970: 1e11
+# seconds is the year 5138, and 1e11 milliseconds was in 1973.
 _UNITS = ((1e11, 1), (1e14, 1_000), (1e17, 1_000_000), (float("inf"), 1_000_000_000))
 
 
 def time_text(value: Any) -> str | None:
-    """`value` as the record writes times; None if it is none. Without a zone it is UTC, as LangSmith means it."""
+    """Return `value` as a time of the record, or None. A time without a zone is UTC, as in LangSmith."""
     moment = _moment(value)
     if moment is None:
         return None
@@ -68,17 +68,17 @@ def _since_1970(number: float) -> datetime | None:
 
 
 def bag(value: Any) -> Json:
-    """`value`, if it is an object with named members."""
+    """Return `value` if it is an object, else an empty object."""
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def items(value: Any) -> list[Any]:
-    """`value`, if it is a list."""
+    """Return `value` if it is a list, else an empty list."""
     return cast("list[Any]", value) if isinstance(value, list | tuple) else []
 
 
 def text(value: Any) -> str | None:
-    """`value`, if it is text with something in it."""
+    """Return `value` if it is non-empty text, else None."""
     return value if isinstance(value, str) and value else None
 
 
@@ -87,12 +87,12 @@ def first_text(*values: Any) -> str | None:
 
 
 def first_bag(*values: Any) -> Json:
-    """The first of `values` that is an object with members."""
+    """Return the first value that is a non-empty object."""
     return next((found for value in values if (found := bag(value))), cast("Json", {}))
 
 
 def count(value: Any) -> int:
-    """A number of tokens: a whole number of 0 or more, however it is written; 0 for what no model can count."""
+    """Return a token count: an integer of 0 or more. 0 if the value is not plausible."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return int(value) if 0 <= value < 2**31 else 0
@@ -138,7 +138,7 @@ _DEEPEST: Final = 200
 
 
 def looks_like_run(value: Mapping[str, Any]) -> bool:
-    """Whether an object is a run, or what is left of one."""
+    """True if an object is a run, or a part of one."""
     return any(value.get(key) for key in ("id", "run_id", "dotted_order")) and not looks_like_feedback(value)
 
 
@@ -151,13 +151,13 @@ def pieces(
 ) -> Iterator[SpanData]:
     """Yield the run and the runs nested in it, parents first.
 
-    `trace_id` is the id of the trace, where a run around this one names it. `parsed` is passed on to `storable`.
+    `trace_id` is the id of the trace, if an enclosing run names it. `parsed` is passed to `storable`.
     """
     yield from _pieces(storable(dict(run), parsed=parsed), trace_id, None, None, 0, budget or unlimited())
 
 
 def remark(feedback: Mapping[str, Any]) -> SpanFeedback | None:
-    """Feedback as its own object; None if it says nothing about anything."""
+    """Return feedback, or None if it has no key or refers to no run."""
     said = bag(storable(dict(feedback)))
     key = name(said.get("key"))
     span_id, trace_id = name(said.get("run_id")), name(said.get("trace_id"))
@@ -180,7 +180,7 @@ def remark(feedback: Mapping[str, Any]) -> SpanFeedback | None:
 def _pieces(
     run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None, depth: int, budget: Budget
 ) -> Iterator[SpanData]:
-    """`trace_id` and `inferred`: of the run around this one, as that names its trace or as it was inferred."""
+    """Yield a run and its nested runs. `trace_id` and `inferred` are the named and the inferred trace of its parent."""
     budget.item()
     piece = _piece(run, trace_id, inferred, parent_id)
     below = [bag(child) for child in items(run.get("child_runs")) if bag(child)] if depth < _DEEPEST else []
@@ -188,9 +188,9 @@ def _pieces(
     trace = None if piece.get("inferred") else inferred
     nested = [each for child in below for each in _pieces(child, trace, inferred, own, depth + 1, budget)]
     listed = [child for child in map(name, items(_parsed(run.get("child_run_ids")))) if child]
-    # An empty list says nothing: the JavaScript client sends one with every run.
+    # An empty list has no meaning: the JavaScript client sends one with every run.
     if children := listed or [child for each in nested if (child := each.get("id"))]:
-        # Each run lists all runs below it, so deep nesting repeats ids.
+        # Each run lists all its descendants, so deep nesting repeats ids.
         budget.item_size(sum(map(len, children)))
         piece["children"] = children
     yield piece
@@ -242,7 +242,7 @@ def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str
 
 
 def _line(order: str | None) -> list[str]:
-    """The ids in a dotted_order, from the root to the run itself."""
+    """Return the ids in a dotted_order, from the root to the run."""
     if not order or not _DOT.match(order):
         return []
     return [each for each in map(name, _DOT.split(order)[1:]) if each]
@@ -253,7 +253,7 @@ def _first_name(bag_of: Json, keys: tuple[str, ...]) -> str | None:
 
 
 def _parsed(value: Any) -> Any:
-    """A value that stands as JSON text, as the columns of a bulk export do; anything else as it is."""
+    """Parse JSON text, as in the columns of a bulk export. Return any other value unchanged."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
             return storable(parse(value), parsed=True)
@@ -263,7 +263,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _object(value: Any, word: str) -> Json:
-    """What goes in or out is an object; what is none becomes the one member of one."""
+    """Return inputs or outputs as an object. Another value becomes the only member of an object."""
     value = _parsed(value)
     if value is None or value == "":
         return {}
@@ -289,7 +289,7 @@ def _events(value: Any) -> list[Any] | None:
 
 
 def _number(value: Any) -> float | None:
-    """Costs come as numbers, as decimals and as text."""
+    """Return a cost, which can be a number, a decimal or text."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     try:
@@ -301,5 +301,5 @@ def _number(value: Any) -> float | None:
 
 def _whole(value: Any) -> int | None:
     number = _number(value)
-    # what counts tokens fits a 64-bit column
+    # Token counts must fit a 64-bit column.
     return int(number) if number is not None and 0 <= number < 2**53 else None

@@ -1,7 +1,7 @@
-"""Byte sources unpacked on the fly; large JSON record by record.
+"""`ByteSource`: a stream that is unpacked while it is read. `Documents`: large JSON, record by record.
 
-The standard library's scanner does the work, on a piece of text that grows until a value is complete. It gives the
-value and where it ends in one pass, and takes what exports really hold (NaN, half a pair of surrogates, big integers).
+The scanner of the standard library runs on a text that grows until a value is complete. It returns the value and its
+end in one pass, and accepts values that occur in exports (NaN, lone surrogates, big integers).
 """
 
 import codecs
@@ -25,7 +25,7 @@ _PACKED: Final = 4
 
 
 class ByteSource:
-    """A stream that can be looked at. One that breaks ends there, and says why when asked."""
+    """A stream with `peek`. If reading fails, the stream ends there, and `failure` contains the reason."""
 
     def __init__(self, read: Callable[[int], bytes], ahead: bytes = b"", budget: Budget | None = None) -> None:
         self.budget = budget or unlimited()
@@ -39,20 +39,20 @@ class ByteSource:
         return self._failure or (self._under.failure if self._under else None)
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, without taking them; fewer only at the end."""
+        """Return the next bytes without consuming them. Fewer only at the end."""
         while len(self._ahead) < size and (more := self._next(size)):
             self._ahead += more
         return self._ahead[:size]
 
     def read(self, size: int = CHUNK) -> bytes:
-        """The next bytes, at most so many; none at the end."""
+        """Return at most `size` bytes. Empty at the end."""
         if self._ahead:
             taken, self._ahead = self._ahead[:size], self._ahead[size:]
             return taken
         return self._next(size)
 
     def unpacked(self) -> "ByteSource":
-        """What is inside, if this is packed; packed in packed too, but not without end."""
+        """Return the unpacked stream if this is compressed. Nested compression is unpacked to a limited depth."""
         source = self
         for _ in range(_PACKED):
             if source.peek(2) == GZIP_MAGIC:
@@ -78,16 +78,16 @@ class ByteSource:
 
 
 STREAMED: Final = ("traces", "runs", "post", "patch")
-"""Members of an object that hold runs, and are not kept in memory."""
+"""Members of an object that contain runs. They are streamed and not stored in memory."""
 
 _SPACE: Final = re.compile("[ \t\r\n\x1e\ufeff]*")
 _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = cast("Any", DECODER).scan_once
-# An escape or a word that the end of the text cuts is a mistake so near to the end.
+# If the end of the text cuts an escape or a word, the reported position is this near to the end.
 _NEAR_END: Final = 16
 
 
 class Documents:
-    """The records of a JSON text: of a list, of the lists in an object, or of one document after another."""
+    """The records of JSON text: of a list, of the lists in an object, or of consecutive documents."""
 
     def __init__(self, source: ByteSource, name: str, limit: int) -> None:
         self._source = source
@@ -100,17 +100,17 @@ class Documents:
         self._ended = False
         self._taken = 0
         self.number = 0
-        """How many records came out."""
+        """Number of records read so far."""
 
     def records(self) -> Iterator[tuple[str | None, Any]]:
-        """All records, each with the member that it stood in; Unreadable after the last whole one if it is cut."""
+        """Yield all records with the name of their member. Raises `Unreadable` at the end if the text is incomplete."""
         while sign := self._sign():
             if sign == "[":
                 yield from self._list(None)
             elif sign == "{":
                 yield from self._object()
             else:
-                raise self._broken("this is neither JSON nor anything else that LangSmith writes")
+                raise self._broken("this is not JSON and not another LangSmith format")
         if self._source.failure:
             raise self._broken(self._source.failure, cut=True)
 
@@ -136,7 +136,7 @@ class Documents:
             yield from self._members()
 
     def _at_hand(self) -> Any:
-        """Return the next object if it is whole in the text at hand, else None."""
+        """Return the next object if the text contains all of it, else None."""
         try:
             value, end = _SCAN(self._text, self._at)
         except (StopIteration, ValueError, RecursionError):
@@ -145,7 +145,7 @@ class Documents:
         return value
 
     def _members(self) -> Iterator[tuple[str | None, Any]]:
-        """A large object member by member: what holds runs is given at once, the rest at the end as one."""
+        """Yield a large object member by member: runs at once, the other members at the end as one record."""
         self._at += 1
         rest: dict[str, Any] = {}
         size = 0
@@ -156,7 +156,7 @@ class Documents:
                 continue
             key = self._value()
             if self._sign() != ":" or not isinstance(key, str):
-                raise self._broken("this is no JSON object")
+                raise self._broken("this is not a JSON object")
             self._at += 1
             if self._sign() == "[" and key in STREAMED:
                 streamed = True
@@ -177,7 +177,7 @@ class Documents:
         self._budget.record()
 
     def _value(self) -> Any:
-        """The next value, however much text it takes."""
+        """Return the next value, with any amount of text."""
         while True:
             try:
                 value, end = _SCAN(self._text, self._at)
@@ -190,7 +190,7 @@ class Documents:
             except ValueError as exc:
                 raise self._broken(str(exc)) from exc
             else:
-                # a number that touches the end of the text may go on
+                # A number at the end of the text may continue.
                 whole = end < len(self._text) or isinstance(value, dict | list | str)
                 if whole or self._ended or not self._more():
                     self._taken += end - self._at
@@ -198,17 +198,17 @@ class Documents:
                     return cast("Any", value)
 
     def _wait(self, position: int, problem: str) -> None:
-        """More text, if what is wrong may be only that the text ends here."""
+        """Read more text if the only problem may be that the text ends here. Otherwise raise."""
         cut = problem.startswith("Unterminated string") or position >= len(self._text) - _NEAR_END
         if not cut:
-            raise self._broken(f"this is no JSON: {problem or 'a value is missing'}")
+            raise self._broken(f"this is not JSON: {problem or 'a value is missing'}")
         if len(self._text) - self._at > self._limit:
             raise self._too_large()
         if not self._more():
-            raise self._broken("it ends in the middle of a record; those before it were read", cut=True)
+            raise self._broken("it ends in the middle of a record; earlier records were read", cut=True)
 
     def _sign(self) -> str:
-        """The next character that is no space; none at the end of everything."""
+        """Return the next character that is not white space. Empty at the end."""
         self._budget.step()
         while True:
             self._at = _match_end(self._text, self._at)
@@ -218,7 +218,7 @@ class Documents:
                 return ""
 
     def _more(self) -> bool:
-        """Read on, as much again as there is, so that a large record is not scanned too often."""
+        """Read more text. The amount doubles, so that a large record is scanned rarely. Return False at the end."""
         if self._ended:
             return False
         kept = self._text[self._at :]

@@ -1,4 +1,4 @@
-"""OpenTelemetry: traces as OTLP carries them, in the conventions that instrumentations of models and agents follow."""
+"""The OpenTelemetry integration: traces in OTLP, in the conventions of instrumentations for models and agents."""
 
 from lockstitch.integrations.otel.facts import OpenTelemetry, has_more_detail, is_same_model_call
 from lockstitch.integrations.otel.framing import LIMIT

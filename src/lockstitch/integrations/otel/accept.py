@@ -1,4 +1,4 @@
-"""`screen`: look at an OTLP request before it is accepted: which spans can be read, and which values must go."""
+"""`screen`: check an OTLP request before it is accepted: count readable spans and redact values."""
 
 import gzip
 import io
@@ -19,24 +19,24 @@ class Screened(NamedTuple):
     """The result of `screen`."""
 
     body: bytes
-    """The body to store: the very same if redaction has nothing to hide."""
+    """The body to store. The same object if there is nothing to redact."""
     accepted: int
     rejected: int
-    """Spans, or larger parts, that cannot be read."""
+    """Number of spans, or larger parts, that cannot be read."""
     problems: list[str]
-    """The errors of the first of them."""
+    """The first errors."""
 
     @property
     def malformed(self) -> bool:
-        """True if nothing of the request can be read."""
+        """True if no part of the request can be read."""
         return bool(self.rejected) and not self.accepted
 
 
 def screen(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[str] = frozenset()) -> Screened:
-    """Read all spans of a body, and hide the values that the record would not keep.
+    """Read all spans of a body, and redact the values that the record would not store.
 
-    If something is hidden, parts that cannot be read are left out of the new body, because their content is unknown.
-    Raises `BodyTooExpensive` if the budget does not allow all of it.
+    If a value is redacted, unreadable parts are omitted from the new body, because their content is unknown. Raises
+    `BodyTooExpensive` if the body exceeds the budget.
     """
     accepted = rejected = 0
     problems: list[str] = []
@@ -60,13 +60,13 @@ def screen(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[s
                 parts.append(changed if changed is not None else _whole(frame))
     new = b"".join(parts) if hidden else body
     if hidden and body.startswith((GZIP_MAGIC, ZSTD_MAGIC)):
-        # As small as it was, about.
+        # Compress again, so that the size stays similar.
         new = gzip.compress(new, 1)
     return Screened(new, accepted, rejected, problems)
 
 
 def _redacted(frame: Frame, hide: frozenset[str], budget: Budget) -> bytes | None:
-    """Return the record without values that redaction hides, or None if it has none."""
+    """Return the record with redacted values, or None if there is nothing to redact."""
     if not may_hide(frame.body, hide, budget.pause):
         return None
     if frame.form == "json":
@@ -78,7 +78,7 @@ def _redacted(frame: Frame, hide: frozenset[str], budget: Budget) -> bytes | Non
 
 
 def _whole(frame: Frame) -> bytes:
-    """Return a record in the form that the body of a request has."""
+    """Return a record in the form of a request body."""
     if frame.form == "json":
         return frame.body if frame.body.endswith(b"\n") else frame.body + b"\n"
     if frame.form == "request":

@@ -1,4 +1,4 @@
-"""OTLP JSON as plain spans."""
+"""OTLP/JSON as `Span` objects, and the entry points for both encodings."""
 
 import base64
 import binascii
@@ -29,17 +29,17 @@ from lockstitch.model import Json
 
 
 def json_spans(frame: Frame) -> Iterator[Span | Unreadable]:
-    """The spans of a document. Metrics and logs are no traces: they have no spans and are no error."""
+    """Yield the spans of a document. Metrics and logs have no spans and are not an error."""
     try:
         document = document_of(frame.body)
     except ValueError as exc:
-        raise Unreadable(f"{frame.where}: this is no JSON: {exc}.") from exc
+        raise Unreadable(f"{frame.where}: this is not JSON: {exc}.") from exc
     yield from _of_document(document, frame.where)
 
 
 def document_of(body: bytes) -> Any:
     try:
-        # No number of OTLP has more than 64 bits, so the exact and slower reader is not needed here.
+        # No number of OTLP has more than 64 bits, so the slower exact parser is not needed.
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         return loads(body)
@@ -51,7 +51,7 @@ def _of_document(document: Any, where: str) -> Iterator[Span | Unreadable]:
             yield from (
                 _of_document(one, f"{where}, entry {number}")
                 if isinstance(one, dict)
-                else iter([Unreadable(f"{where}, entry {number}: this is no OTLP request.")])
+                else iter([Unreadable(f"{where}, entry {number}: this is not an OTLP request.")])
             )
         return
     request = as_json(as_json(document).get("trace")) or as_json(document)
@@ -59,9 +59,9 @@ def _of_document(document: Any, where: str) -> Iterator[Span | Unreadable]:
     if groups is None:
         if any(key.startswith(_OTHER_SIGNALS) for key in request):
             return
-        # An empty request is a request; anything else without spans is another kind of file.
+        # An empty request is valid. Any other object without spans is another kind of file.
         if not isinstance(document, dict) or request:
-            raise Unreadable(f"{where}: this JSON has no resourceSpans, so it is no OTLP trace.")
+            raise Unreadable(f"{where}: this JSON has no resourceSpans, so it is not an OTLP trace.")
         return
     number = 0
     for group in map(as_json, as_list(groups)):
@@ -82,7 +82,7 @@ SCOPED = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumen
 
 
 def span_of(span: Json, resource: Json, scope: Json) -> Span:
-    """Return a span of OTLP/JSON as a plain one. `ValueError` says what is wrong with it."""
+    """Return a span of OTLP/JSON as a `Span`. Raises `ValueError` if it is not valid."""
     trace_id = _id(either(span, "traceId", "trace_id"), 16)
     span_id = _id(either(span, "spanId", "span_id"), 8)
     if problem := wrong_ids(trace_id, span_id):
@@ -135,7 +135,7 @@ def pairs_of(pairs: Any, depth: int = 0) -> Json:
 
 
 def _any_value(value: Any, depth: int) -> Any:
-    """An AnyValue. Numbers may be text, and a value that is not wrapped is taken as it is."""
+    """Return an AnyValue as a plain value. Numbers may be text, and an unwrapped value is accepted."""
     if depth > DEEPEST:
         raise ValueError("an attribute is nested too deeply")
     if value == {}:
@@ -169,7 +169,7 @@ _VALUES = {
 
 
 def _id(value: Any, size: int) -> str:
-    """An id in hex, as OTLP/JSON has it. Whoever followed protobuf's own JSON instead wrote base64, which is longer."""
+    """Return an id in hex. Exporters that follow protobuf's own JSON mapping write base64, which is also accepted."""
     text = as_text(value) or ""
     if not text or re.fullmatch(f"[0-9a-fA-F]{{{2 * size}}}", text):
         return text.lower()
@@ -178,7 +178,7 @@ def _id(value: Any, size: int) -> str:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != size:
-        raise ValueError(f"{text[:40]!r} is no id of {size} bytes")
+        raise ValueError(f"{text[:40]!r} is not an id of {size} bytes")
     return raw.hex()
 
 
@@ -191,21 +191,21 @@ def _text(value: Any) -> str:
 
 
 def checked(frame: Frame) -> Iterator[object]:
-    """Yield something for each span of a record: an `Unreadable` that names it if it cannot be read.
+    """Yield one object per span of a record: an `Unreadable` that names the span if it cannot be read.
 
-    The same as `spans`, but in protobuf the attributes are not read, which takes most of the time.
+    The same as `spans`, but without reading the attributes in protobuf, which takes most of the time.
     """
     return _read(frame, only_check=True)
 
 
 def spans(frame: Frame) -> Iterator[Span | Unreadable]:
-    """The spans of a record; what cannot be read comes as an Unreadable that names it, and the rest goes on."""
+    """Yield the spans of a record. A span that cannot be read is yielded as an `Unreadable`, and the others follow."""
     return cast("Iterator[Span | Unreadable]", _read(frame, only_check=False))
 
 
 def _read(frame: Frame, *, only_check: bool) -> Iterator[object]:
     if weight(frame) > HEAVIEST:
-        yield Unreadable(f"{frame.where}: it holds more values than one record may. Export smaller batches.")
+        yield Unreadable(f"{frame.where}: it has more values than a record can have. Export smaller batches.")
         return
     try:
         if frame.form == "json":
@@ -224,5 +224,5 @@ def _protobuf_spans(frame: Frame, only_check: bool) -> Iterator[object]:
     try:
         from lockstitch.integrations.otel import protobuf
     except ImportError as exc:
-        raise Refused(f"{exc.name} is missing: pip install 'lockstitch[otel]'") from exc
+        raise Refused(f"{exc.name} is not installed. Run: pip install 'lockstitch[otel]'") from exc
     return protobuf.checked(frame) if only_check else protobuf.spans(frame)

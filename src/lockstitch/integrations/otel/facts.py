@@ -1,4 +1,4 @@
-"""`SpanFacts` of a span: model calls, tools, tokens, duplicates."""
+"""`OpenTelemetry`: the facts of OTLP spans: model calls, tools, tokens and duplicates."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -12,31 +12,31 @@ from lockstitch.model import Json
 
 
 class OtelAnswer(NamedTuple):
-    """What outputs say."""
+    """The content of outputs."""
 
     said: list[OtelMessage]
-    """Messages of an assistant: of a model call one per choice."""
+    """Assistant messages. In a model call, one per choice."""
     results: list[Result]
-    """Results of tools among them."""
+    """Tool results among the messages."""
     dialogue: list[OtelMessage]
-    """All messages, whoever said them."""
+    """All messages of all roles."""
     id: str | None = None
-    """The response's own id."""
+    """The id of the response."""
     model: str | None = None
     usage: Json = {}
     in_items: bool = False
-    """Whether one answer of a model is told in several messages."""
+    """True if one answer of the model is split into several messages."""
 
 
 def answer_of(outputs: Json) -> OtelAnswer:
-    """Reads the messages that are there as such, else the response that was kept raw."""
+    """Return the answer in outputs: from messages, else from a raw response."""
     found = _response(as_json(outputs.get("output"))) or _response(outputs)
     dialogue = messages(outputs.get("messages")) or (found.said if found else _elsewhere(outputs))
     said = [one for one in dialogue if one.role == "assistant"]
     if found and not said:
         said = found.said
     elif found and len(found.said) == len(said):
-        # The response knows what the messages that were made of it left out.
+        # The raw response contains fields that the derived messages lack.
         said = [
             one._replace(
                 id=one.id or other.id,
@@ -53,11 +53,11 @@ def answer_of(outputs: Json) -> OtelAnswer:
 
 
 def _elsewhere(outputs: Json) -> list[OtelMessage]:
-    """Messages in places where frameworks leave them; at last a bare text, which is an answer too."""
+    """Return messages from other places that frameworks use. At last, a plain text is an answer too."""
     value = outputs.get("output")
     inner = as_json(value)
     itself = message(outputs)
-    # LangGraph's commands: a node's output as the change that it makes.
+    # LangGraph's commands: the output of a node is the change that it makes.
     commands = [as_json(as_json(one).get("update")).get("messages") for one in [outputs, inner, *as_list(value)]]
     for place in (value, inner.get("output"), inner.get("messages"), *commands):
         if itself:
@@ -76,7 +76,7 @@ _ITEMS = ("function_call", "reasoning", "message")
 
 
 def _response(value: Json) -> OtelAnswer | None:
-    """A provider's or LangChain's response, if this is one."""
+    """Return the response of a provider or of LangChain, or None if `value` is not one."""
     if isinstance(value.get("choices"), list):
         return _answer(value, [_choice(as_json(choice)) for choice in as_list(value["choices"])])
     if isinstance(value.get("generations"), list):
@@ -84,10 +84,10 @@ def _response(value: Json) -> OtelAnswer | None:
         flat = [one for batch in batches for one in (as_list(batch) if isinstance(batch, list) else [batch])]
         return _answer({**as_json(value.get("llm_output")), "usage": {}}, [_choice(as_json(one)) for one in flat])
     if value.get("type") == "message" and isinstance(value.get("content"), list):
-        # The id of Anthropic's response is that of its one message.
+        # The id of Anthropic's response is the id of its only message.
         return _answer(value, [message({"role": "assistant", **value})])
     if isinstance(value.get("output"), list) and (value.get("object") == "response" or "usage" in value):
-        # OpenAI's Responses: several items are one answer.
+        # OpenAI's Responses: several items form one answer.
         items = [one for one in messages(value.get("output")) if one.role == "assistant"]
         return _answer(value, [together(items)] if items else [])
     if isinstance(value.get("message"), dict) and ("usage" in value or "role" in as_json(value["message"])):
@@ -112,7 +112,7 @@ def _choice(choice: Json) -> OtelMessage | None:
 
 
 def together(items: list[OtelMessage]) -> OtelMessage:
-    """The items of one response of OpenAI's Responses as the one message that they are."""
+    """Return the items of one response of OpenAI's Responses as one message."""
     return OtelMessage("assistant", [block for item in items for block in item.blocks], [])
 
 
@@ -121,13 +121,13 @@ _TOOLS = frozenset({"tool", "execute_tool"})
 
 
 class OpenTelemetry:
-    """OpenTelemetry's side of the bridge."""
+    """The OpenTelemetry integration."""
 
     source = "otel"
     root_names_trace = False
 
     def facts(self, piece: SpanData) -> SpanFacts:
-        """What a merged piece says; never raises, whatever stands in it."""
+        """Compute the facts of merged span data. Never raises, for any data."""
         extra = as_json(piece.get("extra"))
         attributes = as_json(extra.get("attributes"))
         kind = (as_text(piece.get("kind")) or "").lower()
@@ -180,7 +180,7 @@ def _model_call(piece: SpanData, facts: Facts, asked: list[OtelMessage], answer:
 
 
 def _tokens(facts: Facts, answer: OtelAnswer, about: Json) -> TokenCounts | None:
-    """The attributes' counts; where they lack the cache, the response in the outputs may have it."""
+    """Return the counts of the attributes. If they lack the cache, take it from the response in the outputs."""
     own = raw_counts(answer.usage) or raw_counts(as_json(about.get("usage_metadata")))
     if own is None:
         own = raw_counts(as_json(about.get("token_usage")))
@@ -206,7 +206,7 @@ def _generations(piece: SpanData, facts: Facts, answer: OtelAnswer, response_id:
         for place, said in enumerate([together(answer.said)] if answer.in_items and answer.said else answer.said)
     ]
     if not made and (failed or reasons or response_id or facts.tokens or piece.get("end")):
-        # It answered, or failed to; nobody told what.
+        # The call ended, but its answer was not recorded.
         reason = reasons[0] if reasons else None
         made = [Generation({"role": "assistant", "content": []}, "", response_id, reason, failed)]
     return made
@@ -266,7 +266,7 @@ def _plain(asked: list[OtelMessage], answer: OtelAnswer, *, role: Literal["llm",
 
 
 def _asked(inputs: Json) -> list[OtelMessage]:
-    """The messages that went in, wherever they stand with their words; a bare text is what a user said."""
+    """Return the input messages with content, from any place. A plain text is a user message."""
     wordless: list[OtelMessage] = []
     for bag in (inputs, as_json(inputs.get("input"))):
         for key in ("messages", "input", "prompt", "prompts", "question", "query"):
@@ -294,11 +294,11 @@ def _bare_name(piece: SpanData) -> str:
 
 
 def is_same_model_call(one: tuple[SpanData, SpanFacts], other: tuple[SpanData, SpanFacts]) -> bool:
-    """Whether both tell of the same model call, in one trace or in two.
+    """True if both spans describe the same model call, in one trace or in two.
 
-    They name the same response of the same provider, and the one went on while the other did. The times matter: what
-    stands behind an endpoint (a gateway with a cache, a server of one's own) may give every response the same id. A
-    call that failed has no response to name; then the one is the other's own child.
+    They name the same response of the same provider, and one started while the other ran. The times matter, because a
+    gateway with a cache or a local server may give every response the same id. A failed call has no response id. Then
+    one span must be the child of the other.
     """
     (piece, meaning), (twin, meant) = one, other
     if meaning.role != "llm" or meant.role != "llm":
@@ -311,7 +311,7 @@ def is_same_model_call(one: tuple[SpanData, SpanFacts], other: tuple[SpanData, S
 
 
 def has_more_detail(one: tuple[SpanData, SpanFacts], other: tuple[SpanData, SpanFacts]) -> bool:
-    """Whether of two spans of one call the first is to be kept: it has the content, or else it is around the other."""
+    """True if the first of two spans of one call is to be kept: it has the content, or it encloses the other."""
     (piece, meaning), (twin, meant) = one, other
     if meaning.has_content != meant.has_content:
         return meaning.has_content

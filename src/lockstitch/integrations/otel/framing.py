@@ -1,19 +1,19 @@
-"""Exported files cut into records of bounded size.
+"""`frames`: split exported files into records of limited size.
 
-What it is, is told by its first bytes and never by its name:
+The first bytes decide the format, never the file name:
 
-- gzip and zstd are undone on the way, whatever is inside;
-- `{` or `[`: JSON. One document per line (as the collector's file exporter writes them), or documents over several
-  lines, one after another;
-- `0A`: a protobuf request. Its parts stand one after another, so each is a record and the file may be of any size;
-- `00`: protobuf requests, each after its length in four bytes (the collector's file exporter again);
+- gzip and zstd are unpacked first.
+- `{` or `[`: JSON. One document per line (as the file exporter of the collector writes), or documents over several
+  lines, one after another.
+- `0A`: a protobuf request. Each of its parts is a record, so the file can have any size.
+- `00`: protobuf requests, each after its length in four bytes (also from the file exporter of the collector).
 - anything else: protobuf requests, each after its length as a varint.
 
-No record may be longer than LIMIT, packed or unpacked: what is read stays bounded, and so a single JSON document of a
-gigabyte is refused, while a gigabyte of lines goes through.
+No record may be longer than LIMIT, packed or unpacked. So memory stays bounded: a single JSON document of a gigabyte is
+rejected, a gigabyte of lines is accepted.
 
-A limit on length is not enough: two bytes of JSON or protobuf can become hundreds in memory, so 32 MB of brackets would
-take gigabytes. What begins a value is counted instead, which is quick, and too much rather than too little.
+A limit on the length is not enough. Two bytes of JSON or protobuf can take hundreds of bytes in memory, so 32 MB of
+brackets would take gigabytes. `weight` counts the characters that start a value. That is fast and never too low.
 """
 
 import gzip
@@ -30,18 +30,18 @@ from lockstitch.integrations.spans.budget import Budget, unlimited
 from lockstitch.integrations.spans.compression import ZSTD_MAGIC, Gzip, Zstandard
 
 LIMIT = 32 * 1024 * 1024
-"""The longest record, in bytes: more than a collector accepts in one request (20 MB) unless told otherwise."""
+"""Maximum bytes of a record. A collector accepts at most 20 MB in one request by default."""
 
 _HEAD = 512
 _BUFFER = 256 * 1024
 _EMPTY = 1_000
-# The possessive repeat and the optional closing quote keep this linear: a string that is cut off matches up to its end,
-# so the search never starts again at a quote inside it.
+# The possessive repeat and the optional closing quote keep this linear: an incomplete string matches up to its end, so
+# the search never starts again at a quote inside it.
 _OUTSIDE_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"?|([{\[])|([}\]])', re.DOTALL)
 
 
 class Frame(NamedTuple):
-    """One record: a JSON document, a whole request, or one part (a ResourceSpans) of a request."""
+    """One record: a JSON document, a complete request, or one part (a ResourceSpans) of a request."""
 
     form: Literal["json", "request", "part"]
     body: bytes
@@ -51,12 +51,12 @@ class Frame(NamedTuple):
 def frames(
     stream: BinaryIO, where: str, limit: int = LIMIT, budget: Budget | None = None
 ) -> Iterator[Frame | Unreadable]:
-    """The records of a stream, in their order.
+    """Yield the records of a stream in order.
 
-    A record that cannot be told comes as an Unreadable that names it; after a bad line the next lines follow, after
-    anything else that is broken nothing does. Reads no further than it must.
+    A record that cannot be read is yielded as an `Unreadable` that names it. After an invalid line, the next lines
+    follow. After any other defect, nothing follows. Reads no further than needed.
 
-    Raises `BodyTooExpensive` if the budget does not allow all of it.
+    Raises `BodyTooExpensive` if the body exceeds the budget.
     """
     budget = budget or unlimited()
     try:
@@ -65,7 +65,7 @@ def frames(
         if not head.strip():
             if len(head) < _HEAD:
                 return
-            raise Unreadable(f"{where}: nothing but blanks.")
+            raise Unreadable(f"{where}: it contains only white space.")
         if _is_text(head):
             yield from _documents(plain, where, limit, budget)
         elif head[0] == 0x0A:
@@ -94,20 +94,20 @@ def _unpacked(stream: io.BufferedReader, budget: Budget) -> io.BufferedReader:
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether this begins JSON. A line feed may begin protobuf too, but that has control characters soon after."""
+    """True if this is the start of JSON. Protobuf may start with a line feed, but has control characters soon after."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
     return text[:1] in (b"{", b"[") and not any(byte < 0x20 and byte not in b"\t\r\n" for byte in head)
 
 
 def _documents(stream: io.BufferedReader, where: str, limit: int, budget: Budget) -> Iterator[Frame | Unreadable]:
-    """JSON documents: one per line if the first one is, else as far as its brackets go."""
+    """Yield JSON documents: one per line if the first one is, else up to the closing bracket."""
     lines = _lines(stream, where, limit, budget)
     begun: list[bytes] = []
     begun_at = depth = size = 0
     for number, line in lines:
         if begun and _is_compact(begun[0]) and _is_compact(line):
-            # The first line was torn, and the lines after it are documents of their own.
-            yield Unreadable(f"{where}, line {begun_at}: the document is cut off.")
+            # The first line is incomplete, and the following lines are separate documents.
+            yield Unreadable(f"{where}, line {begun_at}: the document is incomplete.")
             yield Frame("json", line, f"{where}, line {number}")
             break
         begun_at = begun_at or number
@@ -124,7 +124,7 @@ def _documents(stream: io.BufferedReader, where: str, limit: int, budget: Budget
                 break
     else:
         if begun:
-            yield Unreadable(f"{where}, line {begun_at}: the document is cut off.")
+            yield Unreadable(f"{where}, line {begun_at}: the document is incomplete.")
     for number, line in lines:
         yield Frame("json", line, f"{where}, line {number}")
 
@@ -144,7 +144,7 @@ def _lines(stream: io.BufferedReader, where: str, limit: int, budget: Budget) ->
 
 
 def _depth(line: bytes) -> int:
-    """How many brackets a line leaves open. Strings hold no raw line feeds, so none of them goes on in the next."""
+    """Return the number of brackets that a line leaves open. A string never continues in the next line."""
     depth = 0
     for found in _OUTSIDE_TEXT.finditer(line):
         if found[1]:
@@ -159,9 +159,7 @@ def _is_compact(line: bytes) -> bool:
 
 
 def _too_long(at: str, limit: int) -> Unreadable:
-    return Unreadable(
-        f"{at}: a document of more than {limit} bytes. Write one request per line, or split it into several."
-    )
+    return Unreadable(f"{at}: the document has more than {limit} bytes. Write one request per line, or split it.")
 
 
 def _parts(stream: io.BufferedReader, where: str, limit: int, budget: Budget) -> Iterator[Frame]:
@@ -171,7 +169,7 @@ def _parts(stream: io.BufferedReader, where: str, limit: int, budget: Budget) ->
         budget.record()
         at = f"{where}, part {number}"
         if tag != b"\x0a":
-            raise Unreadable(f"{at}: this is no OTLP request in protobuf.")
+            raise Unreadable(f"{at}: this is not an OTLP request in protobuf.")
         yield Frame("part", _exactly(stream, _varint(stream, at), at, limit), at)
 
 
@@ -185,10 +183,10 @@ def _delimited(
         at = f"{where}, request {number}"
         size = int.from_bytes(_exactly(stream, 4, at, limit), "big") if big_endian else _varint(stream, at)
         if size and stream.peek(1)[:1] not in (b"\x0a", b""):
-            raise Unreadable(f"{at}: this is no OTLP request, neither in protobuf nor in JSON.")
+            raise Unreadable(f"{at}: this is not an OTLP request in protobuf or JSON.")
         empty = 0 if size else empty + 1
         if empty > _EMPTY:
-            raise Unreadable(f"{at}: more than {_EMPTY:,} empty requests follow each other. This is no OTLP file.")
+            raise Unreadable(f"{at}: more than {_EMPTY:,} empty requests follow each other. This is not an OTLP file.")
         yield Frame("request", _exactly(stream, size, at, limit), at)
 
 
@@ -197,19 +195,19 @@ def _varint(stream: io.BufferedReader, at: str) -> int:
     for shift in range(0, 35, 7):
         byte = stream.read(1)
         if not byte:
-            raise Unreadable(f"{at}: it is cut off.")
+            raise Unreadable(f"{at}: it is incomplete.")
         value |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
             return value
-    raise Unreadable(f"{at}: this is no OTLP request, neither in protobuf nor in JSON.")
+    raise Unreadable(f"{at}: this is not an OTLP request in protobuf or JSON.")
 
 
 def _exactly(stream: io.BufferedReader, size: int, at: str, limit: int) -> bytes:
     if size > limit:
-        raise Unreadable(f"{at}: it has {size} bytes, more than the {limit} that one record may have.")
+        raise Unreadable(f"{at}: it has {size} bytes, more than the limit of {limit}.")
     body = stream.read(size)
     if len(body) < size:
-        raise Unreadable(f"{at}: it is cut off.")
+        raise Unreadable(f"{at}: it is incomplete.")
     return body
 
 
@@ -221,13 +219,13 @@ def _because(message: str, cause: Exception) -> Unreadable:
 
 HEAVIEST = 256 * 1024 * 1024
 
-# What each of these bytes may begin, in bytes of memory. They stand in texts too, where JSON may be hidden.
+# Bytes of memory per character that may start a value. The characters also occur in texts, which may contain JSON.
 _IN_JSON = {b"{": 230, b"[": 60, b",": 40}
-# The tags of everything that OTLP repeats: attributes, values of lists, spans, events, links.
+# The tags of all repeated fields of OTLP: attributes, values of lists, spans, events, links.
 _IN_PROTOBUF = {b"\x0a": 120, b"\x12": 120, b"\x4a": 120, b"\x5a": 120, b"\x6a": 120}
 
 
 def weight(frame: Frame) -> int:
-    """A guess at the bytes of memory that a record takes."""
+    """Return an estimate of the bytes of memory that a record takes."""
     signs = _IN_JSON if frame.form == "json" else {**_IN_JSON, **_IN_PROTOBUF}
     return 2 * len(frame.body) + sum(frame.body.count(sign) * each for sign, each in signs.items())

@@ -1,8 +1,8 @@
-"""Messages in any form spans carry; flattened lists.
+"""`OtelMessage`: messages in any form that spans contain, and lists flattened into attributes.
 
-The forms are GenAI's (role and parts), OpenAI's and Anthropic's requests and responses, OpenInference's and Traceloop's
-(the same, flattened once), events, and LangChain's messages as it serialises them in three ways. Each message tells by
-its own keys which form it has, so no caller must know.
+The forms are GenAI's (role and parts), requests and responses of OpenAI and Anthropic, those of OpenInference and
+Traceloop (the same, flattened), events, and LangChain's messages in three serialisations. The keys of a message decide
+its form.
 """
 
 from collections.abc import Iterator
@@ -38,16 +38,16 @@ _RESULTS = ("tool_result", "tool_call_response", "function_call_output", "custom
 
 
 class OtelMessage(NamedTuple):
-    """One message: who said what."""
+    """One message with its role and content."""
 
     role: str
     blocks: list[Json]
-    """In our vocabulary, results left out."""
+    """Blocks in the vocabulary of the record, without results."""
     results: list[Result]
     id: str | None = None
     finish_reason: str | None = None
     about: Json = {}
-    """What LangChain keeps beside a message: the response's own id, model and usage."""
+    """Metadata that LangChain stores with a message: the response's id, model and usage."""
 
     @property
     def text(self) -> str:
@@ -55,7 +55,7 @@ class OtelMessage(NamedTuple):
 
 
 def messages(value: Any) -> list[OtelMessage]:
-    """All messages of a value that is a message, or a list of them, or a list of such lists."""
+    """Return all messages of a value: a message, a list of messages, or a list of such lists."""
     return list(_messages(value, 0))
 
 
@@ -69,10 +69,10 @@ def _messages(value: Any, depth: int) -> Iterator[OtelMessage]:
 
 
 def message(value: Json) -> OtelMessage | None:
-    """One message, if this is one."""
+    """Return the message that `value` represents, or None."""
     kind = as_text(value.get("type")) or ""
     if value.get("lc") and isinstance(value.get("kwargs"), dict):
-        # LangChain's constructor: the class is the last word of its path.
+        # LangChain's constructor form: the last element of the path is the class.
         words = [word for word in as_list(value.get("id")) if isinstance(word, str)]
         return _one({"type": words[-1] if words else "", **as_json(value["kwargs"])})
     if isinstance(value.get("data"), dict) and kind.lower() in _ROLES:
@@ -80,7 +80,7 @@ def message(value: Json) -> OtelMessage | None:
     if isinstance(value.get("message"), dict):
         said = as_json(value["message"])
         if not said.keys() & {"role", "type", "lc"} and value.keys() & {"event.name", "finish_reason", "index"}:
-            # A choice, which is always the model's.
+            # A choice always comes from the model.
             said = {"role": "assistant", **said}
         inner = message(said)
         reason = as_text(first(value, "finish_reason", "finishReason")) or as_text(
@@ -88,7 +88,7 @@ def message(value: Json) -> OtelMessage | None:
         )
         return inner._replace(finish_reason=inner.finish_reason or reason) if inner else None
     if kind in _CALLS or kind in _RESULTS or (kind in _THOUGHTS and "role" not in value):
-        # An item of OpenAI's Responses, or a call on its own.
+        # An item of OpenAI's Responses, or a separate call.
         blocks, results = _blocks([value])
         return OtelMessage("tool" if results else "assistant", blocks, results, as_text(value.get("id")))
     return _one(value)
@@ -155,7 +155,7 @@ def _blocks(parts: list[Any]) -> tuple[list[Json], list[Result]]:
             blocks.extend(_thought(entry, kind))
         elif kind in _CALLS:
             call = _call(entry)
-            # Some tell a call twice, among the parts and in a list of its own.
+            # Some instrumentations repeat a call: among the parts and in a separate list.
             if not (call["id"] and call["id"] in asked):
                 blocks.append(call)
                 asked.add(call["id"])
@@ -201,7 +201,7 @@ def _result_of(entry: Json, content: Any) -> Result:
 
 
 def told(content: Any) -> Any:
-    """A result as a result block has it: text, or a list of blocks."""
+    """Return a result as the content of a result block: text, or a list of blocks."""
     if isinstance(content, str):
         return content
     if content is None:
@@ -210,15 +210,14 @@ def told(content: Any) -> Any:
         blocks, _ = _blocks(as_list(content))
         if blocks:
             return blocks
-    # A piece that came through a store is neither too deep nor full of what JSON has no word for; any other may be.
+    # Stored data is neither too deep nor contains values that JSON lacks. Other data may be or do so.
     return "" if deeper_than(content, DEEPEST) else codec.dumps(storable(content)).decode()
 
 
 def gather(attributes: Json, prefix: str) -> Any:
-    """Takes the numbered attributes below a prefix out, as the list they were; None if there are none.
+    """Remove the numbered attributes below a prefix and return them as a list, or None if there are none.
 
-    Numbers in the names are places of a list, and the prefix itself is one. They only order: a place far out makes no
-    long list.
+    Numbers in the names are indexes of lists. They only define the order, so a large index does not create a long list.
     """
     start = prefix + "."
     names = [name for name in attributes if name.startswith(start) and _is_place(name[len(start) :])]
@@ -231,7 +230,7 @@ def gather(attributes: Json, prefix: str) -> Any:
         for step in way:
             below: Any = node.get(step)
             if not isinstance(below, _Node):
-                # A name may be a leaf and a branch at once; the leaf then stands under "".
+                # A name can be a leaf and a branch at once. The leaf is then stored under "".
                 node[step] = below = _Node() if below is None else _Node({"": below})
             node = below
         if isinstance(node.get(last), _Node):
@@ -250,7 +249,7 @@ def _is_place(rest: str) -> bool:
 
 
 class _Node(dict[str, Any]):
-    """A branch, so that an object that came as a value is not taken for one."""
+    """A branch, as a type to distinguish it from an object that is a value."""
 
 
 def _settled(node: Json) -> Any:

@@ -1,4 +1,4 @@
-"""OTLP in protobuf, as plain spans. Only who reads it needs the package opentelemetry-proto."""
+"""OTLP in protobuf as `Span` objects. Needs the package opentelemetry-proto."""
 
 import base64
 from collections.abc import Iterable, Iterator
@@ -27,12 +27,12 @@ from lockstitch.model import Json
 
 
 def spans(frame: Frame) -> Iterator[Span | Unreadable]:
-    """The spans of a request, or of a part of one."""
+    """Yield the spans of a request, or of a part of one."""
     yield from _of_message(_groups(frame), frame.where)
 
 
 def checked(frame: Frame) -> Iterator[object]:
-    """Yield each span of a request or of a part of one, without reading it, or an `Unreadable` that names it."""
+    """Yield each span of a request or a part without reading its attributes, or an `Unreadable` that names it."""
     every = (span for group in _groups(frame) for scoped in group.scope_spans for span in scoped.spans)
     for number, span in enumerate(every, 1):
         problem = wrong_ids(span.trace_id.hex(), span.span_id.hex())
@@ -45,7 +45,7 @@ def _groups(frame: Frame) -> list[Any]:
             return list(ExportTraceServiceRequest.FromString(frame.body).resource_spans)
         return [ResourceSpans.FromString(frame.body)]
     except DecodeError as exc:
-        raise Unreadable(f"{frame.where}: this is no OTLP protobuf: {exc}.") from exc
+        raise Unreadable(f"{frame.where}: this is not OTLP protobuf: {exc}.") from exc
 
 
 def _of_message(groups: Iterable[Any], where: str) -> Iterator[Span | Unreadable]:
@@ -63,7 +63,7 @@ def _of_message(groups: Iterable[Any], where: str) -> Iterator[Span | Unreadable
 
 
 def span_of(span: Any, resource: Json, scope: Json) -> Span:
-    """Return a span of protobuf as a plain one."""
+    """Return a protobuf span as a `Span`."""
     return Span(
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),

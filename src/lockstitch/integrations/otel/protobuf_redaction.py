@@ -1,4 +1,4 @@
-"""Redaction of OTLP in protobuf. Needs the package opentelemetry-proto, as reading it does."""
+"""Redaction of OTLP in protobuf. Needs the package opentelemetry-proto."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,7 +16,7 @@ from lockstitch.model import Json
 
 
 def redacted(frame: Frame, hide: frozenset[str], pause: Callable[[], None]) -> bytes | None:
-    """Return the message without values that redaction hides, in the form of a whole request. None if it has none."""
+    """Return the message with redacted values, as a complete request, or None if there is nothing to redact."""
     if frame.form == "request":
         request = ExportTraceServiceRequest.FromString(frame.body)
     else:
@@ -35,7 +35,7 @@ def _in_group(group: Any, hide: frozenset[str], pause: Callable[[], None]) -> bo
             for link in span.links:
                 changed |= _hide_all(link.attributes, hide)
             if wrong_ids(span.trace_id.hex(), span.span_id.hex()):
-                # The record has nothing of this span, so all its attributes may go.
+                # The record stores nothing of this span, so all its attributes can be redacted.
                 changed |= _hide_all(span.attributes, hide)
             else:
                 changed |= _replace(span.attributes, hidden_values(span_of(span, resource, {}), hide))

@@ -1,4 +1,4 @@
-"""Exported traces, from a file, a folder, a stream or a request's body, as pieces; one at a time, in bounded memory."""
+"""Readers for exported traces: yield the span data of a file, a folder, a stream or a body, in bounded memory."""
 
 import io
 import sys
@@ -15,18 +15,18 @@ from lockstitch.integrations.spans.budget import Budget, unlimited
 from lockstitch.integrations.spans.span import SpanData
 
 OnBad = Callable[[Unreadable], None]
-"""Is told of what cannot be read; without one the first such thing is raised."""
+"""Called with each part that cannot be read. Without it, the first error is raised."""
 
 _HEADERS = ".headers.json"
 _OTHER_SIGNALS = ("/v1/metrics", "/v1/logs", "/v1/profiles")
 
 
 def read(source: Path | str, *, on_bad: OnBad | None = None, limit: int = LIMIT) -> Iterator[SpanData]:
-    """The pieces of a file, of all files in a folder and below it (sorted by path), or of standard input ("-").
+    """Yield the span data of a file, of all files in a folder (sorted by path), or of standard input ("-").
 
-    Beside a recorded body `x.body` its `x.headers.json` may lie: bodies that were sent to the endpoints of metrics and
-    logs are passed over. Unreadable names what it is about: file, line or part, span. With `on_bad` it is told and
-    what follows is read, as far as it can be found; without, it is raised.
+    A recorded body `x.body` can have headers in `x.headers.json`. Bodies that were sent to the endpoints of metrics and
+    logs are skipped. `Unreadable` names the file, line or part, and span. With `on_bad`, each error is passed to it and
+    reading continues. Without it, the first error is raised.
     """
     if source == "-":
         yield from read_stream(sys.stdin.buffer, "standard input", on_bad=on_bad, limit=limit)
@@ -36,7 +36,7 @@ def read(source: Path | str, *, on_bad: OnBad | None = None, limit: int = LIMIT)
 
 
 def files(source: Path) -> list[Path]:
-    """The files that `read` would read, in its order."""
+    """Return the files that `read` would read, in its order."""
     if not source.is_dir():
         return [source]
     found = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
@@ -44,7 +44,7 @@ def files(source: Path) -> list[Path]:
 
 
 def read_file(path: Path, *, on_bad: OnBad | None = None, limit: int = LIMIT) -> Iterator[SpanData]:
-    """The pieces of one file."""
+    """Yield the span data of one file."""
     try:
         with path.open("rb") as stream:
             yield from read_stream(stream, str(path), on_bad=on_bad, limit=limit)
@@ -60,9 +60,9 @@ def read_stream(
     limit: int = LIMIT,
     budget: Budget | None = None,
 ) -> Iterator[SpanData]:
-    """Yield the pieces of a stream of bytes. `where` names the stream in errors.
+    """Yield the span data of a stream of bytes. `where` names the stream in errors.
 
-    Raises `BodyTooExpensive` if the budget does not allow all of it.
+    Raises `BodyTooExpensive` if the body exceeds the budget.
     """
     budget = budget or unlimited()
     for frame in frames(stream, where, limit, budget):
@@ -85,7 +85,7 @@ def read_body(
     limit: int = LIMIT,
     budget: Budget | None = None,
 ) -> Iterator[SpanData]:
-    """Yield the pieces of one request's body, protobuf or JSON, packed or not: its own bytes tell which."""
+    """Yield the span data of one request body: protobuf or JSON, compressed or not. Its bytes decide the format."""
     return read_stream(io.BytesIO(body), where, on_bad=on_bad, limit=limit, budget=budget)
 
 

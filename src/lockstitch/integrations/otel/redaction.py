@@ -1,7 +1,7 @@
-"""Redaction of an OTLP body before it is stored: the same values go that would not get into the record.
+"""Redaction of an OTLP body before it is stored. It replaces the values that the record would redact.
 
-The body keeps its form. Only values that redaction hides are replaced, so the record that is read from the body is the
-same as without this step. A test compares the two.
+The body keeps its format. The record that is read from the redacted body is the same as without this step. A test
+compares both.
 """
 
 from collections.abc import Callable
@@ -16,26 +16,26 @@ from lockstitch.integrations.spans.span import SpanData
 from lockstitch.model import Json, codec
 
 _METADATA: Final = ("langsmith.metadata.", "traceloop.association.properties.")
-"""Attributes that become members of a span's metadata, under the rest of their name."""
+"""Prefixes of attributes that become metadata. The metadata key is the rest of the name."""
 
 GROUP: Final = frozenset({"service.name"})
-"""The attribute of a resource that the record takes the group of a trace from. It is not hidden before that."""
+"""The resource attribute that becomes the group of a trace. It is not redacted before that."""
 
 _CALLBACK: Final = frozenset({"inputs", "outputs", "output", "input_str"})
-"""Members of what Traceloop notes of LangChain's callbacks that are content."""
+"""Members of Traceloop's records of LangChain callbacks that are content."""
 
 
 def redacted(frame: Frame, hide: frozenset[str], pause: Callable[[], None] = no_pause) -> bytes | None:
-    """Return a JSON record without values that redaction hides, or None if it has none.
+    """Return a JSON record with redacted values, or None if there is nothing to redact.
 
-    The caller has read the spans of the record. `pause` is called before each span, and may raise.
+    The caller has already read the spans of the record. `pause` is called before each span and may raise.
     """
     value = decode.document_of(frame.body)
     return codec.dumps(value) + b"\n" if _in_document(value, hide, pause) else None
 
 
 def hidden_values(span: Span, hide: frozenset[str]) -> Json:
-    """Return the attributes of a span that redaction changes, each with its new value."""
+    """Return the attributes of a span that redaction changes, with their new values."""
     piece = piece_of(span)
     stays: Json = as_json(as_json(piece.get("extra")).get("attributes"))
     changes = {
@@ -48,7 +48,7 @@ def hidden_values(span: Span, hide: frozenset[str]) -> Json:
     changed = piece_of(_with(span, changes))
     if _recorded(piece, hide) == _recorded(changed, hide):
         return changes
-    # A hidden value says where the span belongs, and the record needs it for that.
+    # A redacted value decides where the span belongs, so the record needs it.
     return hidden_values(span, frozenset()) if hide else {}
 
 
@@ -75,7 +75,7 @@ def _callback(value: Any, hide: frozenset[str]) -> Any:
 
 
 def _as_text(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Change a value that a text contains as JSON, and write it as text again."""
+    """Change a value inside JSON text, and write it as text again."""
     inner = parsed(value) if isinstance(value, str) else value
     new = change(inner)
     if new is inner:
@@ -96,12 +96,12 @@ def _with(span: Span, changes: Json) -> Span:
 
 
 def _recorded(piece: SpanData, hide: frozenset[str]) -> Json:
-    """Return what the record would have of a piece."""
+    """Return the span data that the record would store."""
     return {**piece, "metadata": redact(piece.get("metadata"), hide), "extra": redact(piece.get("extra"), hide)}
 
 
 def _in_document(value: Any, hide: frozenset[str], pause: Callable[[], None]) -> bool:
-    """Replace the values of an OTLP/JSON document in place. True if there were any."""
+    """Redact the values of an OTLP/JSON document in place. Return True if there were any."""
     changed = False
     for request in as_list(value) if isinstance(value, list) else [value]:
         inner = as_json(as_json(request).get("trace")) or as_json(request)
@@ -109,7 +109,7 @@ def _in_document(value: Any, hide: frozenset[str], pause: Callable[[], None]) ->
             try:
                 changed |= _in_group(group, hide, pause)
             except ValueError:
-                # Its resource cannot be read, so the record has nothing of it.
+                # The resource cannot be read, so the record stores nothing of this group.
                 group.clear()
                 changed = True
     return changed
@@ -130,7 +130,7 @@ def _in_group(group: Json, hide: frozenset[str], pause: Callable[[], None]) -> b
             try:
                 plain = decode.span_of(span, resource, {})
             except (ValueError, OverflowError):
-                # The record has nothing of this span, so all its attributes may go.
+                # The record stores nothing of this span, so all its attributes can be redacted.
                 changed |= _replace(span.get("attributes"), _changes(_readable(span.get("attributes")), hide))
                 continue
             changed |= _replace(span.get("attributes"), hidden_values(plain, hide))
@@ -159,7 +159,7 @@ def _replace(pairs: Any, changes: Json) -> bool:
 
 
 def _any_value(value: Any) -> Json:
-    """A plain value as OTLP/JSON writes it."""
+    """Return a plain value as OTLP/JSON."""
     if value is None:
         return {}
     if isinstance(value, bool):

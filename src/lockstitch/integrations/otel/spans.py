@@ -1,4 +1,4 @@
-"""`OtlpSpan`, and how it becomes `SpanData`."""
+"""`Span`: one OTLP span, and its conversion to `SpanData`."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ CODES = ("unset", "ok", "error")
 
 @dataclass(slots=True)
 class Span:
-    """One span as OTLP has it; ids in hex, times in nanoseconds, values as JSON."""
+    """One OTLP span. Ids are hex, times are nanoseconds, values are JSON."""
 
     trace_id: str
     span_id: str
@@ -50,21 +50,21 @@ def known(hex_id: str) -> str:
 
 
 def integer(value: Any) -> int:
-    """A 64-bit integer, which JSON writes as text."""
+    """Return a 64-bit integer. JSON writes it as text."""
     if isinstance(value, bool) or value is None or value == "":
         return 0
     if isinstance(value, str) and len(value) > 40:
-        raise ValueError("a number has more digits than any number of OTLP")
+        raise ValueError("a number has more digits than OTLP allows")
     if not isinstance(value, int | str | float):
-        raise ValueError(f"{type(value).__name__} where a number was expected")
+        raise ValueError(f"{type(value).__name__} instead of a number")
     try:
         return int(value)
     except OverflowError as exc:
-        raise ValueError(f"{value} is no number of nanoseconds or tokens") from exc
+        raise ValueError(f"{value} is not a number of nanoseconds or tokens") from exc
 
 
 def word(words: tuple[str, ...], value: Any) -> str:
-    """An enumeration's word: it comes as a number, or by name (SPAN_KIND_CLIENT)."""
+    """Return the word of an enumeration value, which is a number or a name (SPAN_KIND_CLIENT)."""
     if isinstance(value, str) and not value.isdigit():
         word = value.lower().rsplit("_", 1)[-1]
         return word if word in words else words[0]
@@ -93,20 +93,20 @@ def dropped_of(attributes: int, events: int, links: int) -> Json:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNNAMED = "unknown_service"
-# A value that is no object is kept as one under these names.
+# A value that is not an object is stored as an object with this member.
 _PLAIN = {"inputs": "input", "outputs": "output"}
 
 
 def piece_of(span: Span) -> SpanData:
-    """The piece of a span.
+    """Return the span data of a span.
 
-    Its id is "trace:span", since span ids are unique in their trace only. Ids are hex.
+    Its id is "trace:span", because span ids are unique only in their trace. Ids are hex.
     """
     attributes = dict(span.attributes)
     span_id, parent_id = span.span_id, span.parent_id
     pending = attributes.get("logfire.span_type") == "pending_span" and parent_id
     if pending:
-        # Logfire announces a span by a child of it; the announced one's own parent is told apart.
+        # Logfire announces a span with a child span. The parent of the announced span is in an attribute.
         span_id = parent_id
         parent_id = (as_text(attributes.pop("logfire.pending_parent_id", None)) or "").strip("0") and str(
             span.attributes["logfire.pending_parent_id"]
@@ -187,9 +187,9 @@ def _extra(span: Span, content: Content, start: str | None, end: str | None) -> 
 
 
 def _settled(side: str, bag: Json, extra: Json) -> Json:
-    """What went in or came out: itself if it is one object, else under names that say what each part is.
+    """Return the inputs or outputs: a single object itself, otherwise an object with named parts.
 
-    Which of them it is stands among the extras: "itself", "plain" (a text or list, under the one name) or "parts".
+    `extra["shape"]` stores the case: "itself", "plain" (a text or list, under one name) or "parts".
     """
     shape: Json = extra.setdefault("shape", {})
     if len(bag) == 1:
@@ -202,7 +202,7 @@ def _settled(side: str, bag: Json, extra: Json) -> Json:
 
 
 def _take_error(span: Span, content: Content) -> str | None:
-    """What went wrong, if the span failed: the exception that it recorded last, else what its status says."""
+    """Return the error of a failed span: its last recorded exception, else its status message. None if it is ok."""
     failed = span.code == "error"
     exceptions = [event for event in content.events if event["name"] == "exception"]
     escaped = [event for event in exceptions if str(event["attributes"].get("exception.escaped")).lower() == "true"]

@@ -1,7 +1,7 @@
-"""What a model call counted, brought to one way of counting: input includes what the cache read and wrote.
+"""Token counts of a model call in one convention: the input includes cache reads and writes.
 
-GenAI, OpenInference and LangChain count so; Anthropic's own figures leave the cache out. Instrumentations that pass
-those on unchanged are recognised by it.
+GenAI, OpenInference and LangChain count this way. Anthropic's own counts exclude the cache. Instrumentations that pass
+these on unchanged are recognised.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ def counted(
     raw: Json | None = None,
     total: Any = None,
 ) -> TokenCounts | None:
-    """The counts of a span, `raw` being the provider's own where the span has them too; None if it has none."""
+    """Return the counts of a span, or None. `raw` are the provider's own counts, if the span contains them."""
     asked, answered = as_count(input_tokens), as_count(output_tokens)
     own = raw_counts(raw or {})
     if asked is None and answered is None:
@@ -41,7 +41,7 @@ def counted(
 
 
 def raw_counts(usage: Json) -> TokenCounts | None:
-    """A provider's own counts: Anthropic's, OpenAI's of both APIs, or LangChain's."""
+    """Return a provider's own counts: Anthropic's, those of both OpenAI APIs, or LangChain's."""
     asked = as_count(first(usage, "input_tokens", "prompt_tokens"))
     answered = as_count(first(usage, "output_tokens", "completion_tokens"))
     if asked is None and answered is None:

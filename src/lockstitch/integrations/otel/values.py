@@ -1,7 +1,7 @@
-"""JSON inside attributes; provider names.
+"""JSON inside attributes, and names of providers.
 
-Conventions, SDKs and frameworks name them differently; the names here are those that prices are looked up by, and two
-spans of one model call are known by the provider's name and the response's id, so both must say the same.
+Conventions, SDKs and frameworks use different provider names. The names here are those of the price table. Two spans of
+one model call are recognised by provider and response id, so both must have the same provider name.
 """
 
 import json
@@ -13,14 +13,14 @@ from lockstitch.integrations.spans.values import literal, storable
 from lockstitch.model import Json, codec
 
 DEEPEST = 100
-"""Levels of nesting that are kept as JSON; the codec refuses 250, and a span is wrapped in a few of its own."""
+"""Maximum levels of nesting. The codec rejects 250, and a span adds a few levels."""
 
-# Escapes of what cannot be kept, and numbers that are none: only a text with one of them needs a closer look.
+# Escapes of characters that cannot be stored, and non-finite numbers. Only texts with one of them need a check.
 _SUSPICIOUS = re.compile(r"\\u(?:0000|[dD][89a-fA-F])|NaN|Infinity|[0-9][eE]\+?[0-9]{3}")
 
 
 def loads(text: str | bytes) -> Any:
-    """The value of a JSON text, as leniently as Python writes it: NaN, lone surrogates. ValueError if it is none."""
+    """Parse JSON text leniently: accept NaN and lone surrogates. Raises ValueError if it is not JSON."""
     try:
         return codec.loads(text)
     except (ValueError, RecursionError):
@@ -34,21 +34,21 @@ def loads(text: str | bytes) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """The object or list that a text holds as JSON; any other text is itself."""
+    """Return the object or list that a text contains as JSON. Any other text is returned unchanged."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
         value = loads(text)
     except ValueError:
         return text
-    # Counting brackets is quicker than looking into the value, and enough for nearly all.
+    # Counting brackets is faster than checking the value, and enough for nearly all texts.
     if text.count("{") + text.count("[") > DEEPEST and deeper_than(value, DEEPEST):
         return text
     return storable(value) if _SUSPICIOUS.search(text) else value
 
 
 def arguments(value: Any) -> Any:
-    """A call's arguments: JSON in a text is read, and so is a Python literal, which some write instead. Never run."""
+    """Return the arguments of a call. Text is parsed as JSON or as a Python literal. It is never evaluated."""
     if not isinstance(value, str):
         return value
     read = parsed(value)
@@ -59,7 +59,7 @@ def arguments(value: Any) -> Any:
 
 
 def deeper_than(value: Any, levels: int) -> bool:
-    """Whether lists and objects are nested in each other deeper than this."""
+    """True if lists and objects are nested deeper than `levels`."""
     layer = [value]
     for _ in range(levels + 1):
         below: list[Any] = []
@@ -75,7 +75,7 @@ def deeper_than(value: Any, levels: int) -> bool:
 
 
 def as_json(value: Any) -> Json:
-    """`value` if it is an object, else an empty one."""
+    """Return `value` if it is an object, else an empty object."""
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -84,12 +84,12 @@ def as_list(value: Any) -> list[Any]:
 
 
 def as_text(value: Any) -> str | None:
-    """`value` if it is a text that says something."""
+    """Return `value` if it is a non-empty text, else None."""
     return value if isinstance(value, str) and value else None
 
 
 def as_count(value: Any) -> int | None:
-    """A number of tokens; text and floats count too, since exporters write both. What no model can count is none."""
+    """Return a token count, also from text and floats, because exporters write both. None if it is not plausible."""
     number = as_number(value)
     return int(number) if number is not None and 0 <= number < 2**31 else None
 
@@ -108,7 +108,7 @@ def as_number(value: Any) -> float | int | None:
 
 
 def first(bag: Json, *names: str) -> Any:
-    """The first of these that says something."""
+    """Return the first of these members that is not empty."""
     for name in names:
         value = bag.get(name)
         if value is not None and value != "" and value != [] and value != {}:
@@ -150,7 +150,7 @@ _NAMES = {
     "xai": "x-ai",
 }
 
-# They stand where a provider should, and serve nothing.
+# Frameworks appear as provider names, but are not providers.
 _FRAMEWORKS = frozenset(
     {
         "_other",
@@ -175,7 +175,7 @@ _FRAMEWORKS = frozenset(
 
 
 def provider_name(*said: Any) -> str | None:
-    """The first of these that names a provider."""
+    """Return the first value that names a provider, in the names of the price table."""
     for word in said:
         if isinstance(word, str) and (name := word.strip().lower()) and name not in _FRAMEWORKS:
             return _NAMES.get(name, name)

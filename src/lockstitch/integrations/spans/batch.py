@@ -1,8 +1,8 @@
-"""A batch sorted by trace; redaction of secrets.
+"""`Batch`: the items of a commit grouped by span, after redaction of secrets.
 
-It looks at metadata, and at what else a client says about its surroundings, never at what was said to a model: that is
-the customer's content. A value goes when its key says so or when it looks like a credential itself. Both lists are in
-docs/reference/redaction.md, and a test keeps the two together.
+Redaction covers metadata and other information about the client. It never covers model inputs and outputs, which are
+the customer's content. A value is redacted if its key matches `KEYS` or if it matches `VALUES`. Both lists are in
+docs/reference/redaction.md, and a test compares them.
 """
 
 import re
@@ -36,7 +36,7 @@ KEYS: Final = (
     r"(database|db|redis|broker)[-_]?ur[il]$",
     r"(?-i:^(LANGSMITH|LANGCHAIN)_)",
 )
-"""Names whose values go, wherever in the name they match; case matters in variables of the environment alone."""
+"""Patterns for names. Their values are redacted. Case matters only in names of environment variables."""
 
 VALUES: Final = (
     r"\bsk-[A-Za-z0-9_-]{16,}",
@@ -49,36 +49,37 @@ VALUES: Final = (
     r"\bhf_[A-Za-z0-9]{20,}",
     r"\b(AKIA|ASIA)[0-9A-Z]{16}\b",
     r"\bAIza[0-9A-Za-z_-]{30,}",
-    # Looks ahead for the three parts first: a text of many `eyJ` would otherwise be read to its end from each of them.
+    # Looks ahead for the three parts first. Otherwise a text with many `eyJ` would be read to its end from each of
+    # them.
     r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,})(?:[A-Za-z0-9_]*-)*?eyJ[A-Za-z0-9_-]{8,}\.",
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
     r"\b[a-z][a-z0-9+.-]{0,30}://[^/\s:@]{0,300}:[^/\s@]{1,300}@",
     r"(?i)\bbearer\s+[A-Za-z0-9._~+/-]{16,}",
 )
-"""Values that go whole, whatever their name."""
+"""Patterns for values. A matching value is redacted completely, for any name."""
 
 _KEY = re.compile("|".join(f"(?:{pattern})" for pattern in KEYS), re.IGNORECASE)
 _VALUE = re.compile("|".join(f"(?:{pattern})" for pattern in VALUES if not pattern.startswith("(?i)")))
 _BEARER = re.compile(next(pattern for pattern in VALUES if pattern.startswith("(?i)")))
 _LONGEST: Final = 20_000
-"""Characters of a value that are looked at: credentials are short, and stand near the beginning."""
+"""Maximum characters of a value that are searched. Credentials are short and come near the start."""
 _LONGEST_NAME: Final = 1_000
-"""Characters of a name that are looked at. Of a longer name its beginning and its end are."""
+"""Maximum characters of a name that are searched. Of a longer name, the start and the end are searched."""
 _LONG: Final = 1_000
-"""Characters of a long value. `pause` is called after each of them."""
+"""Minimum characters of a long value. `pause` is called before each of them."""
 _WINDOW: Final = 1 << 16
 """Characters of a long text that are searched at once. A search lets no other thread run."""
 
 
 def no_pause() -> None:
-    """For values that are small, or that a user imports."""
+    """Do nothing. For small values, and for files that a user imports."""
 
 
 def redact(value: Any, names: frozenset[str] = frozenset(), pause: Callable[[], None] = no_pause) -> Any:
-    """The same bag without what looks like a secret; the very same object where there is nothing to hide.
+    """Return the value with secrets replaced. Return the same object if there are none.
 
-    `names` are further names, in small letters, whose values are always removed. `pause` is called after each long
-    text, and may raise to stop the work.
+    `names` are further names in lower case. Their values are always redacted. `pause` is called before each long text
+    and may raise to stop the work.
     """
     if isinstance(value, dict):
         bag = cast("dict[str, Any]", value)
@@ -109,9 +110,9 @@ _SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
         (b"\xe2\x84\xaa", b""),
     ),
 )
-"""Texts of which content has one if it has a value that VALUES matches, each with a pattern that makes sure.
+"""Texts that content contains if a value of it matches VALUES, each with a pattern that confirms the match.
 
-The last ones are letters of the alphabet as JSON may escape them, and two others that count as `s` and `k`.
+The last ones are letters that JSON may escape, and two other letters that match `s` and `k`.
 """
 
 _SMALL_SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
@@ -121,19 +122,19 @@ _SMALL_SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
     *((word, rb"(database|db|redis|broker)[-_]?" + word) for word in (b"uri", b"url")),
     *((word, word + rb"(?![a-z0-9_.-])") for word in (b"token", b"auth", b"dsn")),
 )
-"""The same for KEYS, in small letters. A name that must end with a word is followed by no other sign of a name."""
+"""The same for KEYS, in lower case. A name that must end with a word is followed by no other character of a name."""
 
 _MAKE_SURE: Final = {sure: re.compile(sure) for _, sure in (*_SIGNS, *_SMALL_SIGNS) if sure}
 
 
 _LONGEST_SIGN: Final = 1_000
-"""Bytes of the longest text that a pattern of a sign matches."""
+"""Bytes of the longest text that a confirming pattern matches."""
 
 
 def may_hide(content: bytes, names: frozenset[str] = frozenset(), pause: Callable[[], None] = no_pause) -> bool:
-    """True if bytes may contain a value that `redact` hides. False is certain, and much faster than looking.
+    """True if content may contain a value that `redact` replaces. False is certain, and much faster than `redact`.
 
-    The content is JSON or protobuf that is not packed. `pause` is called again and again, and may raise.
+    The content is uncompressed JSON or protobuf. `pause` is called repeatedly and may raise.
     """
     small = content.lower()
     names_in_it = any(name.encode() in small for name in names)
@@ -154,10 +155,10 @@ def _is_sure(content: bytes, sure: bytes, pause: Callable[[], None]) -> bool:
 
 
 def without_credentials(content: bytes, pause: Callable[[], None] = no_pause) -> bytes:
-    """Return bytes in which texts that look like credentials are replaced; the very same if there are none.
+    """Return content with texts replaced that look like credentials. Return the same object if there are none.
 
-    For content that cannot be read, so that the names of its values are unknown. `pause` is called again
-    and again, and may raise.
+    For content that cannot be parsed, so that the names of its values are unknown. `pause` is called repeatedly and may
+    raise.
     """
     text = content.decode("latin-1")
     for pattern in (_VALUE, _BEARER):
@@ -177,7 +178,7 @@ def _between(pattern: re.Pattern[str], text: str, pause: Callable[[], None]) -> 
             start = end
             continue
         if match.end() == end + _LONGEST:
-            # It may continue after the window.
+            # The credential may continue after the window.
             match = pattern.match(text, match.start()) or match
         yield text[done : match.start()]
         done = start = match.end()
@@ -199,7 +200,7 @@ def _looked_at(name: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def _secret_name(key: str) -> bool:
-    """Remembered, since names come again with every span."""
+    """Cached, because names repeat with every span."""
     return _KEY.search(key) is not None
 
 
@@ -210,19 +211,19 @@ def _looks_secret(text: str) -> bool:
 
 @dataclass(slots=True)
 class BatchOutcome:
-    """What a batch was: every row that stands for one of its spans afterwards, and what could not be kept."""
+    """The result of a batch: all rows of its spans, and the spans that could not be stored."""
 
     rows: list[Stitch] = field(default_factory=list[Stitch])
     traces: set[str] = field(default_factory=set[str])
     spans: set[str] = field(default_factory=set[str])
     missing: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Spans of the batch, and the fields that one would expect of each and that it does not have."""
+    """Spans of the batch, with the expected fields that each lacks."""
     refused: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """Spans that could not be kept, and why."""
+    """Spans that could not be stored, with the reason."""
     further: list[UUID] = field(default_factory=list[UUID])
-    """Rows that also stand for spans of which nothing new arrived."""
+    """Further rows of spans without new data."""
     dissolved: set[UUID] = field(default_factory=set[UUID])
-    """Threads whose rows were written again, in this batch, in the threads that they belong to."""
+    """Threads that this batch deleted. Their rows were written again to other threads."""
     gone: set[str] = field(default_factory=set[str])
     """Traces that were merged into other traces."""
 
@@ -242,9 +243,9 @@ class Batch:
     pieces: dict[str, SpanData] = field(default_factory=dict[str, SpanData])
     """The new fields of each span, by the id of the span."""
     again: set[str] = field(default_factory=set[str])
-    """Spans of the record to work out again although nothing of them arrived."""
+    """Stored spans to compute again although no data of them arrived."""
     absorbed: set[str] = field(default_factory=set[str])
-    """Traces that are named after a span which belongs to another trace. They are to be merged into that one."""
+    """Traces named after a span of another trace. They are merged into that trace."""
     seen: object = None
     """The fences that the last attempt read. An equal value means that no other writer changed the traces."""
 
@@ -260,25 +261,25 @@ class TraceBatch:
     trace_id: str
     pieces: dict[str, SpanData] = field(default_factory=dict[str, SpanData])
     recompute: set[str] = field(default_factory=set[str])
-    """Stored spans whose meaning is computed again, because other spans of the batch change it."""
+    """Stored spans to compute again, because other spans of the batch change their facts."""
 
     @property
     def conversation(self) -> str | None:
-        """The conversation that the trace belongs to: what its root says, else its first span that says anything."""
+        """The conversation of the trace: the one its root names, else its first span that names one."""
         said = [piece for piece in self.pieces.values() if piece.get("thread_id")]
         root = [piece for piece in said if is_root(piece)]
         return (root or said)[0].get("thread_id") if said else None
 
     @property
     def name(self) -> str:
-        """What its thread is called in the words of its source."""
+        """The name of its thread in the source."""
         return self.conversation or self.trace_id
 
 
 def sort(
     items: Iterable[Item], outcome: BatchOutcome, *, keep_secrets: bool, hide: frozenset[str] = frozenset()
 ) -> tuple[Batch, list[Attachment | SpanFeedback]]:
-    """Sort items by spans. Remove secrets and other hidden values. Return attachments and feedback separately."""
+    """Group items by span and redact secrets. Return the batch, and attachments and feedback separately."""
     batch = Batch()
     others: list[Attachment | SpanFeedback] = []
     for item in items:
@@ -296,7 +297,7 @@ def sort(
 
 
 def leave_out(batch: Batch, outcome: BatchOutcome) -> bool:
-    """Remove the spans that cannot be stored from a batch, and name them. True if there were any."""
+    """Remove the spans that cannot be stored from a batch, and report them. Return True if there were any."""
     before = len(outcome.refused)
     for span_id, piece in list(batch.pieces.items()):
         try:

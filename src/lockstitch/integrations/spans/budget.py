@@ -1,7 +1,7 @@
-"""`Budget`: the limits on the work that reading one body may cost, and the way to stop a reader from another thread.
+"""`Budget`: limits on the cost of reading one body, and a way to stop a reader from another thread.
 
-The readers of the bridges call a budget as they read. A file that a user imports has no limits. A body that a client
-sends to a server has them, since a few bytes can unpack to gigabytes or to millions of records.
+The readers of the integrations report their work to a budget. A file that a user imports has no limits. A body that a
+client sends to a server has limits, because a few bytes can unpack to gigabytes or to millions of records.
 """
 
 import time
@@ -13,29 +13,29 @@ from typing import Final
 from lockstitch.errors import BodyTooExpensive
 
 _STEPS: Final = 256
-"""Steps between two looks at the clock, which costs more than a step."""
+"""Steps between two checks of the clock. A check costs more than a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that reading one body may cost."""
+    """The maximum cost of reading one body."""
 
     unpacked_bytes: int = 256 << 20
-    """Bytes that gzip or zstd may unpack to, all layers together."""
+    """Unpacked bytes of gzip or zstd, all layers together."""
     records: int = 100_000
-    """Records of a body: lines, protobuf requests, parts of a multipart body."""
+    """Number of records: lines, protobuf requests, parts of a multipart body."""
     items: int = 100_000
-    """Spans, attachments and feedback, including those that cannot be read."""
+    """Number of spans, attachments and feedback, including those that cannot be read."""
     item_bytes: int = 512 << 20
-    """Bytes of all spans as they are stored. Each span repeats the resource that its request names once."""
+    """Stored bytes of all spans. Each span repeats the resource that its request contains once."""
     memory: int = 256 << 20
-    """Bytes of memory that the values of one JSON document may take, about."""
+    """Approximate bytes of memory for the values of one JSON document."""
     seconds: float = 30.0
-    """Seconds of processor time."""
+    """Seconds of CPU time."""
 
 
 _VALUES: Final = {"{": 230, "[": 60, ",": 40}
-"""Signs that begin a value in JSON, with the bytes of memory that it takes."""
+"""Characters that start a JSON value, with the bytes of memory that the value takes."""
 
 
 class ReadingStopped(Exception):
@@ -43,9 +43,9 @@ class ReadingStopped(Exception):
 
 
 class Budget:
-    """The work that one body has cost so far.
+    """The cost of one body so far.
 
-    One thread reads at a time, inside `running`. Any thread may call `stop`.
+    One thread reads at a time, inside `running`. `stop` can be called from any thread.
     """
 
     def __init__(self, limits: Limits | None, clock: Callable[[], float] = time.thread_time) -> None:
@@ -63,7 +63,7 @@ class Budget:
 
     @contextmanager
     def running(self) -> Generator[None]:
-        """Count the processor time of the calling thread while the block runs."""
+        """Count the CPU time of the calling thread inside this context."""
         self._since = self._clock()
         try:
             yield
@@ -76,7 +76,7 @@ class Budget:
         self._stopped = True
 
     def step(self) -> None:
-        """Count one step of a loop that may run for long without finding a record."""
+        """Count one step of a loop that may run long without a record. Raises `ReadingStopped` after `stop`."""
         self._steps += 1
         if self._stopped:
             raise ReadingStopped
@@ -84,7 +84,7 @@ class Budget:
             self.check_time()
 
     def pause(self) -> None:
-        """Look at the clock between two long pieces of work, and let other threads run."""
+        """Check the clock between two long operations, and let other threads run."""
         self.step()
         self.check_time()
 
@@ -107,7 +107,7 @@ class Budget:
             )
 
     def weigh(self, content: str | bytes) -> None:
-        """Refuse JSON whose values would take too much memory: two bytes can become hundreds."""
+        """Reject JSON with values that would take too much memory. Two bytes can become hundreds."""
         self.step()
         if self._limits is None:
             return
@@ -130,7 +130,7 @@ class Budget:
             raise BodyTooExpensive(f"The body has more than {self._limits.items:,} spans. Send smaller batches.")
 
     def item_size(self, size: int) -> None:
-        """Count the bytes of one item as it is stored."""
+        """Count the stored bytes of one item."""
         self._item_bytes += size
         if self._limits is not None and self._item_bytes > self._limits.item_bytes:
             raise BodyTooExpensive(

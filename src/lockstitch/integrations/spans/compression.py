@@ -11,10 +11,10 @@ from lockstitch.integrations.spans.budget import Budget, unlimited
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 _LARGEST_WINDOW: Final = 128 * 1024 * 1024
-"""What a frame may make us hold; `zstd --long` makes none larger."""
+"""Maximum window of a frame in bytes. `zstd --long` uses no larger one."""
 
 _SIP: Final = 1024
-"""Bytes of zstd can stand for 128 KB each, and it gives all it has at once: 1 KB in is 32 MB out at worst."""
+"""Bytes per read. One byte of zstd can expand to 128 KB and is returned at once, so 1 KB is 32 MB at worst."""
 
 
 class ZstdSource(Protocol):
@@ -22,7 +22,7 @@ class ZstdSource(Protocol):
 
 
 class Zstandard(io.RawIOBase):
-    """What is in a stream of frames. EOFError where it is cut off: the library's own reader takes that for the end."""
+    """The content of a zstd stream. Raises EOFError if the stream is incomplete, unlike the reader of the library."""
 
     def __init__(self, stream: ZstdSource, budget: Budget | None = None) -> None:
         self._stream = stream
@@ -39,7 +39,7 @@ class Zstandard(io.RawIOBase):
             packed = self._stream.read(_SIP)
             if not packed:
                 if self._frame is not None:
-                    raise EOFError("it is cut off")
+                    raise EOFError("it is incomplete")
                 return 0
             self._rest = memoryview(self._unpacked(packed))
             self._budget.unpacked(len(self._rest))
@@ -67,7 +67,7 @@ class GzipSource(Protocol):
 
 
 class Gzip(io.RawIOBase):
-    """The content of a gzip stream. `EOFError` where the stream is cut off."""
+    """The content of a gzip stream. Raises `EOFError` if the stream is incomplete."""
 
     def __init__(self, stream: GzipSource, budget: Budget) -> None:
         self._budget = budget
@@ -77,7 +77,7 @@ class Gzip(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        # read1: bytes that came out before the data broke are returned, not lost with the error.
+        # read1 returns the bytes before a defect. Otherwise they would be lost with the error.
         part = self._file.read1(len(buffer))
         self._budget.unpacked(len(part))
         buffer[: len(part)] = part
@@ -85,7 +85,7 @@ class Gzip(io.RawIOBase):
 
 
 class _Counted:
-    """The packed stream. A stream of many empty members unpacks to nothing, so each read is a step too."""
+    """The packed stream. Many empty members unpack to nothing, so each read counts as a step too."""
 
     def __init__(self, stream: GzipSource, budget: Budget) -> None:
         self._stream = stream

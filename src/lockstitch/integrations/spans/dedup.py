@@ -1,7 +1,7 @@
-"""Witnesses: spans that tell of the same model call. It is counted once, whoever told of it first or tells more.
+"""`ModelCallDedup`: spans that describe the same model call count once.
 
-Every one of them leaves a claim (`model_calls`), so that those of the record are found again. Who is believed is
-decided among all of them, those that arrived and those of the record: it is the same in whatever parts they come.
+Each such span stores a claim (`model_calls`), so that later batches find it. All spans of a call, new and stored ones,
+decide which one counts. The result does not depend on the order in which they arrive.
 """
 
 from collections import defaultdict
@@ -18,22 +18,22 @@ from lockstitch.model import MirroredModelCall, Stitch, parse_time
 
 @dataclass(slots=True, eq=False)
 class ModelCallSpan:
-    """A span that tells of a model call, and its time."""
+    """A span that describes a model call, with its time."""
 
     stitch_id: UUID
     start: datetime
     end: datetime
     arrived: NewSpan | None = None
     row: Stitch | None = None
-    """Of one that stands in the record, and of which nothing arrived."""
+    """The stored row, if the span is stored and nothing new arrived for it."""
 
     def meets(self, other: "ModelCallSpan") -> bool:
-        """Whether it may tell of what the other, which is believed, tells of."""
+        """True if both spans overlap in time, so that they may describe the same call."""
         return self.start <= other.end and other.start <= self.end and not (self.start == self.end == other.end)
 
 
 class ModelCallDedup:
-    """Who tells of the model calls of one batch."""
+    """Finds duplicate spans of model calls in one batch."""
 
     def __init__(
         self, project: str, bridge: TraceSource, names: MirrorIds, homes: Mapping[str, UUID], now: datetime
@@ -46,19 +46,19 @@ class ModelCallDedup:
         self._now = now
 
     def told(self, spans: Iterable[Sequence[NewSpan]]) -> list[str]:
-        """The ids of the responses that these spans tell of."""
+        """Return the ids of the responses that these spans describe."""
         return sorted(self._by_response(spans))
 
     def settle(
         self, spans: Iterable[Sequence[NewSpan]], stored: Iterable[tuple[str, Stitch]]
     ) -> tuple[list[MirroredModelCall], list[Stitch]]:
-        """Mark those that tell of a call for which another span stands.
+        """Mark the spans that duplicate another span of the same model call.
 
-        `stored` are the rows that tell of responses with these ids. What comes out: the claims of those that had none,
-        and the rows for which this decides otherwise than the record has it, which are to be worked out anew.
+        `stored` are the stored rows of responses with these ids. Returns the new claims, and the stored rows with a
+        changed result, which must be computed again.
 
-        Whoever tells of the same call tells of the same time: ids alone do not do, since servers exist that give every
-        response the same one.
+        Duplicate spans overlap in time. The response id alone is not enough, because some servers give every response
+        the same id.
         """
         spans = list(spans)
         arriving = {self._names.span(one.piece["id"]) for trace in spans for one in trace}
@@ -78,14 +78,14 @@ class ModelCallDedup:
         return claims, revised
 
     def _judge(self, response_id: str, witnesses: Sequence[ModelCallSpan]) -> list[Stitch]:
-        """Decide who of these, which all tell of one time, stand for model calls; the rows that do otherwise so far."""
+        """Decide which overlapping spans count as model calls. Return the stored rows with a changed result."""
         ours: list[tuple[ModelCallSpan, SpanData, SpanFacts]] = []
         standing: list[ModelCallSpan] = []
         for one in witnesses:
             if one.arrived is not None:
                 ours.append((one, one.arrived.piece, one.arrived.meaning))
             elif one.row is not None and self._names.span(str(one.row.data.get("id"))) != one.row.id:
-                # What came through another bridge is not ours to judge: where it stands it stays.
+                # A span of another integration keeps its state, because this one cannot compute its facts.
                 standing += [one] if one.row.type == "llm_call" else []
             elif one.row is not None:
                 piece = piece_of(one.row.data)
@@ -140,7 +140,7 @@ def _end(piece: Mapping[str, object], start: datetime) -> datetime:
 
 
 def _at_one_time(witnesses: Sequence[ModelCallSpan]) -> Iterator[list[ModelCallSpan]]:
-    """Groups of which none goes on while another does: nothing that arrives in one has a bearing on another."""
+    """Yield groups of spans that overlap in time. Spans of different groups do not affect each other."""
     group: list[ModelCallSpan] = []
     until: datetime | None = None
     for one in sorted(witnesses, key=lambda one: one.start):
@@ -154,5 +154,5 @@ def _at_one_time(witnesses: Sequence[ModelCallSpan]) -> Iterator[list[ModelCallS
 
 
 def _rank(one: ModelCallSpan, piece: SpanData, meaning: SpanFacts, spans: set[str]) -> tuple[bool, bool, datetime, str]:
-    """Who of several is believed: who tells what was said, then who stands outside, then who began first."""
+    """Return the rank of a span: spans with content first, then outer spans, then earlier spans."""
     return not meaning.has_content, piece.get("parent_id") in spans, one.start, piece["id"]

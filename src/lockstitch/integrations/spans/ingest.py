@@ -1,11 +1,11 @@
-"""`SpanIngest`: merge a batch with the store in one commit.
+"""`SpanIngest`: merge a batch of spans with the store in one commit.
 
-One way for every source. What arrives is merged with what is there, span by span and field by field; its meaning is
-worked out anew where anything changed; and all of it is written in one commit, which fails cleanly if somebody else
-wrote the same traces meanwhile, and is then made again. Whatever arrives twice changes nothing.
+All sources use it. New span data is merged with the stored data, span by span and field by field. If anything changed,
+the facts of the span are computed again. Everything is written in one commit. If another writer changes the same traces
+concurrently, the commit fails and is computed again. Writing the same data twice has no effect.
 
-The project comes from the caller, never from content: ids are made of it, so a client that knows or guesses another
-project's ids reaches nothing of it.
+The caller sets the project, never the content. Ids are derived from the project, so a client that knows the ids of
+another project cannot reach its records.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from lockstitch.store.writes.mirrors import MirrorUpdate
 
 
 def file_of_attachment(attachment: Attachment, row: Stitch, now: datetime) -> list[Record]:
-    """A file of the span's thread, its bytes by their hash."""
+    """Return the records of an attachment: a file of the span's thread, and a blob with its bytes."""
     digest = sha256(attachment.content).hexdigest()
     size = len(attachment.content)
     name, media_type = _kept(attachment.name), _kept(attachment.media_type)
@@ -57,7 +57,7 @@ def file_of_attachment(attachment: Attachment, row: Stitch, now: datetime) -> li
 def feedback(
     remark: SpanFeedback, names: MirrorIds, project: str, source: str, row: Stitch | None, now: datetime
 ) -> Feedback:
-    """What was said about a span; of one that is not known yet it is kept all the same."""
+    """Return the feedback on a span. If the span is not known yet, the feedback has no thread."""
     at = parse_time(remark.at) if remark.at else now
     return Feedback(
         id=names.remark(remark.id),
@@ -76,15 +76,15 @@ def feedback(
 
 
 def amended(remark: SpanFeedback, known: Feedback, now: datetime) -> Feedback:
-    """Feedback as it is after somebody has thought better of it: what is not said again stays."""
+    """Return feedback with changed fields. Fields without a new value stay."""
     changes = {"score": remark.score, "value": remark.value, "comment": remark.comment}
     return known.changed(updated_at=now, **{name: value for name, value in changes.items() if value is not None})
 
 
 def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str], names: MirrorIds) -> list[Record]:
-    """Return side records of dissolved threads as they belong to the threads that have their spans now.
+    """Return the side records of dissolved threads, moved to the threads that now contain their spans.
 
-    `traces` are the traces of the rows of spans. A record that names no such row goes with the run that it names.
+    `traces` are the traces of the rows of spans. A record that names no such row moves with the run that it names.
     """
     found: list[Record] = []
     threads: dict[UUID, set[UUID]] = {}
@@ -94,7 +94,7 @@ def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str],
         return trace or (joined.merged[run_id][1] if run_id and run_id in joined.merged else None)
 
     def home_of(trace: str | None, thread_id: UUID) -> UUID:
-        # Without a trace: the thread that has the same id, else any that has spans of the dissolved one.
+        # Without a trace: the thread with the same id, else any thread that has spans of the dissolved one.
         home = joined.homes.get(trace) if trace else None
         return home or next(iter(sorted(threads.get(thread_id, ()))), thread_id)
 
@@ -121,26 +121,26 @@ def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str],
 
 
 def _rows_named(file_id: str, names: MirrorIds) -> Iterator[UUID]:
-    """The rows of the spans that a file may be attached to: its id is that of the span, a slash, and its name."""
+    """Yield the rows of the spans that a file may belong to. Its id is the span id, a slash and its name."""
     for place, character in enumerate(file_id):
         if character == "/":
             yield names.span(file_id[:place])
 
 
 def _kept(name: str | None) -> str | None:
-    """A name out of a header, with what no column keeps replaced."""
+    """Return a name from a header with characters replaced that no column accepts."""
     return None if name is None else name.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
 _ATTEMPTS: Final = 20
 _UNCHANGED: Final = 3
-"""Conflicts in a row, without a change of the record in between, after which a conflict is taken for permanent."""
+"""Conflicts in a row without a change of the stored data, after which a conflict counts as permanent."""
 _PASSES: Final = 20
-"""Passes over a batch that look for traces that it joins."""
+"""Maximum number of passes over a batch to join traces."""
 
 
 class SpanIngest:
-    """Writes what comes through one bridge into one project of a store."""
+    """Writes the spans of one integration into one project of a store."""
 
     def __init__(
         self, store: Store, bridge: TraceSource, *, keep_secrets: bool = False, hide: Collection[str] = ()
@@ -155,9 +155,9 @@ class SpanIngest:
         self._removing = SpanRemoval(store, bridge, self._names)
 
     async def write(self, items: Iterable[Item], *, large: bool = False) -> BatchOutcome:
-        """Write a batch, and say what it was. Durable when this returns.
+        """Write a batch and return its outcome. The batch is durable when this returns.
 
-        Secrets of a `large` batch are looked for in a thread, since that takes about a microsecond for a character.
+        A `large` batch is searched for secrets in a thread, because that takes about a microsecond per character.
         """
         outcome = BatchOutcome()
         sorting = partial(sort, items, outcome, keep_secrets=self._keep_secrets, hide=self._hide)
@@ -171,9 +171,9 @@ class SpanIngest:
         return outcome
 
     async def _settle(self, batch: Batch, outcome: BatchOutcome) -> Joined:
-        """Write a batch, again from the start whenever another writer was faster.
+        """Write a batch. Start again whenever another writer was faster.
 
-        If nothing has changed since the last attempt, there is no other writer: after a few such attempts the conflict
+        If nothing has changed since the last attempt, there is no other writer. After a few such attempts the conflict
         is permanent and is raised.
         """
         same = 0
@@ -182,19 +182,20 @@ class SpanIngest:
             try:
                 return await self._write(batch, outcome)
             except (Conflict, OutcomeUnknown) as exc:
-                # Somebody else wrote one of these traces. Made anew from what is there now, it is the same in the end.
+                # Another writer changed one of these traces. The next attempt reads the new state and gives the same
+                # result.
                 same = same + 1 if before == batch.seen and not isinstance(exc, OutcomeUnknown) else 0
                 if attempt == _ATTEMPTS - 1 or same == _UNCHANGED:
                     raise
                 await asyncio.sleep(random.uniform(0.001, 0.01) * 2 ** min(attempt, 7))
             except (Refused, RecursionError):
-                # Looked for only now: nearly everything that arrives can be stored.
+                # Checked only now, because nearly all data can be stored.
                 if not leave_out(batch, outcome):
                     raise
-        raise Conflict("These traces were changed by other writers all the time. Nothing was written.")
+        raise Conflict("Other writers keep changing these traces. Nothing was written. Try again later.")
 
     async def drop_others(self, trace_id: str, keep: Callable[[str], bool]) -> int:
-        """Take out of a trace, which was given whole, what is no part of it any more; how many spans."""
+        """Remove the spans of a complete trace for which `keep` is False. Return the number of removed rows."""
         return await self._removing.drop_others(trace_id, keep)
 
     async def _write(self, batch: Batch, outcome: BatchOutcome) -> Joined:
@@ -214,7 +215,7 @@ class SpanIngest:
         claims, others = witnesses.settle(arrived.values(), told)
         if others:
             batch.again |= {str(row.data["id"]) for row in others}
-            raise Conflict("Spans of the record tell of model calls for which others stand now.")
+            raise Conflict("Stored spans duplicate other model calls now.")
         mirrored: dict[UUID, MirrorUpdate] = {}
         for parcel in parcels:
             changed = arrived[parcel.trace_id]
@@ -233,14 +234,14 @@ class SpanIngest:
         else:
             if mirrored:
                 await self._store.mirrors.write(list(mirrored.values()), now)
-            # Behind the commit, since they refer to its threads.
+            # After the commit, because they refer to its threads.
             await self._store.mirrors.keep(claims)
         written.rows += (await self._store.mirrors.stitches(written.further)).values()
         outcome.add(written)
         return joined
 
     async def _moved(self, joined: Joined) -> list[Record]:
-        """Return the side records of dissolved threads, as they belong to the threads of the commit."""
+        """Return the side records of dissolved threads, moved to the threads of the commit."""
         traces = {self._names.span(span_id): parcel.trace_id for parcel in joined.parcels for span_id in parcel.pieces}
         return moved(await self._store.mirrors.belongings(joined.dissolved), joined, traces, self._names)
 
@@ -260,7 +261,7 @@ class SpanIngest:
             kept = {"fence": before.fence + 1, **{name: getattr(before, name) for name in names}}
         thread = Thread(
             id=thread_id,
-            # A native thread may have taken the name; the mirror is then found by its id alone.
+            # A native thread may have the key. The imported trace is then found only by its id.
             key=key if keys.get(key, thread_id) == thread_id else None,
             project=self._store.project,
             kind="trace",
@@ -272,7 +273,7 @@ class SpanIngest:
         return thread.changed(**kept) if kept else thread
 
     def _arrived(self, parcel: TraceBatch, stored: dict[UUID, Stitch], outcome: BatchOutcome) -> list[NewSpan]:
-        """The spans of which something new arrived, merged with what is there."""
+        """Return the spans with new data, merged with the stored data."""
         changed: list[NewSpan] = []
         for span_id, piece in parcel.pieces.items():
             old = stored.get(self._names.span(span_id))
@@ -333,7 +334,7 @@ class SpanIngest:
             started_at=started,
         )
 
-    # What hangs off spans
+    # Attachments and feedback
 
     async def _keep(self, others: Sequence[Attachment | SpanFeedback], outcome: BatchOutcome) -> None:
         if not others:
@@ -348,7 +349,7 @@ class SpanIngest:
             if isinstance(other, SpanFeedback) and other.amends:
                 known = earlier.get(self._names.remark(other.id))
                 if known is None:
-                    outcome.refused.append(("", f"feedback {other.id} is to be changed, and is not known"))
+                    outcome.refused.append(("", f"feedback {other.id} cannot be changed, because it is not known"))
                 else:
                     records.append(amended(other, known, now))
             elif isinstance(other, SpanFeedback):
@@ -361,6 +362,6 @@ class SpanIngest:
         await self._store.mirrors.keep(records)
 
     async def _earlier(self, others: Sequence[Attachment | SpanFeedback]) -> dict[UUID, Feedback]:
-        """Feedback that is to be changed, as the record has it."""
+        """Return the stored feedback that is to be changed."""
         ids = [self._names.remark(one.id) for one in others if isinstance(one, SpanFeedback) and one.amends]
         return await self._store.mirrors.feedback(ids) if ids else {}

@@ -1,8 +1,7 @@
-"""Looking up: what the record has of a trace that has a bearing on what arrived of it.
+"""`StoreLookup`: read the stored data of a trace that new spans can affect.
 
-What depends on several spans is decided among all of them, so all that may decide otherwise than before must be at
-hand: what began when the first span that arrived did, or later, and what has the ids or the names of its calls. Of a
-trace that comes in its order that is next to nothing.
+Some results depend on several spans. So the lookup reads every row that may change: rows that started with or after the
+first new span, and rows with the ids or names of its calls. If a trace arrives in order, these are few.
 """
 
 from collections import Counter
@@ -20,7 +19,7 @@ from lockstitch.store.writes.mirrors import MirrorStore
 
 
 class StoreLookup:
-    """Looks into the record for one source and project."""
+    """Reads stored traces of one source and project."""
 
     def __init__(self, mirrors: MirrorStore, bridge: TraceSource, names: MirrorIds) -> None:
         self._mirrors = mirrors
@@ -28,7 +27,7 @@ class StoreLookup:
         self._names = names
 
     async def load(self, known: StoredTrace, changed: Sequence[NewSpan], now: datetime) -> None:
-        """Read what the record has that these spans may be about."""
+        """Read the stored data that these spans can affect into `known`."""
         call_ids: set[str] = set()
         guessed: set[str] = set()
         requested: set[str] = set()
@@ -42,7 +41,7 @@ class StoreLookup:
             mentioned = {call_id for result in meaning.results if (call_id := part(result.call_id))}
             call_ids |= mentioned
             if mentioned and old is not None and at_of(old) != begun(piece, now):
-                # It turns out to have begun at another time, and to have been told of other calls.
+                # The start time of the span changed, so it mentions the results of other requests.
                 starts += [at_of(old), begun(piece, now)]
                 renewed.update(mentioned)
             if meaning.role == "llm":
@@ -65,7 +64,7 @@ class StoreLookup:
         if since is None:
             return
         if requested - guessed:
-            # Requests that spans leave for those that arrived are free for others, too.
+            # Requests that spans release for the new spans are free for other spans too.
             left = [asked_at(tool) for tool in known.tools if at_of(tool) >= since and tool.call_id in renewed]
             later = await self._mirrors.tools_since(known.run.id, requested - guessed, min([since, *left]))
             if more := {tool.name or "" for tool in later if is_guessed(tool)} - guessed:
@@ -73,9 +72,9 @@ class StoreLookup:
         await self._remember(known, changed, renewed, since)
 
     async def _tools(self, run_id: UUID, call_ids: set[str], names: set[str], since: datetime | None) -> list[Stitch]:
-        """The tool calls with these ids and names, and all that these may be taken for by what began since a time.
+        """Return the tool calls with these ids and names, and all calls that new spans since a time can match.
 
-        A span that does not know its call may be any of its name, and a result that is mentioned any of its id.
+        A span without a call id can match any call with its name, and a mentioned result any call with its id.
         """
         while True:
             tools = await self._mirrors.tool_calls(run_id, call_ids, names)
@@ -93,10 +92,10 @@ class StoreLookup:
     async def _remember(
         self, known: StoredTrace, changed: Sequence[NewSpan], renewed: Counter[str], since: datetime
     ) -> None:
-        """Read what came before and began later, and the results that it mentions.
+        """Read the rows that started later, and the results that they mention.
 
-        A mention gives the results of an id that is used again to the last requests before it. Another request before
-        it shifts them, so they are given out anew; which takes all mentions since the first of those requests.
+        A mention assigns the results of a reused id to the last requests before it. A new request before it shifts
+        them, so they are assigned again. That needs all mentions since the first of these requests.
         """
         rows = await self._mirrors.rows_since(known.run.id, since)
         arrived = {self._names.span(one.piece["id"]) for one in changed}
@@ -120,5 +119,5 @@ class StoreLookup:
 
 
 def further(names: MirrorIds, span_id: str, meaning: SpanFacts) -> list[UUID]:
-    """The rows of a model call's answers behind the first one."""
+    """Return the row ids of the further generations of a model call."""
     return [names.span(span_id, f"#{number}") for number in range(1, len(meaning.generations))]

@@ -1,8 +1,8 @@
-"""Matching: which span of a tool answers which request for it, among all that are known of a trace.
+"""Matching of tool spans to the requests they answer, among all known spans of a trace.
 
-Spans that say which call they are come first: of the requests with that id each has the last one before it. Those that
-do not say have what is left: of the requests with their name the last one before them. Both go by times alone, so that
-it does not matter what of it arrived and what stood in the record.
+Spans with a call id come first: each takes the last request with that id before it. Spans without a call id take the
+remaining requests: each takes the last request with its name before it. Only times decide, so the result does not
+depend on which spans arrived and which were stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,45 +20,45 @@ NAMELESS: Final = "tool"
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A call that a response asks for."""
+    """A tool call that a response requests."""
 
     response: SpanRow | int
-    """The response, or its place where only that is known."""
+    """The response, or its position if only that is known."""
     index: int
     call_id: str
     name: str
     asked_at: str
     order: tuple[Any, ...]
-    """Where a row of its own comes in the log."""
+    """The place of its own row in the log."""
     row: Stitch | None = None
     span: "Span | None" = None
 
     @property
     def turn(self) -> tuple[str, int, str]:
-        """When it was asked for, among others: the same whether it arrived or stands in the record."""
+        """The sort key by time. It is the same for arrived and for stored requests."""
         return self.asked_at, self.index, self.call_id
 
     @property
     def turn_by_name(self) -> tuple[str, int, str]:
-        """The same, for spans that take the last one: of what one response asks for they take the first one first."""
+        """The sort key for spans without a call id. Of one response, the first request is taken first."""
         return self.asked_at, -self.index, self.call_id
 
     @property
     def own_row(self) -> Stitch | None:
-        """The row that stands for it alone. One with a piece in it is its span's, wherever that stands now."""
+        """The row of the request alone. A row with span data belongs to its span."""
         return self.row if self.row is not None and "id" not in self.row.data else None
 
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """A call that a span of its own tells of."""
+    """A tool call that has its own span."""
 
     piece: SpanData
     at: datetime
     row: Stitch | None
     call_id: str
     name: str | None = None
-    """What it is called, where it does not say which call it is."""
+    """The name of the tool, if the span has no call id."""
     request: Request | None = None
 
     @property
@@ -67,7 +67,7 @@ class Span:
 
 
 def match(requests: Sequence[Request], spans: Sequence[Span]) -> None:
-    """Join each span with the last free request before it, or, where clocks differ, with the first free one."""
+    """Match each span with the last free request before it. If clocks differ, take the first free request."""
     requests = sorted(requests, key=lambda request: request.turn)
     for request in requests:
         request.span = None
@@ -82,7 +82,7 @@ def match(requests: Sequence[Request], spans: Sequence[Span]) -> None:
 
 
 def deal(requests: Sequence[Request], spans: Sequence[Span]) -> list[Span]:
-    """Join each span with the last free request before it, if there is one; the spans that this gives another call."""
+    """Match each span with the last free request before it. Return the spans that got another call."""
     requests = sorted(requests, key=lambda request: request.turn_by_name)
     for request in requests:
         request.span = None
@@ -105,7 +105,7 @@ def deal(requests: Sequence[Request], spans: Sequence[Span]) -> list[Span]:
 
 
 def asked(message: Json | None, response_id: UUID) -> list[tuple[str, str]]:
-    """The calls that a response asks for, in their order: the id and the name of each."""
+    """Return the id and the name of each tool call that a response requests, in order."""
     return [
         (part(str(block.get("id") or "")) or f"{response_id}/{index}", part(str(block.get("name") or "")) or NAMELESS)
         for index, block in enumerate(tool_uses(message))
@@ -113,26 +113,26 @@ def asked(message: Json | None, response_id: UUID) -> list[tuple[str, str]]:
 
 
 def asked_at(stitch: Stitch) -> datetime:
-    """When a tool call of the record was asked for, or began where nobody did."""
+    """Return the time of the request of a stored tool call, or its start time without a request."""
     text = stitch.data.get("asked_at")
     return parse_time(str(text)) if text else at_of(stitch)
 
 
 def given_id(meaning: SpanFacts) -> str | None:
-    """Which call a tool's own span says that it is."""
+    """Return the call id that a tool span contains, or None."""
     return part(meaning.call.id) if meaning.call else None
 
 
 def name_of(piece: SpanData, meaning: SpanFacts) -> str:
-    """What a tool's own span is called."""
+    """Return the tool name of a tool span."""
     return part((meaning.call.name if meaning.call else None) or piece.get("name")) or NAMELESS
 
 
 def is_guessed(stitch: Stitch) -> bool:
-    """Whether a row stands for a span that does not say which call it is."""
+    """True if a row belongs to a span without a call id."""
     return bool(stitch.data.get("by_name")) or ("id" in stitch.data and stitch.call_id == without_call(stitch.data))
 
 
 def without_call(piece: Mapping[str, Any]) -> str:
-    """What stands for the id of a call, where a span does not know which call it is."""
+    """Return the substitute call id of a span that has no call id."""
     return part(f"span-{piece['id']}") or ""

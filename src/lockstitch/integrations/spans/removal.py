@@ -1,4 +1,4 @@
-"""A trace put into its thread; spans that left a trace removed."""
+"""`SpanRemoval`: remove spans that a complete trace no longer contains. `add_to_mirror`: add a trace to its thread."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -13,13 +13,13 @@ from lockstitch.store import Store
 from lockstitch.store.writes.mirrors import MirrorUpdate
 
 _TITLE: Final = 80
-"""Characters of what the user said that name a thread."""
+"""Maximum characters of a thread title taken from the user's message."""
 
 
 def add_to_mirror(
     into: MirrorUpdate, known: StoredTrace, run: Run, rows: Sequence[SpanRow], root_id: UUID | None
 ) -> None:
-    """Add a trace's rows and run to what is written to its thread."""
+    """Add the rows and the run of a trace to the update of its thread."""
     head = into.head
     position = head.position + len(into.stitches)
     run = place(known, run, rows, position, head.fence + 1, root_id)
@@ -33,7 +33,7 @@ def add_to_mirror(
 
 
 def _head_fields(into: MirrorUpdate, known: StoredTrace, run: Run) -> dict[str, Any]:
-    """What a trace changes about its thread."""
+    """Return the changed fields of the thread."""
     head = into.head
     fields: dict[str, Any] = {}
     if known.is_new:
@@ -42,7 +42,7 @@ def _head_fields(into: MirrorUpdate, known: StoredTrace, run: Run) -> dict[str, 
     if finished:
         fields["total_runs"] = into.fields.get("total_runs", head.total_runs) + 1
     last = into.fields.get("last_run_at", head.last_run_at)
-    # A run that turns out to have begun earlier is still the last one, if it was.
+    # A run with a corrected, earlier start time is still the last run if it was the last before.
     if last is None or run.started_at >= last or known.run.started_at == last:
         fields["last_run_at"], fields["status"] = run.started_at, run.status
     state = run.state
@@ -57,7 +57,7 @@ _ATTEMPTS: Final = 20
 
 
 class SpanRemoval:
-    """Takes spans out of the traces of one source and project."""
+    """Removes spans from the traces of one source and project."""
 
     def __init__(self, store: Store, bridge: TraceSource, names: MirrorIds) -> None:
         self._store = store
@@ -65,14 +65,14 @@ class SpanRemoval:
         self._names = names
 
     async def drop_others(self, trace_id: str, keep: Callable[[str], bool]) -> int:
-        """Take out of a trace, which was given whole, what is no part of it any more; how many spans."""
+        """Remove the spans of a complete trace for which `keep` is False. Return the number of removed rows."""
         run_id = self._names.run(trace_id)
         for _ in range(_ATTEMPTS):
             run = (await self._store.mirrors.runs([run_id])).get(run_id)
             head = (await self._store.mirrors.threads([run.thread_id])).get(run.thread_id) if run else None
             if run is None or head is None:
                 return 0
-            # Again, behind the head: what is read now is what the head's fence stands for.
+            # Read again after the thread, so that these rows belong to the fence of the thread.
             run = (await self._store.mirrors.runs([run_id])).get(run_id, run)
             rows = await self._store.mirrors.rows(run_id)
             gone = _gone(rows, keep)
@@ -83,10 +83,10 @@ class SpanRemoval:
                 return len(gone)
             except (Conflict, OutcomeUnknown):
                 continue
-        raise Conflict(f"Trace {trace_id} is being written all the time; what vanished from it was not removed.")
+        raise Conflict(f"Other writers keep changing trace {trace_id}. Nothing was removed. Try again later.")
 
     async def _write(self, head: Thread, run: Run, gone: Sequence[Stitch], rows: Sequence[Stitch]) -> None:
-        """A trace without the rows that have gone."""
+        """Write a trace without the removed rows."""
         now = self._store.clock.now()
         into = MirrorUpdate(head, is_new=False)
         places = {row.position for row in gone}
@@ -102,7 +102,7 @@ class SpanRemoval:
 
 
 def _gone(rows: Sequence[Stitch], keep: Callable[[str], bool]) -> list[Stitch]:
-    """The rows of spans that are not kept, and of calls that only such a span asked for."""
+    """Return the rows of spans that are not kept, and of calls that only such a span requested."""
     gone = [row for row in rows if row.type != "removed" and _span(row) and not keep(_span(row))]
     places = {row.position for row in gone}
     orphans = [row for row in rows if row.type == "tool_call" and not _span(row) and row.reply_to in places]
@@ -110,5 +110,5 @@ def _gone(rows: Sequence[Stitch], keep: Callable[[str], bool]) -> list[Stitch]:
 
 
 def _span(row: Stitch) -> str:
-    """The span that a row stands for, or is a further answer of."""
+    """Return the span id of a row, also for a further generation of a span."""
     return str(row.data.get("id") or row.data.get("of") or "")

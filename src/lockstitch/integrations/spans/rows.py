@@ -1,4 +1,4 @@
-"""Rows: what one span of a trace becomes in the record."""
+"""`SpanRow`: the row of one span of a trace. `MirrorIds`: the ids of imported records."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,12 +17,12 @@ _EMPTY: Final[Json] = {column.name: None for column in columns(Stitch)}
 
 
 class MirrorIds:
-    """The ids of a project's mirrors of one source: the same name is always the same record."""
+    """The ids of imported traces of one project and source. The same name always gives the same id."""
 
     def __init__(self, project: str, source: str) -> None:
         self._project = project
         self._source = source
-        # A span is named again by those below it, and when its row is made.
+        # The id of a span is needed for its own row and for the rows of its children.
         self._span = lru_cache(maxsize=20_000)(partial(foreign_id, project, source))
 
     def thread(self, name: str) -> UUID:
@@ -32,7 +32,7 @@ class MirrorIds:
         return foreign_id(self._project, self._source, f"run:{trace_id}")
 
     def span(self, span_id: str, part: str = "") -> UUID:
-        """The row of a span, or of a part of it: a further generation, a call that it asks for."""
+        """Return the row id of a span, or of a part of it: a further generation, or a requested call."""
         return self._span(f"span:{span_id}{part}")
 
     def remark(self, remark_id: str) -> UUID:
@@ -40,7 +40,7 @@ class MirrorIds:
 
 
 class SpanRow:
-    """A stitch in the making: what it will say, and what stands in its place now."""
+    """A row in progress: the new values, and the stored row that it replaces."""
 
     __slots__ = ("asker", "old", "order", "values")
 
@@ -49,7 +49,7 @@ class SpanRow:
         self.order = order
         self.old = old
         self.asker: SpanRow | None = None
-        """Of a tool call: the response that asked for it."""
+        """The response that requested a tool call."""
 
     @property
     def id(self) -> UUID:
@@ -67,35 +67,35 @@ class SpanRow:
         return Stitch.unchecked(self.values)
 
     def differs(self) -> bool:
-        """Whether there is anything to write."""
+        """True if the row must be written."""
         return self.old is None or self.values != dict(self.old.__dict__)
 
 
 def piece_of(data: Mapping[str, Any]) -> SpanData:
-    """What arrived of a span, out of the row that it became."""
+    """Return the span data from the `data` of a stored row."""
     return cast("SpanData", {key: value for key, value in data.items() if key in _PIECE})
 
 
 def at_of(stitch: Stitch) -> datetime:
-    """When it began: every stitch in its place has a time."""
+    """Return the start time of a stored row. Every row has a time."""
     assert stitch.at is not None
     return stitch.at
 
 
 def order_of(piece: Mapping[str, Any], at: datetime) -> tuple[Any, ...]:
-    """Where a span comes among others of its trace."""
+    """Return the sort key of a span in its trace."""
     name = piece.get("id") or piece.get("of") or ""
     return at, str(piece.get("order") or ""), str(name), int(piece.get("generation") or 0)
 
 
 def begun(piece: Mapping[str, Any], now: datetime) -> datetime:
-    """When a span began; one that does not say began when it ended, or when we heard of it."""
+    """Return the start time of a span, else its end time, else `now`."""
     text = piece.get("start") or piece.get("end")
     return parse_time(text) if text else now
 
 
 def lasted(piece: Mapping[str, Any]) -> int | None:
-    """Milliseconds, where both ends are known."""
+    """Return the duration in milliseconds, or None if the start or the end is unknown."""
     start, end = piece.get("start"), piece.get("end")
     if not start or not end:
         return None
@@ -105,7 +105,7 @@ def lasted(piece: Mapping[str, Any]) -> int | None:
 def new_row(
     piece: Mapping[str, Any], row_id: UUID, run: Run, parent_id: UUID, old: Stitch | None, now: datetime
 ) -> SpanRow:
-    """A row for a span with what all kinds have in common; the place of an old one is kept."""
+    """Return a row with the values that all kinds share. It keeps the position of the old row."""
     at = begun(piece, now)
     values: Json = {
         **_EMPTY,
@@ -126,7 +126,7 @@ def new_row(
 
 
 def as_span(row: SpanRow, duplicate_of: UUID | None = None) -> None:
-    """A row that tells of no model call and no tool: a part of the trace, or a second witness of a model call."""
+    """Make the row a plain span: neither a model call nor a tool call, or a duplicate of a model call."""
     row.values["type"] = "span"
     if duplicate_of is not None:
         row.values["data"]["duplicate_of"] = str(duplicate_of)
@@ -135,7 +135,7 @@ def as_span(row: SpanRow, duplicate_of: UUID | None = None) -> None:
 def as_model_call(
     row: SpanRow, meaning: SpanFacts, generation: Generation | None, first: bool, cost: Json | None
 ) -> None:
-    """A row that tells of an answer; only the first of a span's answers carries what the call counted."""
+    """Make the row a model call. Only the first generation of a span contains the tokens and the cost."""
     values, data = row.values, row.values["data"]
     message = generation.message if generation else None
     calls = len(tool_uses(message))
@@ -160,14 +160,14 @@ def as_model_call(
 
 
 def part(text: str | None, longest: int = 255) -> str | None:
-    """A name that a column can keep: one that is too long ends in its hash, so that two of them stay two."""
+    """Return a name that fits a column. A name that is too long ends in its hash, so that names stay distinct."""
     if text is None or len(text) <= longest:
         return text or None
     return f"{text[: longest - 17]}~{sha256(text.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def removed(old: Stitch) -> Json:
-    """What stands in place of a row that is no part of its trace any more: its place stays, its id is free again."""
+    """Return the values of a removed row. Its position stays, and its id becomes free."""
     keep = {"thread_id", "run_id", "parent_id", "at", "fence", "position", "log_id"}
     values = {name: value if name in keep else None for name, value in old.__dict__.items()}
     return {**values, "id": new_id(), "type": "removed", "data": {}}
@@ -195,7 +195,7 @@ _STOPS: Final = {
 
 
 def _stop(status: str | None, generation: Generation | None, calls: int) -> str | None:
-    """Why the model stopped, in our words; its own word stands in data.finish_reason."""
+    """Return the stop reason of the record. The reason of the source is in data.finish_reason."""
     if status == "error" or generation is None:
         return status
     if calls:

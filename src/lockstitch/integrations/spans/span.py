@@ -1,10 +1,9 @@
-"""A foreign span, in the words that all bridges share.
+"""`SpanData` and `SpanFacts`: a foreign span in the form that all integrations share.
 
-It comes in two forms. A **piece** is what arrived of a span: plain JSON with the keys below and nothing left out.
-Pieces of one span are merged field by field, whatever order they come in, and the merged piece is what the record
-keeps as the stitch's `data`. Its **meaning** is worked out from the merged piece alone, by the bridge that it came
-through: which model answered what, which tool was called, what it counted. So a piece that comes late changes the
-meaning as if it had come in time, and importing twice changes nothing.
+`SpanData` is the data that arrived of a span: plain JSON with the keys below. Data of one span is merged field by
+field, in any order, and the merged data is stored as the `data` of the stitch. `SpanFacts` are computed from the merged
+data alone, by the integration of the source: the model and its answer, the tool call, the token counts. So late data
+has the same effect as data in time, and a second import changes nothing.
 """
 
 from collections.abc import Mapping
@@ -15,20 +14,20 @@ from lockstitch.model import Json, Message
 
 
 class SpanData(TypedDict, total=False):
-    """What arrived of a span. Only `id` and `trace_id` are sure; what is unknown is left out, never None."""
+    """The data of a span. Only `id` and `trace_id` are required. Unknown values are omitted, never None."""
 
     id: Required[str]
     trace_id: Required[str]
     parent_id: str
-    """The span that this one is part of; the root of a trace has none."""
+    """The parent span. The root of a trace has none."""
     name: str
     kind: str
-    """The source's own word: llm, tool, chain, retriever, embedding, prompt, parser, agent, …"""
+    """The kind in the words of the source: llm, tool, chain, retriever, embedding, prompt, parser, agent, …"""
     start: str
     """A time as `format_time` writes it: ISO 8601 in UTC with Z."""
     end: str
     order: str
-    """What orders spans that began at the same time (LangSmith's dotted_order)."""
+    """Sort key for spans with the same start time (LangSmith's dotted_order)."""
     inputs: Json
     outputs: Json
     error: str
@@ -37,24 +36,24 @@ class SpanData(TypedDict, total=False):
     metadata: Json
     events: list[Any]
     extra: Json
-    """Whatever else the source said, under its own names."""
+    """All other values of the source, under their own names."""
     thread_id: str
-    """The conversation that the trace belongs to, in the source's own words."""
+    """The conversation of the trace, as the source names it."""
     user_id: str
     session_id: str
     group: str
-    """LangSmith's project, OpenTelemetry's service.name: an attribute, never a boundary."""
+    """LangSmith's project or OpenTelemetry's service.name. An attribute, never a boundary."""
     total_tokens: int
-    """What the source itself says about the whole, subspans included."""
+    """The total that the source gives for the span, including its descendants."""
     total_cost: float
     children: list[str]
-    """All spans below this one, where the source lists them: the trace was given whole."""
+    """All descendants, if the source lists them. The trace is complete then."""
     inferred: bool
     """True if the source does not name the trace. `trace_id` is then derived from the parent links."""
 
 
 class Attachment(NamedTuple):
-    """Bytes that belong to a span."""
+    """A file that belongs to a span."""
 
     span_id: str
     name: str
@@ -63,7 +62,7 @@ class Attachment(NamedTuple):
 
 
 class SpanFeedback(NamedTuple):
-    """Feedback: what a person or a check said about a span."""
+    """Feedback of a person or a check on a span."""
 
     id: str
     span_id: str | None
@@ -74,14 +73,14 @@ class SpanFeedback(NamedTuple):
     comment: str | None = None
     at: str | None = None
     amends: bool = False
-    """It changes an earlier one with the same id, and says no more than what is new."""
+    """True if it changes earlier feedback with the same id and contains only the new values."""
 
 
 Item = SpanData | Attachment | SpanFeedback
 
 
 class TokenCounts(NamedTuple):
-    """What one model call counted; input includes what the cache had to do with."""
+    """The token counts of one model call. `input` includes cached tokens."""
 
     input: int = 0
     output: int = 0
@@ -90,7 +89,7 @@ class TokenCounts(NamedTuple):
 
 
 class RequestedCall(NamedTuple):
-    """A tool that a model asked for."""
+    """A tool call that a model requested."""
 
     id: str | None
     name: str
@@ -98,62 +97,62 @@ class RequestedCall(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a tool gave back, wherever it was said."""
+    """The result of a tool call, from a tool span or from a message."""
 
     call_id: str | None
     name: str | None
     content: Any
     """Text, or a list of blocks."""
     failed: bool | None
-    """None: nobody said."""
+    """None if it is unknown."""
     asked: bool = False
-    """Of one that is mentioned: whether the message that asked for it is mentioned too, so that it is no news."""
+    """For a mentioned result: True if its request is mentioned too, so that it is not new."""
 
 
 class Generation(NamedTuple):
-    """One answer of a model, as a message of ours: text, thinking and tool_use blocks. Most spans have one."""
+    """One answer of a model as a message with text, thinking and tool_use blocks. Most spans have one."""
 
     message: Message
     text: str
     id: str | None
-    """The message's own id."""
+    """The id of the message."""
     finish_reason: str | None
     failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SpanFacts:
-    """What a merged piece says. Whatever it does not say is empty."""
+    """The facts of a span, computed from its merged data. Unknown values are empty."""
 
     role: Literal["llm", "tool", "span"]
     model: str | None = None
     provider: str | None = None
     response_id: str | None = None
-    """The provider's own id of its response: two spans that have the same one tell of the same model call."""
+    """The provider's id of the response. Two spans with the same id may describe the same model call."""
     has_content: bool = False
-    """Whether it tells what was said, and not only that something was."""
+    """True if the span contains the messages of the call."""
     parameters: Json = field(default_factory=dict[str, Any])
-    """Of the request: temperature, max_tokens, …"""
+    """Parameters of the request: temperature, max_tokens, …"""
     generations: list[Generation] = field(default_factory=list[Generation])
     tokens: TokenCounts | None = None
     cost: float | None = None
-    """USD of this call alone, where the source says it."""
+    """Cost of this call in USD, if the source gives it."""
     call: RequestedCall | None = None
-    """Of a tool span: which call it is, as far as it knows."""
+    """For a tool span: the call, as far as it is known."""
     result: Result | None = None
-    """Of a tool span: what came out."""
+    """For a tool span: the result."""
     results: list[Result] = field(default_factory=list[Result])
-    """Results of other calls that its inputs and outputs mention, in their order."""
+    """Results of other calls that its inputs and outputs mention, in order."""
     said: str | None = None
-    """The last words of a user in its inputs."""
+    """The last user text in its inputs."""
     answer: str | None = None
-    """The last words of an assistant in its outputs."""
+    """The last assistant text in its outputs."""
     missing: list[str] = field(default_factory=list[str])
-    """Fields that one would expect of such a span and that are not there, for the report."""
+    """Expected fields that the span lacks, for the report."""
 
 
 class TraceSource(Protocol):
-    """What one source knows about its own pieces."""
+    """An integration with one source of traces."""
 
     source: str
 
@@ -161,12 +160,12 @@ class TraceSource(Protocol):
     """True if a trace has the id of its root span. Only then can the trace of a span be inferred from its parent."""
 
     def facts(self, piece: SpanData) -> SpanFacts:
-        """What a merged piece says; never raises, whatever stands in it."""
+        """Compute the facts of merged span data. Never raises, for any data."""
         ...
 
 
 def is_root(piece: SpanData) -> bool:
-    """Whether a trace begins with this span. A piece that came before the one that names its parent does not say."""
+    """True if the span is the root of its trace. False as long as the data does not decide it."""
     return not piece.get("parent_id") and (piece["id"] == piece["trace_id"] or "start" in piece)
 
 
@@ -181,11 +180,11 @@ def above(piece: SpanData) -> str | None:
 
 
 def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> SpanData:
-    """Both pieces of one span as one: the new one's values, where it has any.
+    """Merge two sets of data of one span. Values of `new` win, with these exceptions.
 
-    Nothing is unsaid: None, "", {} and [] never stand over what is there, since a post carries empty outputs and may
-    come after the patch that filled them. Bags are merged key by key. A beginning that comes after the end only fills
-    gaps: it knows less. A trace that the source names replaces one that was inferred.
+    None, "", {} and [] never replace a value, because a post has empty outputs and may arrive after the patch that
+    filled them. `metadata` and `extra` are merged key by key. Start data that arrives after the end only fills gaps. A
+    trace that the source names replaces an inferred one.
     """
     if "end" in old and "start" in new and "end" not in new:
         old, new = new, old

@@ -1,9 +1,9 @@
-"""Calls and results: which answer belongs to which request.
+"""`ToolCallIndex`: the tool calls of a trace with their requests and results.
 
-A request stands in a model's response, its result in a span of the tool's own, or in a message that mentions it, or in
-all of them; one row carries what is known. They are joined by the call's id, but never by that alone: servers reuse ids
-("call_0" in every response), so of several requests a result answers the last one before it. Which span answers which
-request is decided among all that are known, those of the record and those that arrived, in `matching`.
+A request is in a model's response. Its result is in a separate tool span, or in a message that mentions it, or in both.
+One row contains all of it. Requests and results are matched by the call id, but not by that alone: servers reuse ids
+("call_0" in every response), so a result answers the last request before it. `matching` decides which span answers
+which request, among all stored and new ones.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ from lockstitch.model import Json, Run, Stitch, format_time, parse_time, tool_re
 
 
 class MentionedResult(NamedTuple):
-    """Results that messages of one span mention, and when it began."""
+    """Results that the messages of one span mention, and the start time of the span."""
 
     at: datetime
     span_id: str
@@ -37,7 +37,7 @@ class MentionedResult(NamedTuple):
 
 
 class ToolCallIndex:
-    """The tool calls of one trace that what arrived is about."""
+    """The tool calls of one trace that the new spans affect."""
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class ToolCallIndex:
         self._spans: dict[str, list[Span]] = defaultdict(list)
         self._touched: set[str] = set()
         self._guessed: set[str] = set()
-        """Names of spans that arrived and do not say which call they are."""
+        """Names of new spans without a call id."""
         self._meanings: dict[str, SpanFacts] = {}
         self._mentions: list[MentionedResult] = []
         self._placed: dict[tuple[int, int], Request] = {}
         self._left: dict[str, list[Stitch]] = defaultdict(list)
-        """Rows of requests that nobody makes any more."""
+        """Rows of requests that no response makes any longer."""
         self._orphans: dict[str, Stitch] = {}
-        """Results that were mentioned, of calls that nobody was known to have asked for."""
+        """Rows of mentioned results without a known request."""
         for stitch in known:
             self._know(stitch)
 
@@ -88,7 +88,7 @@ class ToolCallIndex:
             self._orphans[call_id] = stitch
 
     def ask(self, response: SpanRow) -> None:
-        """A response arrived, or more of it: note what it asks for."""
+        """Add the requests of a new or changed response."""
         for index, (call_id, name) in enumerate(asked(response.values["message"], response.id)):
             self._touched.add(call_id)
             asked_at, order = format_time(response.at), (*response.order, index)
@@ -101,7 +101,7 @@ class ToolCallIndex:
             self._requests[call_id].append(Request(response, index, call_id, name, asked_at, order))
 
     def remove_request(self, response: Stitch) -> None:
-        """A response counts no more, since another tells of the same model call: it asks for nothing."""
+        """Drop the requests of a response that is now a duplicate of another model call."""
         for request in [one for found in self._requests.values() for one in found]:
             if request.response == response.position:
                 self._drop(request)
@@ -115,7 +115,7 @@ class ToolCallIndex:
             self._left[request.call_id].append(row)
 
     def run_span(self, piece: SpanData, meaning: SpanFacts, old: Stitch | None) -> None:
-        """A tool's own span arrived, or more of it."""
+        """Add a new or changed tool span."""
         call_id, name = given_id(meaning), None
         if call_id is None:
             call_id, name = without_call(piece), name_of(piece, meaning)
@@ -127,7 +127,7 @@ class ToolCallIndex:
         self._spans[call_id].append(Span(piece, begun(piece, self._now), old, call_id, name))
 
     def _forget(self, old: Stitch) -> None:
-        """What is known of a span gives way to what arrived of it."""
+        """Remove the stored version of a span, because new data of it arrived."""
         call_id = old.call_id or ""
         self._touched.add(call_id)
         for span in [span for span in self._spans[call_id] if span.row is not None and span.row.id == old.id]:
@@ -136,15 +136,15 @@ class ToolCallIndex:
                 span.request.span = None
 
     def mention(self, mention: MentionedResult) -> None:
-        """Messages of a span mention results."""
+        """Add the results that the messages of a span mention."""
         if mention.results:
             self._mentions.append(mention)
             self._touched.update(call_id for result in mention.results if (call_id := part(result.call_id)))
 
     def rows(self, remembered: Iterable[MentionedResult] = ()) -> list[SpanRow]:
-        """What stands, after all this, for every call that it was about.
+        """Return the rows of all affected calls.
 
-        `remembered` are mentions in messages that came before: news for calls that are worked out anew.
+        `remembered` are mentions in stored messages. They matter for calls that are computed again.
         """
         for call_id in self._touched:
             match(self._requests.get(call_id, ()), [span for span in self._spans.get(call_id, ()) if not span.name])
@@ -158,7 +158,7 @@ class ToolCallIndex:
         return [row for found in rows.values() for row in found] + self._gone()
 
     def _guess(self) -> None:
-        """Give the spans that do not say which call they are to the requests of their names that are left."""
+        """Match the spans without a call id to the remaining requests with their names."""
         names = set(self._guessed)
         for call_id in self._touched:
             names.update(request.name for request in self._requests.get(call_id, ()))
@@ -178,7 +178,7 @@ class ToolCallIndex:
                 self._move(span)
 
     def _move(self, span: Span) -> None:
-        """A span stands with the call that it turns out to be."""
+        """Move a span to the call that it now matches."""
         call_id = span.request.call_id if span.request is not None else without_call(span.piece)
         self._spans[span.call_id].remove(span)
         self._spans[call_id].append(span)
@@ -206,7 +206,7 @@ class ToolCallIndex:
         return rows
 
     def _inherit(self, call_id: str, heirs: Sequence[Request | Span]) -> None:
-        """Rows that have lost whom they stood for, given to those of their call that have none."""
+        """Assign the rows that lost their request or span to requests and spans of the same call without a row."""
         free = self._left.pop(call_id, [])
         if call_id in self._orphans:
             free.append(self._orphans[call_id])
@@ -232,7 +232,7 @@ class ToolCallIndex:
         values, data = row.values, row.values["data"]
         values["type"], values["call_id"] = "tool_call", call_id
         if meaning is None:
-            # Nothing new about the span itself: only whom it answers may have changed.
+            # The span itself has no new data. Only its request may have changed.
             known = span.row
             assert known is not None
             values["name"], values["message"], values["status"] = known.name, known.message, known.status
@@ -243,7 +243,7 @@ class ToolCallIndex:
             values["name"] = (part(call.name) if call else None) or values["name"] or NAMELESS
             values["message"], values["status"] = _result(call_id, meaning.result, piece, values["status"])
         for told in (span.row, before):
-            # What messages said of another call, which it was taken for, is not about this one.
+            # Messages about another call, which the span matched before, do not apply.
             if told is not None and told.call_id == call_id and call_id not in self._anew:
                 _keep_told(row, told, piece)
         if span.name:
@@ -254,7 +254,7 @@ class ToolCallIndex:
             if request.name != values["name"]:
                 data["asked_name"] = request.name
         if isinstance(args, dict) and args != piece.get("inputs"):
-            # What was given as a text of another language stands beside it, understood.
+            # Arguments in another format are stored in addition, as parsed JSON.
             data["args"] = args
         return row
 
@@ -277,7 +277,7 @@ class ToolCallIndex:
         return row
 
     def _fill(self, rows: dict[str, list[SpanRow]], at: datetime, results: Sequence[Result]) -> None:
-        """Give mentioned results to the requests that they answer: of each id the last ones to the last ones."""
+        """Assign mentioned results to their requests. Per id, the last results go to the last requests."""
         by_id: dict[str, list[Result]] = defaultdict(list)
         for result in results:
             if call_id := part(result.call_id):
@@ -291,7 +291,7 @@ class ToolCallIndex:
                 rows[call_id] = [self._orphan(call_id, at, mentioned[-1])]
 
     def _orphan(self, call_id: str, at: datetime, result: Result) -> SpanRow:
-        """A result of a call that nobody is known to have asked for."""
+        """Return the row of a mentioned result without a known request."""
         row_id = self._names.span(f"{self._run.id}", f"/result/{call_id}")
         row = new_row({}, row_id, self._run, self._run.id, self._orphans.get(call_id), self._now)
         row.values |= {"type": "tool_call", "call_id": call_id, "name": part(result.name) or NAMELESS, "at": at}
@@ -301,7 +301,7 @@ class ToolCallIndex:
 
 
 def _keep_told(row: SpanRow, told: Stitch, piece: Mapping[str, Any]) -> None:
-    """Keep what messages said of a result: the row that stood for its call has it, and they may not come again."""
+    """Keep the result that messages mention: the old row has it, and the messages may not arrive again."""
     values = row.values
     said, at = told.message, told.data.get("told_at")
     if said is not None and values["message"] is None:
@@ -315,7 +315,7 @@ def _keep_told(row: SpanRow, told: Stitch, piece: Mapping[str, Any]) -> None:
 
 
 def _asked(row: SpanRow, request: Request) -> None:
-    """Say in a row whom it answers."""
+    """Set the request that a row answers."""
     row.values["call_index"] = request.index
     if isinstance(request.response, SpanRow):
         row.asker = request.response
@@ -324,7 +324,7 @@ def _asked(row: SpanRow, request: Request) -> None:
 
 
 def _result(call_id: str, result: Result | None, piece: SpanData, status: str | None) -> tuple[Json | None, str | None]:
-    """What a tool's own span says came out, as the block that answers the call."""
+    """Return the result of a tool span as a block, and the status."""
     failed = bool(status == "error" or (result is not None and result.failed))
     if result is None and not failed:
         return None, status
@@ -333,7 +333,7 @@ def _result(call_id: str, result: Result | None, piece: SpanData, status: str | 
 
 
 def _mentioned(row: SpanRow, call_id: str, result: Result, at: datetime) -> None:
-    """Give a row a result that messages mention: what the first of them say, which may be shortened later."""
+    """Set a mentioned result. The earliest mention wins, because later ones may be shortened."""
     values, data, told_at = row.values, row.values["data"], format_time(at)
     earlier = told_at < str(data.get("told_at") or "")
     if values["message"] is None or earlier or _only_raised(values["message"], data):
@@ -346,12 +346,12 @@ def _mentioned(row: SpanRow, call_id: str, result: Result, at: datetime) -> None
 
 
 def _only_raised(message: Json | None, piece: Mapping[str, Any]) -> bool:
-    """Whether all that is known of a result is what the tool raised, and not what the model was told of it."""
+    """True if the only known result is the error that the tool raised, not the text that the model received."""
     return message is not None and bool(piece.get("error")) and message.get("content") == piece.get("error")
 
 
 def _fail(row: SpanRow) -> None:
-    """A failure that the tool's caller handled shows only in the message; the span itself ended well."""
+    """Mark a row as failed. If the caller of the tool handled the failure, only the message shows it."""
     row.values["status"] = "error"
     row.values["data"]["failed"] = True
     if row.values["message"] is not None:

@@ -1,7 +1,7 @@
-"""One trace as thread, run and stitches; prices of foreign calls.
+"""`TraceBuilder`: one trace as a run and rows, and prices of foreign model calls.
 
-Pure: everything that is read is given, and everything that is written comes out. A trace may come in any number of
-parts and in any order; what it becomes does not depend on that, except for the places in the log.
+Pure: the caller reads the stored data and writes the result. A trace can arrive in any number of parts and in any
+order. The result is the same, except for the positions in the log.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,32 +31,32 @@ from lockstitch.model import TERMINAL_STATUSES, Json, Run, Stitch, answer_of, fo
 from lockstitch.model.run import RunStatus
 
 Price = Callable[[SpanFacts, datetime], Json | None]
-"""What a model call costs: {} where nobody knows, None where it counted nothing."""
+"""Returns the cost of a model call: {} if it is unknown, None if the call has no token counts."""
 
 
 @dataclass(slots=True)
 class StoredTrace:
-    """What the record has of a trace already, as far as it concerns what arrived."""
+    """The stored data of a trace that the new spans can affect."""
 
     run: Run
     is_new: bool
     rows: dict[UUID, Stitch] = field(default_factory=dict[UUID, Stitch])
-    """By their ids, those of the spans that arrived."""
+    """Stored rows of the new spans, by id."""
     tools: Sequence[Stitch] = ()
-    """Tool calls that what arrived may be about."""
+    """Tool calls that the new spans can affect."""
     later: Sequence[Stitch] = ()
-    """Model calls that began when the first one that arrived did, or after it."""
+    """Model calls that started with or after the first new span."""
     mentions: Sequence[MentionedResult] = ()
-    """Results that spans mention which began then or later, and of which nothing arrived."""
+    """Results mentioned by stored spans that started then or later and have no new data."""
     anew: frozenset[str] = frozenset()
-    """Calls whose mentioned results are given out anew: `mentions` has all that there are."""
+    """Ids of calls with mentioned results to assign again. `mentions` contains all their mentions."""
     calls: Sequence[Stitch] | None = None
-    """All its model calls, where figures must be summed anew."""
+    """All model calls of the trace, if the totals must be computed again."""
 
 
 @dataclass(slots=True)
 class NewSpan:
-    """A span of which something arrived, merged with what was there."""
+    """A span with new data, merged with the stored data."""
 
     piece: SpanData
     meaning: SpanFacts
@@ -64,7 +64,7 @@ class NewSpan:
 
 
 class TraceBuilder:
-    """Takes what arrived of one trace, and says what is written."""
+    """Computes the rows and the run to write for the new spans of one trace."""
 
     def __init__(self, bridge: TraceSource, names: MirrorIds, known: StoredTrace, price: Price, now: datetime) -> None:
         self._bridge = bridge
@@ -77,7 +77,7 @@ class TraceBuilder:
         self._root: tuple[SpanRow | None, NewSpan] | None = None
 
     def assemble(self, arrived: Sequence[NewSpan], vanished: Sequence[Stitch] = ()) -> tuple[Run, list[SpanRow]]:
-        """The run, and the rows that are new or differ; their places come later."""
+        """Return the run, and the rows that are new or changed. `place` sets their positions later."""
         for one in sorted(arrived, key=lambda one: order_of(one.piece, begun(one.piece, self._now))):
             self._take(one)
         rows = [*self._rows, *self._calls.rows(self._known.mentions)]
@@ -104,7 +104,7 @@ class TraceBuilder:
             self._root = (row, one)
 
     def _is_root(self, piece: SpanData) -> bool:
-        """True if a span is the root of this trace. Other spans may lack a parent until more of them arrives."""
+        """True if a span is the root of this trace. Other spans may lack a parent until more data arrives."""
         if self._bridge.root_names_trace:
             return piece["id"] == self._known.run.foreign_id
         return is_root(piece)
@@ -122,7 +122,7 @@ class TraceBuilder:
         return rows[0]
 
     def _withdraw(self, row: SpanRow, meaning: SpanFacts) -> None:
-        """A span that stood for a model call does so no more: it asks for nothing, and has no further answers."""
+        """Drop the requests and further generations of a span that no longer counts as a model call."""
         if row.old is None or row.old.type != "llm_call":
             return
         self._calls.remove_request(row.old)
@@ -133,7 +133,7 @@ class TraceBuilder:
                 self._rows.append(SpanRow(removed(further), (), further))
 
     def _unasked(self, places: set[int]) -> list[SpanRow]:
-        """Tool calls that stay although the responses at these places, which asked for them, are gone."""
+        """Return the tool calls that stay although their responses, at these positions, are removed."""
         return [
             SpanRow({**stitch.__dict__, "reply_to": None, "call_index": None}, (), stitch)
             for stitch in self._known.tools
@@ -146,13 +146,13 @@ class TraceBuilder:
         parent_id = self._names.span(parent) if parent else run.id
         said: Mapping[str, Any] = piece
         if number:
-            # A further answer of one call: the span stands with the first one.
+            # A further generation of one call. The first generation has the span data.
             said = {key: value for key, value in piece.items() if key in ("trace_id", "start", "end", "order")}
             said = {**said, "of": piece["id"], "generation": number}
         return new_row(said, row_id, run, parent_id, self._known.rows.get(row_id), self._now)
 
     def _number(self, rows: list[SpanRow]) -> None:
-        """Number the model calls in the order in which they began: the new ones, and those that come after them."""
+        """Number the model calls in the order of their start: the new ones, and those that come after them."""
         ours = {row.id: row for row in rows if row.values["type"] == "llm_call"}
         gone = {row.old.id for row in rows if row.old is not None and row.old.type == "llm_call"} - ours.keys()
         if not ours and not gone:
@@ -180,7 +180,7 @@ class TraceBuilder:
         return run.changed(**values)
 
     def _figures(self, run: Run, rows: Sequence[SpanRow]) -> dict[str, Any]:
-        """Tokens, cost and number of model calls: what was summed so far, and what these rows change."""
+        """Return tokens, cost and number of model calls: the stored totals plus the changes of these rows."""
         steps = run.steps
         tokens = {name: getattr(run, name) for name in TOKENS}
         cost = run.cost
@@ -231,14 +231,14 @@ class TraceBuilder:
 
     @property
     def root_id(self) -> UUID | None:
-        """The row of the root, where it arrived."""
+        """The row id of the root, if it has new data."""
         return self._names.span(self._root[1].piece["id"]) if self._root else None
 
 
 def place(
     known: StoredTrace, run: Run, rows: Sequence[SpanRow], position: int, fence: int, root_id: UUID | None
 ) -> Run:
-    """Give the new rows of a trace their places behind a position; the run that knows them."""
+    """Set the positions of the new rows of a trace after `position`. Return the run with these positions."""
     new = sorted((row for row in rows if row.old is None), key=lambda row: row.order)
     first = position + 1
     for row in new:
@@ -262,7 +262,7 @@ def place(
 
 
 def _last_answer(known: StoredTrace, run: Run, rows: Sequence[SpanRow]) -> SpanRow | None:
-    """The last model call that says something and asks for nothing, if it is one of these or all are known."""
+    """Return the last model call with text and without tool calls, or None if it is not known to be the last."""
     calls = list(rows)
     if known.calls is not None:
         ours = {row.old.id for row in rows if row.old is not None}
@@ -276,7 +276,7 @@ def _last_answer(known: StoredTrace, run: Run, rows: Sequence[SpanRow]) -> SpanR
 
 
 def _left_of(stitch: Stitch, places: set[int]) -> Json:
-    """What stays of a span that vanished: of a tool's the request for it, if the response that made it stays."""
+    """Return the values that stay of a removed row. A requested tool call stays if its response stays."""
     if stitch.type != "tool_call" or stitch.reply_to is None or stitch.reply_to in places:
         return removed(stitch)
     asked_at = stitch.data.get("asked_at")
@@ -285,7 +285,7 @@ def _left_of(stitch: Stitch, places: set[int]) -> Json:
 
 
 def needs_all_calls(known: StoredTrace, rows: Sequence[SpanRow]) -> bool:
-    """Whether a model call that was summed already counts no more, or costs something else: sums are made anew then."""
+    """True if a counted model call no longer counts or has another cost, so that the totals must be computed again."""
     return known.calls is None and any(
         row.old is not None
         and row.old.type == "llm_call"
@@ -295,7 +295,7 @@ def needs_all_calls(known: StoredTrace, rows: Sequence[SpanRow]) -> bool:
 
 
 def _cost(data: Json) -> Json | None:
-    """What a model call costs, {} where nobody knows the price; None where there is nothing to pay for."""
+    """Return the cost of a model call, {} if its price is unknown, None if it has no token counts."""
     return data.get("cost")
 
 
@@ -310,11 +310,11 @@ def _status(piece: SpanData) -> RunStatus:
 
 _NO_PARTS: Final = ("input_cost", "output_cost", "cache_write_cost", "cache_read_cost")
 _ABSURD: Final = 1e9
-"""Dollars that no call costs, so that whoever says so is not believed, and sums stay numbers."""
+"""Dollars above which a given cost is ignored, so that sums stay finite."""
 
 
 def price(meaning: SpanFacts, at: datetime) -> Json | None:
-    """The cost of a call; {} where nobody knows it, None where it counted nothing."""
+    """Return the cost of a call, {} if it is unknown, None if it has no token counts."""
     tokens = meaning.tokens
     if tokens is None:
         return None

@@ -1,4 +1,4 @@
-"""`Joining`: finds the trace of each span of a batch, and the stored traces that the batch merges.
+"""`Joining`: find the trace of each span of a batch, and the stored traces that the batch merges.
 
 A source like LangSmith gives a trace the id of its root span. Each span therefore has at most one link upwards: to the
 trace that it names, else to its parent. The trace of a span is the end of the chain of these links. A chain may end
@@ -44,7 +44,7 @@ class Joined:
     stored: dict[UUID, Stitch]
     """Stored rows of the spans, without those that the commit deletes."""
     dissolved: dict[UUID, Thread] = field(default_factory=dict[UUID, Thread])
-    """Threads that the commit deletes. Their spans are part of the parcels."""
+    """Threads that the commit deletes. Their spans are part of the trace batches."""
     merged: dict[UUID, tuple[str, str]] = field(default_factory=dict[UUID, tuple[str, str]])
     """Runs of the dissolved threads: the trace that each of them was, and the trace that it is part of now."""
     origin: dict[UUID, UUID] = field(default_factory=dict[UUID, UUID])
@@ -77,7 +77,7 @@ class _Plan:
     traces: dict[str, str]
     dissolved: set[UUID] = field(default_factory=set[UUID])
     opened: set[UUID] = field(default_factory=set[UUID])
-    """Threads that are read as a whole, since one of their spans may go to another trace."""
+    """Threads to read completely, because one of their spans may move to another trace."""
     links: dict[str, str] = field(default_factory=dict[str, str], compare=False)
 
 
@@ -90,10 +90,10 @@ class Joining:
         self._names = names
 
     async def join(self, batch: Batch) -> Joined:
-        """Read what is stored of the traces of a batch and sort the batch into them.
+        """Read the stored data of the traces of a batch, and sort the batch into them.
 
-        Heads are read before everything else of their threads. Each later write to such a thread raises the fence that
-        the commit compares. What is read decides which threads are concerned, so it is read until that is settled.
+        Threads are read before their rows. Each later write to such a thread raises the fence that the commit compares.
+        The rows can show that more threads are involved, so reading repeats until the set of threads no longer changes.
         """
         plan = _Plan({span_id: piece["trace_id"] for span_id, piece in batch.pieces.items()})
         seen = _Seen()
@@ -110,7 +110,7 @@ class Joining:
         raise Conflict("The traces of these spans changed while they were read. Nothing was written.")
 
     async def loose(self, joined: Joined) -> Batch:
-        """Return what is still to be joined after a commit: the provisional traces of spans that are in other traces.
+        """Return the traces to join after a commit: provisional traces of spans that are in other traces.
 
         Such a trace is named after a span of the commit, or it is a trace of the commit and another process has written
         the span with its name to another trace at the same time.
@@ -146,7 +146,7 @@ class Joining:
         )
 
     async def _plan(self, batch: Batch, before: _Plan, seen: _Seen) -> _Plan:
-        """Work out the trace of each span, and which threads have to be read or dissolved for it."""
+        """Compute the trace of each span, and the threads to read or dissolve for it."""
         members = seen.members()
         rows = {row.data["id"]: row for row in seen.stored.values() if row.data.get("id")} | members
         links = await self._links(batch, seen, rows, members)
@@ -220,7 +220,7 @@ class Joining:
         return list(parcels.values())
 
     def _homes(self, parcels: Iterable[TraceBatch], runs: Mapping[UUID, Run], plan: _Plan) -> dict[str, UUID]:
-        """Return the thread of each trace: the one it has already, else that of its conversation, else its own."""
+        """Return the thread of each trace: its stored thread, else the thread of its conversation, else its own."""
         homes: dict[str, UUID] = {}
         for parcel in parcels:
             run = runs.get(self._names.run(parcel.trace_id))

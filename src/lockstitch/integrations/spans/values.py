@@ -1,8 +1,8 @@
-"""Values every store can keep; Python literals; zstd streams.
+"""Conversion of foreign values to values that every store accepts.
 
-A trace is evidence of what happened elsewhere, so nothing in it may be a reason to refuse it. What no store can hold
-is replaced and the rest stays: NUL and lone surrogates by U+FFFD, numbers that JSON has no word for by null, values
-nested too deeply by their text, and names too long for an index by their beginning and a digest.
+A trace is never rejected because of a value. Values that no store accepts are replaced: NUL and lone surrogates by
+U+FFFD, non-finite numbers by null, values nested too deeply by their text, and names that are too long for an index by
+their start and a digest.
 """
 
 import ast
@@ -22,27 +22,27 @@ from lockstitch.model import codec
 from lockstitch.model.clock import format_time
 
 DEPTH = 100
-"""Levels of nesting that are kept of a value that has too many. The codec ends at 250."""
+"""Levels of nesting that stay of a value with too many levels. The codec accepts 250."""
 
 LONGEST_NAME = 512
-"""Characters of an id or a name. PostgreSQL refuses an index entry of more than 2,704 bytes."""
+"""Maximum characters of an id or a name. PostgreSQL rejects an index entry of more than 2,704 bytes."""
 
-# A value is wrapped a few times on its way into the record.
+# A value is wrapped a few times before it is stored.
 _HEADROOM = 10
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def storable(value: Any, *, parsed: bool = False) -> Any:
-    """`value` as plain JSON that every store takes; the very same object if it is that already.
+    """Return `value` as JSON that every store accepts. Return the same object if it already is.
 
-    `parsed`: it is what `parse` gave, so all its numbers are finite.
+    `parsed` means that `parse` returned the value, so that all its numbers are finite.
     """
     return value if _is_storable(value, parsed) else _stored(value, 0)
 
 
 def parse(text: str | bytes) -> Any:
-    """The value of a JSON text, also of one that only some parsers take: with NaN, or half a pair of surrogates."""
+    """Parse a JSON text. Also accept NaN and lone surrogates, which some parsers reject."""
     return DECODER.decode(text if isinstance(text, str) else text.decode(errors="replace"))
 
 
@@ -52,15 +52,15 @@ def _finite(digits: str) -> float | None:
 
 
 def _nothing(_: str) -> None:
-    """What NaN and Infinity are in JSON."""
+    """Return None for NaN and Infinity."""
 
 
 DECODER = json.JSONDecoder(strict=False, parse_float=_finite, parse_constant=_nothing)
-"""Takes what orjson does not, and reads integers of any length exactly, without looking for them first."""
+"""Accepts more than orjson, and reads integers of any length exactly."""
 
 
 def name(value: Any) -> str | None:
-    """An id or a name as text of bounded length; None if there is none."""
+    """Return an id or a name as text of limited length, or None if there is none."""
     if value is None:
         return None
     if type(value) is str and len(value) <= LONGEST_NAME and value.isascii() and "\x00" not in value:
@@ -71,20 +71,20 @@ def name(value: Any) -> str | None:
         return None
     text = _UNSTORABLE.sub("\ufffd", str(value).strip())
     if len(text) > LONGEST_NAME:
-        # surrogates are gone, so this encodes
+        # Surrogates are replaced by now, so this can be encoded.
         text = f"{text[:200]}…{sha256(text.encode()).hexdigest()}"
     return text or None
 
 
 def as_text(value: Any) -> str:
-    """What a person reads of `value`: text as it is, anything else as JSON."""
+    """Return text unchanged, and any other value as JSON."""
     if isinstance(value, str):
         return value
     return codec.dumps(storable(value)).decode()
 
 
 def _is_storable(value: Any, parsed: bool) -> bool:
-    """Whether the codec would take it, asked of the fastest judge, since nearly every value of every trace is sound."""
+    """True if the codec accepts the value. orjson decides, because it is fast and nearly every value is valid."""
     wrapped = value
     for _ in range(_HEADROOM):
         wrapped = [wrapped]
@@ -92,7 +92,7 @@ def _is_storable(value: Any, parsed: bool) -> bool:
         written = orjson.dumps(wrapped, option=_STRICT)
     except TypeError:
         return False
-    # it writes null for what is not finite, and a NUL as an escape
+    # orjson writes null for non-finite numbers, and a NUL as an escape.
     return b"\\u0000" not in written and (parsed or b"null" not in written or _is_finite(value))
 
 
@@ -132,7 +132,7 @@ def _stored(value: Any, depth: int) -> Any:
 
 
 def _flat(value: Any) -> str:
-    """The text of what is nested too deeply."""
+    """Return a value that is nested too deeply as text."""
     try:
         return _UNSTORABLE.sub("\ufffd", json.dumps(value, default=str, ensure_ascii=False))
     except (RecursionError, TypeError, ValueError):
@@ -150,19 +150,19 @@ def _written(value: Any) -> str:
 
 
 LONGEST: Final = 100_000
-"""Characters of a text that is read so."""
+"""Maximum characters of a text that is parsed as a literal."""
 
 
 def literal(words: str) -> Any:
-    """The value of a Python literal, as JSON has it; None if it is none."""
+    """Parse a Python literal and return it as JSON, or None if it is not a literal."""
     if len(words) > LONGEST:
         return None
     try:
         with warnings.catch_warnings():
-            # A stray backslash in somebody's text is not our program's mistake.
+            # A stray backslash in foreign text is not an error of this program.
             warnings.simplefilter("ignore")
             found = ast.literal_eval(words)
-        # Written and read again: what is a tuple or a set in Python is a list in JSON.
+        # Written and parsed again, because tuples and sets of Python are lists in JSON.
         return found if isinstance(found, str) else parse(as_text(found))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None

@@ -1,10 +1,9 @@
-"""What one convention of naming attributes knows.
+"""`Convention`: the interface of one naming convention for attributes.
 
-OpenTelemetry says how spans travel; what their attributes mean, several conventions say, and one span often speaks
-two or three of them. A dialect does two things, at two times. When a span arrives, it takes its content out of the
-attributes (`take`), so that content stands once, parsed, under inputs and outputs. When the merged piece is asked for
-its meaning, it tells the facts that stand in the attributes that stayed (`facts`). The dialects of a span are asked in
-one order, and what the first of them says holds.
+OpenTelemetry defines the transport of spans. Several conventions define the meaning of attributes, and one span often
+uses two or three of them. A convention has two tasks. When a span arrives, `take` moves its content out of the
+attributes, so that content is stored once, parsed, as inputs and outputs. When the facts of merged span data are
+computed, `facts` reads the remaining attributes. The conventions are applied in one order, and the first value wins.
 """
 
 from dataclasses import dataclass, field
@@ -19,10 +18,10 @@ Side = Literal["inputs", "outputs"]
 
 @dataclass(slots=True)
 class Content:
-    """What was taken out of a span's attributes."""
+    """The content that was moved out of the attributes of a span."""
 
     attributes: Json
-    """All of them at first; taken ones are gone."""
+    """The remaining attributes. At first, all of them."""
     name: str = ""
     scope: str = ""
     """The name of the instrumentation."""
@@ -38,13 +37,13 @@ class Content:
     session_id: str | None = None
     group: str | None = None
     heads: frozenset[str] = frozenset()
-    """The first words of the attributes' names; a dialect whose words are missing need not look further."""
+    """The first words of the attribute names. A convention stops early if its words are missing."""
     _seen: list[tuple[Side, Any]] = field(default_factory=list[tuple[Side, Any]])
 
     def put(self, side: Side, key: str, value: Any, attribute: str) -> None:
-        """Keeps `value` on a side; what the side has already is not kept again, and nothing is pushed out.
+        """Store `value` as input or output, unless that side already has an equal value. Nothing is overwritten.
 
-        A second value for a key stands under its attribute's own name.
+        A second value for a key is stored under the name of its attribute.
         """
         if value is None or any(side == other and value == known for other, known in self._seen):
             return
@@ -53,7 +52,7 @@ class Content:
         bag[attribute if key in bag else key] = value
 
     def move(self, attribute: str, side: Side, key: str) -> None:
-        """Takes an attribute's value, read as JSON where it is JSON."""
+        """Move the value of an attribute. JSON text is parsed."""
         if attribute not in self.attributes:
             return
         value = self.attributes.pop(attribute)
@@ -70,7 +69,7 @@ class Content:
         session_id: Any = None,
         group: Any = None,
     ) -> None:
-        """Whose it is, as far as nobody said before."""
+        """Set the conversation, user, session and group, unless they are already set."""
         self.thread_id = self.thread_id or _word(thread_id)
         self.user_id = self.user_id or _word(user_id)
         self.session_id = self.session_id or _word(session_id)
@@ -79,7 +78,7 @@ class Content:
 
 @dataclass(slots=True)
 class Facts:
-    """What a dialect says about a piece; None and empty where it says nothing."""
+    """The facts that a convention finds in span data. Unknown values are None or empty."""
 
     model: str | None = None
     asked_model: str | None = None
@@ -97,16 +96,16 @@ class Facts:
 
 class Convention(Protocol):
     def take(self, content: Content) -> None:
-        """Moves what it knows as content out of the attributes; never raises."""
+        """Move the content that it knows out of the attributes. Never raises."""
         ...
 
     def facts(self, attributes: Json, piece: SpanData) -> Facts:
-        """What the attributes that stayed say; never raises."""
+        """Return the facts in the remaining attributes. Never raises."""
         ...
 
 
 def merged(told: list[Facts]) -> Facts:
-    """Several dialects' facts as one: the first one's word holds, and counts fill up what another left out."""
+    """Merge the facts of several conventions. The first value wins, and counts of 0 are filled from the others."""
     whole = Facts()
     for facts in told:
         whole.model = whole.model or facts.model

@@ -1,4 +1,4 @@
-"""OpenTelemetry's own conventions for generative AI, the present ones and those that came before them."""
+"""`GenAI`: OpenTelemetry's own conventions for generative AI, current and earlier versions."""
 
 from typing import Any
 
@@ -98,7 +98,7 @@ class GenAI:
         )
 
     def _take_events(self, content: Content) -> None:
-        """Messages that came as events of the span; the events are gone then, all others stay."""
+        """Move messages from the events of the span to inputs and outputs. Other events stay."""
         asked: list[Any] = []
         answered: list[Any] = []
         others: list[Json] = []
@@ -146,7 +146,7 @@ _CONTENT: tuple[tuple[str, Side, str], ...] = (
     ("gen_ai.tool.call.result", "outputs", "result"),
 )
 
-# A JSON text, or numbered: gen_ai.prompt.0.role.
+# JSON text, or numbered attributes: gen_ai.prompt.0.role.
 _BLOBS: tuple[tuple[str, Side, str], ...] = (
     ("gen_ai.prompt", "inputs", "input"),
     ("gen_ai.completion", "outputs", "output"),
@@ -154,7 +154,7 @@ _BLOBS: tuple[tuple[str, Side, str], ...] = (
 
 
 def _finish_reasons(attributes: Json) -> list[str]:
-    """A list, as logfire writes it a JSON text, and by its older names a single word."""
+    """Return the finish reasons: a list, JSON text as Logfire writes it, or one word in older versions."""
     said = _read(
         first(
             attributes,
@@ -163,7 +163,7 @@ def _finish_reasons(attributes: Json) -> list[str]:
             "gen_ai.response.stop_reason",
             "llm.response.finish_reason",
             "llm.response.stop_reason",
-            # The SDK of Anthropic tells of its own calls.
+            # Anthropic's SDK reports its own calls with this attribute.
             "anthropic.message.stop_reason",
         )
     )

@@ -1,4 +1,4 @@
-"""OpenInference, the conventions of Arize and Phoenix: lists flattened into names, and the raw request and response."""
+"""`OpenInference`: the conventions of Arize and Phoenix, with flattened lists and the raw request and response."""
 
 from typing import Any
 
@@ -102,7 +102,7 @@ class OpenInference:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Entries without the names that only say what they are: {"message": {"role": …}} is {"role": …}."""
+    """Return entries without their wrapper names: {"message": {"role": …}} becomes {"role": …}."""
     if isinstance(value, list):
         return [_unwrapped(item) for item in as_list(value)]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""LangSmith, Traceloop, Logfire and pydantic-ai."""
+"""`LangSmith`, `Traceloop` and `Logfire` (with pydantic-ai): the conventions of vendors."""
 
 from typing import Any
 
@@ -39,14 +39,14 @@ class Logfire:
                 content.move(name, side, key)
             request = attributes.get("request_data")
             asked = as_json(parsed(request) if isinstance(request, str) else request)
-            # Newer versions leave only the model's name there.
+            # Newer versions store only the name of the model here.
             if "messages" in asked or "prompt" in asked or "input" in asked:
                 content.move("request_data", "inputs", "input")
         content.tags.extend(tag for tag in as_list(attributes.pop("logfire.tags", None)) if isinstance(tag, str))
         template = as_text(attributes.get("logfire.msg_template")) or content.name
         content.is_named(next((kind for words, kind in _TEMPLATES.items() if template.startswith(words)), None))
         if _answers_elsewhere(content, template):
-            # The answer of a stream is told by an entry of its own, which is the model call then.
+            # The answer of a stream is a separate entry, which is the model call then.
             content.kind = "request"
 
     def facts(self, attributes: Json, piece: SpanData) -> Facts:
@@ -58,7 +58,7 @@ class Logfire:
         )
 
     def _take_dialogue(self, content: Content) -> None:
-        """A whole exchange in one attribute: what came before the answer is input, the rest is output."""
+        """Split a conversation in one attribute: messages before the answer are input, the rest is output."""
         for name in ("pydantic_ai.all_messages", "all_messages_events", "events"):
             said = content.attributes.get(name)
             messages = as_list(parsed(said) if isinstance(said, str) else said)
@@ -71,13 +71,13 @@ class Logfire:
 
 
 def _turn(messages: list[Any]) -> int:
-    """Where the answer begins: at the first choice, else after the last thing that a person said."""
+    """Return the index where the answer starts: at the first choice, else after the last user message."""
     last = 0
     for place, message in enumerate(map(as_json, messages)):
         if message.get("event.name") == "gen_ai.choice":
             return place
         asks = message.get("role") in ("user", "system") and not _only_results(message)
-        # Events of one model call end with its answer, so a tool's result among them came before it.
+        # The events of one model call end with its answer, so a tool result among them came before it.
         answered = message.get("event.name") == "gen_ai.tool.message" and "gen_ai.message.index" not in message
         if asks or answered:
             last = place + 1
@@ -152,7 +152,7 @@ class Traceloop:
         )
 
     def _unwrap(self, content: Content, side: Side, keys: tuple[str, ...], inner: tuple[str, ...]) -> None:
-        """What LangChain's callback got, without the callback's own arguments around it; those go to the extras."""
+        """Unwrap the value that LangChain's callback received. The other arguments of the callback go to `extra`."""
         bag = content.inputs if side == "inputs" else content.outputs
         for key in keys:
             wrapper = as_json(bag.get(key))
@@ -192,7 +192,7 @@ class LangSmith:
         elif isinstance(tags, list):
             content.tags.extend(tag for tag in tags if isinstance(tag, str))  # pyright: ignore[reportUnknownVariableType]
         content.is_named((as_text(attributes.get("langsmith.span.kind")) or "").lower())
-        # A "session" of LangSmith is a project of it; conversations are told by the metadata alone.
+        # A "session" of LangSmith is a project. Only the metadata names the conversation.
         content.belongs(
             thread_id=first(content.metadata, "thread_id", "session_id", "conversation_id"),
             session_id=content.metadata.get("session_id"),
@@ -204,7 +204,7 @@ class LangSmith:
         if "langsmith.span.kind" not in attributes:
             return Facts()
         metadata = as_json(piece.get("metadata"))
-        # LangChain counts the cache as part of the input.
+        # LangChain includes the cache in the input.
         return Facts(
             asked_model=as_text(metadata.get("ls_model_name")),
             provider=provider_name(metadata.get("ls_provider")),
