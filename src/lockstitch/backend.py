@@ -320,7 +320,7 @@ class Reports(Protocol):
         """Return, per thread, the average input and output tokens of its top-level runs started since then."""
         ...
 
-    async def usage(self, asked: StatsFilter) -> list[UsageRow]:
+    async def usage(self, stats_filter: StatsFilter) -> list[UsageRow]:
         """Return the usage of the selected runs, one row per group, in no order.
 
         All groupings have equal sums, and these equal the sums over runs. Usage of a run without a model call in the
@@ -328,7 +328,7 @@ class Reports(Protocol):
         """
         ...
 
-    async def latencies(self, asked: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
+    async def latencies(self, stats_filter: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
         """Return durations and failures of the calls of each tool or model, in no order.
 
         If grouped by day or hour, each row is one day or hour over all tools or models. Archived stitches are not
@@ -336,7 +336,7 @@ class Reports(Protocol):
         """
         ...
 
-    async def list_runs(self, asked: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+    async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
         """Return the first selected runs: the newest, or the slowest of those that have ended."""
         ...
 

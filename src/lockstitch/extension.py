@@ -77,15 +77,15 @@ def known(names: Sequence[str]) -> list[Extension]:
     """Return the extensions with these names that this process can load, in the order of their names."""
     for name in names:
         if name not in _registered:
-            for found in entry_points(group=GROUP, name=name):
-                register(found.load())
+            for entry_point in entry_points(group=GROUP, name=name):
+                register(entry_point.load())
     return [_registered[name] for name in sorted(names) if name in _registered]
 
 
 @cache
 def _migrations(package: str, dialect: str) -> list[tuple[int, str, str]]:
-    found = [entry for entry in _file(package, dialect).iterdir() if entry.name[:4].isdigit()]
-    return sorted((int(entry.name[:4]), entry.name.removesuffix(".sql"), _read(entry)) for entry in found)
+    traversables = [entry for entry in _file(package, dialect).iterdir() if entry.name[:4].isdigit()]
+    return sorted((int(entry.name[:4]), entry.name.removesuffix(".sql"), _read(entry)) for entry in traversables)
 
 
 @cache
@@ -99,10 +99,10 @@ def _queries(package: str, dialect: str) -> dict[str, str]:
 
 def _file(package: str, *parts: str) -> Traversable:
     """Join one part at a time: a package without an `__init__` cannot join several parts at once."""
-    found = files(package)
+    traversable = files(package)
     for part in filter(None, parts):
-        found = found.joinpath(part)
-    return found
+        traversable = traversable.joinpath(part)
+    return traversable
 
 
 def _read(file: Traversable) -> str:

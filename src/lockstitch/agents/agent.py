@@ -292,14 +292,14 @@ class Agent:
         check_options(call, RunOptions, "A run")
         if call.get("detach") and not self._starts_here(call, listener):
             return await self._enqueue(prompt, store, thread, call)
-        given = RunInput(
+        run_input = RunInput(
             as_message(prompt),
             extras=call.get("extras") or {},
             metadata=call.get("metadata") or {},
             tags=tuple(call.get("tags") or ()),
             first=bool(call.get("first")),
         )
-        codec.dumps(given.message)
+        codec.dumps(run_input.message)
         await self._blueprint.ready()
         detach = bool(call.get("detach"))
         driver = self.executor(store, call.get("deps"), listener, bool(call.get("take_over")), detach=detach)
@@ -307,30 +307,30 @@ class Agent:
         if head is None:
             new = self._new_thread(store, thread, call)
             try:
-                return await driver.run_new_thread(new, given)
+                return await driver.run_new_thread(new, run_input)
             except (KeyTaken, ThreadHeld, LimitReached):
                 # It is there by now, whoever made it.
                 head = await self._find_thread(store, new.id if thread is None else thread, call)
                 if head is None:
                     raise
-        if detach and not given.first and await store.execution.open_run(head) is not None:
-            return await driver.enqueue_behind(head, given)
+        if detach and not run_input.first and await store.execution.open_run(head) is not None:
+            return await driver.enqueue_behind(head, run_input)
         waiting: OnWaiting = call.get("on_waiting", "refuse")
         busy = call.get("on_busy", self._blueprint.static_definition.on_busy)
         try:
-            return await driver.run(head, given, waiting)
+            return await driver.run(head, run_input, waiting)
         except LimitReached:
             pass
         except ThreadHeld:
-            if detach and not given.first:
-                return await driver.enqueue_behind(head, given)
+            if detach and not run_input.first:
+                return await driver.enqueue_behind(head, run_input)
             if busy == "refuse":
                 raise
-            if busy == "queue" and not given.first:
-                return await driver.enqueue_and_wait(head, given)
+            if busy == "queue" and not run_input.first:
+                return await driver.enqueue_and_wait(head, run_input)
             if busy != "queue":
                 await store.edit(head, cancel_requested=True)
-        result = await retry_until_free(store, head, lambda free: driver.run(free, given, waiting))
+        result = await retry_until_free(store, head, lambda free: driver.run(free, run_input, waiting))
         assert result is not None
         return result
 

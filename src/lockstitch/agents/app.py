@@ -72,7 +72,7 @@ class App:
                 raise Refused(f"Two applications of this app are named {application.name}.")
             self.plugins[application.name] = application
         self.agents: dict[str, Agent] = {}
-        for agent in (*agents, *(agent for one in self.plugins.values() for agent in one.agents)):
+        for agent in (*agents, *(agent for plugin in self.plugins.values() for agent in plugin.agents)):
             if agent.name in self.agents:
                 raise Refused(f"Two agents of this app are named {agent.name}.")
             self.agents[agent.name] = agent.bind(self)
@@ -150,7 +150,7 @@ class App:
     def _limit(self, name: str, at_most: int) -> Limit:
         kind, _, provider = name.partition(":")
         if kind == "provider" and provider:
-            covered = [one.name for one in self.agents.values() if one.provider == provider]
+            covered = [agent.name for agent in self.agents.values() if agent.provider == provider]
             return Limit(name=name, at_most=at_most, agents=covered)
         if name not in self.agents:
             known = ", ".join(sorted(self.agents)) or "none"
@@ -181,9 +181,9 @@ def load_app(name: str) -> App:
     except LockstitchError:
         raise
     except Exception as exc:  # somebody else's code: whatever it raises is a reason
-        said = f"{exc}" if isinstance(exc, ImportError) else f"{type(exc).__name__}: {exc}"
-        raise Refused(f"The module {module_name} of --app cannot be imported: {said}.") from exc
-    found = getattr(module, attribute, None)
-    if not isinstance(found, App):
+        text = f"{exc}" if isinstance(exc, ImportError) else f"{type(exc).__name__}: {exc}"
+        raise Refused(f"The module {module_name} of --app cannot be imported: {text}.") from exc
+    result = getattr(module, attribute, None)
+    if not isinstance(result, App):
         raise Refused(f"{name} is no App; make one with App([agent, …]).")
-    return found
+    return result

@@ -36,9 +36,9 @@ class Embedder(Protocol):
     async def close(self) -> None: ...
 
 
-def similarity(one: Sequence[float], other: Sequence[float]) -> float:
+def similarity(item: Sequence[float], other: Sequence[float]) -> float:
     """The cosine of the angle between two vectors of length one: 1 the same, 0 nothing in common."""
-    return max(-1.0, min(1.0, sum(map(mul, one, other))))
+    return max(-1.0, min(1.0, sum(map(mul, item, other))))
 
 
 DIMENSIONS: Final = 512

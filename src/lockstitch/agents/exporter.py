@@ -48,9 +48,9 @@ class OtlpExporter:
 
             service = os.environ.get("OTEL_SERVICE_NAME") or "lockstitch"
             within = await store.execution.nested_runs(head, run) if run.role == "team" else []
-            for one in (run, *within):
-                stitches = await store.execution.run_log(head, one)
-                await exporter.send(trace(head, one, stitches, service=service, content=self._content))
+            for other_run in (run, *within):
+                stitches = await store.execution.run_log(head, other_run)
+                await exporter.send(trace(head, other_run, stitches, service=service, content=self._content))
         except LockstitchError as exc:
             _log.warning("Run %s was not sent to %s: %s", run.id, self._endpoint, exc)
 

@@ -29,13 +29,13 @@ class S3FileStore:
     ) -> None:
         self.bucket = bucket
         self.prefix = prefix.strip("/")
-        given: dict[str, Any] = {"endpoint": endpoint, "region": region}
+        values: dict[str, Any] = {"endpoint": endpoint, "region": region}
         try:
             self._objects = S3Store(
                 bucket,
                 client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
                 retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=30)},
-                **{name: value for name, value in given.items() if value},
+                **{name: value for name, value in values.items() if value},
             )
         except (BaseError, ValueError) as exc:
             raise Refused(f"The bucket {bucket} cannot be opened: {_reason(exc)}") from exc
@@ -52,8 +52,8 @@ class S3FileStore:
     async def retrieve(self, path: str) -> bytes:
         key = self._key(path)
         try:
-            found = await self._objects.get_async(key)
-            return bytes(await found.bytes_async())
+            get_result = await self._objects.get_async(key)
+            return bytes(await get_result.bytes_async())
         except (BaseError, OSError, ValueError) as exc:
             raise _translated_s3(exc, path) from exc
 
@@ -116,13 +116,13 @@ class LocalFileStore:
     def _inside(self, path: str) -> Path:
         """The file at `path`, if that can be one of ours: two names below the base, links followed."""
         try:
-            found = Path(path).resolve()
-            inside = found.relative_to(self.base.resolve())
+            result = Path(path).resolve()
+            inside = result.relative_to(self.base.resolve())
         except ValueError as exc:
             raise Refused(f"{path!r} is not in the file store {self.base}.") from exc
         if len(inside.parts) != 2:
             raise Refused(f"{path!r} is no file of the file store {self.base}.")
-        return found
+        return result
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -65,20 +65,20 @@ def parse(answer: str) -> list[str]:
             value, _ = json.JSONDecoder().raw_decode(answer, start.start())
         except (ValueError, RecursionError):
             continue
-        found = clean(_texts(value))
-        if found or value == []:
-            return found
+        matches = clean(_texts(value))
+        if matches or value == []:
+            return matches
     return []
 
 
 def clean(facts: Iterable[str]) -> list[str]:
     """Facts that every store can keep: each once, not empty, not too long and not too many."""
-    kept: dict[str, str] = {}
+    stored: dict[str, str] = {}
     for fact in facts:
         text = " ".join(_SURROGATES.sub("", fact.replace("\x00", "")).split())[:_LONGEST_FACT]
         if text:
-            kept.setdefault(same(text), text)
-    return list(kept.values())[:_MOST_FACTS]
+            stored.setdefault(same(text), text)
+    return list(stored.values())[:_MOST_FACTS]
 
 
 def same(text: str) -> str:
@@ -110,13 +110,13 @@ _UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u
 
 def words(text: str) -> set[str]:
     """The words of a text, whatever their case; of scripts without spaces every two neighbours."""
-    found: set[str] = set()
+    matches: set[str] = set()
     for word in _WORD.findall(text.casefold()):
         if _UNSPACED.search(word):
-            found.update(word[place : place + 2] for place in range(max(1, len(word) - 1)))
+            matches.update(word[place : place + 2] for place in range(max(1, len(word) - 1)))
         else:
-            found.add(word)
-    return found
+            matches.add(word)
+    return matches
 
 
 def ranked(query: str, texts: Sequence[str]) -> list[int]:
@@ -126,10 +126,10 @@ def ranked(query: str, texts: Sequence[str]) -> list[int]:
     """
     wanted = words(query)
     shared = [wanted & words(text) for text in texts]
-    spread = Counter(word for one in shared for word in one)
+    spread = Counter(word for item in shared for word in item)
     # Fractions, since a sum of floats would depend on the order of a set.
-    scores = [sum((Fraction(1, spread[word]) for word in one), Fraction(0)) for one in shared]
-    return sorted((place for place, one in enumerate(shared) if one), key=lambda place: -scores[place])
+    scores = [sum((Fraction(1, spread[word]) for word in item), Fraction(0)) for item in shared]
+    return sorted((place for place, item in enumerate(shared) if item), key=lambda place: -scores[place])
 
 
 Extract = Callable[[Sequence[Message]], Sequence[str] | Awaitable[Sequence[str]]]
@@ -161,9 +161,9 @@ class RecordMemoryStore:
         return {"limit": self._limit, "by_agent": self._by_agent}
 
     async def retrieve(self, scope: Scope, message: Message) -> Retrieved:
-        known = await self._known(scope)
-        best = ranked(text_of(message), [memory.text for memory in known])
-        return Retrieved(len(best), [known[place].text for place in best[: self._limit]])
+        memories = await self._known(scope)
+        best = ranked(text_of(message), [memory.text for memory in memories])
+        return Retrieved(len(best), [memories[place].text for place in best[: self._limit]])
 
     async def update(self, scope: Scope, messages: Sequence[Message]) -> Updated | None:
         return await self._keep(scope, messages, "run")
@@ -171,28 +171,30 @@ class RecordMemoryStore:
     async def before_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
         """Keep the facts of what is about to be lost."""
         # A run may be compacted more than once; each time is known by what was there.
-        kept = await self._keep(scope, messages, f"compaction {codec.digest(list(messages))[:16]}")
-        return {"memories_created": kept.created, "memories_updated": kept.updated}
+        updated = await self._keep(scope, messages, f"compaction {codec.digest(list(messages))[:16]}")
+        return {"memories_created": updated.created, "memories_updated": updated.updated}
 
     async def after_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
-        known = await self._known(scope)
-        return {"messages": len(messages), "tokens": estimate_all(messages), "memories": len(known)}
+        memories = await self._known(scope)
+        return {"messages": len(messages), "tokens": estimate_all(messages), "memories": len(memories)}
 
     async def _keep(self, scope: Scope, messages: Sequence[Message], occasion: str) -> Updated:
-        known = await self._known(scope)
+        memories = await self._known(scope)
         source = {"run_id": str(scope.run.id), "occasion": occasion}
-        done = [memory for memory in known if memory.metadata.items() >= source.items()]
+        done = [memory for memory in memories if memory.metadata.items() >= source.items()]
         if not done:
-            done = await self._kept(scope, await self._facts(scope, messages, known), known, source)
+            done = await self._kept(scope, await self._facts(scope, messages, memories), memories, source)
         created = sum(memory.id == _id(scope, occasion, number) for number, memory in _numbered(done))
         return Updated(created, len(done) - created)
 
-    async def _kept(self, scope: Scope, found: Sequence[str], known: Sequence[Memory], source: Json) -> list[Memory]:
+    async def _kept(
+        self, scope: Scope, matches: Sequence[str], memories: Sequence[Memory], source: Json
+    ) -> list[Memory]:
         """Write the facts, those that are known already in their old place."""
         now = scope.store.clock.now()
-        places = {same(memory.text): memory for memory in known}
+        places = {same(memory.text): memory for memory in memories}
         records: list[Memory] = []
-        for number, text in enumerate(found, start=1):
+        for number, text in enumerate(matches, start=1):
             metadata = {**source, "number": number}
             old = places.get(same(text))
             if old is not None:
@@ -215,20 +217,20 @@ class RecordMemoryStore:
             await scope.store.memories.put(*records)
         return records
 
-    async def _facts(self, scope: Scope, messages: Sequence[Message], known: Sequence[Memory]) -> list[str]:
+    async def _facts(self, scope: Scope, messages: Sequence[Message], memories: Sequence[Memory]) -> list[str]:
         if self._extract is not None:
-            found = self._extract(messages)
-            return clean(await found if inspect.isawaitable(found) else found)
-        asked = prompt(messages, [memory.text for memory in known[:_KNOWN]])
-        return parse(await scope.ask("memory", asked)) if asked else []
+            extract = self._extract(messages)
+            return clean(await extract if inspect.isawaitable(extract) else extract)
+        value = prompt(messages, [memory.text for memory in memories[:_KNOWN]])
+        return parse(await scope.ask("memory", value)) if value else []
 
     async def _known(self, scope: Scope) -> list[Memory]:
         """The memories of whom this is about, the newest first."""
         whose: Json = {"project": scope.head.project, "user_id": scope.head.user_id, "kind": "memory"}
         if self._by_agent:
             whose["agent"] = _agent(scope)
-        found = await scope.store.memories.list(**whose)
-        return sorted(found, key=lambda memory: (memory.updated_at, memory.id), reverse=True)
+        memories = await scope.store.memories.list(**whose)
+        return sorted(memories, key=lambda memory: (memory.updated_at, memory.id), reverse=True)
 
 
 def _agent(scope: Scope) -> str | None:

@@ -26,11 +26,11 @@ class OpenAIEmbedder:
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Texts that say nothing are not sent: the API refuses a request with such a one."""
         telling = [text for text in texts if text.strip()]
-        found: list[Vector] = []
+        matches: list[Vector] = []
         for start in range(0, len(telling), _BATCH):
-            found += await self._ask(telling[start : start + _BATCH])
-        vectors = iter(found)
-        nothing = [0.0] * len(found[0]) if found else []
+            matches += await self._ask(telling[start : start + _BATCH])
+        vectors = iter(matches)
+        nothing = [0.0] * len(matches[0]) if matches else []
         return [next(vectors) if text.strip() else list(nothing) for text in texts]
 
     async def close(self) -> None:
@@ -41,8 +41,8 @@ class OpenAIEmbedder:
             answer = await self._client.get().embeddings.create(
                 model=self._model, input=texts, encoding_format="float", timeout=_SECONDS
             )
-            found = sorted(answer.data, key=lambda one: one.index)
-            vectors = [_unit(one.embedding) for one in found]
+            embeddings = sorted(answer.data, key=lambda embedding: embedding.index)
+            vectors = [_unit(embedding.embedding) for embedding in embeddings]
         except Exception as exc:
             raise translated(exc) from exc
         if len(vectors) != len(texts) or len({len(vector) for vector in vectors}) != 1:

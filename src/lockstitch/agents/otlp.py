@@ -45,23 +45,23 @@ def trace(
 
     `stitches` are those of the run; others do no harm, and responses among them tell what tools were given.
     """
-    mine = sorted((one for one in stitches if one.run_id == run.id), key=lambda one: one.position)
+    mine = sorted((stitch for stitch in stitches if stitch.run_id == run.id), key=lambda stitch: stitch.position)
     calls = {
-        (one.position, index): call
-        for one in stitches
-        if one.type == "llm_call"
-        for index, call in enumerate(tool_uses(one.message))
+        (stitch.position, index): call
+        for stitch in stitches
+        if stitch.type == "llm_call"
+        for index, call in enumerate(tool_uses(stitch.message))
     }
     # What all requests of a run have in common stands at its beginning, once.
-    started = next((one for one in mine if one.type == "run_started"), None)
+    started = next((stitch for stitch in mine if stitch.type == "run_started"), None)
     common: Json = (started.data.get("request") or {}) if started is not None else {}
     spans = [_run_span(thread, run, mine)]
-    for one in mine:
-        if one.type == "llm_call":
-            spans.append(_chat_span(thread, run, one, common, content))
-        elif one.type == "tool_call":
-            call = calls.get((one.reply_to or 0, one.call_index or 0), {})
-            spans.append(_tool_span(thread, run, one, call, content))
+    for other_stitch in mine:
+        if other_stitch.type == "llm_call":
+            spans.append(_chat_span(thread, run, other_stitch, common, content))
+        elif other_stitch.type == "tool_call":
+            call = calls.get((other_stitch.reply_to or 0, other_stitch.call_index or 0), {})
+            spans.append(_tool_span(thread, run, other_stitch, call, content))
     scope = ScopeSpans(scope=InstrumentationScope(name="lockstitch"), spans=spans)
     resource = Resource(attributes=_attributes({"service.name": service}))
     return ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource, scope_spans=[scope])])
@@ -103,8 +103,8 @@ class Exporter:
             return answer.read() if answer.headers.get_content_type() == "application/x-protobuf" else b""
 
 
-def _run_span(thread: Thread, run: Run, mine: Sequence[Stitch]) -> Span:
-    ended = run.completed_at or max((one.at for one in mine if one.at), default=run.started_at)
+def _run_span(thread: Thread, run: Run, stitches: Sequence[Stitch]) -> Span:
+    completed_at = run.completed_at or max((stitch.at for stitch in stitches if stitch.at), default=run.started_at)
     span = Span(
         trace_id=_trace_id(thread, run),
         span_id=_span_id(run.id),
@@ -112,7 +112,7 @@ def _run_span(thread: Thread, run: Run, mine: Sequence[Stitch]) -> Span:
         name=f"invoke_agent {run.agent}" if run.agent else "invoke_agent",
         kind=Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=_nanoseconds(run.started_at),
-        end_time_unix_nano=max(_nanoseconds(run.started_at), _nanoseconds(ended)),
+        end_time_unix_nano=max(_nanoseconds(run.started_at), _nanoseconds(completed_at)),
         attributes=_attributes(
             {
                 **_common("invoke_agent", thread, run),
@@ -127,7 +127,7 @@ def _run_span(thread: Thread, run: Run, mine: Sequence[Stitch]) -> Span:
                 "lockstitch.total_cost": run.total_cost,
             }
         ),
-        events=[_error_event(one) for one in mine if one.type in ERROR_TYPES],
+        events=[_error_event(stitch) for stitch in stitches if stitch.type in ERROR_TYPES],
     )
     if run.status == "failed":
         _fail(span, run.error or "The run failed.", run.stop_reason or "failed")
@@ -138,15 +138,15 @@ def _chat_span(thread: Thread, run: Run, call: Stitch, common: Json, content: bo
     request: Json = {**common, **(call.data.get("request") or {})} if not call.data.get("purpose") else {}
     parameters: Json = request.get("parameters") or {}
     extra: Json = parameters.get("api_kwargs") or {}
-    asked = {**parameters, **extra}
+    requested = {**parameters, **extra}
     model = call.name or run.model
     span = _child(thread, run, call, f"chat {model}" if model else "chat", Span.SPAN_KIND_CLIENT)
     finish = call.data.get("finish_reason") or call.data.get("stop_reason") or call.status
     attributes: Json = {
         **_common("chat", thread, run),
         "gen_ai.request.model": model,
-        "gen_ai.request.max_tokens": asked.get("max_tokens"),
-        **{f"gen_ai.request.{name}": asked.get(name) for name in _PARAMETERS},
+        "gen_ai.request.max_tokens": requested.get("max_tokens"),
+        **{f"gen_ai.request.{name}": requested.get(name) for name in _PARAMETERS},
         "gen_ai.response.model": call.data.get("model") or model,
         "gen_ai.response.id": call.data.get("response_id"),
         "gen_ai.response.finish_reasons": [str(finish)] if finish else None,

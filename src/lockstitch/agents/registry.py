@@ -226,7 +226,7 @@ _FORMATTERS: Final[dict[str, FormatterMaker]] = {kind.name: kind for kind in _FO
 
 def formatter(name: str) -> FormatterMaker:
     """What makes formatters of this name, one for each stream. Refused when there is none."""
-    found = _FORMATTERS.get(name)
-    if found is None:
+    formatter_maker = _FORMATTERS.get(name)
+    if formatter_maker is None:
         raise Refused(f"There is no formatter {name!r}; there are {', '.join(FORMATTER_NAMES)}.")
-    return found
+    return formatter_maker

@@ -37,10 +37,10 @@ from lockstitch.model import AgentVersion, Json, Run, Thread, codec
 from lockstitch.store import Store
 
 
-def check_options(given: Mapping[str, object], known: type, whose: str) -> None:
+def check_options(values: Mapping[str, object], kind: type, whose: str) -> None:
     """Refused names what of `given` is no field of the TypedDict `known`, and what may have been meant."""
-    names = list(known.__annotations__)
-    for name in given:
+    names = list(kind.__annotations__)
+    for name in values:
         if name not in names:
             near = get_close_matches(name, names, 1)
             meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}."
@@ -190,7 +190,7 @@ class AgentSpec:
             if definition.memory != self.static_definition.memory:
                 memory = memory_named(definition.memory.type, **definition.memory.parameters)
         provider, model = self.provider(definition.model)
-        setup = RunConfig(
+        config = RunConfig(
             definition=definition,
             version=version,
             provider=provider,
@@ -206,7 +206,7 @@ class AgentSpec:
             prices=self._parts.prices,
             agents=agents,
         )
-        return setup, None if run is not None else await self._resolved(definition, deps, RunStart(store, head))
+        return config, None if run is not None else await self._resolved(definition, deps, RunStart(store, head))
 
     async def _resolved(self, definition: AgentDefinition, deps: Any, occasion: RunStart) -> str | None:
         instructions = self._parts.instructions

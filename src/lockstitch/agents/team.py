@@ -67,9 +67,9 @@ class Team(Agent):
     async def run_config(
         self, store: Store, head: Thread, run: Run | None, deps: Any = None, agents: Sequence[str] = ()
     ) -> tuple[RunConfig, str | None]:
-        setup, system = await super().run_config(store, head, run, deps, agents)
+        config, system = await super().run_config(store, head, run, deps, agents)
         chosen = self.deps if deps is None else deps
-        return replace(setup, members=BoundMembers(store, head, self.members, chosen, agents)), system
+        return replace(config, members=BoundMembers(store, head, self.members, chosen, agents)), system
 
     async def close(self) -> None:
         await super().close()
@@ -99,7 +99,7 @@ class BoundMembers:
 
 
 def _delegate(members: Sequence[Agent], answer: Answer) -> Tool:
-    told = "\n".join(f"- {member.name}: {_known_for(member)}" for member in members)
+    text = "\n".join(f"- {member.name}: {_known_for(member)}" for member in members)
     properties: Json = {
         "member": {"type": "string", "enum": [member.name for member in members], "description": "Who is to do it."},
         "task": {
@@ -114,7 +114,7 @@ def _delegate(members: Sequence[Agent], answer: Answer) -> Tool:
         }
     return Tool(
         name=DELEGATE,
-        description=f"Have a member of your team do something; its answer is the result.\n{told}",
+        description=f"Have a member of your team do something; its answer is the result.\n{text}",
         input_schema={"type": "object", "properties": properties, "required": ["member", "task"]},
         effect="safe",
         delegates=True,

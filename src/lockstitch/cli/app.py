@@ -48,7 +48,7 @@ class _Group(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         for title, names in SECTIONS.items():
-            rows = [(name, found.get_short_help_str(68)) for name in names if (found := commands.get(name))]
+            rows = [(name, command.get_short_help_str(68)) for name in names if (command := commands.get(name))]
             with formatter.section(title):
                 formatter.write_dl(rows)
 
@@ -63,8 +63,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"lockstitch {VERSION}")
         raise typer.Exit
 

@@ -143,8 +143,8 @@ def outcome(result: Json, name: str) -> str:
     """Describe how a run ended that did not complete."""
     if result["status"] == "cancelled":
         return "The run was cancelled."
-    said = one_line(str(result.get("error") or "the reason is unknown"))
-    return f"The run failed: {said.rstrip('.')}. Run `lockstitch retry {one_line(name)}` to try again."
+    text = one_line(str(result.get("error") or "the reason is unknown"))
+    return f"The run failed: {text.rstrip('.')}. Run `lockstitch retry {one_line(name)}` to try again."
 
 
 def _say_nothing_to_do(session: Session, store: SyncStore, head: Thread) -> None:
@@ -177,8 +177,8 @@ def _reworded(store: SyncStore, exc: ThreadWaiting, name: str | None) -> ThreadW
     if exc.thread_id is None:
         return exc
     waits = without_next_message(store.thread(exc.thread_id).waits)
-    said = explain(name or str(exc.thread_id), waits) if waits else None
-    return type(exc)(said, thread_id=exc.thread_id) if said else exc
+    text = explain(name or str(exc.thread_id), waits) if waits else None
+    return type(exc)(text, thread_id=exc.thread_id) if text else exc
 
 
 @contextmanager
@@ -187,12 +187,12 @@ def terminable() -> Generator[None, None, None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {one: signal.signal(one, _interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
+    before = {item: signal.signal(item, _interrupt) for item in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signals, handler in before.items():
+            signal.signal(signals, handler)
 
 
 def _interrupt(number: int, _frame: object) -> None:

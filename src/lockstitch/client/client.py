@@ -34,8 +34,8 @@ class Reading:
         `after` is the last thread of the previous page. Filters: status, agent, kind, user_id, since and root_only.
         """
         marked = None if after is None else name_of(after)
-        found = await self._get("/api/threads", limit=limit, after=marked, **equal)
-        return [ThreadRow.from_json(row) for row in found["threads"]]
+        result = await self._get("/api/threads", limit=limit, after=marked, **equal)
+        return [ThreadRow.from_json(row) for row in result["threads"]]
 
     async def tree(self, ref: Ref) -> ThreadRow:
         """Return a thread with all its descendants, each in the `children` of its parent. Raises `NotFound`."""
@@ -51,18 +51,18 @@ class Reading:
 
     async def history(self, ref: Ref, *, limit: int = 20, offset: int = 0, before: int | None = None) -> History:
         """Return finished turns, newest first. Page with `offset`, or with `before`, a turn number."""
-        found = await self._get(f"{thread_path(ref)}/history", limit=limit, offset=offset, before=before)
-        return History(found["turns"], found["more"])
+        result = await self._get(f"{thread_path(ref)}/history", limit=limit, offset=offset, before=before)
+        return History(result["turns"], result["more"])
 
     async def stitches(self, ref: Ref, first: int = 1, last: int | None = None) -> list[Stitch]:
         """Return the stitches from position `first` to `last`, or to the end. Reads as many pages as needed."""
-        found: list[Stitch] = []
+        matches: list[Stitch] = []
         place: int | None = first
         while place is not None:
             page = await self._get(f"{thread_path(ref)}/stitches", first=place, last=last, limit=1000)
-            found += [Stitch.from_json(row) for row in page["stitches"]]
+            matches += [Stitch.from_json(row) for row in page["stitches"]]
             place = page["next"]
-        return found
+        return matches
 
     async def files(self, ref: Ref) -> list[File]:
         """Return the files of a thread."""
@@ -114,8 +114,8 @@ class Reading:
 
     async def search(self, text: str, *, limit: int = 20) -> list[Hit]:
         """Return the places that contain every word of `text`, best first. Searches titles, inputs and answers."""
-        found = await self._get("/api/search", q=text, limit=limit)
-        return [Hit(UUID(row["thread_id"]), row["position"], row["score"], row["key"], row["title"]) for row in found]
+        result = await self._get("/api/search", q=text, limit=limit)
+        return [Hit(UUID(row["thread_id"]), row["position"], row["score"], row["key"], row["title"]) for row in result]
 
     async def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
         """Return the latest errors of the project, newest first."""
@@ -134,8 +134,8 @@ class Reading:
 
     async def memories(self, *, user_id: str | None = None, limit: int = 100) -> list[Memory]:
         """Return memories of the project, or of one user."""
-        found = await self._get("/api/memories", user_id=user_id, limit=limit)
-        return [Memory.from_json(row) for row in found]
+        result = await self._get("/api/memories", user_id=user_id, limit=limit)
+        return [Memory.from_json(row) for row in result]
 
     async def feedback(self, ref: Ref | None = None, *, limit: int = 100) -> list[Feedback]:
         """Return feedback of the project, or of one thread."""
@@ -186,8 +186,8 @@ class Acting(Reading):
 
         Optional fields: key, title, user_id, tasks, priority, at and extras. Raises `KeyTaken` if the key is in use.
         """
-        given = {name: _json(value) for name, value in fields.items()}
-        return Thread.from_json(await self._connection.post("/api/threads", {"agent": agent, "goal": goal, **given}))
+        values = {name: _json(value) for name, value in fields.items()}
+        return Thread.from_json(await self._connection.post("/api/threads", {"agent": agent, "goal": goal, **values}))
 
     async def begin(self, agent: str, input: str | list[Json], **fields: Any) -> RunResult:
         """Start a run and return its state at once. The server executes it.
@@ -204,8 +204,8 @@ class Acting(Reading):
     async def stream(self, agent: str, input: str | list[Json], **fields: Any) -> AsyncGenerator[StreamEvent]:
         """Start a run and yield its events. Fields as for `begin`. If the caller stops early, the run continues."""
         before = await self._position(fields["thread"]) if fields.get("thread") is not None else 0
-        begun = await self.begin(agent, input, **fields)
-        async with aclosing(self.events(begun.thread_id, after=before, until="idle")) as events:
+        run_result = await self.begin(agent, input, **fields)
+        async with aclosing(self.events(run_result.thread_id, after=before, until="idle")) as events:
             async for event in events:
                 yield event
 
@@ -272,8 +272,8 @@ class Acting(Reading):
 
     async def give_feedback(self, name: str, **fields: Any) -> Feedback:
         """Store feedback on a `thread`, a `run` or a `stitch`, with a `score`, a `value` or a `comment`. Return it."""
-        told = {field: str(value) if isinstance(value, UUID) else value for field, value in fields.items()}
-        return Feedback.from_json(await self._connection.post("/api/feedback", {"name": name, **told}))
+        body = {field: str(value) if isinstance(value, UUID) else value for field, value in fields.items()}
+        return Feedback.from_json(await self._connection.post("/api/feedback", {"name": name, **body}))
 
     async def _act(self, ref: Ref, act: str, **body: Any) -> Any:
         said = {name: value for name, value in body.items() if value is not None}

@@ -52,10 +52,10 @@ def unreachable(url: object, exc: httpx2.HTTPError) -> StoreUnreachable:
 
 def _problem(body: bytes) -> Json:
     try:
-        found: Any = codec.loads(body)
+        result: Any = codec.loads(body)
     except ValueError:
         return {}
-    return cast("Json", found) if isinstance(found, dict) else {}
+    return cast("Json", result) if isinstance(result, dict) else {}
 
 
 SILENCE: Final = 45.0

@@ -38,8 +38,8 @@ async def cancel(store: Store, ref: ThreadRef) -> Thread:
             # A worker has claimed the thread, or another delivery has arrived.
             head = await store.thread(head)
     # Children first: a parent that ends before them would not hear of their end.
-    for one in reversed(await store.request_cancel(head)):
-        await _end(store, one)
+    for thread in reversed(await store.request_cancel(head)):
+        await _end(store, thread)
     return await store.thread(head)
 
 

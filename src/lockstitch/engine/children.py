@@ -59,8 +59,8 @@ async def _drive_all(executor: Executor, wait: ChildrenWait) -> None:
             await _drive_one(executor, child_id)
 
     # One that cannot be driven is no reason to give up the others; whoever called is told of it afterwards.
-    ended = await asyncio.gather(*map(one, ids), return_exceptions=True)
-    for problem in ended:
+    excs = await asyncio.gather(*map(one, ids), return_exceptions=True)
+    for problem in excs:
         if problem is not None:
             raise problem
 

@@ -37,13 +37,13 @@ async def approve(store: Store, ref: ThreadRef, call_id: str, *, by: str | None 
 
 async def deny(store: Store, ref: ThreadRef, call_id: str, *, reason: str | None = None, by: str | None = None) -> None:
     """Refuse a call that waits for a person; the model is told, and why."""
-    said = "A person refused this call." + (f" Reason: {reason}" if reason else "")
+    text = "A person refused this call." + (f" Reason: {reason}" if reason else "")
 
     def make(waiting: WaitingThread) -> _Replies:
         call = waiting.call("approval", call_id)
-        return [("approval", call, _answer(call, said, "denied", is_error=True, by=by))]
+        return [("approval", call, _answer(call, text, "denied", is_error=True, by=by))]
 
-    await _reply(store, ref, make, [("approval", call_id, ("denied", [said]))])
+    await _reply(store, ref, make, [("approval", call_id, ("denied", [text]))])
 
 
 async def settle(
@@ -83,25 +83,25 @@ async def submit_results(store: Store, ref: ThreadRef, results: Sequence[Json]) 
 
     Each is {"tool_use_id", "content", "is_error"?}, where tool_use_id is the id of the call or its key.
     """
-    said: list[_Saying] = []
+    sayings: list[_Saying] = []
     for result in results:
         block = tool_result("", result.get("content", ""), is_error=bool(result.get("is_error")))
         status = "error" if result.get("is_error") else "ok"
-        said.append(("frontend_tools", str(result.get("tool_use_id")), (status, _texts(block))))
-    await _reply(store, ref, lambda waiting: _results(waiting, results), said)
+        sayings.append(("frontend_tools", str(result.get("tool_use_id")), (status, _texts(block))))
+    await _reply(store, ref, lambda waiting: _results(waiting, results), sayings)
 
 
 def _results(waiting: "WaitingThread", results: Sequence[Json]) -> "_Replies":
     pending = waiting.pending("frontend_tools")
     ids = waiting.ids_by_key()
-    given = [ids.get(name, name) for name in (str(result.get("tool_use_id")) for result in results)]
+    values = [ids.get(name, name) for name in (str(result.get("tool_use_id")) for result in results)]
     if not pending:
         raise ThreadWaiting(
             f"Thread {waiting.head.id} does not wait for frontend tool results.", thread_id=waiting.head.id
         )
-    if sorted(given) != sorted(pending):
-        missing = sorted(set(pending) - set(given))
-        extra = sorted(set(given) - set(pending)) or sorted({one for one in given if given.count(one) > 1})
+    if sorted(values) != sorted(pending):
+        missing = sorted(set(pending) - set(values))
+        extra = sorted(set(values) - set(pending)) or sorted({value for value in values if values.count(value) > 1})
         raise Refused(
             f"The results must be those of exactly these calls: {', '.join(pending)}"
             + (f"; missing: {', '.join(missing)}" if missing else "")
@@ -111,7 +111,7 @@ def _results(waiting: "WaitingThread", results: Sequence[Json]) -> "_Replies":
     replies: _Replies = []
     for result in results:
         # A browser knows ids only, so results of calls with one id are taken in the order of the calls.
-        given_before = [asked for _, asked, _ in replies]
+        given_before = [requested for _, requested, _ in replies]
         call = waiting.call("frontend_tools", str(result["tool_use_id"]), given_before, first=True)
         failed = bool(result.get("is_error"))
         content: Any = result.get("content", "")
@@ -149,7 +149,7 @@ _Saying = tuple[str, str | None, _Words]
 
 
 async def _reply(
-    store: Store, ref: ThreadRef, make: "Callable[[WaitingThread], _Replies]", said: Sequence[_Saying]
+    store: Store, ref: ThreadRef, make: "Callable[[WaitingThread], _Replies]", sayings: Sequence[_Saying]
 ) -> None:
     """Check and reply, again if the thread changed in between. If the thread does not wait for the reply, it succeeds
     only if the same reply was accepted before."""
@@ -158,7 +158,7 @@ async def _reply(
         try:
             replies = make(waiting)
         except (NotFound, ThreadWaiting):
-            accepted = [await waiting.replied(*one) for one in said]
+            accepted = [await waiting.replied(*saying) for saying in sayings]
             if accepted and all(accepted):
                 return
             raise
@@ -177,9 +177,9 @@ class WaitingThread:
     @classmethod
     async def of(cls, store: Store, ref: ThreadRef) -> "WaitingThread":
         head = await store.thread(ref)
-        journal = await RunSession.load(store, head)
-        lanes = [lane for lane in journal.ledger.lanes if isinstance(lane, RunSession)]
-        return cls(store, head, [lane.snapshot for lane in lanes] if journal.run is not None else [])
+        session = await RunSession.load(store, head)
+        lanes = [lane for lane in session.ledger.lanes if isinstance(lane, RunSession)]
+        return cls(store, head, [lane.snapshot for lane in lanes] if session.run is not None else [])
 
     def pending(self, kind: str) -> list[str]:
         """Return the ids of the calls that wait for a reply of this kind."""
@@ -188,80 +188,80 @@ class WaitingThread:
             raise NoOpenRun(f"Thread {head.id} has no open run; it {_state(head)}.", thread_id=head.id)
         return [
             wait.call_id
-            for situation in self.situations
-            for wait in self._waits(situation)
+            for snapshot in self.situations
+            for wait in self._waits(snapshot)
             if wait.kind == kind and wait.call_id is not None
         ]
 
     def ids_by_key(self) -> dict[str, str]:
         """The ids of the open calls, by their keys."""
-        return {call.key: call.id for situation in self.situations for call in situation.calls}
+        return {call.key: call.id for snapshot in self.situations for call in snapshot.calls}
 
     def call(self, kind: str, call_id: str, but: "Sequence[_Asked]" = (), *, first: bool = False) -> "_Asked":
         """Return the call that waits for a reply of this kind. NotFound if no call waits, Refused if several calls with
         this id wait. With `first` it is the first of several, in the order of the runs."""
         self.pending(kind)
-        found = [
-            asked
-            for situation in self.situations
-            for call in situation.calls
+        askeds = [
+            requested
+            for snapshot in self.situations
+            for call in snapshot.calls
             if call_id in (call.id, call.key)
-            and (asked := _Asked(situation, call)) not in but
-            and self._is_open(kind, asked)
+            and (requested := _Asked(snapshot, call)) not in but
+            and self._is_open(kind, requested)
         ]
-        if len(found) == 1 or (found and first):
-            return found[0]
-        if found:
-            keys = ", ".join(f"{asked.call.key} ({asked.call.name})" for asked in found)
+        if len(askeds) == 1 or (askeds and first):
+            return askeds[0]
+        if askeds:
+            keys = ", ".join(f"{requested.call.key} ({requested.call.name})" for requested in askeds)
             raise Refused(
-                f"{len(found)} calls with the id {call_id} wait for {kind} in thread {self.head.id}. Name one of them "
+                f"{len(askeds)} calls with the id {call_id} wait for {kind} in thread {self.head.id}. Name one of them "
                 f"by its key: {keys}. Nothing was changed."
             )
-        waits = [wait for situation in self.situations for wait in self._waits(situation)]
+        waits = [wait for snapshot in self.situations for wait in self._waits(snapshot)]
         pending = ", ".join(f"{wait.kind} {wait.call_id}" for wait in waits) or "nothing"
         raise NotFound(f"Thread {self.head.id} does not wait for {kind} of call {call_id}. It waits for {pending}.")
 
-    def _is_open(self, kind: str, asked: "_Asked") -> bool:
+    def _is_open(self, kind: str, requested: "_Asked") -> bool:
         """True if the run waits for this reply and the log has nothing about the call since the run paused."""
-        situation, call = asked.situation, asked.call
-        if not any(_asks_for(wait, kind, call) for wait in self._waits(situation)):
+        snapshot, call = requested.situation, requested.call
+        if not any(_asks_for(wait, kind, call) for wait in self._waits(snapshot)):
             return False
         return call.state != "answered" and not any(
-            stitch.position > asked.paused_at(kind)
+            stitch.position > requested.paused_at(kind)
             and stitch.type in ("permission", "tool_started")
             and stitch.call_index == call.index
-            for stitch in situation.after_response
+            for stitch in snapshot.after_response
             if not call.earlier
         )
 
     async def reply(self, replies: _Replies) -> bool:
         """Deliver the replies. False if the thread ended since it was read, and none was accepted."""
-        letters: list[Delivery] = [
-            self.store.new_delivery(self.head, entry, kind, asked.question(kind), asked.call.key)
-            for kind, asked, entry in replies
+        deliveries: list[Delivery] = [
+            self.store.new_delivery(self.head, entry, kind, requested.question(kind), requested.call.key)
+            for kind, requested, entry in replies
         ]
-        receipts = await self.store.execution.deliver_all(self.head, letters)
-        repeated = [letter for letter, receipt in zip(letters, receipts, strict=True) if not receipt.new]
-        return all([await self._same_reply_exists(letter) for letter in repeated])
+        receipts = await self.store.execution.deliver_all(self.head, deliveries)
+        repeated = [delivery for delivery, receipt in zip(deliveries, receipts, strict=True) if not receipt.new]
+        return all([await self._same_reply_exists(delivery) for delivery in repeated])
 
-    async def _same_reply_exists(self, letter: Delivery) -> bool:
+    async def _same_reply_exists(self, delivery: Delivery) -> bool:
         """True if the reply that was accepted for this question says the same; False if there is none, since the thread
         has ended. AlreadyAnswered if it says something else."""
-        first = await self.store.execution.earlier_delivery(letter)
+        first = await self.store.execution.earlier_delivery(delivery)
         if first is None:
             return False
-        self._compare(first, _reply_content(letter.as_entry()))
+        self._compare(first, _reply_content(delivery.as_entry()))
         return True
 
     async def replied(self, kind: str, call_id: str | None, words: _Words) -> bool:
         """True if this reply was accepted before, False if none was. AlreadyAnswered if another one was."""
         where = (Where("thread_id", "=", self.head.id), Where("kind", "=", kind), Where("call_id", "!=", ""))
-        for letter in await self.store.table(Delivery).find(*where, order=("-at", "-id"), limit=_REPLIES):
-            first = await self.store.execution.earlier_delivery(letter)
-            if first is not None and call_id in (None, letter.call_id, first.call_id):
+        for delivery in await self.store.table(Delivery).find(*where, order=("-at", "-id"), limit=_REPLIES):
+            first = await self.store.execution.earlier_delivery(delivery)
+            if first is not None and call_id in (None, delivery.call_id, first.call_id):
                 self._compare(first, words)
                 # Results of a browser continue the run, and are refused once it has continued.
-                return kind != "frontend_tools" or letter.call_id in self.ids_by_key()
+                return kind != "frontend_tools" or delivery.call_id in self.ids_by_key()
         return False
 
     def _compare(self, first: Entry | Stitch, words: _Words) -> None:
@@ -272,14 +272,14 @@ class WaitingThread:
                 thread_id=self.head.id,
             )
 
-    def _waits(self, situation: RunSnapshot) -> list[Wait]:
+    def _waits(self, snapshot: RunSnapshot) -> list[Wait]:
         """Return the waits of a run itself, without those of its member runs."""
         # A worker that has just claimed the thread has not stored the waits again. The pause in the log has them.
-        pause = situation.last("run_paused")
-        top = situation.run is None or situation.run.parent_run_id is None
+        pause = snapshot.last("run_paused")
+        top = snapshot.run is None or snapshot.run.parent_run_id is None
         waits = _waits_of(pause) if pause is not None else self.head.waits if top else ()
-        answered = [call for call in situation.calls if call.state == "answered"]
-        return [wait for wait in waits if not wait.run_id and not any(_names(wait, call) for call in answered)]
+        calls = [call for call in snapshot.calls if call.state == "answered"]
+        return [wait for wait in waits if not wait.run_id and not any(_names(wait, call) for call in calls)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,27 +321,27 @@ _STATEMENTS: Final = {
 }
 
 
-def _statement(asked: _Asked, status: str, said: str | None, by: str | None) -> Entry:
+def _statement(requested: _Asked, status: str, said: str | None, by: str | None) -> Entry:
     """Return what a person states about a call of the retried run, as the model of this run gets it."""
-    call = asked.call
+    call = requested.call
     whose = f" of {call.agent}" if call.agent else ""
     text = f"[call_settled {call.name} {call.id}{whose}] {_STATEMENTS[status].format(said=said)}"
     data: Json = {"response": call.response, "said": [] if said is None else [said], **({"by": by} if by else {})}
-    return _entry(asked, "permission", status=status, message=user(text), data=data)
+    return _entry(requested, "permission", status=status, message=user(text), data=data)
 
 
-def _permission(asked: _Asked, status: str, by: str | None) -> Entry:
-    return _entry(asked, "permission", status=status, data={"by": by} if by else {})
+def _permission(requested: _Asked, status: str, by: str | None) -> Entry:
+    return _entry(requested, "permission", status=status, data={"by": by} if by else {})
 
 
-def _answer(asked: _Asked, content: Any, status: str, *, is_error: bool, by: str | None = None) -> Entry:
-    block = tool_result(asked.call.id, content, is_error=is_error)
+def _answer(requested: _Asked, content: Any, status: str, *, is_error: bool, by: str | None = None) -> Entry:
+    block = tool_result(requested.call.id, content, is_error=is_error)
     data = {"by": by} if by else {}
-    return _entry(asked, "tool_call", status=status, message=block, data=data, reply_to=asked.call.response)
+    return _entry(requested, "tool_call", status=status, message=block, data=data, reply_to=requested.call.response)
 
 
-def _entry(asked: _Asked, kind: str, **fields: Any) -> Entry:
-    run, call = asked.situation.run, asked.call
+def _entry(requested: _Asked, kind: str, **fields: Any) -> Entry:
+    run, call = requested.situation.run, requested.call
     assert run is not None
     return Entry(
         type=kind,
@@ -357,8 +357,8 @@ def _entry(asked: _Asked, kind: str, **fields: Any) -> Entry:
 
 def _reply_content(reply: Entry | Stitch) -> _Words:
     """Return what a reply says. Media are not compared, since they may be stored elsewhere."""
-    said: list[Any] | None = reply.data.get("said")
-    return reply.status, _texts(reply.message) if said is None else said
+    lines: list[Any] | None = reply.data.get("said")
+    return reply.status, _texts(reply.message) if lines is None else lines
 
 
 def _asks_for(wait: Wait, kind: str, call: Call) -> bool:

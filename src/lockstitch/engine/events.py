@@ -176,22 +176,22 @@ class LiveTextWriter:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE):
                     await self._closing.wait()
-            heard, self._heard = self._heard, []
+            parts, self._heard = self._heard, []
             over, self._over = self._over, {}
             of_thread = Where("thread_id", "=", self._thread_id)
-            gone: list[tuple[Where, ...]] = [
+            wheres: list[tuple[Where, ...]] = [
                 (of_thread, Where("run_id", "=", run_id), Where("number", "<=", number))
                 for run_id, number in over.items()
             ]
-            if heard and not self._cleaned:
+            if parts and not self._cleaned:
                 self._cleaned = True
-                gone.append((of_thread, Where("number", "<", self._first)))
-            self._written.update(part.run_id for part in heard)
-            await self._attempt(gone, [self._delta(part) for part in heard])
+                wheres.append((of_thread, Where("number", "<", self._first)))
+            self._written.update(part.run_id for part in parts)
+            await self._attempt(wheres, [self._delta(part) for part in parts])
 
-    async def _attempt(self, gone: Sequence[Sequence[Where]], new: Sequence[LiveDelta]) -> None:
+    async def _attempt(self, wheres: Sequence[Sequence[Where]], new: Sequence[LiveDelta]) -> None:
         try:
-            for where in gone:
+            for where in wheres:
                 await self._table.delete(*where)
             if new:
                 await self._table.put(*new)

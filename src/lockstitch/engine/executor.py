@@ -136,42 +136,44 @@ class Executor:
             return None
         return self if head.agent == self.agent else replace(self, deps=None, listener=None)
 
-    async def run_new_thread(self, thread: Thread, given: RunInput) -> Result:
+    async def run_new_thread(self, thread: Thread, run_input: RunInput) -> Result:
         """Make a new thread with its first run, and drive it. KeyTaken when somebody else was first."""
         try:
-            made = await self.store.execution.create_if_required(thread, given.message)
+            create_if_required = await self.store.execution.create_if_required(thread, run_input.message)
         except Conflict as exc:
             raise key_taken(thread) from exc
-        if made:
-            return await self.run(thread, given)
+        if create_if_required:
+            return await self.run(thread, run_input)
         ledger = ThreadSession(self.store, await self.store.execution.hold_new(thread), new=True)
         try:
-            result, _ = await self._execute_held(ledger.head, given, RunSession(ledger))
+            result, _ = await self._execute_held(ledger.head, run_input, RunSession(ledger))
         except Conflict as exc:
             if not ledger.new:
                 raise
             if not self.store.execution.is_holder(ledger.head):
                 # This process was declared dead before there was anything that others could have: it begins anew.
-                return await self.run_new_thread(thread, given)
+                return await self.run_new_thread(thread, run_input)
             raise key_taken(thread) from exc
         assert result is not None
         return result
 
-    async def run(self, head: Thread, given: RunInput, on_waiting: OnWaiting = "refuse") -> Result:
+    async def run(self, head: Thread, run_input: RunInput, on_waiting: OnWaiting = "refuse") -> Result:
         """Begin a run with `given` and drive it. A run that was cut off before is driven to its end first, and so are
         the runs of messages that were accepted before. If a thread has a goal that no run has begun with, the first run
         begins with the goal, and `given` enters that run."""
         while True:
             self._require_not_waiting(head, on_waiting)
-            if given.retry_of is None and not given.first and _goal_is_ahead(head):
-                return await (self.enqueue_behind(head, given) if self.detach else self.enqueue_and_wait(head, given))
-            result, began = await self._drive(head, given, cancel=on_waiting == "cancel")
+            if run_input.retry_of is None and not run_input.first and _goal_is_ahead(head):
+                return await (
+                    self.enqueue_behind(head, run_input) if self.detach else self.enqueue_and_wait(head, run_input)
+                )
+            result, began = await self._drive(head, run_input, cancel=on_waiting == "cancel")
             if began and result is not None:
                 return result
             head = await self.store.thread(head.id)
             if self.detach and not began:
                 # The run of another message comes first. It is left to workers, and so is this message.
-                return await self.enqueue_behind(head, given)
+                return await self.enqueue_behind(head, run_input)
 
     async def retry(self, head: Thread, last: Run) -> Result | None:
         """Begin a run that tries `last` again, which has not completed; if somebody else has, what became of theirs."""
@@ -193,18 +195,18 @@ class Executor:
         result, _ = await self._drive(head, None)
         return result
 
-    async def enqueue_behind(self, head: Thread, given: RunInput) -> Result:
+    async def enqueue_behind(self, head: Thread, run_input: RunInput) -> Result:
         """Leave a message to the workers. The result has the id that its run will have."""
-        return await result_enqueued(self.store, await self._enqueue(head, given))
+        return await result_enqueued(self.store, await self._enqueue(head, run_input))
 
-    async def _enqueue(self, head: Thread, given: RunInput) -> EnqueuedMessage:
+    async def _enqueue(self, head: Thread, run_input: RunInput) -> EnqueuedMessage:
         """Leave a message for the agent of the thread."""
-        options: dict[str, Any] = {"extras": given.extras, "metadata": given.metadata, "tags": given.tags}
-        return await self.store.enqueue(None, given.message, thread=head, **options)
+        options: dict[str, Any] = {"extras": run_input.extras, "metadata": run_input.metadata, "tags": run_input.tags}
+        return await self.store.enqueue(None, run_input.message, thread=head, **options)
 
-    async def enqueue_and_wait(self, head: Thread, given: RunInput) -> Result:
+    async def enqueue_and_wait(self, head: Thread, run_input: RunInput) -> Result:
         """Leave a message in line and wait for its run; drive it ourselves if nobody else does."""
-        delivery_id = (await self._enqueue(head, given)).run_id
+        delivery_id = (await self._enqueue(head, run_input)).run_id
         pause = 0.02
         result: Result | None = None
         while True:
@@ -229,12 +231,12 @@ class Executor:
         return result
 
     async def _drive(
-        self, before: Thread, given: RunInput | None, *, cancel: bool = False
+        self, before: Thread, run_input: RunInput | None, *, cancel: bool = False
     ) -> tuple[Result | None, bool]:
         """One drive under one claim: of the open run if there is one, else of a new run. Whether it was a new one, and
         the one with `given` if that is not None."""
         head = await self._claim(before)
-        return await self._execute_held(head, given, None, cancel=cancel)
+        return await self._execute_held(head, run_input, None, cancel=cancel)
 
     async def _claim(self, head: Thread) -> Thread:
         """Claim a thread. If this process was declared dead without noticing, it claims as a new worker."""
@@ -245,44 +247,46 @@ class Executor:
         return await self.store.claim(head, take_over=self.take_over, unlimited=self.ignore_limits)
 
     async def _execute_held(
-        self, head: Thread, given: RunInput | None, journal: RunSession | None, *, cancel: bool = False
+        self, head: Thread, run_input: RunInput | None, session: RunSession | None, *, cancel: bool = False
     ) -> tuple[Result | None, bool]:
         stage: RunContext | None = None
         given_in = False
         try:
-            journal = journal or await RunSession.load(self.store, head)
+            session = session or await RunSession.load(self.store, head)
             if head.suspect:
-                await note_takeover(journal)
-                self._watch_progress(journal)
-            if journal.run is None and head.kind != "chat" and await self._end_without_run(journal):
+                await note_takeover(session)
+                self._watch_progress(session)
+            if session.run is None and head.kind != "chat" and await self._end_without_run(session):
                 return None, False
-            setup, system = await self.host.run_config(self.store, head, journal.run, self.deps)
+            config, system = await self.host.run_config(self.store, head, session.run, self.deps)
             hooks = self.host.webhook_names
-            stage = RunContext(journal, setup, self.listener, system=system, hooks=hooks, deadline=self.deadline)
+            stage = RunContext(session, config, self.listener, system=system, hooks=hooks, deadline=self.deadline)
             stage.live = self.live
             async with self.store.lease_keeper.keeping(stage):
-                began = journal.run is None
-                await self._require_not_started(journal, given)
-                if journal.run is not None:
+                began = session.run is None
+                await self._require_not_started(session, run_input)
+                if session.run is not None:
                     await restore_request_settings(stage)
-                    if cancel and journal.run.status == "waiting":
-                        journal.head = journal.head.changed(cancel_requested=True)
+                    if cancel and session.run.status == "waiting":
+                        session.head = session.head.changed(cancel_requested=True)
                 else:
-                    if journal.head.cancel_requested:
+                    if session.head.cancel_requested:
                         # The wish came too late: what it meant has ended, and a chat goes on after a run.
-                        await journal.commit(cancel_requested=False)
-                        journal.head = journal.head.changed(cancel_requested=False)
-                    cause = await self._cause(stage, given)
+                        await session.commit(cancel_requested=False)
+                        session.head = session.head.changed(cancel_requested=False)
+                    cause = await self._cause(stage, run_input)
                     if cause is None:
                         # What children told since the last run has its place in the log; nobody else would take it.
-                        letters = [letter for letter in await journal.letters_waiting() if letter.kind == "children"]
-                        if letters:
-                            await journal.commit(consumed=letters)
-                        await self.store.execution.release(head, _resting_fields(journal.head, self.store.clock.now()))
+                        deliveries = [
+                            delivery for delivery in await session.letters_waiting() if delivery.kind == "children"
+                        ]
+                        if deliveries:
+                            await session.commit(consumed=deliveries)
+                        await self.store.execution.release(head, _resting_fields(session.head, self.store.clock.now()))
                         return None, False
-                    began = given is None or cause is given
+                    began = run_input is None or cause is run_input
                     await start_run(stage, cause)
-                    given_in = cause is given
+                    given_in = cause is run_input
                 if self.detach:
                     stage.should_release = lambda: True
                 elif self.should_release is not None:
@@ -291,11 +295,11 @@ class Executor:
                 return (None if left and not self.detach else await self._result(stage)), began
         except BaseException as exc:
             # A thread that somebody else made first was never ours, even if it is held by this process.
-            never_ours = isinstance(exc, Conflict) and journal is not None and journal.ledger.new
+            never_ours = isinstance(exc, Conflict) and session is not None and session.ledger.new
             if not never_ours and not _lost(exc, head.id):
                 latest = stage.journal.head if stage is not None else head
-                begun = stage is not None and stage.journal.run is not None
-                await self.store.execution.release(head, self._fields_on_release(latest, begun, exc))
+                started = stage is not None and stage.journal.run is not None
+                await self.store.execution.release(head, self._fields_on_release(latest, started, exc))
             if given_in and isinstance(exc, Conflict):
                 raise run_interrupted(exc, head.id) from exc
             if _lost(exc, head.id) and not isinstance(exc, ThreadDeleted) and not never_ours:
@@ -306,21 +310,21 @@ class Executor:
             # This process no longer executes the thread, in any case.
             self.store.execution.leave(head)
 
-    def _watch_progress(self, journal: RunSession) -> None:
+    def _watch_progress(self, session: RunSession) -> None:
         """Call `cleared` after the commit that ends the suspicion."""
         cleared = self.cleared
         if cleared is None:
             return
 
         def look() -> None:
-            if journal.head.suspect:
-                journal.when_committed(look)
+            if session.head.suspect:
+                session.when_committed(look)
             else:
                 cleared()
 
-        journal.when_committed(look)
+        session.when_committed(look)
 
-    def _fields_on_release(self, head: Thread, begun: bool, exc: BaseException) -> dict[str, Any]:
+    def _fields_on_release(self, head: Thread, started: bool, exc: BaseException) -> dict[str, Any]:
         """How a thread is left that could not be driven: as it was, or ready for whoever goes on with it.
 
         Where nobody is there to be told, it says itself what was wrong, and waits a while before it is tried again.
@@ -334,71 +338,73 @@ class Executor:
                 "waiting_for": [RetryWait(now, until=until, reason=why).as_json()],
                 "wake_at": until,
             }
-        return {"status": "pending"} if begun else _resting_fields(head, now)
+        return {"status": "pending"} if started else _resting_fields(head, now)
 
-    async def _end_without_run(self, journal: RunSession) -> bool:
+    async def _end_without_run(self, session: RunSession) -> bool:
         """End a goal that is wished to end, or that ends whoever takes it, before its first run; whether it was."""
-        head = journal.head
+        head = session.head
         crashed = crash_reason(head)
         if crashed is None and not head.cancel_requested:
             return False
         status = "cancelled" if head.cancel_requested else "failed"
         ended = result(status, None, crashed if status == "failed" else None)
-        told: list[WebhookEvent] = []
+        messages: list[WebhookEvent] = []
         if status == "failed":
-            journal.record(Entry(type="error", data={"type": "Crashed", "message": crashed, "fatal": True}))
-            told = webhook_events(journal, self.host.webhook_names, "failed", {"error": crashed})
+            session.record(Entry(type="error", data={"type": "Crashed", "message": crashed, "fatal": True}))
+            messages = webhook_events(session, self.host.webhook_names, "failed", {"error": crashed})
         if status == "cancelled" and head.pending_children:
-            await journal.store.request_cancel_of_children(head)
+            await session.store.request_cancel_of_children(head)
         rest: dict[str, Any] = {"waiting_for": [], "wake_at": None, "cancel_requested": False}
         while True:
-            await journal.letters_waiting()
+            await session.letters_waiting()
             try:
-                letters = report(head, ended, journal.clock)
-                await journal.commit(deliveries=letters, webhook_events=told, status=status, result=ended, **rest)
+                deliveries = report(head, ended, session.clock)
+                await session.commit(
+                    deliveries=deliveries, webhook_events=messages, status=status, result=ended, **rest
+                )
             except UnseenDeliveries:
                 continue
             return True
 
-    async def _cause(self, stage: RunContext, given: RunInput | None) -> RunInput | None:
+    async def _cause(self, context: RunContext, run_input: RunInput | None) -> RunInput | None:
         """Return the cause of the next run: a message that was accepted before `given`, else `given`."""
-        if given is None:
+        if run_input is None:
             # A driver that is only to end a run has no code of the agent, so it must not begin the next run.
-            return None if self.ignore_limits else await next_input(stage)
-        if given.retry_of is not None or stage.journal.head.kind != "chat":
-            return given
-        ahead = await waiting_message(stage.journal, before=given.arrived)
-        if ahead is not None and given.first:
-            raise _begun(stage.journal.head)
-        return ahead or given
+            return None if self.ignore_limits else await next_input(context)
+        if run_input.retry_of is not None or context.journal.head.kind != "chat":
+            return run_input
+        ahead = await waiting_message(context.journal, before=run_input.arrived)
+        if ahead is not None and run_input.first:
+            raise _begun(context.journal.head)
+        return ahead or run_input
 
-    async def _require_not_started(self, journal: RunSession, given: RunInput | None) -> None:
+    async def _require_not_started(self, session: RunSession, run_input: RunInput | None) -> None:
         """Raise AlreadyStarted if a run that may start once has started. The thread is claimed, so only one starts."""
-        if given is None:
+        if run_input is None:
             return
-        begun = given.first and journal.head.last_sequence > 0
-        if given.retry_of is not None:
-            last = await self.store.execution.last_run(journal.head)
-            begun = last is not None and last.id != given.retry_of.id
-        if begun:
-            raise _begun(journal.head)
+        started = run_input.first and session.head.last_sequence > 0
+        if run_input.retry_of is not None:
+            last = await self.store.execution.last_run(session.head)
+            started = last is not None and last.id != run_input.retry_of.id
+        if started:
+            raise _begun(session.head)
 
-    async def _result(self, stage: RunContext) -> Result:
-        journal = stage.journal
-        run, response = journal.open_run, journal.snapshot.response
-        said = None
+    async def _result(self, context: RunContext) -> Result:
+        session = context.journal
+        run, response = session.open_run, session.snapshot.response
+        value = None
         if response is not None and response.position == run.output_position:
-            said = answer_of(response.message)
+            value = answer_of(response.message)
         elif run.output_position is not None:
-            said = await self.store.execution.answer_text_at(journal.head, run.output_position)
-        said = summary_of(journal.head, said)
+            value = await self.store.execution.answer_text_at(session.head, run.output_position)
+        value = summary_of(session.head, value)
         output = None
-        if run.output is not None and stage.setup.output_type is not None:
-            output = stage.setup.output_type.model_validate(run.output)
+        if run.output is not None and context.setup.output_type is not None:
+            output = context.setup.output_type.model_validate(run.output)
         if run.status in TERMINAL_STATUSES:
-            self.host.on_run_end(self.store, journal.head, run)
-        result = await result_of_run(journal.store, journal.head, run, said, output)
-        stage.emit("finished", {**result.as_json(), "title": journal.head.title}, now=True)
+            self.host.on_run_end(self.store, session.head, run)
+        result = await result_of_run(session.store, session.head, run, value, output)
+        context.emit("finished", {**result.as_json(), "title": session.head.title}, now=True)
         return result
 
     @staticmethod
@@ -485,10 +491,10 @@ async def run_for(store: Store, run_id: UUID | str) -> Run:
     try:
         return await store.run(run_id)
     except NotFound:
-        found = await _run_of_message(store, as_id(run_id))
-        if found is None:
+        run = await _run_of_message(store, as_id(run_id))
+        if run is None:
             raise
-        return found
+        return run
 
 
 async def _run_of_message(store: Store, delivery_id: UUID | None) -> Run | None:

@@ -74,125 +74,125 @@ _ACTS: Final[dict[type[Any], str]] = {
 """What a beat calls an act."""
 
 
-async def run_loop(stage: RunContext) -> LoopOutcome:
+async def run_loop(context: RunContext) -> LoopOutcome:
     """Drive the open run of a thread until it ends or waits for others, or is to be left to another process, and give
     the thread back. A run within another is driven as far; the thread goes on with the run that caused it.
 
     Raises `StaleFence` if this process no longer holds the thread. Then nothing more is written.
     """
-    journal = stage.journal
+    session = context.journal
     while True:
-        if stage.lost is not None:
-            lost = journal.head.id
-            raise StaleFence(f"This process no longer holds thread {lost}: {stage.lost}.", thread_id=lost)
-        if stage.stopping and not journal.head.cancel_requested:
-            journal.head = journal.head.changed(cancel_requested=True)
-        action = decide(stage.setup, journal.snapshot, journal.clock.now())
+        if context.lost is not None:
+            lost = session.head.id
+            raise StaleFence(f"This process no longer holds thread {lost}: {context.lost}.", thread_id=lost)
+        if context.stopping and not session.head.cancel_requested:
+            session.head = session.head.changed(cancel_requested=True)
+        action = decide(context.setup, session.snapshot, session.clock.now())
         if isinstance(action, Idle):
             return "idle"
-        if stage.should_release() and not isinstance(action, Pause | Finish):
-            await (journal.commit() if journal.nested else journal.commit(status="pending"))
+        if context.should_release() and not isinstance(action, Pause | Finish):
+            await (session.commit() if session.nested else session.commit(status="pending"))
             return "left"
         if isinstance(action, Pause):
-            if await (_pause_nested(stage, action) if journal.nested else _pause(stage, action)):
+            if await (_pause_nested(context, action) if session.nested else _pause(context, action)):
                 return "paused"
         elif isinstance(action, Finish):
-            if await (_finish_nested(stage, action) if journal.nested else _finish(stage, action)):
+            if await (_finish_nested(context, action) if session.nested else _finish(context, action)):
                 return "finished"
         else:
-            await _act(stage, action)
+            await _act(context, action)
 
 
-async def _act(stage: RunContext, action: Action) -> None:
-    journal = stage.journal
-    if isinstance(action, CallModel) and journal.letters:
-        await take_deliveries(journal)
-    stage.activity = {
+async def _act(context: RunContext, action: Action) -> None:
+    session = context.journal
+    if isinstance(action, CallModel) and session.letters:
+        await take_deliveries(session)
+    context.activity = {
         "act": _ACTS[type(action)],
-        "step": journal.open_run.steps,
-        "since": format_time(journal.clock.now()),
+        "step": session.open_run.steps,
+        "since": format_time(session.clock.now()),
     }
-    full = stage.setup.definition.log == "full"
-    before = (len(journal.messages), journal.tokens - _answered_tokens(stage)) if full else (0, 0)
+    full = context.setup.definition.log == "full"
+    before = (len(session.messages), session.tokens - _answered_tokens(context)) if full else (0, 0)
     try:
-        await _perform(stage, action)
+        await _perform(context, action)
     except RunCancelled:
         return
-    if full and len(journal.messages) != before[0]:
-        _note_transformation(stage, action, *before)
+    if full and len(session.messages) != before[0]:
+        _note_transformation(context, action, *before)
 
 
-def _note_transformation(stage: RunContext, action: Action, messages: int, tokens: int) -> None:
-    journal = stage.journal
+def _note_transformation(context: RunContext, action: Action, messages: int, tokens: int) -> None:
+    session = context.journal
     data: Json = {
         "transformation_type": _TRANSFORMATIONS.get(type(action), "message_added"),
         "messages_before_count": messages,
-        "messages_after_count": len(journal.messages),
+        "messages_after_count": len(session.messages),
         "tokens_before": tokens,
-        "tokens_after": journal.tokens,
+        "tokens_after": session.tokens,
     }
-    counts = {"messages_count": len(journal.messages), "estimated_tokens": journal.tokens}
-    journal.record(journal.entry("context_transformation", data=data, **counts), first=False)
+    counts = {"messages_count": len(session.messages), "estimated_tokens": session.tokens}
+    session.record(session.entry("context_transformation", data=data, **counts), first=False)
 
 
-async def _perform(stage: RunContext, action: Action) -> None:
+async def _perform(context: RunContext, action: Action) -> None:
     match action:
         case RecordEntries():
-            stage.journal.record(*action.entries, first=action.first)
-            _apply_recorded(stage, action)
+            context.journal.record(*action.entries, first=action.first)
+            _apply_recorded(context, action)
         case CallModel():
-            await call_model(stage, action)
+            await call_model(context, action)
         case RunTools():
-            await run_tools(stage, action.calls)
+            await run_tools(context, action.calls)
         case RunMembers():
-            await run_members(stage, action.calls, run_loop)
+            await run_members(context, action.calls, run_loop)
         case CompileAnswer():
-            await compile_answer(stage, run_loop)
+            await compile_answer(context, run_loop)
         case Compact():
-            await compact(stage, action.tokens)
+            await compact(context, action.tokens)
         case RetrieveMemory():
-            await retrieve_memory(stage)
+            await retrieve_memory(context)
         case FetchFiles():
-            await fetch_files(stage, action.file_ids)
+            await fetch_files(context, action.file_ids)
         case CheckAnswer():
-            await check_answer(stage, action.text)
+            await check_answer(context, action.text)
         case MakeTitle():
-            await make_title(stage)
+            await make_title(context)
         case UpdateMemory():
-            await update_memory(stage)
+            await update_memory(context)
         case Pause() | Finish() | Idle():
             raise AssertionError("the loop itself rests")
 
 
-def _answered_tokens(stage: RunContext) -> int:
+def _answered_tokens(context: RunContext) -> int:
     """The size of results that wait for others of their response, and enter the context with them."""
-    since = stage.journal.snapshot.after_response
+    since = context.journal.snapshot.after_response
     return sum(estimate(stitch.message) for stitch in since if stitch.type == "tool_call" and stitch.message)
 
 
-def _apply_recorded(stage: RunContext, action: RecordEntries) -> None:
+def _apply_recorded(context: RunContext, action: RecordEntries) -> None:
     """What a run must remember of entries that were only recorded."""
-    journal = stage.journal
+    session = context.journal
     for entry in action.entries:
         if entry.type == "run_resumed":
-            journal.change_run(status="running", stop_reason=None, state=when_resumed(journal.snapshot))
+            session.change_run(status="running", stop_reason=None, state=when_resumed(session.snapshot))
         elif entry.type == "tool_call" and entry.status == "in_doubt":
-            journal.change_run(state=with_doubts(journal.open_run, [doubt_of(entry)]))
+            session.change_run(state=with_doubts(session.open_run, [doubt_of(entry)]))
 
 
-async def _pause(stage: RunContext, action: Pause) -> bool:
+async def _pause(context: RunContext, action: Pause) -> bool:
     """Commit the pause, then tell of it, so that an immediate reply finds it."""
-    journal = stage.journal
+    session = context.journal
     run = {"status": "waiting", "stop_reason": f"awaiting_{action.waits[0].kind}"}
     waits = waits_json(action.waits)
-    notices = webhook_events_of_wait(stage, action.waits) if action.entries else ()
-    wake_at = _wake_at(action.waits, journal.clock.now())
-    if not await journal.commit_rest(
+    notices = webhook_events_of_wait(context, action.waits) if action.entries else ()
+    wake_at = _wake_at(action.waits, session.clock.now())
+    if not await session.commit_rest(
         action.entries, run, webhook_events=notices, status="waiting", waiting_for=waits, wake_at=wake_at
     ):
-        await take_deliveries(journal, resting=True)
+        await take_deliveries(session, resting=True)
         return False
-    stage.emit("paused", {"waiting_for": waits, "pending": _pending(stage)}, now=True)
+    context.emit("paused", {"waiting_for": waits, "pending": _pending(context)}, now=True)
     return True
 
 
@@ -204,98 +204,98 @@ def _wake_at(waits: Sequence[Wait], now: datetime) -> datetime | None:
     return min(limits, default=None)
 
 
-async def _pause_nested(stage: RunContext, action: Pause) -> bool:
+async def _pause_nested(context: RunContext, action: Pause) -> bool:
     """Commit the pause of a run within another, which waits for it, and for those beside it to come as far."""
-    journal = stage.journal
-    run = journal.open_run
+    session = context.journal
+    run = session.open_run
     if action.entries:
-        journal.record(*action.entries)
-        journal.change_run(status="waiting", stop_reason=f"awaiting_{action.waits[0].kind}")
-        await journal.commit()
-    journal.ledger.resting_runs[run.id] = [wait.of_member(run.id, run.agent) for wait in action.waits]
+        session.record(*action.entries)
+        session.change_run(status="waiting", stop_reason=f"awaiting_{action.waits[0].kind}")
+        await session.commit()
+    session.ledger.resting_runs[run.id] = [wait.of_member(run.id, run.agent) for wait in action.waits]
     return True
 
 
-async def _finish_nested(stage: RunContext, action: Finish) -> bool:
+async def _finish_nested(context: RunContext, action: Finish) -> bool:
     """Commit the end of a run within another. The thread learns of its cost, and goes on."""
-    journal = stage.journal
+    session = context.journal
     if action.summary is not None:
-        journal.change_run(state={**journal.open_run.state, "summary": action.summary})
-    state = _state_after(stage)
-    if state != journal.head.state:
-        journal.record(first=False, state=state)
-    journal.record(*action.entries)
-    journal.change_run(**_changes(stage, action))
-    if not journal.open_run.compiles:
-        said = await _answer_text(stage, action)
-        told: Json = {
-            "agent": journal.open_run.agent,
+        session.change_run(state={**session.open_run.state, "summary": action.summary})
+    state = _state_after(context)
+    if state != session.head.state:
+        session.record(first=False, state=state)
+    session.record(*action.entries)
+    session.change_run(**_changes(context, action))
+    if not session.open_run.compiles:
+        answer_text = await _answer_text(context, action)
+        value: Json = {
+            "agent": session.open_run.agent,
             "status": action.status,
-            "output_text": said,
+            "output_text": answer_text,
             "error": action.error,
         }
-        stage.emit("member_finished", told)
-    await journal.commit()
+        context.emit("member_finished", value)
+    await session.commit()
     return True
 
 
-async def _finish(stage: RunContext, action: Finish) -> bool:
+async def _finish(context: RunContext, action: Finish) -> bool:
     """Commit the end of the run."""
-    journal = stage.journal
-    if action.status == "cancelled" and journal.head.pending_children:
+    session = context.journal
+    if action.status == "cancelled" and session.head.pending_children:
         # Before its own end, so that whoever comes after a crash does it again.
-        await journal.store.request_cancel_of_children(journal.head)
-    state, said = _state_after(stage), await _answer_text(stage, action)
-    changes = _changes(stage, action)
-    fields = _thread_fields_at_finish(stage, action, said, shown(journal.open_run.changed(**changes)))
-    if state != journal.head.state:
+        await session.store.request_cancel_of_children(session.head)
+    state, text = _state_after(context), await _answer_text(context, action)
+    changes = _changes(context, action)
+    fields = _thread_fields_at_finish(context, action, text, shown(session.open_run.changed(**changes)))
+    if state != session.head.state:
         fields["state"] = state
-    if journal.head.cancel_requested:
+    if session.head.cancel_requested:
         fields["cancel_requested"] = False
-    letters = report(journal.head, fields["result"], journal.clock) if fields.get("result") else ()
-    notices = webhook_events_of_end(stage, action)
-    written = await _ending(stage, action, changes)
+    letters = report(session.head, fields["result"], session.clock) if fields.get("result") else ()
+    webhook_events = webhook_events_of_end(context, action)
+    written = await _ending(context, action, changes)
     try:
-        rests = await journal.commit_rest(
-            action.entries, changes, deliveries=letters, webhook_events=notices, records=written, **fields
+        rests = await session.commit_rest(
+            action.entries, changes, deliveries=letters, webhook_events=webhook_events, records=written, **fields
         )
     except (Refused, Conflict) as exc:
         if not written or getattr(exc, "thread_id", None) is not None:
             raise
         # The database would not take what the application wrote; the run has ended all the same.
-        _end_alone(stage, exc)
+        _end_alone(context, exc)
         return False
     if not rests:
-        await take_deliveries(journal, resting=True, ending=True)
+        await take_deliveries(session, resting=True, ending=True)
         return False
-    if said and action.answer is not None and not action.answer.compiles:
-        stage.emit("text", {"text": said}, now=True)
+    if text and action.answer is not None and not action.answer.compiles:
+        context.emit("text", {"text": text}, now=True)
     if action.status == "failed":
-        stage.emit("failed", {"error": action.error, "type": action.entries[-1].data.get("type")}, now=True)
+        context.emit("failed", {"error": action.error, "type": action.entries[-1].data.get("type")}, now=True)
     return True
 
 
-def _changes(stage: RunContext, action: Finish) -> dict[str, Any]:
+def _changes(context: RunContext, action: Finish) -> dict[str, Any]:
     """What becomes of the run."""
-    journal = stage.journal
+    session = context.journal
     changes: dict[str, Any] = {
         "status": action.status,
         "stop_reason": action.stop_reason,
-        "completed_at": journal.clock.now(),
+        "completed_at": session.clock.now(),
         "error": action.error,
-        "output_position": _output_position(stage, action),
+        "output_position": _output_position(context, action),
     }
-    state = when_ended(journal.snapshot, action.entries, completed=action.status == "completed")
-    if state != journal.open_run.state:
+    state = when_ended(session.snapshot, action.entries, completed=action.status == "completed")
+    if state != session.open_run.state:
         changes["state"] = state
     if action.answer is not None and action.answer.output is not None:
         changes["output"] = action.answer.output
     return changes
 
 
-def _output_position(stage: RunContext, action: Finish) -> int | None:
+def _output_position(context: RunContext, action: Finish) -> int | None:
     """Where the answer stands: with the run itself, or with the one within it that gave it."""
-    response = stage.journal.snapshot.response
+    response = context.journal.snapshot.response
     if action.answer is not None:
         return action.answer.output_position
     if action.status != "completed" or action.stop_reason == "delegated" or response is None:
@@ -303,20 +303,20 @@ def _output_position(stage: RunContext, action: Finish) -> int | None:
     return response.position if response.message is not None else None
 
 
-async def _answer_text(stage: RunContext, action: Finish) -> str | None:
+async def _answer_text(context: RunContext, action: Finish) -> str | None:
     """The answer of a run that ends."""
-    journal = stage.journal
-    position, response = _output_position(stage, action), journal.snapshot.response
+    session = context.journal
+    position, response = _output_position(context, action), session.snapshot.response
     if position is None:
         return None
     if response is not None and response.position == position:
         return answer_of(response.message)
-    return await journal.store.execution.answer_text_at(journal.head, position)
+    return await session.store.execution.answer_text_at(session.head, position)
 
 
-def _state_after(stage: RunContext) -> Json:
+def _state_after(context: RunContext) -> Json:
     """The state of the thread when the run has ended."""
-    run, state = stage.journal.open_run, {**stage.journal.head.state}
+    run, state = context.journal.open_run, {**context.journal.head.state}
     if run.total_cost is not None:
         state["total_cost"] = float(state.get("total_cost") or 0.0) + run.total_cost
     if "container_id" in run.state and run.lane is None:
@@ -324,53 +324,53 @@ def _state_after(stage: RunContext) -> Json:
     return state
 
 
-async def _ending(stage: RunContext, action: Finish, changes: dict[str, Any]) -> Sequence[model.Record]:
+async def _ending(context: RunContext, action: Finish, changes: dict[str, Any]) -> Sequence[model.Record]:
     """What an application writes with the end of the run. If it cannot say, the run ends all the same."""
-    journal, ending = stage.journal, stage.setup.ending
-    if ending is None or stage.skip_finish_hook:
+    session, ending = context.journal, context.setup.ending
+    if ending is None or context.skip_finish_hook:
         return ()
-    run = journal.open_run.changed(**changes)
-    noted = [*journal.noted, *action.entries]
-    told: Json = {
-        "text": await _answer_text(stage, action),
+    run = session.open_run.changed(**changes)
+    noted = [*session.noted, *action.entries]
+    value: Json = {
+        "text": await _answer_text(context, action),
         "output": run.output,
         "error": action.error,
         "noted": noted,
     }
-    work = ending(journal.store, journal.head, run, told)
+    work = ending(session.store, session.head, run, value)
     try:
         return await work
     except Exception as exc:  # whatever it raises, the thread must not be stuck for it
-        _end_alone(stage, exc)
+        _end_alone(context, exc)
         return ()
 
 
-def _end_alone(stage: RunContext, exc: Exception) -> None:
-    stage.skip_finish_hook = True
-    stage.journal.record(stage.error_entry(exc, fatal=False, where="ending"), first=False)
+def _end_alone(context: RunContext, exc: Exception) -> None:
+    context.skip_finish_hook = True
+    context.journal.record(context.error_entry(exc, fatal=False, where="ending"), first=False)
 
 
 def _thread_fields_at_finish(
-    stage: RunContext, action: Finish, said: str | None, doubts: Sequence[Json]
+    context: RunContext, action: Finish, text: str | None, doubts: Sequence[Json]
 ) -> dict[str, Any]:
     """Return the fields of the thread after the run: a chat waits for its next message or continues with one that is
     queued, a goal ends with its run."""
-    journal = stage.journal
-    if journal.head.kind == "chat":
-        now = journal.clock.now()
-        if journal.queued or journal.unanswered_inputs:
+    session = context.journal
+    if session.head.kind == "chat":
+        now = session.clock.now()
+        if session.queued or session.unanswered_inputs:
             return {"status": "pending", "waiting_for": [], "wake_at": now}
         return {"status": "waiting", "waiting_for": [NextMessageWait(now).as_json()], "wake_at": None}
-    summary = said if action.summary is None else action.summary
-    ended = result(action.status, summary, action.error, output=journal.open_run.output, data=action.data)
+    summary = text if action.summary is None else action.summary
+    ended = result(action.status, summary, action.error, output=session.open_run.output, data=action.data)
     if doubts:
         ended["in_doubt"] = list(doubts)
     return {"status": action.status, "waiting_for": [], "wake_at": None, "result": ended}
 
 
-def _pending(stage: RunContext) -> list[Json]:
+def _pending(context: RunContext) -> list[Json]:
     """The calls that others are to answer, of all runs that are open."""
-    lanes = (lane for lane in stage.journal.ledger.lanes if isinstance(lane, RunSession))
+    lanes = (lane for lane in context.journal.ledger.lanes if isinstance(lane, RunSession))
     return [
         {"tool_use_id": call.id, "name": call.name, "input": call.input}
         for lane in lanes

@@ -67,9 +67,9 @@ class Result:
         }
 
 
-def summary_of(head: Thread, said: str | None) -> str | None:
+def summary_of(head: Thread, text: str | None) -> str | None:
     """What a run said last, or what its thread was completed with."""
-    return said or ((head.result or {}).get("summary") if head.ended else None) or said
+    return text or ((head.result or {}).get("summary") if head.ended else None) or text
 
 
 async def result_of_run(store: Store, head: Thread, run: Run, output_text: str | None, output: Any = None) -> Result:
@@ -127,5 +127,5 @@ async def result_enqueued(store: Store, message: EnqueuedMessage) -> Result:
 async def result_from_store(store: Store, run: Run) -> Result:
     """The result of a run that somebody else drove, as it stands in the store."""
     head = await store.thread(run.thread_id)
-    said = await store.execution.answer_text_at(head, run.output_position) if run.output_position else None
-    return await result_of_run(store, head, run, summary_of(head, said))
+    text = await store.execution.answer_text_at(head, run.output_position) if run.output_position else None
+    return await result_of_run(store, head, run, summary_of(head, text))

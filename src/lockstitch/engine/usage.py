@@ -93,16 +93,16 @@ def add(total: Json, cost: Json) -> Json:
     The model named is the first one. `total` may be {}: nothing was called yet.
     """
     unpriced = int(total.get("unpriced", 0)) + (int(cost.get("unpriced", 0)) if cost else 1)
-    priced = [one for one in (total, cost) if "total_cost" in one]
+    priced = [item for item in (total, cost) if "total_cost" in item]
     both: Json = {}
     if priced:
         first, last = priced[0], priced[-1]
-        both = {name: _sum(one[name] for one in priced) for name in (*_COSTS, "total_cost")}
-        both.update({name: sum(one[name] for one in priced) for name in _TOKENS})
+        both = {name: _sum(item[name] for item in priced) for name in (*_COSTS, "total_cost")}
+        both.update({name: sum(item[name] for item in priced) for name in _TOKENS})
         both["model_id"] = first["model_id"]
-        both["long_context_applied"] = any(one["long_context_applied"] for one in priced)
+        both["long_context_applied"] = any(item["long_context_applied"] for item in priced)
         both["currency"] = first["currency"]
-        both["source"] = "+".join(sorted({part for one in priced for part in str(one["source"]).split("+")}))
+        both["source"] = "+".join(sorted({part for item in priced for part in str(item["source"]).split("+")}))
         both["version"] = last["version"] or first["version"]
     return {**both, "unpriced": unpriced} if unpriced else both
 
@@ -123,9 +123,9 @@ def _own_rates(model: str, overrides: Overrides) -> _Rates | None:
     if not names:
         return None
     name = max(names, key=len)
-    given = overrides[name]
+    values = overrides[name]
     try:
-        rate = {part: Decimal(str(value)) for part, value in given.items()}
+        rate = {part: Decimal(str(value)) for part, value in values.items()}
         if not all(value.is_finite() and value >= 0 for value in rate.values()):
             raise ValueError("a price is a number of dollars, zero or more")
         read, write = rate.get("cache_read", rate["input"]), rate.get("cache_write", rate["input"])
@@ -150,9 +150,9 @@ def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rate
         _warn("Nothing has a price, since genai-prices is missing: pip install 'lockstitch[prices]'")
         return None
     try:
-        _, found = get_snapshot().find_provider_model(model, None, provider or None, None)
-        prices = found.get_prices(at)
-        return _rates_of(prices, found.id, genai_prices.__version__, usage.input_tokens)
+        _, model_info = get_snapshot().find_provider_model(model, None, provider or None, None)
+        prices = model_info.get_prices(at)
+        return _rates_of(prices, model_info.id, genai_prices.__version__, usage.input_tokens)
     except Exception as exc:  # a price that cannot be found out must never fail a run
         _warn(f"Nobody knows the price of {model} at {provider}: {exc}.")
         return None

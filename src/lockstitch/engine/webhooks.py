@@ -78,44 +78,46 @@ class WebhookDispatcher:
             _log.warning("What is to be told waits: %s", exc)
 
     async def _tell_all(self, store: Store, where: Sequence[Where]) -> None:
-        for notice in await store.table(WebhookEvent).find(*where, order=("due_at", "id"), limit=AT_ONCE):
-            await self._tell(store, notice)
+        for webhook_event in await store.table(WebhookEvent).find(*where, order=("due_at", "id"), limit=AT_ONCE):
+            await self._tell(store, webhook_event)
 
-    async def _tell(self, store: Store, notice: WebhookEvent) -> None:
-        pause = min(FIRST_PAUSE * 2**notice.tries, LONGEST_PAUSE)
+    async def _tell(self, store: Store, webhook_event: WebhookEvent) -> None:
+        pause = min(FIRST_PAUSE * 2**webhook_event.tries, LONGEST_PAUSE)
         later = store.clock.now() + timedelta(seconds=pause)
         # First, so that others who look meanwhile leave it alone, and a hook that kills us is not tried at once.
-        await store.table(WebhookEvent).put(notice.changed(tries=notice.tries + 1, due_at=later))
-        told: Json = {"id": str(notice.id), "at": format_time(notice.at), **notice.body}
+        await store.table(WebhookEvent).put(webhook_event.changed(tries=webhook_event.tries + 1, due_at=later))
+        value: Json = {"id": str(webhook_event.id), "at": format_time(webhook_event.at), **webhook_event.body}
         try:
             async with asyncio.timeout(TIMEOUT):
-                await _call(self._hooks[notice.hook], told)
+                await _call(self._hooks[webhook_event.hook], value)
         except Exception as exc:  # somebody else's code or server
-            _log.warning("The hook %s could not be told, and is tried again in %.0f s: %s", notice.hook, pause, exc)
+            _log.warning(
+                "The hook %s could not be told, and is tried again in %.0f s: %s", webhook_event.hook, pause, exc
+            )
             return
-        await store.table(WebhookEvent).delete(Where("id", "=", notice.id))
+        await store.table(WebhookEvent).delete(Where("id", "=", webhook_event.id))
 
 
 def _name(hook: Webhook) -> str:
     return hook if isinstance(hook, str) else getattr(hook, "__qualname__", type(hook).__qualname__)
 
 
-async def _call(hook: Webhook, told: Json) -> None:
+async def _call(hook: Webhook, value: Json) -> None:
     if isinstance(hook, str):
-        await run_blocking(lambda: _post(hook, told))
+        await run_blocking(lambda: _post(hook, value))
         return
-    answer = hook(told)
+    answer = hook(value)
     if inspect.isawaitable(answer):
         await answer
 
 
-def _post(url: str, told: Json) -> None:
+def _post(url: str, value: Json) -> None:
     # Only here: it takes longer to load than everything else that a worker without addresses needs.
     import urllib.error
     import urllib.request
 
-    headers = {"Content-Type": "application/json", "Idempotency-Key": str(told["id"])}
-    request = urllib.request.Request(url, data=codec.dumps(told), headers=headers, method="POST")
+    headers = {"Content-Type": "application/json", "Idempotency-Key": str(value["id"])}
+    request = urllib.request.Request(url, data=codec.dumps(value), headers=headers, method="POST")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             answer.read(1024)
@@ -124,32 +126,32 @@ def _post(url: str, told: Json) -> None:
         raise
 
 
-def webhook_events_of_wait(stage: RunContext, waits: Sequence[Wait]) -> list[WebhookEvent]:
+def webhook_events_of_wait(context: RunContext, waits: Sequence[Wait]) -> list[WebhookEvent]:
     """Return the events that report that a thread starts to wait for a person."""
     for_person = [wait.as_json() for wait in waits if wait.needs_person]
     if not for_person:
         return []
-    return webhook_events(stage.journal, stage.hooks, "waiting", {"waiting_for": for_person})
+    return webhook_events(context.journal, context.hooks, "waiting", {"waiting_for": for_person})
 
 
-def webhook_events_of_end(stage: RunContext, action: Finish) -> list[WebhookEvent]:
+def webhook_events_of_end(context: RunContext, action: Finish) -> list[WebhookEvent]:
     """Who is to be told that a run has failed."""
     if action.status != "failed":
         return []
-    return webhook_events(stage.journal, stage.hooks, "failed", {"error": action.error})
+    return webhook_events(context.journal, context.hooks, "failed", {"error": action.error})
 
 
 def webhook_events(
-    journal: RunSession, hooks: Sequence[str], event: Literal["failed", "waiting"], more: dict[str, Any]
+    session: RunSession, hooks: Sequence[str], event: Literal["failed", "waiting"], more: dict[str, Any]
 ) -> list[WebhookEvent]:
     """A notice for each of the hooks."""
-    head, now = journal.head, journal.clock.now()
+    head, now = session.head, session.clock.now()
     body: Json = {
         "event": event,
         "thread_id": str(head.id),
         "key": head.key,
         "project": head.project,
-        "run_id": str(journal.run.id) if journal.run is not None else None,
+        "run_id": str(session.run.id) if session.run is not None else None,
         "agent": head.agent,
         "goal": head.goal,
         "title": head.title,

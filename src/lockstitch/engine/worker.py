@@ -307,7 +307,7 @@ class WorkerLoop:
             self._suspects.add(head.id)
         task = asyncio.create_task(self._drive(head), name=f"lockstitch-drive-{head.id}")
         self._driving.add(task)
-        task.add_done_callback(lambda ended: self._end(ended, head))
+        task.add_done_callback(lambda task: self._end(task, head))
 
     def _end(self, task: asyncio.Task[None], head: Thread) -> None:
         self._driving.discard(task)
@@ -400,10 +400,10 @@ class WorkerLoop:
         """Turn the store's hints into news."""
         while True:
             try:
-                async with aclosing(self._store.changes()) as sightings:
-                    async for sighting in sightings:
+                async with aclosing(self._store.changes()) as hints:
+                    async for hint in hints:
                         # What became ready before there was anybody to hear it is looked for once.
-                        if sighting in (WATCHING, WORK_READY):
+                        if hint in (WATCHING, WORK_READY):
                             self._wake_event.set()
             except Exception as exc:  # without this task work is found by polling only
                 _log.warning("Hints of the store do not arrive: %s", exc)

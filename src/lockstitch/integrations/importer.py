@@ -94,8 +94,8 @@ class Report:
 
     def _asked_or_run(self) -> int:
         """Return the number of tool calls: requested ones, with or without a span, and spans without a request."""
-        asked = sum(calls for models in self._model_calls.values() for _, calls in models.values())
-        return asked + sum(
+        requested = sum(calls for models in self._model_calls.values() for _, calls in models.values())
+        return requested + sum(
             asker not in self._model_calls[thread]
             for thread, tools in self._tool_calls.items()
             for asker in tools.values()
@@ -126,13 +126,13 @@ class TraceImport:
     def __init__(
         self,
         store: Store,
-        bridge: TraceSource,
+        trace_source: TraceSource,
         *,
         replace: bool = False,
         keep_secrets: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        self._ingest = SpanIngest(store, bridge, keep_secrets=keep_secrets)
+        self._ingest = SpanIngest(store, trace_source, keep_secrets=keep_secrets)
         self._replace = replace
         self._progress = progress
         self._report = Report()
@@ -263,9 +263,9 @@ def _size(item: Item) -> int:
     return 200 if isinstance(item, SpanFeedback) else _weight(item)
 
 
-def _weight(piece: SpanData) -> int:
+def _weight(span: SpanData) -> int:
     try:
-        return len(codec.dumps(piece))
+        return len(codec.dumps(span))
     except LockstitchError:
         return 0
 
@@ -320,11 +320,11 @@ def open_bridge(name: str, path: str, standard_input: BinaryIO) -> Opened:
 def _langsmith(path: str, standard_input: BinaryIO) -> Opened:
     from lockstitch.integrations import langsmith
 
-    def source(found: Path | None) -> ImportSource:
+    def source(path: Path | None) -> ImportSource:
         def items(on_bad: OnBad) -> Iterator[Item]:
-            return langsmith.read(found) if found else langsmith.read(standard_input, _PIPED)
+            return langsmith.read(path) if path else langsmith.read(standard_input, _PIPED)
 
-        return ImportSource(str(found or _PIPED), items)
+        return ImportSource(str(path or _PIPED), items)
 
     return Opened(langsmith.LangSmith(), map(source, _files(path, langsmith.files)))
 
@@ -335,13 +335,13 @@ def _otel(path: str, standard_input: BinaryIO) -> Opened:
     except ModuleNotFoundError as exc:
         raise Refused("The source otel needs opentelemetry-proto. Run: pip install 'lockstitch[otel]'") from exc
 
-    def source(found: Path | None) -> ImportSource:
+    def source(path: Path | None) -> ImportSource:
         def items(on_bad: OnBad) -> Iterator[Item]:
-            if found:
-                return otel.read_file(found, on_bad=on_bad)
+            if path:
+                return otel.read_file(path, on_bad=on_bad)
             return otel.read_stream(standard_input, _PIPED, on_bad=on_bad)
 
-        return ImportSource(str(found or _PIPED), items)
+        return ImportSource(str(path or _PIPED), items)
 
     return Opened(otel.OpenTelemetry(), map(source, _files(path, otel.files)))
 

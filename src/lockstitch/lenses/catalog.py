@@ -50,21 +50,21 @@ def composed(name: str, dialect: str, parts: Sequence[str]) -> str:
     replace nothing come last.
     """
     waiting = [_STATEMENT.split(part) for part in parts]
-    made: list[str] = []
-    for one in _STATEMENT.split(script(name, dialect)):
-        views = _VIEW.findall(one)
+    results: list[str] = []
+    for item in _STATEMENT.split(script(name, dialect)):
+        views = _VIEW.findall(item)
         theirs = [_taken(statements, views[0]) for statements in waiting] if views else []
         if any(theirs):
-            one = _VIEW.sub(r"CREATE VIEW lens_own_\1", one)
-        made += [one, *("".join(statements) for statements in theirs)]
-    return "\n".join((*made, *("".join(statements) for statements in waiting)))
+            item = _VIEW.sub(r"CREATE VIEW lens_own_\1", item)
+        results += [item, *("".join(statements) for statements in theirs)]
+    return "\n".join((*results, *("".join(statements) for statements in waiting)))
 
 
 def _taken(statements: list[str], view: str) -> list[str]:
     """Remove and return the statements of a part up to the one that creates this view. Empty if no statement does."""
-    place = next((place for place, one in enumerate(statements, start=1) if view in _VIEW.findall(one)), 0)
-    taken, statements[:] = statements[:place], statements[place:]
-    return taken
+    place = next((place for place, value in enumerate(statements, start=1) if view in _VIEW.findall(value)), 0)
+    selected, statements[:] = statements[:place], statements[place:]
+    return selected
 
 
 def written(dialect: str) -> list[str]:

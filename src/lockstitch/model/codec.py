@@ -101,7 +101,7 @@ def storable_text(text: str) -> str:
 def error_text(problem: BaseException) -> str:
     """Return the message of an exception, or the name of its class if it has none."""
     try:
-        said = str(problem)
+        text = str(problem)
     except Exception:  # str() of a faulty exception class may raise
-        said = ""
-    return storable_text(said) or wire_name_of(problem)
+        text = ""
+    return storable_text(text) or wire_name_of(problem)

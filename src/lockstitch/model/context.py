@@ -61,21 +61,21 @@ def context(stitches: Iterable[Stitch], lane: UUID | None = None) -> list[Messag
         later = [stitch for stitch in log if stitch.position > start.position]
         return [*_fork_messages(start), *_messages(later, {}, whole=False)]
     replaced = {int(position): new for position, new in cast("Json", start.data.get("replace") or {}).items()}
-    kept = kept_positions(start)
+    remaining = kept_positions(start)
     stays = [
         stitch
         for stitch in log
         if stitch.position > start.position
         or stitch.position in replaced
-        or any(first <= stitch.position <= last for first, last in kept)
+        or any(first <= stitch.position <= last for first, last in remaining)
     ]
     return _messages(stays, replaced, whole=False)
 
 
-def visible_stitches(stitches: Iterable[Stitch], given: Json) -> list[Stitch]:
+def visible_stitches(stitches: Iterable[Stitch], value: Json) -> list[Stitch]:
     """Return the stitches of its lane that a run sees. `given` is the state with which the run started."""
-    first = int(given.get("context_from") or 0)
-    without: Any = given.get("without") or []
+    first = int(value.get("context_from") or 0)
+    without: Any = value.get("without") or []
     hidden = [(int(start), int(end)) for start, end in without]
     return [
         stitch
@@ -86,8 +86,8 @@ def visible_stitches(stitches: Iterable[Stitch], given: Json) -> list[Stitch]:
 
 def injected_message(answer: Stitch, lane: UUID, agent: str) -> Stitch:
     """Return another member's answer as an input in the lane of a team member."""
-    said = user(f"{agent} answered:\n\n{answer_of(answer.message)}")
-    return answer.changed(type="input", run_id=lane, lane=lane, message=said, calls=None, data={})
+    message = user(f"{agent} answered:\n\n{answer_of(answer.message)}")
+    return answer.changed(type="input", run_id=lane, lane=lane, message=message, calls=None, data={})
 
 
 def history(stitches: Iterable[Stitch], run_id: UUID) -> list[Message]:
@@ -211,14 +211,17 @@ class ContextBuilder:
         self.stitches = log if start is None else _from(log, start)
         self.messages = context(self.stitches, self._lane)
         self._response = next(
-            (one for one in reversed(self.stitches) if one.type == "llm_call" and one.message is not None), None
+            (stitch for stitch in reversed(self.stitches) if stitch.type == "llm_call" and stitch.message is not None),
+            None,
         )
         self._answers: dict[int, Json] = {}
         if self._response is not None:
             self._answers = {
-                one.call_index or 0: one.message
-                for one in self.stitches
-                if one.type == "tool_call" and one.reply_to == self._response.position and one.message is not None
+                stitch.call_index or 0: stitch.message
+                for stitch in self.stitches
+                if stitch.type == "tool_call"
+                and stitch.reply_to == self._response.position
+                and stitch.message is not None
             }
 
 
@@ -226,14 +229,14 @@ def _from(log: Sequence[Stitch], start: Stitch) -> list[Stitch]:
     """Return the stitches that a context which starts at `start` needs."""
     if start.type == "fork":
         return [stitch for stitch in log if stitch.position >= start.position]
-    kept = kept_positions(start)
+    remaining = kept_positions(start)
     replaced = set(replaced_positions(start))
     return [
         stitch
         for stitch in log
         if stitch.position >= start.position
         or stitch.position in replaced
-        or any(first <= stitch.position <= last for first, last in kept)
+        or any(first <= stitch.position <= last for first, last in remaining)
     ]
 
 

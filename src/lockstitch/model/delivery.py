@@ -79,7 +79,7 @@ class DeliveryEffect(NamedTuple):
     stitch: Stitch | None
 
 
-def apply_delivery(head: Thread, letter: Delivery, now: datetime) -> DeliveryEffect:
+def apply_delivery(head: Thread, delivery: Delivery, now: datetime) -> DeliveryEffect:
     """Return the effects of a delivery on a thread, while the row of the thread is locked.
 
     A thread that has ended does not change, and the delivery is not stored. For any other thread `delivered` rises.
@@ -96,26 +96,26 @@ def apply_delivery(head: Thread, letter: Delivery, now: datetime) -> DeliveryEff
     if head.ended:
         return DeliveryEffect(None, {}, None)
     changes: dict[str, Any] = {"delivered": head.delivered + 1, "updated_at": now}
-    if letter.kind == "children":
+    if delivery.kind == "children":
         changes["pending_children"] = max(0, head.pending_children - 1)
-    entry = letter.as_entry()
+    entry = delivery.as_entry()
     if head.held:
-        return DeliveryEffect(letter, changes, None)
+        return DeliveryEffect(delivery, changes, None)
     if entry.type == "input":
-        return DeliveryEffect(letter, {**changes, **(_woken(now) if is_at_rest(head) else {})}, None)
-    if entry.type in _ANSWERS and letter.call_id and not answers_awaited_call(head, letter):
-        return DeliveryEffect(letter, changes, None)
+        return DeliveryEffect(delivery, {**changes, **(_woken(now) if is_at_rest(head) else {})}, None)
+    if entry.type in _ANSWERS and delivery.call_id and not answers_awaited_call(head, delivery):
+        return DeliveryEffect(delivery, changes, None)
     stitch = at_position(entry, head.id, head.position + 1, head.tip_id, head.fence, now)
     changes["position"] = stitch.position
     if entry.type in CHAIN_TYPES:
         changes["tip_id"] = stitch.id
-    waits = remaining_waits(head, letter, entry)
-    if wakes_thread(head, letter):
+    waits = remaining_waits(head, delivery, entry)
+    if wakes_thread(head, delivery):
         # Answers to several calls may arrive in one commit. The thread still waits for the other calls.
         changes |= {**_woken(now), "waiting_for": waits if entry.type in _ANSWERS else []}
     elif waits != head.waiting_for:
         changes["waiting_for"] = waits
-    return DeliveryEffect(letter.changed(entry=None, position=stitch.position), changes, stitch)
+    return DeliveryEffect(delivery.changed(entry=None, position=stitch.position), changes, stitch)
 
 
 def _woken(now: datetime) -> dict[str, Any]:
@@ -127,42 +127,42 @@ def is_at_rest(head: Thread) -> bool:
     return head.status == "waiting" and any(isinstance(wait, NextMessageWait) for wait in head.waits)
 
 
-def wakes_thread(head: Thread, letter: Delivery) -> bool:
+def wakes_thread(head: Thread, delivery: Delivery) -> bool:
     """True if the arrival of the delivery ends the wait of a waiting thread.
 
     A thread waits for all or any of the children with the listed ids. Without ids it waits for all open children.
     """
     if head.status != "waiting":
         return False
-    if letter.kind != "children":
-        return head.wait_for(letter.kind, letter.call_id or None) is not None
+    if delivery.kind != "children":
+        return head.wait_for(delivery.kind, delivery.call_id or None) is not None
     wait = next((wait for wait in head.waits if isinstance(wait, ChildrenWait)), None)
     if wait is None:
         return False
     if wait.child_ids is None:
         return wait.any_child or head.pending_children <= 1
-    child = str(letter.as_entry().child_id)
+    child = str(delivery.as_entry().child_id)
     return child in wait.child_ids and (wait.any_child or all(child_id == child for child_id in wait.child_ids))
 
 
-def answers_awaited_call(head: Thread, letter: Delivery) -> bool:
+def answers_awaited_call(head: Thread, delivery: Delivery) -> bool:
     """True if a thread waits for the answer to this call, or is ready with the answer to another one."""
-    asked = any(_answers(wait, letter, letter.as_entry()) for wait in head.waits)
-    return asked and head.status in ("waiting", "pending")
+    requested = any(_answers(wait, delivery, delivery.as_entry()) for wait in head.waits)
+    return requested and head.status in ("waiting", "pending")
 
 
-def _answers(wait: Wait, letter: Delivery, entry: Entry) -> bool:
+def _answers(wait: Wait, delivery: Delivery, entry: Entry) -> bool:
     """True if a delivery ends this wait. It names the call by its key or by its id."""
-    if wait.kind != letter.kind or not wait.names(letter.call_id):
+    if wait.kind != delivery.kind or not wait.names(delivery.call_id):
         return False
     return wait.run_id is None or wait.run_id == entry.run_id
 
 
-def remaining_waits(head: Thread, letter: Delivery, entry: Entry) -> list[Json]:
+def remaining_waits(head: Thread, delivery: Delivery, entry: Entry) -> list[Json]:
     """Return the waits that remain after the delivery: without the call it answers or the child that reported."""
-    if entry.type in _ANSWERS and letter.call_id:
-        return waits_json(wait for wait in head.waits if not _answers(wait, letter, entry))
-    if letter.kind != "children":
+    if entry.type in _ANSWERS and delivery.call_id:
+        return waits_json(wait for wait in head.waits if not _answers(wait, delivery, entry))
+    if delivery.kind != "children":
         return head.waiting_for
     child = str(entry.child_id)
     return waits_json(wait.without(child) if isinstance(wait, ChildrenWait) else wait for wait in head.waits)
@@ -180,7 +180,7 @@ def child_report(
 
     The sender is only the child's id, so a child reports once, no matter how it ends.
     """
-    said = f"[thread_result thread={child.id} status={status}] goal: {child.goal}\n summary: {summary}"
+    text = f"[thread_result thread={child.id} status={status}] goal: {child.goal}\n summary: {summary}"
     told: Json = {"summary": summary, **{name: value for name, value in data.items() if value is not None}}
     entry = Entry(
         type="thread_result",
@@ -189,7 +189,7 @@ def child_report(
         child_id=child.id,
         name=child.agent,
         status=status,
-        message=user([{"type": "text", "text": said}]),
+        message=user([{"type": "text", "text": text}]),
         data=told,
         at=now,
     )

@@ -62,7 +62,7 @@ def as_id(text: str | UUID) -> UUID | None:
     if len(text) != 36 or text[8] != "-" or text[23] != "-":
         return None
     try:
-        found = UUID(text)
+        match_id = UUID(text)
     except ValueError:
         return None
-    return found if str(found) == text.lower() else None
+    return match_id if str(match_id) == text.lower() else None

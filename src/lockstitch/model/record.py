@@ -128,8 +128,8 @@ def refusal(what: str, exc: ValidationError) -> Refused:
 
 
 def _reason(error: ErrorDetails) -> str:
-    said = _TEXT_REASONS.get(error["type"], error["msg"])
-    return said.removeprefix("Value error, ").removesuffix(". Nothing was written.")
+    text = _TEXT_REASONS.get(error["type"], error["msg"])
+    return text.removeprefix("Value error, ").removesuffix(". Nothing was written.")
 
 
 @cache

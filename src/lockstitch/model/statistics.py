@@ -200,7 +200,7 @@ def sum_usage(figures: Iterable[UsageRow], group: tuple[str | None, ...] = ()) -
 def latency(name: str | None, durations: Iterable[int | None], errors: int) -> LatencyRow:
     """Return the latency row of calls with these durations. None is a call without a duration."""
     every = list(durations)
-    known = sorted(one for one in every if one is not None)
+    known = sorted(number for number in every if number is not None)
     if not known:
         return LatencyRow(name, len(every), errors)
     ranks = [known[-(-len(known) * percent // 100) - 1] for percent in (50, 95, 99)]

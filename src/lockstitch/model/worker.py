@@ -251,4 +251,4 @@ def in_fair_order(ready: Iterable[Thread], after: str) -> list[Thread]:
         for project, heads in of_project.items()
         for turn, head in enumerate(heads)
     ]
-    return [head for *_, head in sorted(turns, key=lambda one: one[:3])]
+    return [head for *_, head in sorted(turns, key=lambda item: item[:3])]

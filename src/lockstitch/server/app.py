@@ -27,12 +27,12 @@ from lockstitch.version import VERSION
 
 
 @asynccontextmanager
-async def worker_running(house: ServerState) -> AsyncGenerator[None]:
+async def worker_running(state: ServerState) -> AsyncGenerator[None]:
     """Execute threads while the context is open. On exit, release each thread at its next commit."""
-    if house.app is None or not house.settings.work:
+    if state.app is None or not state.settings.work:
         yield
         return
-    loop = WorkerLoop(house.app, house.store, concurrency=house.settings.concurrency)
+    loop = WorkerLoop(state.app, state.store, concurrency=state.settings.concurrency)
     task = asyncio.create_task(loop.run(), name="lockstitch-server-worker")
     try:
         yield
@@ -45,7 +45,7 @@ async def worker_running(house: ServerState) -> AsyncGenerator[None]:
 def create_app(store: Store, app: App | None = None, settings: Settings | None = None) -> FastAPI:
     """Return the server of an open store as an ASGI app. `app` has the agents that it can run."""
     settings = settings or Settings()
-    house = ServerState(
+    state = ServerState(
         store,
         app,
         settings,
@@ -53,16 +53,16 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
         IngestBuffer(store, settings),
         extensions=server_extensions_of(app),
     )
-    extensions = house.extensions.by_name.values()
+    extensions = state.extensions.by_name.values()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
             if app is not None:
                 await app.setup(store)
-            await stack.enter_async_context(worker_running(house))
-            await stack.enter_async_context(house.news.open())
-            await stack.enter_async_context(ingest_running(store, house.intake, settings))
+            await stack.enter_async_context(worker_running(state))
+            await stack.enter_async_context(state.news.open())
+            await stack.enter_async_context(ingest_running(store, state.intake, settings))
             yield
 
     server = FastAPI(
@@ -74,8 +74,8 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
         redoc_url=None,
         openapi_url=None,
     )
-    server.state.house = house
-    server.add_middleware(RequestGuard, settings=settings, figures=house.figures)
+    server.state.house = state
+    server.add_middleware(RequestGuard, settings=settings, figures=state.figures)
     problems.handle(server, problem_page)
     added = [router for extension in extensions for router in extension.api]
     served = (health.router, *api.routers(), *ingest.routers(), *added)
@@ -85,7 +85,7 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
     added = [router for extension in extensions for router in extension.pages]
     for router in (*pages.routers(), *added):
         server.include_router(router, dependencies=[BarShown])
-    for name, package in house.extensions.static.items():
+    for name, package in state.extensions.static.items():
         server.mount(f"/static/{name}", _Files(packages=[(package, "static")]), name=f"static-{name}")
     server.mount("/static", _Files(packages=[("lockstitch.server", "static")]), name="static")
     return server

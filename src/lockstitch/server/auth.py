@@ -54,26 +54,26 @@ class Caller:
 
 async def caller_of(connection: HTTPConnection) -> Caller:
     """Return the caller of a request. Raises a problem 401 if a valid token is required and missing."""
-    house = server_state(connection)
+    state = server_state(connection)
     secret = _secret(connection)
-    token = await house.store.tokens.find(secret) if secret else None
+    token = await state.store.tokens.find(secret) if secret else None
     if token is not None:
-        return Caller(house, house.store.in_project(token.project), token.name, frozenset(token.scopes))
-    if house.settings.tokens_needed:
-        said = "The token is unknown, revoked or expired." if secret else "A token is required."
-        raise Problem(401, "Unauthorized", f"{said} Create one with `lockstitch token create`.", headers=_REALM)
+        return Caller(state, state.store.in_project(token.project), token.name, frozenset(token.scopes))
+    if state.settings.tokens_needed:
+        value = "The token is unknown, revoked or expired." if secret else "A token is required."
+        raise Problem(401, "Unauthorized", f"{value} Create one with `lockstitch token create`.", headers=_REALM)
     # Clients may send a key that is not a token of this server. No token is required here.
-    return Caller(house, house.store.in_project(_project(connection, house)), "local", frozenset(SCOPES))
+    return Caller(state, state.store.in_project(_project(connection, state)), "local", frozenset(SCOPES))
 
 
 def need(scope: str) -> Any:
     """Return a dependency that requires a scope."""
 
     async def caller(request: Request) -> Caller:
-        found = await caller_of(request)
-        if not found.may(scope):
-            raise Problem(403, "Forbidden", f"The token has {_listed(found)}. This operation needs {scope}.")
-        return found
+        result = await caller_of(request)
+        if not result.may(scope):
+            raise Problem(403, "Forbidden", f"The token has {_listed(result)}. This operation needs {scope}.")
+        return result
 
     caller.scope_needed = scope  # type: ignore[attr-defined]
     return Depends(caller)
@@ -81,18 +81,18 @@ def need(scope: str) -> Any:
 
 async def _act(request: Request) -> Caller:
     """Return the caller of a form. Requires the scope write and a valid CSRF token."""
-    found = await caller_of(request)
-    if not found.may("write"):
-        raise Problem(403, "Forbidden", f"The token has {_listed(found)}. This operation needs write.")
+    caller = await caller_of(request)
+    if not caller.may("write"):
+        raise Problem(403, "Forbidden", f"The token has {_listed(caller)}. This operation needs write.")
     await check_form(request)
-    return found
+    return caller
 
 
 async def check_form(request: Request) -> None:
     """Raise a problem 403 if the CSRF token of a form does not match the cookie."""
-    kept = request.cookies.get(CSRF_COOKIE, "")
-    given = request.headers.get("x-csrf-token", "") or str((await request.form()).get("csrf", ""))
-    if not kept or not hmac.compare_digest(kept.encode(), given.encode()):
+    stored = request.cookies.get(CSRF_COOKIE, "")
+    x_csrf_token = request.headers.get("x-csrf-token", "") or str((await request.form()).get("csrf", ""))
+    if not stored or not hmac.compare_digest(stored.encode(), x_csrf_token.encode()):
         raise Problem(403, "Cross-site request", "The form has expired or came from another site. Reload the page.")
 
 
@@ -120,16 +120,16 @@ FormWriter = Annotated[Caller, Depends(_act)]
 
 
 def _secret(connection: HTTPConnection) -> str:
-    scheme, _, given = connection.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and given.strip():
-        return given.strip()
+    scheme, _, value = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and value.strip():
+        return value.strip()
     return connection.headers.get("x-api-key", "") or connection.cookies.get(TOKEN_COOKIE, "")
 
 
-def _project(connection: HTTPConnection, house: ServerState) -> str:
+def _project(connection: HTTPConnection, state: ServerState) -> str:
     named = connection.headers.get(PROJECT_HEADER) or connection.cookies.get(PROJECT_COOKIE)
     if not named:
-        return house.store.project
+        return state.store.project
     if len(named) > 255:
         raise Problem(422, "Refused", "A project name has at most 255 characters.")
     return codec.check_text(named, "The project")

@@ -97,13 +97,13 @@ class ServerExtensions:
 
 def server_extensions_of(app: App | None) -> ServerExtensions:
     """Return the extensions of an app. Raises `Refused` if they conflict with each other or with the server."""
-    found: dict[str, ServerExtension] = {}
+    server_extensions: dict[str, ServerExtension] = {}
     for name, application in (app.plugins if app is not None else {}).items():
         if isinstance(application, HasServerExtension):
             extension = _loaded(name, application.server_extension)
             _check(name, extension)
-            found[name] = extension
-    extensions = ServerExtensions(found)
+            server_extensions[name] = extension
+    extensions = ServerExtensions(server_extensions)
     keys = [section.key for section in extensions.sections]
     twice = sorted({key for key in keys if keys.count(key) > 1})
     if twice:

@@ -47,21 +47,21 @@ async def readyz(request: Request) -> Response:
     The response describes the ingest queue of all projects: as text, or as JSON if the request accepts
     `application/json`. The status is `ready`, or `degraded` if a body has waited for more than a minute.
     """
-    house = server_state(request)
+    state = server_state(request)
     try:
         async with asyncio.timeout(PATIENCE):
-            await house.store.ping()
-            queue = await house.intake.queue().status()
+            await state.store.ping()
+            queue = await state.intake.queue().status()
     except (LockstitchError, TimeoutError) as exc:
-        said = str(exc) or f"The store did not respond within {PATIENCE:g} s."
-        raise Problem(503, "Not ready", said, headers={"Retry-After": "2"}) from exc
-    limit = house.settings.backlog_seconds
+        text = str(exc) or f"The store did not respond within {PATIENCE:g} s."
+        raise Problem(503, "Not ready", text, headers={"Retry-After": "2"}) from exc
+    limit = state.settings.backlog_seconds
     if queue.oldest_seconds is not None and queue.oldest_seconds > limit:
-        said = (
+        text = (
             f"The oldest of {queue.waiting} bodies in the ingest queue has waited for {queue.oldest_seconds:.0f} s, "
             f"longer than {limit:g} s. See `lockstitch ingest status`."
         )
-        raise Problem(503, "Not ready", said, headers={"Retry-After": "10"})
+        raise Problem(503, "Not ready", text, headers={"Retry-After": "10"})
     status = "degraded" if queue.stuck else "ready"
     if "application/json" in request.headers.get("accept", ""):
         return JSONResponse({"status": status, "ingest": queue._asdict()})

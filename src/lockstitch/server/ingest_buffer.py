@@ -115,12 +115,12 @@ class IngestBuffer:
 
     def queue(self, project: str | None = None) -> IngestQueue:
         """Return the ingest queue of one project, or of all."""
-        found = self._queues.get(project)
-        if found is None:
+        ingest_queue = self._queues.get(project)
+        if ingest_queue is None:
             store = self._store
-            found = store.ingest_queue_of_all if project is None else store.in_project(project).ingest_queue
-            self._queues[project] = found
-        return found
+            ingest_queue = store.ingest_queue_of_all if project is None else store.in_project(project).ingest_queue
+            self._queues[project] = ingest_queue
+        return ingest_queue
 
     async def counts(self, project: str | None = None) -> Counts:
         """Return the counts of the queue and the quarantine of one project, or of all."""
@@ -131,14 +131,14 @@ class IngestBuffer:
 
     def next(self, most: int, most_bytes: int) -> list[Waiting]:
         """Remove and return the next rows of the queue: at least one if the queue is not empty."""
-        found: list[Waiting] = []
+        waitings: list[Waiting] = []
         size = 0
-        while self._queue and len(found) < most and (not found or size + self._queue[0].size <= most_bytes):
-            found.append(self._queue.popleft())
-            size += found[-1].size
+        while self._queue and len(waitings) < most and (not waitings or size + self._queue[0].size <= most_bytes):
+            waitings.append(self._queue.popleft())
+            size += waitings[-1].size
         if not self._queue:
             self.arrived.clear()
-        return found
+        return waitings
 
     def requeue(self, rows: list[Waiting]) -> None:
         """Put rows back to the front of the queue."""
@@ -162,10 +162,10 @@ class IngestBuffer:
     def _enqueue(self, row: IngestBody) -> None:
         size = len(row.body)
         self._known.add(row.id)
-        kept = self._at_hand + size <= IN_MEMORY
-        if kept:
+        stored = self._at_hand + size <= IN_MEMORY
+        if stored:
             self._at_hand += size
-        self._queue.append(Waiting(row.id, size, row if kept else None))
+        self._queue.append(Waiting(row.id, size, row if stored else None))
         self.arrived.set()
 
     # Quarantine

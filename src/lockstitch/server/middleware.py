@@ -170,8 +170,8 @@ class RequestGuard:
             await self._app(scope, receive, send)
             return
         request_id = str(new_id())
-        told: dict[str, Any] = {}
-        token = about.set(told)
+        body: dict[str, Any] = {}
+        token = about.set(body)
         began = time.monotonic()
         status = 0
 
@@ -197,7 +197,7 @@ class RequestGuard:
             seconds = time.monotonic() - began
             self._figures.count(scope["method"], getattr(scope.get("route"), "path", None), status, seconds)
             line = {"method": scope["method"], "path": scope["path"], "status": status, "ms": round(seconds * 1000, 1)}
-            _log.info("request", extra=fields(**line, request=request_id, **told))
+            _log.info("request", extra=fields(**line, request=request_id, **body))
 
     def _wrong(self, scope: Scope) -> Problem | None:
         headers = Headers(scope=scope)

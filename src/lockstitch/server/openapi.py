@@ -102,7 +102,9 @@ def _statuses(route: APIRoute, method: str) -> set[int]:
 
 
 def _needs_caller(dependant: Dependant) -> bool:
-    return any(hasattr(one.call, "scope_needed") or _needs_caller(one) for one in dependant.dependencies)
+    return any(
+        hasattr(dependency.call, "scope_needed") or _needs_caller(dependency) for dependency in dependant.dependencies
+    )
 
 
 def _problem(description: str, more: Json | None = None) -> Json:

@@ -111,8 +111,8 @@ def answer(request: Request, problem: Problem) -> Response:
     if problem.status == 401:
         _ask_for_token(request, problem)
     if otlp_responses.is_otlp(request):
-        said = as_json(problem)
-        return otlp_responses.status(request, problem.status, f"{said['title']}: {said['detail']}", problem.headers)
+        value = as_json(problem)
+        return otlp_responses.status(request, problem.status, f"{value['title']}: {value['detail']}", problem.headers)
     if _reads_pages(request):
         page: ProblemPage = request.app.state.problem_page
         return page(request, problem)
@@ -124,8 +124,10 @@ def _reads_pages(request: Request) -> bool:
     """True if a browser loads a page or submits a form without JavaScript."""
     if "text/html" not in request.headers.get("accept", ""):
         return False
-    sent = request.headers.get("content-type", "")
-    return request.method == "GET" or sent.startswith(("application/x-www-form-urlencoded", "multipart/form-data"))
+    content_type = request.headers.get("content-type", "")
+    return request.method == "GET" or content_type.startswith(
+        ("application/x-www-form-urlencoded", "multipart/form-data")
+    )
 
 
 def _ask_for_token(request: Request, problem: Problem) -> None:
@@ -133,15 +135,15 @@ def _ask_for_token(request: Request, problem: Problem) -> None:
     base = str(request.scope.get("root_path", "")).rstrip("/")
     if request.headers.get("hx-request") == "true":
         here = urlsplit(request.headers.get("hx-current-url", ""))
-        asked = "HX-Redirect"
+        requested = "HX-Redirect"
     else:
-        here, asked = urlsplit(str(request.url)), "Location"
+        here, requested = urlsplit(str(request.url)), "Location"
         path = here.path.removeprefix(base)
         if request.method != "GET" or "text/html" not in request.headers.get("accept", "") or path.startswith("/api/"):
             return
         problem.status = 303
     wanted = here.path.removeprefix(base) + (f"?{here.query}" if here.query else "")
-    problem.headers = {**problem.headers, asked: f"{base}/login?{urlencode({'next': wanted})}"}
+    problem.headers = {**problem.headers, requested: f"{base}/login?{urlencode({'next': wanted})}"}
 
 
 def _wrong(error: Any) -> str:

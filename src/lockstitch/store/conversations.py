@@ -51,14 +51,14 @@ async def adopt(store: StoreCore, messages: Sequence[Message], fields: dict[str,
     entries: list[Entry] = []
     for turn in _turns(messages):
         run = store.new_run(ahead, status="completed", stop_reason="end_turn", source="adopted")
-        said, answered_at = _entries(turn, run, ahead.position)
-        codec.dumps([entry.message for entry in said])
-        entries += said
+        lines, answered_at = _entries(turn, run, ahead.position)
+        codec.dumps([entry.message for entry in lines])
+        entries += lines
         runs.append(
             run.changed(
-                input_position=run.first_position if said[0].type == "input" else None,
+                input_position=run.first_position if lines[0].type == "input" else None,
                 output_position=answered_at,
-                steps=sum(entry.type == "llm_call" for entry in said),
+                steps=sum(entry.type == "llm_call" for entry in lines),
                 completed_at=store.clock.now(),
             )
         )
@@ -141,9 +141,9 @@ def _entries(turn: Sequence[Message], run: Run, position: int) -> tuple[list[Ent
                 raise Refused(f"The result for {call_id} answers no call of this conversation.")
             # Ids may repeat: a result answers the first open call of the last response that has its id.
             answer(next(call for call in same if call.response == same[-1].response), block)
-        said = [block for block in blocks(message) if block.get("type") != "tool_result"]
-        if said or not results:
-            words = message if not results else {"role": "user", "content": said}
+        lines = [block for block in blocks(message) if block.get("type") != "tool_result"]
+        if lines or not results:
+            words = message if not results else {"role": "user", "content": lines}
             entries.append(Entry(type="input", run_id=run.id, step_number=0, message=words))
     for call in list(open_calls):
         answer(call, tool_result(call.id, _NOT_CARRIED, is_error=True))
@@ -164,7 +164,7 @@ async def fork(core: StoreCore, head: Thread, at: int | None, fields: dict[str, 
     log = await core.execution.context_stitches(head, until=position)
     origin: Json = {"thread_id": str(head.id), "position": position}
     settings = {name: value for name, value in head.settings.items() if name != "texts"}
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "user_id": head.user_id,
         "agent": head.agent,
         "version": head.version,
@@ -172,7 +172,7 @@ async def fork(core: StoreCore, head: Thread, at: int | None, fields: dict[str, 
         "settings": settings,
         **fields,
     }
-    thread = core.new_thread(**given, state={"forked_from": origin})
+    thread = core.new_thread(**values, state={"forked_from": origin})
     entry = Entry(type="fork", data={"forked_from": origin, "messages": _messages(log)})
     await core.commit(Transaction([ThreadUpdate(thread, [entry])], new_threads=[thread]))
     return await core.thread(thread)
@@ -184,7 +184,7 @@ def _messages(log: list[Stitch], lane: UUID | None = None) -> list[Message]:
     open_ = {(response.position, str(call.get("id"))) for response, call in open_calls(log, lane)}
     if not open_:
         return messages
-    response = max((one for one, _ in open_calls(log, lane)), key=lambda one: one.position)
+    response = max((stitch for stitch, _ in open_calls(log, lane)), key=lambda stitch: stitch.position)
     results = {
         stitch.call_index: stitch.message
         for stitch in log
@@ -202,14 +202,14 @@ Task = Json | str
 
 async def start(store: StoreCore, fields: Fields, at: datetime | None, connection: object | None) -> Thread:
     """Make a thread that waits for a worker, or first for its time to come."""
-    given = {**fields, **(_waiting_until(at, store.clock.now()) if at is not None else {})}
+    values = {**fields, **(_waiting_until(at, store.clock.now()) if at is not None else {})}
     if connection is None:
-        return await store.create(**given)
-    if given.get("parent_id") is not None:
+        return await store.create(**values)
+    if values.get("parent_id") is not None:
         raise Refused("A child is made by its parent, not in a transaction of yours; leave parent_id out.")
     if not isinstance(store._backend, JoinsTransactions):
         raise Refused("Only a store on PostgreSQL can take part in your transaction; leave `connection` out.")
-    thread = store.new_thread(**given)
+    thread = store.new_thread(**values)
     await store._backend.insert_within(connection, thread)
     return thread
 

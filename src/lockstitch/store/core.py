@@ -260,23 +260,23 @@ class StoreCore(ThreadsApi):
     async def stitch(self, stitch_id: UUID | str) -> Stitch:
         """One stitch by its id."""
         wanted = as_id(stitch_id)
-        found = await self._backend.find(Find(Stitch, (Where("id", "=", wanted),), limit=1)) if wanted else []
-        if not found:
+        stitches = await self._backend.find(Find(Stitch, (Where("id", "=", wanted),), limit=1)) if wanted else []
+        if not stitches:
             raise NotFound(f"There is no stitch {stitch_id} in this store; an archived one is read through its run.")
-        await self.thread(found[0].thread_id)
-        return (await self._media.restore(found))[0]
+        await self.thread(stitches[0].thread_id)
+        return (await self._media.restore(stitches))[0]
 
     async def run(self, run_id: UUID | str) -> Run:
         """One run by its id, or a mirror by the id that its own system knows it by."""
         wanted = as_id(run_id)
-        found = await self._backend.get(Run, (wanted,)) if wanted else None
-        if found is None:
+        result = await self._backend.get(Run, (wanted,)) if wanted else None
+        if result is None:
             name = codec.check_text(str(run_id), "The id")
-            found = await self._backend.mirrored_run(self.project, name)
-        if found is None:
+            result = await self._backend.mirrored_run(self.project, name)
+        if result is None:
             raise NotFound(f"There is no run {run_id} in this store.")
-        await self.thread(found.thread_id)
-        return found
+        await self.thread(result.thread_id)
+        return result
 
     async def runs(self, ref: ThreadRef, *, limit: int | None = None) -> list[Run]:
         """All runs of a thread in the order in which they began."""

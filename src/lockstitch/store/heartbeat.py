@@ -84,23 +84,23 @@ class Heartbeat:
             while not await self._pause():
                 if self._loop_is_hung():
                     continue
-                sent = time.monotonic()
+                monotonic = time.monotonic()
                 try:
                     # Connected at the first beat only: most processes have done their work before that.
                     backend = backend or self._connect()
                     async with asyncio.timeout(self._every):
                         alive = await backend.heartbeat(self.worker.changed(doing=self._activity))
                 except Exception as exc:  # whatever it is, it may be over by the next beat
-                    said = str(exc) or "the store does not answer"
+                    text = str(exc) or "the store does not answer"
                     if time.monotonic() > self.accepted + self.worker.lease_seconds * (1 - MARGIN):
-                        self._report_lost(f"its lease could not be renewed: {said}")
+                        self._report_lost(f"its lease could not be renewed: {text}")
                         return
-                    _log.warning("A beat of this process failed: %s", said)
+                    _log.warning("A beat of this process failed: %s", text)
                     continue
                 if not alive:
                     self._report_lost("it was declared dead after its lease had run out")
                     return
-                self.accepted = sent
+                self.accepted = monotonic
         finally:
             if backend is not None:
                 with suppress(LockstitchError):

@@ -75,10 +75,10 @@ class IngestQueue:
     async def held(self, row_id: UUID) -> IngestBody:
         """Return one body in quarantine. Raises `NotFound` if there is none with this id."""
         where = (*self._of_project, QUARANTINED, Where("id", "=", row_id))
-        found = await self._backend.find(Find(IngestBody, where, limit=1))
-        if not found:
+        ingest_bodies = await self._backend.find(Find(IngestBody, where, limit=1))
+        if not ingest_bodies:
             raise NotFound(f"There is no body {row_id} in quarantine.")
-        return found[0]
+        return ingest_bodies[0]
 
     async def retry(self, row_id: UUID) -> IngestBody:
         """Put a body from quarantine into the queue again. Its waiting time starts now."""
@@ -103,9 +103,9 @@ class IngestQueue:
         where = (*self._of_project, *WAITING)
         if known is not None and await self._backend.count(Find(IngestBody, (*where, Where("id", "=", known[0])))):
             return known[1]
-        found = await self._backend.find(Find(IngestBody, where, order=("id",), limit=1))
-        self._first = (found[0].id, found[0].at) if found else None
-        return found[0].at if found else None
+        ingest_bodies = await self._backend.find(Find(IngestBody, where, order=("id",), limit=1))
+        self._first = (ingest_bodies[0].id, ingest_bodies[0].at) if ingest_bodies else None
+        return ingest_bodies[0].at if ingest_bodies else None
 
     async def _one_by_one(self, limit: int | None) -> AsyncIterator[tuple[IngestBody, int]]:
         """Yield rows without their bodies, and the sizes of these. Bodies may be large, so no two are read at once."""
@@ -113,12 +113,12 @@ class IngestQueue:
         number = 0
         where = (*self._of_project, QUARANTINED)
         while limit is None or number < limit:
-            found = await self._backend.find(Find(IngestBody, where, order=("-id",), after=after, limit=1))
-            if not found:
+            ingest_bodies = await self._backend.find(Find(IngestBody, where, order=("-id",), after=after, limit=1))
+            if not ingest_bodies:
                 return
-            after = (found[0].id,)
+            after = (ingest_bodies[0].id,)
             number += 1
-            yield found[0].changed(body=b""), len(found[0].body)
+            yield ingest_bodies[0].changed(body=b""), len(ingest_bodies[0].body)
 
 
 def _arrived_at(row: IngestBody) -> datetime:

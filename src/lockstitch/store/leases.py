@@ -129,8 +129,8 @@ class Leases:
         worker = self._worker
         if worker is None:
             return False
-        kept = await self._backend.get(Worker, (worker.id,))
-        if kept is None or kept.dead:
+        stored = await self._backend.get(Worker, (worker.id,))
+        if stored is None or stored.dead:
             self.forget(worker.id)
             return True
         return False
@@ -229,7 +229,7 @@ class Leases:
 
     async def reap(self) -> list[UUID]:
         """Release the threads of dead workers: provably dead on this host, or with an expired lease."""
-        given: list[UUID] = []
+        values: list[UUID] = []
         alive = await self._backend.find(Find(Worker, (Where("dead", "=", False),)))
         others = [worker for worker in alive if worker.id != self.worker_id]
         # Skip workers whose last heartbeat is close to one that this process has just sent. Otherwise a hundred workers
@@ -239,20 +239,20 @@ class Leases:
             dead = is_provably_dead(worker)
             if dead or own is None or _silence(own, worker) > worker.lease_seconds / 2:
                 cause = "died" if dead else "expired"
-                given += await self._backend.release(worker.id, expired_only=not dead, cause=cause)
-        given += await self._release_of_dead_workers()
+                values += await self._backend.release(worker.id, expired_only=not dead, cause=cause)
+        values += await self._release_of_dead_workers()
         host = socket.gethostname()
         self._local_workers = [worker for worker in others if worker.host == host and not is_provably_dead(worker)]
-        return given
+        return values
 
     async def _release_of_dead_workers(self) -> list[UUID]:
         """Release threads that workers created, and hold, after they were declared dead without having noticed it."""
         dead = [worker.id for worker in await self._backend.find(Find(Worker, (Where("dead", "=", True),)))]
-        made = await self._backend.find(Find(Thread, (Where("worker_id", "in", dead),))) if dead else []
+        threads = await self._backend.find(Find(Thread, (Where("worker_id", "in", dead),))) if dead else []
         return [
             each
-            for one in {head.worker_id for head in made if head.worker_id}
-            for each in await self._backend.release(one, cause="expired")
+            for item_id in {head.worker_id for head in threads if head.worker_id}
+            for each in await self._backend.release(item_id, cause="expired")
         ]
 
     @property
@@ -307,14 +307,14 @@ class Leases:
         return holder.lease_seconds - (self._clock.now() - holder.beat_at).total_seconds()
 
 
-def _silence(own: Worker, other: Worker) -> float:
+def _silence(worker: Worker, other: Worker) -> float:
     """Return the seconds from another worker's last heartbeat to this process's own, by a clock that both share.
 
     Infinite if they share none.
     """
-    if own.uptime is None or other.uptime is None:
+    if worker.uptime is None or other.uptime is None:
         # The database has one clock for all.
-        return (own.beat_at - other.beat_at).total_seconds() if own.uptime is other.uptime else math.inf
-    if (own.boot_id, own.time_namespace) != (other.boot_id, other.time_namespace) or not own.boot_id:
+        return (worker.beat_at - other.beat_at).total_seconds() if worker.uptime is other.uptime else math.inf
+    if (worker.boot_id, worker.time_namespace) != (other.boot_id, other.time_namespace) or not worker.boot_id:
         return math.inf
-    return own.uptime - other.uptime
+    return worker.uptime - other.uptime

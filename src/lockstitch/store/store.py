@@ -282,7 +282,10 @@ class Store(StoreCore):
 
     async def lens_sql(self, name: str, dialect: str) -> list[str]:
         """The SQL that applications have added to a lens of this store; `tables` is what they are exported to."""
-        added = [one.lens(catalog.check(name), dialect) for one in await tables.installed_extensions(self._backend)]
+        added = [
+            installed_extension.lens(catalog.check(name), dialect)
+            for installed_extension in await tables.installed_extensions(self._backend)
+        ]
         return [part for part in added if part]
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> AsyncGenerator[Stitch, None]:
@@ -317,9 +320,9 @@ class Store(StoreCore):
         KeyTaken leaves your transaction as it was. Refused on other backends, and for a connection in autocommit mode
         outside of `connection.transaction()`: it has no transaction that could be undone.
         """
-        given = {"kind": "goal", **fields, "agent": agent, "goal": goal, "tasks": conversations.numbered(tasks)}
-        given |= {"key": key, "priority": priority, "user_id": user_id}
-        return await conversations.start(self, given, at, connection)
+        values = {"kind": "goal", **fields, "agent": agent, "goal": goal, "tasks": conversations.numbered(tasks)}
+        values |= {"key": key, "priority": priority, "user_id": user_id}
+        return await conversations.start(self, values, at, connection)
 
     async def enqueue(
         self,

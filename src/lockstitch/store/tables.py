@@ -95,14 +95,14 @@ class Agents(RecordTable[Agent]):
         of a team as they are now."""
         digest = codec.digest(definition)
         while True:
-            known = await self.versions(project, name)
-            for version in reversed(known):
+            agent_versions = await self.versions(project, name)
+            for version in reversed(agent_versions):
                 if version.digest == digest:
                     await self._link(version, members)
                     self.registered[project, name, digest] = version
                     return version
             now = self._clock.now()
-            newest = known[-1].version if known else 0
+            newest = agent_versions[-1].version if agent_versions else 0
             agent = await self._agent(project, name, role, now)
             version = AgentVersion(
                 project=project, name=name, version=newest + 1, digest=digest, definition=definition, created_at=now
@@ -136,10 +136,10 @@ class Agents(RecordTable[Agent]):
 
     async def version(self, project: str, name: str, version: int) -> AgentVersion:
         """One version of a definition, or NotFound."""
-        found = await self._backend.get(AgentVersion, (project, name, version))
-        if found is None:
+        agent_version = await self._backend.get(AgentVersion, (project, name, version))
+        if agent_version is None:
             raise NotFound(f"There is no version {version} of agent {name} in this store.")
-        return found
+        return agent_version
 
     async def versions(self, project: str, name: str) -> list[AgentVersion]:
         where = (Where("project", "=", project), Where("name", "=", name))
@@ -148,10 +148,10 @@ class Agents(RecordTable[Agent]):
     async def _agent(self, project: str, name: str, role: str, now: datetime) -> Agent:
         """The agent as it will be, with what people noted of it."""
         values: dict[str, Any] = {"project": project, "name": name, "role": role, "updated_at": now}
-        known = await self._backend.get(Agent, (project, name))
-        if known is None:
+        agent = await self._backend.get(Agent, (project, name))
+        if agent is None:
             return Agent(**values, created_at=now)
-        return Agent(**values, created_at=known.created_at, metadata=known.metadata)
+        return Agent(**values, created_at=agent.created_at, metadata=agent.metadata)
 
 
 SCOPES: Final = ("read", "write", "ingest", "admin")
@@ -173,18 +173,18 @@ class Tokens:
         self, name: str, scopes: Iterable[str], *, expires_at: datetime | None = None
     ) -> tuple[Token, str]:
         """A new token, and its secret, which is never to be had again."""
-        wanted = list(dict.fromkeys(scopes))
-        wrong = [scope for scope in wanted if scope not in SCOPES]
-        if wrong or not wanted:
+        fromkeys = list(dict.fromkeys(scopes))
+        wrong = [scope for scope in fromkeys if scope not in SCOPES]
+        if wrong or not fromkeys:
             raise Refused(f"A token's scopes are some of {', '.join(SCOPES)}; not {', '.join(wrong) or 'none'}.")
-        if any(one.name == name for one in await self.valid()):
+        if any(token.name == name for token in await self.valid()):
             raise Refused(f"Project {self._project} has a token {name} already; revoke it, or choose another name.")
         secret = PREFIX + secrets.token_urlsafe(32)
         token = Token(
             sha256=_digest(secret),
             project=self._project,
             name=name,
-            scopes=wanted,
+            scopes=fromkeys,
             created_at=self._clock.now(),
             expires_at=expires_at,
         )
@@ -193,8 +193,8 @@ class Tokens:
 
     async def all(self) -> list[Token]:
         """All tokens of the project, the oldest first, revoked ones too."""
-        found = await self._backend.find(Find(Token, (Where("project", "=", self._project),)))
-        return sorted(found, key=lambda token: (token.created_at, token.name))
+        tokens = await self._backend.find(Find(Token, (Where("project", "=", self._project),)))
+        return sorted(tokens, key=lambda token: (token.created_at, token.name))
 
     async def valid(self) -> list[Token]:
         """The tokens that open something now."""
@@ -253,7 +253,7 @@ async def installed_extensions(backend: FullBackend) -> list[Extension]:
 async def missing_extensions(backend: FullBackend) -> list[str]:
     """The names of those that a store has and whose code is not here."""
     names = await backend.extensions() if isinstance(backend, SupportsExtensions) else []
-    return sorted({*names} - {one.name for one in known(names)})
+    return sorted({*names} - {extension.name for extension in known(names)})
 
 
 def require_extensions(backend: FullBackend, extension: Extension) -> SupportsExtensions:

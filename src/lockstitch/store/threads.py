@@ -59,28 +59,28 @@ class ThreadsApi:
     def new_thread(self, **fields: Any) -> Thread:
         """Return a thread that is not stored yet, for `append(..., new_threads=[…])` or a `Transaction`."""
         now = self.clock.now()
-        given: dict[str, Any] = {
+        values: dict[str, Any] = {
             "project": self.project,
             "wake_at": now,
             "created_at": now,
             "updated_at": now,
             **fields,
         }
-        if given.get("kind") == "chat" or "kind" not in given:
-            given.setdefault("status", "waiting")
-            given.setdefault("waiting_for", [NextMessageWait(now).as_json()])
-            if given["status"] == "waiting":
-                given["wake_at"] = fields.get("wake_at")
-        return Thread(**given)
+        if values.get("kind") == "chat" or "kind" not in values:
+            values.setdefault("status", "waiting")
+            values.setdefault("waiting_for", [NextMessageWait(now).as_json()])
+            if values["status"] == "waiting":
+                values["wake_at"] = fields.get("wake_at")
+        return Thread(**values)
 
     async def thread(self, ref: ThreadRef) -> Thread:
         """The thread as it is now, by id or key. NotFound when this project has none."""
         wanted = ref.id if isinstance(ref, Thread) else as_id(ref)
         if wanted is not None:
-            found = await self._backend.get(Thread, (wanted,))
+            result = await self._backend.get(Thread, (wanted,))
             # Who holds a Thread has been let in already; an id alone does not cross projects.
-            if found is not None and (isinstance(ref, Thread) or found.project == self.project):
-                return found
+            if result is not None and (isinstance(ref, Thread) or result.project == self.project):
+                return result
         if isinstance(ref, str):
             codec.check_text(ref, "The key")
             where = (Where("project", "=", self.project), Where("key", "=", ref))
@@ -205,8 +205,8 @@ class ThreadsApi:
     async def _mark_cancelled(self, heads: Sequence[Thread]) -> None:
         """Mark threads as to be cancelled, in one commit. Waiting threads are woken."""
         fields = {"cancel_requested": True, "wake_at": self.clock.now()}
-        ordered = sorted(heads, key=lambda head: (-head.depth, head.id))
-        await self._backend.append(Commit([ThreadEdit(head.id, fields) for head in ordered]))
+        threads = sorted(heads, key=lambda head: (-head.depth, head.id))
+        await self._backend.append(Commit([ThreadEdit(head.id, fields) for head in threads]))
 
     async def edit(self, ref: ThreadRef, **fields: Any) -> None:
         """Set fields that anybody may write at any time: title, extras, priority, expires_at, cancel_requested."""

@@ -28,16 +28,16 @@ class Portal:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._closed = False
-        begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        future: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         # A daemon: a program that ends without closing its stores ends all the same.
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(begun)), name="lockstitch", daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(future)), name="lockstitch", daemon=True)
         self._thread.start()
-        self._loop, self._end = begun.result()
+        self._loop, self._end = future.result()
 
     @staticmethod
-    async def _live(begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+    async def _live(future: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
         end = asyncio.Event()
-        begun.set_result((asyncio.get_running_loop(), end))
+        future.set_result((asyncio.get_running_loop(), end))
         await end.wait()
 
     @property
@@ -87,14 +87,14 @@ class Portal:
 
     def begin(self, work: Callable[[Callable[[E], None]], Coroutine[Any, Any, T]]) -> "PortalTask[E, T]":
         """Begin something that tells of itself: it is given what to call with whatever it tells."""
-        told: SimpleQueue[E | None] = SimpleQueue()
+        value: SimpleQueue[E | None] = SimpleQueue()
 
         async def start() -> asyncio.Task[T]:
-            task = asyncio.ensure_future(work(told.put))
-            task.add_done_callback(lambda _: told.put(None))
+            task = asyncio.ensure_future(work(value.put))
+            task.add_done_callback(lambda _: value.put(None))
             return task
 
-        return PortalTask(self, self.call(start()), told)
+        return PortalTask(self, self.call(start()), value)
 
     def cancel(self, task: "asyncio.Task[Any]") -> None:
         """Ask a task of the loop to end."""
@@ -105,18 +105,18 @@ class Portal:
 class PortalTask(Generic[E, T]):
     """Something under way on a loop. Iterate over what it tells, from one thread; then ask for its result."""
 
-    def __init__(self, portal: Portal, task: "asyncio.Task[T]", told: "SimpleQueue[E | None]") -> None:
+    def __init__(self, portal: Portal, task: "asyncio.Task[T]", value: "SimpleQueue[E | None]") -> None:
         self._portal = portal
         self._task = task
-        self._told = told
+        self._told = value
 
     def __iter__(self) -> Iterator[E]:
         # Asked anew each time: an interrupt may have swallowed the word that it is over.
         while not (self._task.done() and self._told.empty()):
-            told = self._told.get()
-            if told is None:
+            value = self._told.get()
+            if value is None:
                 return
-            yield told
+            yield value
 
     def result(self) -> T:
         """What came of it, once it has told everything."""

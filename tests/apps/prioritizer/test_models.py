@@ -79,7 +79,7 @@ def test_waves_partition_the_tasks() -> None:
 @pytest.mark.req("S1-048", "S1-060")
 def test_order_waves_and_dependencies_agree() -> None:
     refused(Plan, plan(ordered_task_ids=["a", "c", "b"]), "before one of an earlier wave")
-    refused(Plan, plan(dependencies=[needs("a", "c").model_dump()]), "a waits for c and must stand in a later wave")
+    refused(Plan, plan(dependencies=[needs("a", "c").model_dump()]), "a waits for c and must be in a later wave")
     inside = [needs("c", "a").model_dump(), needs("b", "a", kind="blocks").model_dump()]
     refused(Plan, plan(dependencies=inside), "b waits for a")
 

@@ -66,9 +66,9 @@ class SummarizingCompactor:
         """What the summary will stand for, or nothing where that is no more than an earlier summary."""
         for groups in (view.turns, view.steps):
             settled = [group for group in groups()[: -self._keep_turns] if not any(part.waiting for part in group)]
-            found = [part for part in chain.from_iterable(settled) if view.free(part)]
-            if len(found) > 1 and not found[0].results:
-                return found
+            context_parts = [part for part in chain.from_iterable(settled) if view.free(part)]
+            if len(context_parts) > 1 and not context_parts[0].results:
+                return context_parts
         return []
 
 
@@ -170,9 +170,9 @@ class SlidingWindowCompactor:
             view.remove(group)
 
     def _forget_thinking(self, view: View, part: ContextPart) -> None:
-        said = [block for block in blocks(part.message) if block.get("type") not in _THINKING]
-        if said:
-            view.rewrite(part, {**part.message, "content": said})
+        lines = [block for block in blocks(part.message) if block.get("type") not in _THINKING]
+        if lines:
+            view.rewrite(part, {**part.message, "content": lines})
 
     def _cut_results(self, view: View, part: ContextPart) -> None:
         if part.answers:

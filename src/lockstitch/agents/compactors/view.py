@@ -112,68 +112,72 @@ class _Log:
     """The stitches behind a context, and what an earlier compaction had made of them."""
 
     def __init__(self, sight: CompactionInput) -> None:
-        lanes = {one.lane for one in sight.stitches}
+        lanes = {stitch.lane for stitch in sight.stitches}
         lane = lanes.pop() if sight.lane is None and len(lanes) == 1 else sight.lane
-        log = sorted((one for one in sight.stitches if one.lane == lane), key=lambda one: one.position)
-        start = next((one for one in reversed(log) if replaces_context(one)), None)
+        log = sorted((stitch for stitch in sight.stitches if stitch.lane == lane), key=lambda stitch: stitch.position)
+        start = next((stitch for stitch in reversed(log) if replaces_context(stitch)), None)
         self._start = start.position if start and start.type == "compaction" else 0
         self._kept = kept_positions(start) if start and start.type == "compaction" else []
         new: Json = start.data.get("replace") or {} if start and start.type == "compaction" else {}
         self._replaced: dict[int, Any] = {int(position): value for position, value in new.items()}
         if start and start.type == "fork":
-            log = [one for one in log if one.position >= start.position]
-        self._stitches = [one for one in log if self._stays(one.position)]
+            log = [stitch for stitch in log if stitch.position >= start.position]
+        self._stitches = [stitch for stitch in log if self._stays(stitch.position)]
         self._hidden: dict[int, list[int]] = {}
         """Results that came while their response waits for others."""
 
     def parts(self) -> Iterator[ContextPart]:
         results: dict[int, dict[int, Stitch]] = {}
-        for one in self._stitches:
-            if one.type == "tool_call" and one.reply_to is not None and one.message is not None:
-                results.setdefault(one.reply_to, {})[one.call_index or 0] = one
-        for one in self._stitches:
-            if one.type == "tool_call":
+        for other_stitch in self._stitches:
+            if (
+                other_stitch.type == "tool_call"
+                and other_stitch.reply_to is not None
+                and other_stitch.message is not None
+            ):
+                results.setdefault(other_stitch.reply_to, {})[other_stitch.call_index or 0] = other_stitch
+        for other_stitch in self._stitches:
+            if other_stitch.type == "tool_call":
                 continue
-            answers = [stitch for _, stitch in sorted(results.get(one.position, {}).items())]
-            calls = one.calls or 0 if one.type == "llm_call" else 0
-            messages = self._messages(one)
+            answers = [stitch for _, stitch in sorted(results.get(other_stitch.position, {}).items())]
+            calls = other_stitch.calls or 0 if other_stitch.type == "llm_call" else 0
+            messages = self._messages(other_stitch)
             complete = len(answers) >= calls
             waiting = not complete and any(map(tool_uses, messages))
             if waiting:
-                self._hidden[one.position] = [stitch.position for stitch in answers]
-            yield from (ContextPart(one.position, message, waiting=waiting) for message in messages)
+                self._hidden[other_stitch.position] = [stitch.position for stitch in answers]
+            yield from (ContextPart(other_stitch.position, message, waiting=waiting) for message in messages)
             if answers and complete:
                 content = [self._replaced.get(stitch.position, stitch.message) for stitch in answers]
-                yield ContextPart(one.position, user(content), tuple(stitch.position for stitch in answers))
+                yield ContextPart(other_stitch.position, user(content), tuple(stitch.position for stitch in answers))
 
     def changes(self, parts: Sequence[ContextPart]) -> tuple[list[tuple[int, int]], dict[int, Any]]:
         """`keep` and `replace` for what is left of `parts`."""
-        kept: set[int] = set()
+        remaining: set[int] = set()
         replace: dict[int, Any] = {}
-        gone: set[int] = set()
+        removed: set[int] = set()
 
         def settle(position: int, same: bool, new: Any) -> None:
             if new is None:
-                gone.add(position)
+                removed.add(position)
             elif same and position not in self._replaced:
-                kept.add(position)
+                remaining.add(position)
             else:
                 replace[position] = new
 
-        said: dict[int, list[ContextPart]] = {}
+        context_parts: dict[int, list[ContextPart]] = {}
         for part in parts:
             if not part.results:
-                said.setdefault(part.position, []).append(part)
+                context_parts.setdefault(part.position, []).append(part)
                 continue
             for position, block, original in zip(part.results, _list(part.message), _list(part.original), strict=True):
                 settle(position, block is original, None if part.state == "gone" else block)
-        for position, here in said.items():
+        for position, here in context_parts.items():
             left = [part.message for part in here if part.state != "gone"]
             same = all(part.state == "same" for part in here)
             settle(position, same, left[0] if len(left) == 1 else left or None)
             for hidden in self._hidden.get(position, ()):
                 settle(hidden, True, self._replaced.get(hidden, True))
-        return self._ranges(kept, gone), replace
+        return self._ranges(remaining, removed), replace
 
     def _stays(self, position: int) -> bool:
         return position > self._start or position in self._replaced or self._was_kept(position)
@@ -189,19 +193,19 @@ class _Log:
             return list(cast("list[Message]", stitch.data.get("messages") or []))
         return [stitch.message] if stitch.message is not None else []
 
-    def _ranges(self, kept: set[int], gone: set[int]) -> list[tuple[int, int]]:
+    def _ranges(self, remaining: set[int], removed: set[int]) -> list[tuple[int, int]]:
         """Few ranges that cover what is kept, and nothing that is not or that nobody here has seen."""
         ranges: list[tuple[int, int]] = []
-        for position in sorted(kept):
-            if ranges and self._bridges(ranges[-1][1], position, gone):
+        for position in sorted(remaining):
+            if ranges and self._bridges(ranges[-1][1], position, removed):
                 ranges[-1] = (ranges[-1][0], position)
             else:
                 ranges.append((position, position))
         return ranges
 
-    def _bridges(self, last: int, position: int, gone: set[int]) -> bool:
+    def _bridges(self, last: int, position: int, removed: set[int]) -> bool:
         between = range(last + 1, position)
-        return all(place not in gone and (place > self._start or self._was_kept(place)) for place in between)
+        return all(place not in removed and (place > self._start or self._was_kept(place)) for place in between)
 
 
 def _list(message: Message) -> list[Json]:

@@ -38,20 +38,20 @@ def load(path: str | Path) -> list[Case]:
 
 def cases(rows: Iterable[tuple[int, Json]], name: str = "dataset") -> list[Case]:
     """Cases of what lines hold. Refused when there are none, or two have the same id."""
-    found: dict[str, Case] = {}
+    result: dict[str, Case] = {}
     for number, (line, row) in enumerate(rows, start=1):
         case = _case(name, line, number, row)
-        if case.id in found:
-            _refuse(name, line, f"the id {case.id!r} is that of line {found[case.id].line} already")
-        found[case.id] = case
-    if not found:
+        if case.id in result:
+            _refuse(name, line, f"the id {case.id!r} is that of line {result[case.id].line} already")
+        result[case.id] = case
+    if not result:
         raise Refused(f"{name} holds no case.")
-    return list(found.values())
+    return list(result.values())
 
 
-def digest(given: Sequence[Case]) -> str:
+def digest(cases: Sequence[Case]) -> str:
     """What tells whether two datasets hold the same cases, wherever their lines stand."""
-    return codec.digest([[case.id, case.input, case.expected, case.schema, case.metadata] for case in given])
+    return codec.digest([[case.id, case.input, case.expected, case.schema, case.metadata] for case in cases])
 
 
 def _jsonl(name: str, text: str) -> Iterator[tuple[int, Json]]:
@@ -90,17 +90,17 @@ def _csv(name: str, text: str) -> Iterator[tuple[int, Json]]:
 def _cells(name: str, line: int, row: dict[str | None, Any]) -> Json:
     if None in row:
         _refuse(name, line, "there are more cells than columns")
-    found: Json = {key: value for key, value in row.items() if key in _FIELDS and value not in (None, "")}
+    result: Json = {key: value for key, value in row.items() if key in _FIELDS and value not in (None, "")}
     for field in ("schema", "metadata"):
-        if field in found:
+        if field in result:
             try:
-                found[field] = codec.loads(found[field])
+                result[field] = codec.loads(result[field])
             except (ValueError, RecursionError) as exc:
                 raise Refused(f"{name}, line {line}: `{field}` is no JSON: {exc}.") from exc
     others = {key: value for key, value in row.items() if key and key not in _FIELDS and value not in (None, "")}
-    if others and isinstance(found.get("metadata", {}), dict):
-        found["metadata"] = {**others, **found.get("metadata", {})}
-    return found
+    if others and isinstance(result.get("metadata", {}), dict):
+        result["metadata"] = {**others, **result.get("metadata", {})}
+    return result
 
 
 def _case(name: str, line: int, number: int, row: Json) -> Case:
@@ -108,11 +108,11 @@ def _case(name: str, line: int, number: int, row: Json) -> Case:
     if unknown:
         known = ", ".join(_FIELDS)
         _refuse(name, line, f"a case has no field {unknown[0]!r}; it has {known}. Put what is yours into metadata")
-    given, schema, metadata = row.get("input"), row.get("schema"), row.get("metadata")
-    if given is None or given in ("", []) or (isinstance(given, str) and not given.strip()):
+    value, schema, metadata = row.get("input"), row.get("schema"), row.get("metadata")
+    if value is None or value in ("", []) or (isinstance(value, str) and not value.strip()):
         _refuse(name, line, "`input` is missing")
-    blocks = isinstance(given, list) and all(isinstance(one, dict) for one in cast("list[Any]", given))
-    if not isinstance(given, str) and not blocks:
+    blocks = isinstance(value, list) and all(isinstance(item, dict) for item in cast("list[Any]", value))
+    if not isinstance(value, str) and not blocks:
         _refuse(name, line, "`input` is a text or a list of content blocks")
     if schema is not None and not isinstance(schema, dict | bool):
         _refuse(name, line, "`schema` is a JSON schema")
@@ -130,7 +130,7 @@ def _case(name: str, line: int, number: int, row: Json) -> Case:
         raise Refused(f"{name}, line {line}: {exc}") from exc
     return Case(
         id=str(number if id_ is None else id_).strip(),
-        input=cast("str | list[Json]", given),
+        input=cast("str | list[Json]", value),
         expected=row.get("expected"),
         schema=schema,
         metadata=cast("Json", metadata or {}),

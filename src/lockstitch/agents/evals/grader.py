@@ -45,7 +45,11 @@ async def ask(agent: Agent, prompt: Prompt, *, store: Store, thread: str, **call
 
 async def cost_of(store: Store, thread: UUID) -> float | None:
     """What a thread and its children have cost, members included; None while nothing of it has a price."""
-    known = [one.total_cost for one in await store.overview(await store.tree(thread)) if one.total_cost is not None]
+    known = [
+        overview.total_cost
+        for overview in await store.overview(await store.tree(thread))
+        if overview.total_cost is not None
+    ]
     return math.fsum(known) if known else None
 
 
@@ -108,7 +112,7 @@ class Grader(Protocol):
         """What a case lacks for this grader; None: nothing. Asked of all cases before the first one is run."""
         ...
 
-    async def grade(self, answered: GradedAnswer) -> Grade: ...
+    async def grade(self, graded_answer: GradedAnswer) -> Grade: ...
 
     async def close(self) -> None: ...
 
@@ -130,12 +134,12 @@ def quoted(value: Any) -> str:
     return f"“{text if len(text) <= QUOTED else text[: QUOTED - 1] + '…'}”"
 
 
-def value_of(answered: GradedAnswer) -> Any:
+def value_of(graded_answer: GradedAnswer) -> Any:
     """The structured answer, or the JSON that the text is. ValueError when it is none."""
-    if answered.output is not None:
-        return answered.output
-    fenced = _FENCE.match(answered.text)
+    if graded_answer.output is not None:
+        return graded_answer.output
+    fenced = _FENCE.match(graded_answer.text)
     try:
-        return codec.loads(fenced.group(1) if fenced else answered.text)
+        return codec.loads(fenced.group(1) if fenced else graded_answer.text)
     except RecursionError as exc:
         raise ValueError("it is nested too deep") from exc

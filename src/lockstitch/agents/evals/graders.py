@@ -62,15 +62,18 @@ class JudgeGrader:
     def check(self, case: Case) -> str | None:
         return None
 
-    async def grade(self, answered: GradedAnswer) -> Grade:
+    async def grade(self, graded_answer: GradedAnswer) -> Grade:
         """A judge that fails, or answers something else, gives no points, and says so."""
-        case = answered.case
-        given: Json = {"asked": case.input, "answered": answered.text if answered.output is None else answered.output}
+        case = graded_answer.case
+        value: Json = {
+            "asked": case.input,
+            "answered": graded_answer.text if graded_answer.output is None else graded_answer.output,
+        }
         if case.expected is not None:
-            given["expected"] = case.expected
-        prompt = f"Grade this answer.\n\n{codec.dumps(given).decode()}"
-        result = await ask(self._agent, prompt, store=answered.store, thread=answered.thread)
-        cost = await cost_of(answered.store, result.thread_id)
+            value["expected"] = case.expected
+        prompt = f"Grade this answer.\n\n{codec.dumps(value).decode()}"
+        result = await ask(self._agent, prompt, store=graded_answer.store, thread=graded_answer.thread)
+        cost = await cost_of(graded_answer.store, result.thread_id)
         if result.status != "completed":
             why = result.error or f"it is {result.status}"
             return Grade(0.0, f"the judge gave no verdict: {why}", result.run_id, cost)
@@ -116,12 +119,12 @@ class JsonSchemaGrader:
         problem = self._problem(case.schema)
         return f"`schema` is no JSON schema: {problem}" if problem else None
 
-    async def grade(self, answered: GradedAnswer) -> Grade:
-        schema = self._schema if answered.case.schema is None else answered.case.schema
+    async def grade(self, graded_answer: GradedAnswer) -> Grade:
+        schema = self._schema if graded_answer.case.schema is None else graded_answer.case.schema
         try:
-            value = value_of(answered)
+            value = value_of(graded_answer)
         except ValueError:
-            return Grade(0.0, f"{quoted(answered.text)} is no JSON")
+            return Grade(0.0, f"{quoted(graded_answer.text)} is no JSON")
         try:
             problem = next(iter(sorted(self._validator(schema).iter_errors(value), key=_where)), None)
         except Exception as exc:  # a reference that leads nowhere, or to another document
@@ -174,29 +177,29 @@ class ExactGrader:
     def check(self, case: Case) -> str | None:
         return "`expected` is missing" if case.expected is None else None
 
-    async def grade(self, answered: GradedAnswer) -> Grade:
-        expected = answered.case.expected
+    async def grade(self, graded_answer: GradedAnswer) -> Grade:
+        expected = graded_answer.case.expected
         if isinstance(expected, str):
-            right = plain(answered.text) == plain(expected)
+            right = plain(graded_answer.text) == plain(expected)
         else:
             try:
-                right = _same(value_of(answered), expected)
+                right = _same(value_of(graded_answer), expected)
             except ValueError:
                 right = False
-        return Grade(1.0) if right else Grade(0.0, f"{quoted(answered.text)} is not {quoted(expected)}")
+        return Grade(1.0) if right else Grade(0.0, f"{quoted(graded_answer.text)} is not {quoted(expected)}")
 
     async def close(self) -> None: ...
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(item: Any, other: Any) -> bool:
     """Whether two JSON values are the same. To Python, 1 is True; to JSON it is not."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        ours, theirs = cast("Json", one), cast("Json", other)
+    if isinstance(item, dict) and isinstance(other, dict):
+        ours, theirs = cast("Json", item), cast("Json", other)
         return ours.keys() == theirs.keys() and all(_same(ours[key], theirs[key]) for key in ours)
-    if isinstance(one, list) and isinstance(other, list):
-        first, second = cast("list[Any]", one), cast("list[Any]", other)
+    if isinstance(item, list) and isinstance(other, list):
+        first, second = cast("list[Any]", item), cast("list[Any]", other)
         return len(first) == len(second) and all(map(_same, first, second))
-    return isinstance(one, bool) == isinstance(other, bool) and one == other
+    return isinstance(item, bool) == isinstance(other, bool) and item == other
 
 
 class ContainsGrader:
@@ -217,23 +220,25 @@ class ContainsGrader:
             return "`expected` is missing"
         return None if _wanted(case.expected) else "`expected` is a text or a number, or a list of those, none empty"
 
-    async def grade(self, answered: GradedAnswer) -> Grade:
-        wanted = _wanted(answered.case.expected)
-        said = plain(answered.text).casefold()
-        missing = [text for text in wanted if plain(text).casefold() not in said]
+    async def grade(self, graded_answer: GradedAnswer) -> Grade:
+        wanted = _wanted(graded_answer.case.expected)
+        casefold = plain(graded_answer.text).casefold()
+        missing = [text for text in wanted if plain(text).casefold() not in casefold]
         score = (len(wanted) - len(missing)) / len(wanted)
         if not missing:
             return Grade(1.0)
-        return Grade(score, f"{quoted(answered.text)} lacks {', '.join(map(quoted, missing[:5]))}")
+        return Grade(score, f"{quoted(graded_answer.text)} lacks {', '.join(map(quoted, missing[:5]))}")
 
     async def close(self) -> None: ...
 
 
 def _wanted(expected: Any) -> list[str]:
     """The texts to look for; none when `expected` holds something else."""
-    given: list[Any] = cast("list[Any]", expected) if isinstance(expected, list) else [expected]
-    fit = all(isinstance(one, str | int | float) and not isinstance(one, bool) and str(one).strip() for one in given)
-    return [str(one) for one in given] if fit else []
+    values: list[Any] = cast("list[Any]", expected) if isinstance(expected, list) else [expected]
+    fit = all(
+        isinstance(item, str | int | float) and not isinstance(item, bool) and str(item).strip() for item in values
+    )
+    return [str(item) for item in values] if fit else []
 
 
 _BY_NAME: Final[dict[str, Callable[..., Grader]]] = {

@@ -79,14 +79,14 @@ class Totals(NamedTuple):
 
     @classmethod
     def of(cls, outcomes: Sequence[CaseOutcome]) -> "Totals":
-        waits = [one.latency_ms for one in outcomes if one.latency_ms is not None]
+        waits = [outcome.latency_ms for outcome in outcomes if outcome.latency_ms is not None]
         return cls(
             cases=len(outcomes),
-            passed=sum(one.passed for one in outcomes),
-            incomplete=sum(not one.completed for one in outcomes),
-            score=math.fsum(one.score for one in outcomes) / len(outcomes) if outcomes else 0.0,
-            cost=_sum([one.cost for one in outcomes]),
-            grading_cost=_sum([one.grading_cost for one in outcomes]),
+            passed=sum(outcome.passed for outcome in outcomes),
+            incomplete=sum(not outcome.completed for outcome in outcomes),
+            score=math.fsum(outcome.score for outcome in outcomes) / len(outcomes) if outcomes else 0.0,
+            cost=_sum([outcome.cost for outcome in outcomes]),
+            grading_cost=_sum([outcome.grading_cost for outcome in outcomes]),
             latency_ms=round(sum(waits) / len(waits)) if waits else None,
         )
 
@@ -119,9 +119,13 @@ class Evaluation(NamedTuple):
 
     def changes(self) -> tuple[list[str], list[str]]:
         """The cases that pass now and did not before, and those that no longer do."""
-        before = {one.case: one.passed for one in self.previous.outcomes} if self.previous else {}
-        changed = [one for one in self.outcomes if one.case in before and one.passed != before[one.case]]
-        return [one.case for one in changed if one.passed], [one.case for one in changed if not one.passed]
+        before = {outcome.case: outcome.passed for outcome in self.previous.outcomes} if self.previous else {}
+        changed = [
+            outcome for outcome in self.outcomes if outcome.case in before and outcome.passed != before[outcome.case]
+        ]
+        return [case_outcome.case for case_outcome in changed if case_outcome.passed], [
+            case_outcome.case for case_outcome in changed if not case_outcome.passed
+        ]
 
     def as_json(self) -> Json:
         fixed, broken = self.changes()
@@ -140,7 +144,7 @@ class Evaluation(NamedTuple):
             and {"number": before.number, "agent": before.agent, "version": before.version, **before.totals._asdict()},
             "now_pass": fixed,
             "no_longer_pass": broken,
-            "results": [one.as_json() for one in self.outcomes],
+            "results": [outcome.as_json() for outcome in self.outcomes],
         }
 
 
@@ -152,14 +156,14 @@ def evaluation_of(record: Eval, outcomes: Sequence[CaseOutcome]) -> Evaluation:
         number=record.input["number"],
         agent=record.agent or "",
         version=record.input["version"],
-        graders=[one["name"] for one in record.input["graders"]],
+        graders=[grader["name"] for grader in record.input["graders"]],
         dataset=record.input["dataset"],
         outcomes=outcomes,
     )
 
 
 def _sum(costs: Sequence[float | None]) -> float | None:
-    known = [one for one in costs if one is not None]
+    known = [cost for cost in costs if cost is not None]
     return math.fsum(known) if known else None
 
 
@@ -179,13 +183,13 @@ class EvaluationStore:
     async def begin(self, wanted: Json, agent: str) -> Eval:
         """The evaluation to go on with: the last one of the same, if it was cut off; else a new one."""
         while True:
-            known = sorted(await self._all(), key=lambda one: int(one.input["number"]))
-            same = [one for one in known if _same(one, wanted, agent)]
+            evals = sorted(await self._all(), key=lambda other_eval: int(other_eval.input["number"]))
+            same = [other_eval for other_eval in evals if _same(other_eval, wanted, agent)]
             if same and same[-1].result.get("status") != "completed":
                 return same[-1]
-            number = int(known[-1].input["number"]) + 1 if known else 1
+            number = int(evals[-1].input["number"]) + 1 if evals else 1
             now = self._store.clock.now()
-            made = Eval(
+            result = Eval(
                 id=foreign_id(self._store.project, "eval", f"{self.name}\x1f{number}"),
                 project=self._store.project,
                 name=self.name,
@@ -197,20 +201,22 @@ class EvaluationStore:
                 updated_at=now,
             )
             try:
-                await self._store.evals.put(made, new=True)
+                await self._store.evals.put(result, new=True)
             except Conflict:
                 # Somebody else has just begun one of this number: it is the same, or ours is the next.
                 continue
-            return made
+            return result
 
     async def outcomes(self, evaluation: Eval, cases: Sequence[str]) -> dict[str, CaseOutcome]:
         """What came of those cases that are done."""
-        found: dict[str, CaseOutcome] = {}
+        case_outcomes: dict[str, CaseOutcome] = {}
         for start in range(0, len(cases), _AT_ONCE):
             ids = [case_id(evaluation, case) for case in cases[start : start + _AT_ONCE]]
-            for one in await self._store.evals.find(Where("id", "in", ids)):
-                found[str(one.input["case"])] = CaseOutcome.from_json({"case": one.input["case"], **one.result})
-        return found
+            for other_eval in await self._store.evals.find(Where("id", "in", ids)):
+                case_outcomes[str(other_eval.input["case"])] = CaseOutcome.from_json(
+                    {"case": other_eval.input["case"], **other_eval.result}
+                )
+        return case_outcomes
 
     async def keep(self, evaluation: Eval, case: Case, outcome: CaseOutcome, more: Json) -> None:
         """Write down what came of a case: from here on it is done."""
@@ -224,7 +230,7 @@ class EvaluationStore:
                 id=case_id(evaluation, case.id),
                 project=evaluation.project,
                 name=self.name,
-                type=" ".join(one["name"] for one in evaluation.input["graders"]),
+                type=" ".join(grader["name"] for grader in evaluation.input["graders"]),
                 agent=evaluation.agent,
                 run_id=outcome.run_id,
                 input={**about, **{key: value for key, value in given.items() if value not in (None, {})}},
@@ -236,20 +242,24 @@ class EvaluationStore:
 
     async def finish(self, evaluation: Eval, outcomes: Sequence[CaseOutcome]) -> None:
         """Write down what came of all of them, and in which order they stood."""
-        result: Json = {"status": "completed", **Totals.of(outcomes)._asdict(), "order": [one.case for one in outcomes]}
+        result: Json = {
+            "status": "completed",
+            **Totals.of(outcomes)._asdict(),
+            "order": [outcome.case for outcome in outcomes],
+        }
         await self._store.evals.put(evaluation.changed(result=result, updated_at=self._store.clock.now()))
 
     async def before(self, evaluation: Eval) -> Evaluation | None:
         """The last evaluation before this one that was finished."""
         number = int(evaluation.input["number"])
-        earlier = [one for one in await self._all() if int(one.input["number"]) < number]
-        finished = [one for one in earlier if one.result.get("status") == "completed"]
+        earlier = [other_eval for other_eval in await self._all() if int(other_eval.input["number"]) < number]
+        finished = [other_eval for other_eval in earlier if other_eval.result.get("status") == "completed"]
         if not finished:
             return None
-        last = max(finished, key=lambda one: int(one.input["number"]))
+        last = max(finished, key=lambda other_eval: int(other_eval.input["number"]))
         order: list[str] = last.result.get("order") or []
-        known = await self.outcomes(last, order)
-        return evaluation_of(last, [known[case] for case in order if case in known])
+        case_outcomes = await self.outcomes(last, order)
+        return evaluation_of(last, [case_outcomes[case] for case in order if case in case_outcomes])
 
     async def _all(self) -> Sequence[Eval]:
         return await self._store.evals.list(project=self._store.project, name=self.name, type=TYPE)
@@ -261,7 +271,7 @@ def case_id(evaluation: Eval, case: str) -> UUID:
 
 def described(graders: Sequence[Grader]) -> list[dict[str, Any]]:
     """Graders as they are written down."""
-    return [{"name": one.name, "pass_at": one.pass_at, "parameters": one.parameters} for one in graders]
+    return [{"name": grader.name, "pass_at": grader.pass_at, "parameters": grader.parameters} for grader in graders]
 
 
 def _same(evaluation: Eval, wanted: Json, agent: str) -> bool:

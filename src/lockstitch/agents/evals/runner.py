@@ -54,30 +54,30 @@ async def evaluate(
     else:
         cases, title = list(dataset), dataset_name
     chosen = [graders] if isinstance(graders, str) or not isinstance(graders, Sequence) else list(graders)
-    made = [grader_named(one) if isinstance(one, str) else one for one in chosen]
+    results = [grader_named(item) if isinstance(item, str) else item for item in chosen]
     name = check_name(name or f"{agent.name}-{Path(title).stem}"[:LONGEST_NAME])
     if concurrency < 1:
         raise Refused(f"At least one case is run at a time, not {concurrency}.")
-    _check(title, cases, made)
+    _check(title, cases, results)
     acting = agent if version is None else await agent.at_version(store, version)
     wanted: Json = {
         "dataset": title,
         "digest": datasets.digest(cases),
         "cases": len(cases),
         "version": version or await agent.version(store),
-        "graders": described(made),
+        "graders": described(results),
     }
     shelf = EvaluationStore(store, name)
     record = await shelf.begin(wanted, agent.name)
-    known = await shelf.outcomes(record, [case.id for case in cases])
-    todo = [case for case in cases if case.id not in known]
-    work = EvaluationWork(acting, made, store, shelf, record, deps)
-    done = len(known)
+    case_outcomes = await shelf.outcomes(record, [case.id for case in cases])
+    todo = [case for case in cases if case.id not in case_outcomes]
+    work = EvaluationWork(acting, results, store, shelf, record, deps)
+    done = len(case_outcomes)
 
     async def drain(waiting: Iterator[Case]) -> None:
         nonlocal done
         for case in waiting:
-            known[case.id] = outcome = await work.do(case)
+            case_outcomes[case.id] = outcome = await work.do(case)
             done += 1
             if progress is not None:
                 progress(outcome, done, len(cases))
@@ -90,7 +90,7 @@ async def evaluate(
     except BaseExceptionGroup as exc:
         # One of them says what is wrong; the others say that it was.
         raise exc.exceptions[0] from None
-    outcomes = [known[case.id] for case in cases]
+    outcomes = [case_outcomes[case.id] for case in cases]
     await shelf.finish(record, outcomes)
     went_on = len(cases) - len(todo)
     return evaluation_of(record, outcomes)._replace(went_on=went_on, previous=await shelf.before(record))
@@ -151,28 +151,28 @@ class EvaluationWork:
         took = None if run.completed_at is None else (run.completed_at - run.started_at).total_seconds() * 1000
         grades: list[Json] = []
         if result.status == "completed":
-            for one in self.graders:
-                thread = key_of(self.record, case.id, one.name)
+            for grader in self.graders:
+                thread = key_of(self.record, case.id, grader.name)
                 output = run.output if run.output is not None else None
-                grade = await one.grade(GradedAnswer(case, result.output_text or "", output, self.store, thread))
+                grade = await grader.grade(GradedAnswer(case, result.output_text or "", output, self.store, thread))
                 grades.append(
                     {
-                        "grader": one.name,
+                        "grader": grader.name,
                         "score": grade.score,
-                        "passed": grade.score >= one.pass_at,
+                        "passed": grade.score >= grader.pass_at,
                         "reason": storable_text(grade.reason),
                         "run_id": None if grade.run_id is None else str(grade.run_id),
                         "cost": grade.cost,
                     }
                 )
-            reason = "; ".join(one["reason"] for one in grades if one["reason"])
+            reason = "; ".join(grade["reason"] for grade in grades if grade["reason"])
         else:
             reason = _unfinished(result)
-        costs = [one["cost"] for one in grades if one["cost"] is not None]
+        costs = [grade["cost"] for grade in grades if grade["cost"] is not None]
         return CaseOutcome(
             case=case.id,
-            score=sum(one["score"] for one in grades) / len(grades) if grades else 0.0,
-            passed=bool(grades) and all(one["passed"] for one in grades),
+            score=sum(grade["score"] for grade in grades) / len(grades) if grades else 0.0,
+            passed=bool(grades) and all(grade["passed"] for grade in grades),
             reason=reason,
             status=result.status,
             thread_id=result.thread_id,
@@ -194,7 +194,7 @@ def _unfinished(result: Result) -> str:
 def _check(title: str, cases: Sequence[Case], graders: Sequence[Grader]) -> None:
     if not graders:
         raise Refused("An eval needs at least one grader.")
-    names = [one.name for one in graders]
+    names = [grader.name for grader in graders]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise Refused(f"The grader {twice} is named twice.")
     if not cases:
@@ -204,8 +204,8 @@ def _check(title: str, cases: Sequence[Case], graders: Sequence[Grader]) -> None
         if case.id in seen:
             raise Refused(f"{title}: two cases have the id {case.id!r}.")
         seen.add(case.id)
-        for one in graders:
-            problem = one.check(case)
+        for other_grader in graders:
+            problem = other_grader.check(case)
             if problem is not None:
                 where = f", line {case.line}" if case.line else f", case {case.id}"
-                raise Refused(f"{title}{where}: {problem} (for the grader {one.name}).")
+                raise Refused(f"{title}{where}: {problem} (for the grader {other_grader.name}).")

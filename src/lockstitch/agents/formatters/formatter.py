@@ -143,9 +143,9 @@ def _image(part: Any) -> tuple[str, str, str] | None:
     source: Any = block.get("source")
     if block.get("type") != "image" or not isinstance(source, dict):
         return None
-    given = cast("Json", source)
-    form = "base64" if given.get("type") == "base64" else "url"
-    return form, str(given.get("media_type", "")), str(given.get("data" if form == "base64" else "url", ""))
+    value = cast("Json", source)
+    form = "base64" if value.get("type") == "base64" else "url"
+    return form, str(value.get("media_type", "")), str(value.get("data" if form == "base64" else "url", ""))
 
 
 def _waits_for_browser(data: Json) -> bool:

@@ -50,9 +50,9 @@ class Reply:
             case "content_block_delta":
                 yield from self._extend(int(event["index"]), event["delta"])
             case "content_block_stop":
-                piece = piece_of(self._finish(int(event["index"])))
-                if piece:
-                    yield piece
+                chunk = piece_of(self._finish(int(event["index"])))
+                if chunk:
+                    yield chunk
             case "message_delta":
                 self._stop = event["delta"]
                 self._count(event.get("usage"))
@@ -125,10 +125,10 @@ class Reply:
 def usage_of(usage: Json) -> Usage:
     """Anthropic counts cached tokens apart from the others, and compactions apart from all; we count all together."""
     iterations: list[Json] = usage.get("iterations") or []
-    totals = [usage, *(one for one in iterations if one.get("type") == "compaction")]
+    totals = [usage, *(iteration for iteration in iterations if iteration.get("type") == "compaction")]
 
     def total(name: str) -> int:
-        return sum(one.get(name) or 0 for one in totals)
+        return sum(total.get(name) or 0 for total in totals)
 
     read, write = total("cache_read_input_tokens"), total("cache_creation_input_tokens")
     return Usage(total("input_tokens") + read + write, total("output_tokens"), read, write)
@@ -195,8 +195,8 @@ def _schema(schema: Json) -> Json:
 
 
 def _messages(messages: Sequence[Message]) -> list[Message]:
-    kept = [{"role": message["role"], "content": _content(message)} for message in messages]
-    return [message for message in kept if message["content"]]
+    remaining = [{"role": message["role"], "content": _content(message)} for message in messages]
+    return [message for message in remaining if message["content"]]
 
 
 def _content(message: Message) -> Any:

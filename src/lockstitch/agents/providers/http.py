@@ -50,9 +50,9 @@ class Clients(Generic[Client]):
     async def close(self) -> None:
         """Close what the running loop uses; a loop that ended has closed its connections itself."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
-        for one in (client, self._unused):
-            if one is not None:
-                await one.close()
+        for item in (client, self._unused):
+            if item is not None:
+                await item.close()
         self._unused = None
 
 
@@ -84,8 +84,8 @@ async def streamed(
         async for event in await stack.enter_async_context(aclosing(within(timeout, events))):
             if raw_events:
                 yield Chunk("raw", data=event)
-            for piece in reply.feed(event):
-                yield piece
+            for chunk in reply.feed(event):
+                yield chunk
     yield reply.response()
 
 
@@ -153,16 +153,16 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return max(0.0, milliseconds / 1000)
-    said = headers.get("retry-after")
-    seconds = _number(said)
+    text = headers.get("retry-after")
+    seconds = _number(text)
     if seconds is not None:
         return max(0.0, seconds)
-    return _seconds_until(said) if said else None
+    return _seconds_until(text) if text else None
 
 
-def _number(said: str | None) -> float | None:
+def _number(text: str | None) -> float | None:
     try:
-        number = float(said) if said else None
+        number = float(text) if text else None
     except ValueError:
         return None
     return number if number is not None and number < float("inf") else None
@@ -227,12 +227,12 @@ def with_unique_ids(messages: Sequence[Message]) -> list[Message]:
     """
     counts: dict[str, int] = {}
     used: set[str] = set()
-    given: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     """The new ids of the last calls with an id whose results are still to come."""
-    return [_renamed(message, counts, used, given) for message in messages]
+    return [_renamed(message, counts, used, values) for message in messages]
 
 
-def _renamed(message: Message, counts: dict[str, int], used: set[str], given: dict[str, list[str]]) -> Message:
+def _renamed(message: Message, counts: dict[str, int], used: set[str], values: dict[str, list[str]]) -> Message:
     content: Any = message.get("content")
     if not isinstance(content, list):
         return message
@@ -246,10 +246,10 @@ def _renamed(message: Message, counts: dict[str, int], used: set[str], given: di
                 counts[known] = counts.get(known, 1) + 1
                 new = f"{known}_{counts[known]}"
             used.add(new)
-            given[known] = [*given[known], new] if known in fresh else [new]
+            values[known] = [*values[known], new] if known in fresh else [new]
             fresh.add(known)
             parts.append(part if new == known else {**block, "id": new})
-        elif block.get("type") == "tool_result" and (names := given.get(str(block.get("tool_use_id")))):
+        elif block.get("type") == "tool_result" and (names := values.get(str(block.get("tool_use_id")))):
             new = names.pop(0) if len(names) > 1 else names[0]
             parts.append(part if new == block["tool_use_id"] else {**block, "tool_use_id": new})
         else:
@@ -260,16 +260,16 @@ def _renamed(message: Message, counts: dict[str, int], used: set[str], given: di
 def piece_of(block: Json) -> Chunk | None:
     """The piece that tells of a complete block, if it is a call or a result."""
     kind = str(block.get("type", ""))
-    told: PieceKind
+    piece_kind: PieceKind
     if kind == "tool_use":
-        told = "tool_call"
+        piece_kind = "tool_call"
     elif kind.endswith("tool_use"):
-        told = "server_tool_call"
+        piece_kind = "server_tool_call"
     elif kind.endswith("tool_result"):
-        told = "server_tool_result"
+        piece_kind = "server_tool_result"
     else:
         return None
-    return Chunk(told, data=block)
+    return Chunk(piece_kind, data=block)
 
 
 def result_parts(block: Json) -> list[Json]:

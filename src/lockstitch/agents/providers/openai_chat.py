@@ -38,7 +38,7 @@ from lockstitch.model.message import blocks
 
 def build(request: ModelRequest, *, custom: bool) -> Json:
     """The whole body; `custom` servers know max_tokens rather than max_completion_tokens."""
-    messages = [each for message in with_unique_ids(request.messages) for each in _messages(message)]
+    messages = [other_message for message in with_unique_ids(request.messages) for other_message in _messages(message)]
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
     body: Json = {
@@ -69,32 +69,32 @@ def _tool(tool: Json) -> Json:
 
 def _messages(message: Message) -> Iterator[Message]:
     if message["role"] == "assistant":
-        said = _assistant(message)
-        return iter([said] if said else [])
+        value = _assistant(message)
+        return iter([value] if value else [])
     return _user(message)
 
 
 def _assistant(message: Message) -> Message | None:
-    said: Message = {"role": "assistant"}
+    value: Message = {"role": "assistant"}
     texts: list[str] = []
     for block in blocks(message):
-        kept: Json = block.get(KEPT) or {}
+        stored: Json = block.get(KEPT) or {}
         match block.get("type"):
-            case "text" if kept.get("refusal"):
-                said["refusal"] = block["text"]
+            case "text" if stored.get("refusal"):
+                value["refusal"] = block["text"]
             case "text" if block.get("text"):
                 texts.append(block["text"])
-            case "thinking" if "field" in kept:
-                said[kept["field"]] = block["thinking"]
+            case "thinking" if "field" in stored:
+                value[stored["field"]] = block["thinking"]
             case "tool_use":
                 call: Json = {"name": block["name"], "arguments": arguments_of(block)}
-                said.setdefault("tool_calls", []).append({"id": block["id"], "type": "function", "function": call})
+                value.setdefault("tool_calls", []).append({"id": block["id"], "type": "function", "function": call})
             case _:
                 # Thinking of others, and what their servers executed, means nothing here.
                 pass
     if texts:
-        said["content"] = "\n\n".join(texts)
-    return said if texts or "tool_calls" in said or "refusal" in said else None
+        value["content"] = "\n\n".join(texts)
+    return value if texts or "tool_calls" in value or "refusal" in value else None
 
 
 def _user(message: Message) -> Iterator[Message]:
@@ -203,7 +203,7 @@ class Reply:
     def _extend_call(self, part: Json) -> None:
         """Parts of a call share its index; some servers give none, or the same to all, and then a new id begins one."""
         index, id = part.get("index"), part.get("id")
-        call = next((one for one in reversed(self._calls) if index is None or one["index"] == index), None)
+        call = next((call for call in reversed(self._calls) if index is None or call["index"] == index), None)
         if call is None or (id and call["id"] and id != call["id"]):
             call = {"index": index, "id": id or "", "name": "", "arguments": ""}
             self._calls.append(call)
@@ -217,9 +217,9 @@ class Reply:
             return
         self._finish = finish
         for place in range(len(self._calls)):
-            piece = piece_of(self._block(place))
-            if piece:
-                yield piece
+            chunk = piece_of(self._block(place))
+            if chunk:
+                yield chunk
 
     def _spoken(self) -> Iterator[Json]:
         for name in _THOUGHTS:
@@ -235,10 +235,10 @@ class Reply:
         if not call["name"]:
             raise ValueError("a call names no function")
         value = parse_input(call["arguments"])
-        kept = kept_arguments(parse_json_arguments(call["arguments"]), value)
+        stored = kept_arguments(parse_json_arguments(call["arguments"]), value)
         id = call["id"] or f"call_{self._first.get('id') or 'chat'}_{place}"
         block: Json = {"type": "tool_use", "id": id, "name": call["name"], "input": value}
-        return {**block, KEPT: kept} if kept else block
+        return {**block, KEPT: stored} if stored else block
 
     def _stop_reason(self, finish: str) -> StopReason:
         if "refusal" in self._texts:

@@ -206,5 +206,5 @@ def kept_arguments(text: str, value: Json) -> Json:
 
 def arguments_of(block: Json) -> str:
     """A call's arguments as the model wrote them."""
-    kept: Json = block.get(KEPT) or {}
-    return str(kept["arguments"]) if "arguments" in kept else write_input(block.get("input") or {})
+    stored: Json = block.get(KEPT) or {}
+    return str(stored["arguments"]) if "arguments" in stored else write_input(block.get("input") or {})

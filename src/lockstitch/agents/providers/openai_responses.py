@@ -80,22 +80,22 @@ def _assistant(content: Sequence[Json]) -> Iterator[Json]:
     bare = any(_is_lost(block) for block in content)
     spoken: Json | None = None
     for block in content:
-        kept: Json = block.get(KEPT) or {}
-        item_id = kept.get("id") if block.get("type") == "text" else None
+        stored: Json = block.get(KEPT) or {}
+        item_id = stored.get("id") if block.get("type") == "text" else None
         if spoken is not None and (item_id is None or item_id != spoken.get("id")):
             yield _without_id(spoken) if bare else spoken
             spoken = None
         match block.get("type"):
             case "text" if item_id is not None:
-                spoken = spoken or {"id": item_id, **_set(kept["message"]), "content": []}
-                spoken["content"].append({**kept["part"], _text_key(kept["part"]): block["text"]})
+                spoken = spoken or {"id": item_id, **_set(stored["message"]), "content": []}
+                spoken["content"].append({**stored["part"], _text_key(stored["part"]): block["text"]})
             case "text" if block.get("text"):
                 yield {"type": "message", "role": "assistant", "content": block["text"]}
             case "tool_use":
-                item = _call(block, kept)
+                item = _call(block, stored)
                 yield _without_id(item) if bare else item
-            case "thinking" | "server_tool_use" if "type" in kept and not _is_lost(block):
-                yield _set(kept)
+            case "thinking" | "server_tool_use" if "type" in stored and not _is_lost(block):
+                yield _set(stored)
             case _:
                 # Thinking of others, and what their servers executed, means nothing here.
                 pass
@@ -105,8 +105,8 @@ def _assistant(content: Sequence[Json]) -> Iterator[Json]:
 
 def _is_lost(block: Json) -> bool:
     """Whether it is reasoning that cannot go back: the API keeps nothing, and we were given nothing to keep."""
-    kept: Json = block.get(KEPT) or {}
-    return kept.get("type") == "reasoning" and not kept.get("encrypted_content")
+    stored: Json = block.get(KEPT) or {}
+    return stored.get("type") == "reasoning" and not stored.get("encrypted_content")
 
 
 def _set(item: Json) -> Json:
@@ -122,8 +122,8 @@ def _text_key(part: Json) -> str:
     return "refusal" if part.get("type") == "refusal" else "text"
 
 
-def _call(block: Json, kept: Json) -> Json:
-    own = {name: value for name, value in kept.items() if name != "arguments"}
+def _call(block: Json, stored: Json) -> Json:
+    own = {name: value for name, value in stored.items() if name != "arguments"}
     call: Json = {"type": "function_call", "call_id": block["id"], "name": block["name"]}
     return {**call, "arguments": arguments_of(block), **own}
 
@@ -202,7 +202,7 @@ class Reply:
             yield Chunk("citation", data=event["annotation"])
         elif kind == "response.output_item.done":
             self._items[int(event["output_index"])] = event["item"]
-            yield from (piece for block in _blocks(event["item"]) if (piece := piece_of(block)))
+            yield from (chunk for block in _blocks(event["item"]) if (chunk := piece_of(block)))
         elif kind in _ENDS:
             self._end = event["response"]
         elif kind == "response.failed":
@@ -245,21 +245,21 @@ def _blocks(item: Json) -> list[Json]:
 def _spoken(item: Json, part: Json) -> Json:
     """A part of a message; beside its text, it keeps what makes it the same part of the same item again."""
     key = "refusal" if part["type"] == "refusal" else "text"
-    kept: Json = {
+    stored: Json = {
         "id": item["id"],
         "message": {name: value for name, value in item.items() if name not in ("id", "content")},
         "part": {name: value for name, value in part.items() if name != key},
     }
-    return {"type": "text", "text": parse_json_arguments(part[key]), KEPT: kept}
+    return {"type": "text", "text": parse_json_arguments(part[key]), KEPT: stored}
 
 
 def _call_block(item: Json) -> Json:
     value = parse_input(item["arguments"])
     apart = ("type", "call_id", "name", "arguments")
-    kept = {name: value for name, value in item.items() if name not in apart and value is not None}
-    kept |= kept_arguments(parse_json_arguments(item["arguments"]), value)
+    stored = {name: value for name, value in item.items() if name not in apart and value is not None}
+    stored |= kept_arguments(parse_json_arguments(item["arguments"]), value)
     block: Json = {"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": value}
-    return {**block, KEPT: kept} if kept else block
+    return {**block, KEPT: stored} if stored else block
 
 
 def _thoughts(item: Json) -> str:
@@ -278,8 +278,8 @@ def _stop_reason(incomplete: Any, content: list[Json]) -> StopReason:
 
 
 def _is_refusal(block: Json) -> bool:
-    kept: Json = block.get(KEPT) or {}
-    part: Json = kept.get("part") or {}
+    stored: Json = block.get(KEPT) or {}
+    part: Json = stored.get("part") or {}
     return part.get("type") == "refusal"
 
 

@@ -66,16 +66,16 @@ class ScriptedReply:
     def content(self, request: ModelRequest) -> list[Json]:
         """The blocks of the reply: thinking, text, what is given as blocks, calls."""
         text = codec.dumps(self.data).decode() if self.data is not None else self.text
-        found: list[Json] = []
+        matches: list[Json] = []
         if self.thinking is not None:
-            found.append({"type": "thinking", "thinking": self.thinking})
+            matches.append({"type": "thinking", "thinking": self.thinking})
         if text is not None:
-            found.append({"type": "text", "text": text})
-        found += self.blocks
+            matches.append({"type": "text", "text": text})
+        matches += self.blocks
         for index, call in enumerate(self.calls):
             id = call.get("id") or f"call_{request.turn}_{request.step}_{index}"
-            found.append({"type": "tool_use", "id": id, "name": call["name"], "input": call.get("input") or {}})
-        return found
+            matches.append({"type": "tool_use", "id": id, "name": call["name"], "input": call.get("input") or {}})
+        return matches
 
 
 _SCENE_KEYS: Final = tuple(ScriptedReply.__dataclass_fields__)
@@ -124,47 +124,47 @@ def read_scene(reply: Any) -> ScriptedReply:
         return ScriptedReply(text=reply)
     if not isinstance(reply, Mapping):
         raise _wrong(f"A reply is a text or a mapping, not {reply!r}")
-    given = dict(cast("Mapping[str, Any]", reply))
-    _check_keys(given, _SCENE_KEYS, "A reply")
-    for call in given.get("calls") or ():
+    values = dict(cast("Mapping[str, Any]", reply))
+    _check_keys(values, _SCENE_KEYS, "A reply")
+    for call in values.get("calls") or ():
         _check_keys(call, _CALL_KEYS, "A call")
         if not call.get("name"):
             raise _wrong(f"A call has a name, and {call!r} has none")
-    if "usage" in given:
-        _check_keys(given["usage"], Usage._fields, "The usage of a reply")
-        given["usage"] = Usage(**given["usage"])
-    _check_word(given.get("fail"), ErrorKind, "fail")
-    _check_word(given.get("stop_reason"), StopReason, "stop_reason")
-    return ScriptedReply(**given)
+    if "usage" in values:
+        _check_keys(values["usage"], Usage._fields, "The usage of a reply")
+        values["usage"] = Usage(**values["usage"])
+    _check_word(values.get("fail"), ErrorKind, "fail")
+    _check_word(values.get("stop_reason"), StopReason, "stop_reason")
+    return ScriptedReply(**values)
 
 
 def _turns(replies: Any) -> list[list[ScriptedReply]]:
     if not isinstance(replies, Sequence) or isinstance(replies, str) or not replies:
         raise _wrong("A script has a list of replies, with one at least")
-    given = list(cast("Sequence[Any]", replies))
-    if all(isinstance(turn, list) for turn in given):
-        return [[read_scene(reply) for reply in turn] for turn in given]
-    return [[read_scene(reply) for reply in given]]
+    values = list(cast("Sequence[Any]", replies))
+    if all(isinstance(turn, list) for turn in values):
+        return [[read_scene(reply) for reply in turn] for turn in values]
+    return [[read_scene(reply) for reply in values]]
 
 
 def _file(about: Mapping[str, Any]) -> Download:
     _check_keys(about, ("filename", "content", "base64", "mime_type"), "A file")
-    given = about.get("base64")
-    content = base64.b64decode(given) if given is not None else str(about.get("content", "")).encode()
+    value = about.get("base64")
+    content = base64.b64decode(value) if value is not None else str(about.get("content", "")).encode()
     return Download(str(about["filename"]), content, about.get("mime_type"))
 
 
-def _check_keys(given: Any, known: Iterable[str], what: str) -> None:
-    if not isinstance(given, Mapping):
-        raise _wrong(f"{what} is a mapping, not {given!r}")
-    unknown = [str(key) for key in cast("Mapping[Any, Any]", given) if key not in known]
+def _check_keys(value: Any, known: Iterable[str], what: str) -> None:
+    if not isinstance(value, Mapping):
+        raise _wrong(f"{what} is a mapping, not {value!r}")
+    unknown = [str(key) for key in cast("Mapping[Any, Any]", value) if key not in known]
     if unknown:
         raise _wrong(f"{what} knows no {', '.join(unknown)}; it knows {', '.join(known)}")
 
 
-def _check_word(given: Any, literal: Any, key: str) -> None:
-    if given is not None and given not in _words(literal):
-        raise _wrong(f"{key} is one of {', '.join(_words(literal))}, not {given!r}")
+def _check_word(value: Any, literal: Any, key: str) -> None:
+    if value is not None and value not in _words(literal):
+        raise _wrong(f"{key} is one of {', '.join(_words(literal))}, not {value!r}")
 
 
 def _words(literal: Any) -> list[str]:
@@ -207,16 +207,16 @@ class Scripted(Provider):
             raise ProviderError(message, scene.fail, retry_after=scene.retry_after)
         content = scene.content(request)
         left = scene.cut_after if scene.cut_after is not None and trouble else None
-        for piece in _pieces(content, scene.chunk):
-            cut = left is not None and len(piece.text) >= left
+        for chunk in _pieces(content, scene.chunk):
+            cut = left is not None and len(chunk.text) >= left
             if cut:
-                piece = piece._replace(text=piece.text[:left])
-            if piece.text or not cut:
-                for each in self._told(piece):
-                    yield each
+                chunk = chunk._replace(text=chunk.text[:left])
+            if chunk.text or not cut:
+                for other_chunk in self._told(chunk):
+                    yield other_chunk
             if cut:
                 raise ProviderError(scene.message or "The script cuts the connection here.", "connection")
-            left = left - len(piece.text) if left is not None else None
+            left = left - len(chunk.text) if left is not None else None
             await _sleep(scene.pause, request)
         if left is not None:
             raise ProviderError(scene.message or "The script cuts the connection here.", "connection")
@@ -236,10 +236,10 @@ class Scripted(Provider):
         reply = self._answering(request)
         return read_scene(await reply if inspect.isawaitable(reply) else reply)
 
-    def _told(self, piece: Chunk) -> Iterator[Chunk]:
+    def _told(self, chunk: Chunk) -> Iterator[Chunk]:
         if self.raw_events:
-            yield Chunk("raw", data={"type": piece.kind, "text": piece.text, **piece.data})
-        yield piece
+            yield Chunk("raw", data={"type": chunk.kind, "text": chunk.text, **chunk.data})
+        yield chunk
 
 
 def _load(path: Path) -> Any:

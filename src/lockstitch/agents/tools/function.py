@@ -83,8 +83,8 @@ def _model(function: Callable[..., Any], name: str) -> type[BaseModel]:
         model = create_model(f"{name}_input", __config__=config, **fields)
         model.model_json_schema()
     except PydanticUserError as exc:
-        said = str(exc).splitlines()[0]
-        raise Refused(f"Tool {name} has a parameter that no JSON schema can describe: {said}") from exc
+        text = str(exc).splitlines()[0]
+        raise Refused(f"Tool {name} has a parameter that no JSON schema can describe: {text}") from exc
     return model
 
 
@@ -108,10 +108,10 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
         raise Refused(f"Tool {name}: {exc}; its type hints must be importable where it is defined.") from exc
 
 
-def _checked(model: type[BaseModel], given: Json) -> Json:
+def _checked(model: type[BaseModel], value: Json) -> Json:
     """The arguments for the function; Refused says which of them is wrong, so that the model can mend it."""
     try:
-        checked = model.model_validate(given)
+        checked = model.model_validate(value)
     except ValidationError as exc:
         problems = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'input'}: {error['msg']}" for error in exc.errors())
         raise Refused(f"Invalid arguments: {problems}") from exc
@@ -122,14 +122,14 @@ def _call(function: Callable[..., Any], model: type[BaseModel]) -> Call:
     wants_context = _CONTEXT in inspect.signature(function).parameters
     is_async = inspect.iscoroutinefunction(function)
 
-    async def call(context: ToolContext, given: Json) -> Any:
-        arguments = _checked(model, given)
+    async def call(context: ToolContext, value: Json) -> Any:
+        arguments = _checked(model, value)
         if wants_context:
             arguments[_CONTEXT] = context
         if is_async:
             return await function(**arguments)
         # So that a tool that blocks holds up neither other tools nor the process's beat.
-        found = await run_to_end(partial(function, **arguments))
-        return await cast("Any", found) if inspect.isawaitable(found) else found
+        result = await run_to_end(partial(function, **arguments))
+        return await cast("Any", result) if inspect.isawaitable(result) else result
 
     return call

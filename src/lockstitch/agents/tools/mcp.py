@@ -131,14 +131,14 @@ class McpServer:
     def _caller(self, name: str) -> Callable[[ToolContext, Json], Awaitable[Any]]:
         return partial(self._call, name)
 
-    async def _call(self, name: str, context: ToolContext, given: Json) -> Any:
+    async def _call(self, name: str, context: ToolContext, value: Json) -> Any:
         try:
             connection = await self._connected()
         except Refused as exc:
             raise ToolFailed(str(exc)) from exc
         from lockstitch.agents.tools.mcp_client import content_of
 
-        return content_of(await connection.call(name, given, context.key))
+        return content_of(await connection.call(name, value, context.key))
 
     async def _connected(self) -> "Connection":
         """The connection of this event loop, made if there is none or it is over."""
@@ -147,9 +147,9 @@ class McpServer:
         except ImportError as exc:
             raise Refused(f"MCP servers need the package mcp ({exc}): pip install 'lockstitch[mcp]'.") from exc
         loop = asyncio.get_running_loop()
-        for known in [known for known in list(self._connections) if known.is_closed()]:
+        for abstract_event_loop in [connection for connection in list(self._connections) if connection.is_closed()]:
             # Its end has ended its tasks, and with them their processes.
-            self._connections.pop(known, None)
+            self._connections.pop(abstract_event_loop, None)
         connection = self._connections.get(loop)
         if connection is None or connection.over:
             connection = Connection(self.name, self._transport(), self._connect_timeout)

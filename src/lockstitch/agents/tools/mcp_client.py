@@ -179,12 +179,12 @@ class Connection:
         if self._client is None:
             raise Refused(self._problem or f"The connection to the MCP server {self.name} was closed.")
 
-    async def call(self, tool: str, given: Json, key: str) -> CallToolResult:
+    async def call(self, tool: str, value: Json, key: str) -> CallToolResult:
         """What the server answers. ToolFailed when it refuses or is lost; then whether it acted is unknown."""
         assert self._client is not None
         with self._in_use():
             try:
-                return await self._client.call_tool(tool, given, meta={_KEY: key})
+                return await self._client.call_tool(tool, value, meta={_KEY: key})
             except MCPError as exc:
                 # A process is not given up for an error of its own: it may hold an open browser, a login.
                 self.over = self.over or (self._transport.forgets and exc.code == INVALID_REQUEST)
@@ -330,25 +330,25 @@ def _explain(name: str, exc: BaseException, transport: Transport, timeout: float
     match exc:
         case TimeoutError():
             late = f"The MCP server {name} was not ready within {timeout:g} seconds"
-            said = f"{late}. Is it one? connect_timeout=… waits longer"
+            text = f"{late}. Is it one? connect_timeout=… waits longer"
         case OSError():
-            said = f"The MCP server {name} cannot be started: {reason}. Check the command, its folder and PATH"
+            text = f"The MCP server {name} cannot be started: {reason}. Check the command, its folder and PATH"
         case httpx2.HTTPError():
-            said = f"The MCP server {name} cannot be reached: {reason}. Check the URL"
+            text = f"The MCP server {name} cannot be reached: {reason}. Check the URL"
         case MCPError() if exc.code == CONNECTION_CLOSED:
-            said = f"The MCP server {name} ended before it was ready. Is it one? Run its command by hand to see"
+            text = f"The MCP server {name} ended before it was ready. Is it one? Run its command by hand to see"
         case MCPError():
-            said = f"{name} is no MCP server, or it refused us: {reason}"
+            text = f"{name} is no MCP server, or it refused us: {reason}"
         case _:
-            said = f"The MCP server {name} cannot be used: {reason}"
-    return _with_last_words(said, transport)
+            text = f"The MCP server {name} cannot be used: {reason}"
+    return _with_last_words(text, transport)
 
 
-def _with_last_words(said: str, transport: Transport) -> str:
+def _with_last_words(text: str, transport: Transport) -> str:
     last = transport.said
     if not last:
-        return f"{said}."
-    return f"{said} ({last})." if "\n" not in last else f"{said}. It said last:\n{last}"
+        return f"{text}."
+    return f"{text} ({last})." if "\n" not in last else f"{text}. It said last:\n{last}"
 
 
 # What models can look at. Anything else would have the API refuse this message, and with it every later one.
@@ -383,10 +383,10 @@ def _block(part: ContentBlock) -> Json:
             about = ": ".join(filter(None, (part.title or part.name, part.description)))
             return _text(f"{about}\n{part.uri}")
         case EmbeddedResource():
-            found = part.resource
-            if isinstance(found, BlobResourceContents):
-                return _media(found.blob, found.mime_type or "", str(found.uri), title=str(found.uri))
-            return _text(found.text)
+            resource = part.resource
+            if isinstance(resource, BlobResourceContents):
+                return _media(resource.blob, resource.mime_type or "", str(resource.uri), title=str(resource.uri))
+            return _text(resource.text)
 
 
 def _media(data: str, mime_type: str, what: str, title: str | None = None) -> Json:

@@ -134,31 +134,31 @@ async def get_parent_context(ctx: ToolContext) -> Json:
     if head.parent_id is None:
         raise ToolFailed("This thread has no parent.")
     parent = await ctx.store.thread(head.parent_id)
-    said = None
+    value = None
     if head.branching_stitch_id is not None:
         try:
-            said = text_of((await ctx.store.stitch(head.branching_stitch_id)).message) or None
+            value = text_of((await ctx.store.stitch(head.branching_stitch_id)).message) or None
         except NotFound:
             # It was archived, or deleted with older turns.
-            said = None
-    return {**_told(parent), "tasks": parent.tasks, "said": said[:_LONGEST] if said else None}
+            value = None
+    return {**_told(parent), "tasks": parent.tasks, "said": value[:_LONGEST] if value else None}
 
 
 @tool(effect="safe")
 async def get_child_threads(ctx: ToolContext, include_completed: bool = True) -> Json:
     """The threads that this one created: their goals, where they stand, and the results of those that have ended."""
     children = await ctx.store.children(ctx.thread)
-    shown = [child for child in children if include_completed or not child.ended]
-    return {"threads": [{**_told(child), "result": _short(child.result)} for child in shown]}
+    threads = [child for child in children if include_completed or not child.ended]
+    return {"threads": [{**_told(child), "result": _short(child.result)} for child in threads]}
 
 
 def thread_tools(names: Collection[str] | None = None) -> list[Tool]:
     """The thread tools, or those with these names, for an agent's `tools`."""
-    known = {one.name: one for one in _TOOLS}
-    unknown = sorted(set(names or ()) - known.keys())
+    tools = {tool.name: tool for tool in _TOOLS}
+    unknown = sorted(set(names or ()) - tools.keys())
     if unknown:
-        raise Refused(f"There is no thread tool {', '.join(unknown)}. There are {', '.join(known)}.")
-    return [one for one in _TOOLS if names is None or one.name in names]
+        raise Refused(f"There is no thread tool {', '.join(unknown)}. There are {', '.join(tools)}.")
+    return [tool for tool in _TOOLS if names is None or tool.name in names]
 
 
 _TOOLS: Final = (
@@ -175,13 +175,15 @@ _TOOLS: Final = (
 
 def _numbered(tasks: list[Task | str] | list[Task]) -> list[Json]:
     """Tasks as they are kept, each with an id."""
-    found = [Task(description=one) if isinstance(one, str) else one for one in tasks]
-    return [{**one.model_dump(mode="json"), "id": one.id or str(number)} for number, one in enumerate(found, start=1)]
+    matches = [Task(description=task) if isinstance(task, str) else task for task in tasks]
+    return [
+        {**task.model_dump(mode="json"), "id": task.id or str(number)} for number, task in enumerate(matches, start=1)
+    ]
 
 
 async def _require_agent(ctx: ToolContext, name: str) -> None:
     """A child of an agent that nobody has ever heard of would wait for ever."""
-    known = {*ctx.agents, *(one.name for one in await ctx.store.agents.list(project=ctx.thread.project))}
+    known = {*ctx.agents, *(agent.name for agent in await ctx.store.agents.list(project=ctx.thread.project))}
     if name not in known:
         raise ToolFailed(f"There is no agent {name}. Agents: {', '.join(sorted(known))}.")
 

@@ -101,8 +101,8 @@ class RunActivity:
             "usage": run.usage,
             "total_cost": run.total_cost,
             "error": run.error,
-            "citations": [one.as_json() for one in self.citations],
-            "members": [one.as_json() for one in self.members],
+            "citations": [citation.as_json() for citation in self.citations],
+            "members": [member.as_json() for member in self.members],
         }
 
 
@@ -120,8 +120,8 @@ class ChatTurn:
         """Whose output the user was given, once the turn has ended well: the leader's last."""
         if self.deeds[0].run.status != "completed":
             return None
-        spoken = [deed for deed in self.deeds if deed.output and deed.run.status == "completed"]
-        return spoken[-1] if spoken else None
+        run_activities = [deed for deed in self.deeds if deed.output and deed.run.status == "completed"]
+        return run_activities[-1] if run_activities else None
 
     @property
     def cost(self) -> float | None:
@@ -141,7 +141,7 @@ class ChatTurn:
             "message": self.message,
             "answer": answer.output if answer else None,
             "answered_by": answer.who if answer else None,
-            "citations": [one.as_json() for one in answer.citations] if answer else [],
+            "citations": [citation.as_json() for citation in answer.citations] if answer else [],
             "cost": self.cost,
             "at": format_time(self.at),
             "deeds": [deed.as_json() for deed in self.deeds],
@@ -166,34 +166,34 @@ async def turns(store: Store, thread: Thread) -> list[ChatTurn]:
         if stitch.type == "tool_call" and stitch.name == _SEARCH:
             searches[stitch.run_id] = searches.get(stitch.run_id, 0) + 1
     deeds = {run.id: _deed(run, by_position, searches.get(run.id, 0)) for run in runs}
-    found: dict[int, ChatTurn] = {}
+    chat_turns: dict[int, ChatTurn] = {}
     for run in runs:
         deed = deeds[run.id]
         above = deeds.get(run.parent_run_id) if run.parent_run_id is not None else None
-        turn = found.get(run.turn)
+        turn = chat_turns.get(run.turn)
         if turn is None:
-            turn = found[run.turn] = ChatTurn(run.turn, deed.input, [], run.started_at)
+            turn = chat_turns[run.turn] = ChatTurn(run.turn, deed.input, [], run.started_at)
         if above is None or _compiles(run, above.run):
             turn.deeds.append(deed)
         else:
             above.members.append(deed)
-    for turn in found.values():
+    for turn in chat_turns.values():
         # They are kept with the run that the message caused, whoever answered in the end.
         if (answer := turn.answer) is not None:
             answer.citations.extend(cited.get(turn.deeds[0].run.id, ()))
-    return list(found.values())
+    return list(chat_turns.values())
 
 
-def total_cost(told: Sequence[ChatTurn]) -> float | None:
+def total_cost(chat_turns: Sequence[ChatTurn]) -> float | None:
     """What a chat cost so far, as far as it is known."""
-    known = [turn.cost for turn in told if turn.cost is not None]
+    known = [turn.cost for turn in chat_turns if turn.cost is not None]
     return sum(known) if known else None
 
 
 def _deed(run: Run, log: Mapping[int, Stitch], searches: int) -> RunActivity:
-    asked, said = log.get(run.input_position or 0), log.get(run.output_position or 0)
-    output = answer_of(said.message) if said is not None else None
-    return RunActivity(run, text_of(asked.message) if asked is not None else "", output or None, searches)
+    stitch, value = log.get(run.input_position or 0), log.get(run.output_position or 0)
+    output = answer_of(value.message) if value is not None else None
+    return RunActivity(run, text_of(stitch.message) if stitch is not None else "", output or None, searches)
 
 
 def _compiles(run: Run, above: Run) -> bool:

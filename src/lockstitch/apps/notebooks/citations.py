@@ -37,7 +37,7 @@ class Mention(NamedTuple):
 def mentions(answer: str) -> list[Mention]:
     """The citations of an answer, in order. What stands in code, or is a link, is none."""
     code = deque(match.span() for match in _CODE.finditer(answer))
-    found: list[Mention] = []
+    matches: list[Mention] = []
     for match in _GROUP.finditer(answer):
         # Both come in the order of the text.
         while code and code[0][1] <= match.start():
@@ -46,8 +46,8 @@ def mentions(answer: str) -> list[Mention]:
             continue
         numbers = _numbers(match[1] or match[2])
         if numbers:
-            found.append(Mention(match.start(), match.end(), numbers))
-    return found
+            matches.append(Mention(match.start(), match.end(), numbers))
+    return matches
 
 
 def cited_numbers(answer: str) -> list[int]:
@@ -69,12 +69,12 @@ def _spread(first: int, last: int) -> str:
 _ATTEMPTS: Final = 20
 
 
-async def number(store: Store, thread: Thread, run_id: UUID, query: str, found: Sequence[Found]) -> list[int]:
+async def number(store: Store, thread: Thread, run_id: UUID, query: str, founds: Sequence[Found]) -> list[int]:
     """The numbers by which these passages are cited in a thread; those found before keep theirs.
 
     Called again after a crash it gives the same.
     """
-    return [await _number(store, thread, run_id, query, one, len(found)) for one in found]
+    return [await _number(store, thread, run_id, query, other_found, len(founds)) for other_found in founds]
 
 
 async def findings(store: Store, thread_id: UUID, numbers: Sequence[int] | None = None) -> list[Finding]:
@@ -87,28 +87,28 @@ async def findings(store: Store, thread_id: UUID, numbers: Sequence[int] | None 
 
 async def citations(store: Store, run: Run, answer: str) -> list[Citation]:
     """What an answer cites of what was found in its thread; a number that nobody found is none."""
-    numbers = [one for one in cited_numbers(answer) if one < 2**31]
+    numbers = [cited_number for cited_number in cited_numbers(answer) if cited_number < 2**31]
     if not numbers:
         return []
     known = {finding.number for finding in await findings(store, run.thread_id, numbers)}
-    there = [one for one in numbers if one in known]
+    there = [number for number in numbers if number in known]
     return [
         Citation(run_id=run.id, place=place, thread_id=run.thread_id, number=number)
         for place, number in enumerate(there, start=1)
     ]
 
 
-async def _number(store: Store, thread: Thread, run_id: UUID, query: str, found: Found, among: int) -> int:
-    passage = found.passage
+async def _number(store: Store, thread: Thread, run_id: UUID, query: str, result: Found, among: int) -> int:
+    passage = result.passage
     where = (
         Where("thread_id", "=", thread.id),
         Where("source_id", "=", passage.source_id),
         Where("passage", "=", passage.number),
     )
     for _ in range(_ATTEMPTS):
-        known = await store.table(Finding).first(*where)
-        if known is not None:
-            return known.number
+        finding = await store.table(Finding).first(*where)
+        if finding is not None:
+            return finding.number
         new: Sequence[Any] = await store.execute(
             EXTENSION,
             "finding_new",
@@ -117,8 +117,8 @@ async def _number(store: Store, thread: Thread, run_id: UUID, query: str, found:
             passage=passage.number,
             run=run_id,
             query=clean(query)[:500],
-            found_by=found.found_by,
-            rank=found.rank,
+            found_by=result.found_by,
+            rank=result.rank,
             among=among,
             now=store.clock.now(),
         )
@@ -188,10 +188,10 @@ async def cited(store: Store, thread: Thread, number: int, *, said: str = "") ->
 
     `said` is what an answer says with the number: the sentences that say most about that are marked.
     """
-    found = await findings(store, thread.id, [number]) if 0 < number < 2**31 else []
-    if not found:
+    matches = await findings(store, thread.id, [number]) if 0 < number < 2**31 else []
+    if not matches:
         raise NotFound(f"Nothing in session {thread.key or thread.id} is cited as [{number}].")
-    return (await _resolved(store, found, said))[0]
+    return (await _resolved(store, matches, said))[0]
 
 
 async def citations_of(store: Store, run_id: UUID) -> list[CitationView]:
@@ -204,41 +204,44 @@ async def citations_of_runs(store: Store, run_ids: Sequence[UUID]) -> dict[UUID,
     if not run_ids:
         return {}
     where = (Where("run_id", "in", list(run_ids)),)
-    kept = await store.table(Citation).find(*where, order=("run_id", "place"))
-    if not kept:
+    rows = await store.table(Citation).find(*where, order=("run_id", "place"))
+    if not rows:
         return {}
-    numbers = sorted({one.number for one in kept})
-    resolved = {one.number: one for one in await _resolved(store, await findings(store, kept[0].thread_id, numbers))}
-    found: dict[UUID, list[CitationView]] = {}
-    for one in kept:
-        if one.number in resolved:
-            found.setdefault(one.run_id, []).append(resolved[one.number])
-    return found
+    numbers = sorted({citation.number for citation in rows})
+    resolved = {
+        citation_view.number: citation_view
+        for citation_view in await _resolved(store, await findings(store, rows[0].thread_id, numbers))
+    }
+    citation_views: dict[UUID, list[CitationView]] = {}
+    for other_citation in rows:
+        if other_citation.number in resolved:
+            citation_views.setdefault(other_citation.run_id, []).append(resolved[other_citation.number])
+    return citation_views
 
 
-async def _resolved(store: Store, found: Sequence[Finding], said: str = "") -> list[CitationView]:
-    ids = {one.source_id for one in found if one.source_id is not None}
+async def _resolved(store: Store, findings: Sequence[Finding], text: str = "") -> list[CitationView]:
+    ids = {finding.source_id for finding in findings if finding.source_id is not None}
     where = (Where("id", "in", list(ids)), Where("project", "=", store.project))
-    sources = {one.id: one for one in await store.table(Source).find(*where)} if ids else {}
+    sources = {source.id: source for source in await store.table(Source).find(*where)} if ids else {}
     keys = [
-        (one.source_id, number)
-        for one in found
-        if one.source_id is not None
-        for number in (one.passage - 1, one.passage, one.passage + 1)
+        (finding.source_id, number)
+        for finding in findings
+        if finding.source_id is not None
+        for number in (finding.passage - 1, finding.passage, finding.passage + 1)
     ]
     passages = await passages_of(store, [key for key in keys if key[1] > 0])
-    return [_cited(one, sources, passages, said) for one in found]
+    return [_cited(finding, sources, passages, text) for finding in findings]
 
 
 def _cited(
-    finding: Finding, sources: Mapping[UUID, Source], passages: Mapping[Key, Passage], said: str = ""
+    finding: Finding, sources: Mapping[UUID, Source], passages: Mapping[Key, Passage], text: str = ""
 ) -> CitationView:
     source = sources.get(finding.source_id) if finding.source_id is not None else None
     passage = passages.get((source.id, finding.passage)) if source is not None else None
     if source is None or passage is None:
         return CitationView(finding)
     ahead, behind = passages.get((source.id, passage.number - 1)), passages.get((source.id, passage.number + 1))
-    mark = best(passage.text, said or finding.query)
+    mark = best(passage.text, text or finding.query)
     before = _tail(ahead.text if ahead else "") + passage.text[: mark.start]
     after = passage.text[mark.end :] + _head(behind.text if behind else "")
     start = passage.start_at + mark.start

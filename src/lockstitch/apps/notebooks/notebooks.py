@@ -62,11 +62,11 @@ async def counted(store: Store, *, limit: int | None = 100, offset: int = 0) -> 
     notebooks = await listed(store, limit=limit, offset=offset)
     rows: Sequence[Any] = await store.query(EXTENSION, "notebook_counts", project=store.project)
     known = {int(row[0]): row for row in rows}
-    found: list[Counted] = []
+    counteds: list[Counted] = []
     for notebook in notebooks:
         _, sources, chats, last = known.get(notebook.number, (0, 0, 0, None))
-        found.append(Counted(notebook, int(sources), int(chats), _time(last)))
-    return found
+        counteds.append(Counted(notebook, int(sources), int(chats), _time(last)))
+    return counteds
 
 
 async def change(store: Store, notebook_id: int, **fields: Any) -> Notebook:
@@ -75,9 +75,9 @@ async def change(store: Store, notebook_id: int, **fields: Any) -> Notebook:
     if wrong:
         raise Refused(f"A notebook's {', '.join(sorted(wrong))} cannot be changed.")
     before = await get(store, notebook_id)
-    wanted = before.changed(**before.validate_fields({**fields, "updated_at": store.clock.now()}))
+    notebook = before.changed(**before.validate_fields({**fields, "updated_at": store.clock.now()}))
     named = {f"with_{name}": int(name in fields) for name in _CHANGEABLE}
-    return await _told(store, "notebook_change", wanted, id=notebook_id, **named)
+    return await _told(store, "notebook_change", notebook, id=notebook_id, **named)
 
 
 async def touch(store: Store, notebook_id: int) -> None:
@@ -115,24 +115,24 @@ async def sessions(store: Store, notebook_id: int) -> list[NotebookSession]:
 
 async def notebook_of(store: Store, thread: Thread) -> Notebook | None:
     """The notebook that a thread is a chat of, if it is one."""
-    found: Sequence[Notebook] = await store.query(
+    notebooks: Sequence[Notebook] = await store.query(
         EXTENSION, "notebook_of_thread", record_type=Notebook, thread=thread.id
     )
-    return found[0] if found else None
+    return notebooks[0] if notebooks else None
 
 
 def missing(store: Store, notebook_id: int) -> NotFound:
     return NotFound(f"There is no notebook {notebook_id} in project {store.project}.")
 
 
-async def _told(store: Store, query: str, wanted: Notebook, **more: int) -> Notebook:
-    values: Fields = {name: getattr(wanted, name) for name in _CHANGEABLE}
-    found: Sequence[Notebook] = await store.execute(
-        EXTENSION, query, record_type=Notebook, project=store.project, now=wanted.updated_at, **values, **more
+async def _told(store: Store, query: str, notebook: Notebook, **more: int) -> Notebook:
+    values: Fields = {name: getattr(notebook, name) for name in _CHANGEABLE}
+    notebooks: Sequence[Notebook] = await store.execute(
+        EXTENSION, query, record_type=Notebook, project=store.project, now=notebook.updated_at, **values, **more
     )
-    if not found:
-        raise missing(store, wanted.number)
-    return found[0]
+    if not notebooks:
+        raise missing(store, notebook.number)
+    return notebooks[0]
 
 
 def _time(value: Any) -> datetime | None:
@@ -151,18 +151,18 @@ async def ensure(
     Refused for a chat of another notebook, of another user, or a thread that belongs to no notebook.
     """
     if session_id is not None:
-        known = await _known(store, session_id)
-        if known is not None:
-            return await _checked(store, notebook, known, user_id)
+        thread = await _known(store, session_id)
+        if thread is not None:
+            return await _checked(store, notebook, thread, user_id)
     try:
         return await _create(store, notebook, session_id, user_id, agent, message)
     except (Conflict, Refused):
         # Somebody else made it in between, so it is a known one now; or the notebook was removed.
         await get(store, notebook.number)
-        known = await _known(store, session_id) if session_id is not None else None
-        if known is None:
+        thread = await _known(store, session_id) if session_id is not None else None
+        if thread is None:
             raise
-        return await _checked(store, notebook, known, user_id)
+        return await _checked(store, notebook, thread, user_id)
 
 
 async def link_of(store: Store, thread: Thread) -> NotebookSession | None:

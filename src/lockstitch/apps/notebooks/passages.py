@@ -15,7 +15,7 @@ _PARAGRAPH: Final = r"\n[ \t]*\n\s*"
 _SENTENCE: Final = r"(?<=[.!?\u2026])[\"'\u201d\u2019\u00bb)\]]*\s+|(?<=[\u3002\uff01\uff1f])"
 """A sentence's end; in scripts that put no space after it, at once."""
 
-_BORDERS: Final = tuple(re.compile(one) for one in (_PARAGRAPH, r"\n", _SENTENCE, r"(?<=[,;:])\s+", r"\s+"))
+_BORDERS: Final = tuple(re.compile(item) for item in (_PARAGRAPH, r"\n", _SENTENCE, r"(?<=[,;:])\s+", r"\s+"))
 """Where a text may be cut, the best first."""
 
 SENTENCES: Final = re.compile(rf"{_PARAGRAPH}|{_SENTENCE}|\n")
@@ -44,19 +44,19 @@ def split(document: Document, *, size: int = 1_200, overlap: int = 200) -> list[
         )
     text = document.text
     cuts = [*_cuts(text, size, _firm(document, size)), len(text)]
-    found: list[Passage] = []
+    passages: list[Passage] = []
     start = 0
     for end in cuts:
         if text[start:end].strip():
-            found.append(Passage(len(found) + 1, document.place(start, end), _lead(text, start, overlap)))
-        elif found:
+            passages.append(Passage(len(passages) + 1, document.place(start, end), _lead(text, start, overlap)))
+        elif passages:
             # Nothing but space: it belongs to the piece before, so that the pieces are the text.
-            last = found[-1]
-            found[-1] = last._replace(place=last.place._replace(end=end))
+            last = passages[-1]
+            passages[-1] = last._replace(place=last.place._replace(end=end))
         else:
             continue
         start = end
-    return found
+    return passages
 
 
 def _firm(document: Document, size: int) -> list[tuple[int, int]]:
@@ -67,7 +67,7 @@ def _firm(document: Document, size: int) -> list[tuple[int, int]]:
 
 
 def _cuts(text: str, size: int, firm: Sequence[tuple[int, int]]) -> list[int]:
-    found: list[int] = []
+    matches: list[int] = []
     start, next_firm = 0, 0
     while len(text) - start > size or next_firm < len(firm):
         while next_firm < len(firm) and firm[next_firm][0] <= start:
@@ -84,9 +84,9 @@ def _cuts(text: str, size: int, firm: Sequence[tuple[int, int]]) -> list[int]:
             if len(text) - start <= size:
                 break
             limit = _border(text, start, limit)
-        found.append(limit)
+        matches.append(limit)
         start = limit
-    return found
+    return matches
 
 
 def _border(text: str, start: int, limit: int) -> int:
@@ -131,29 +131,29 @@ class Sentence(NamedTuple):
 
 def sentences(text: str) -> list[Sentence]:
     """The sentences of a text, in order."""
-    found: list[Sentence] = []
+    matches: list[Sentence] = []
     start = 0
     for end in [*(match.end() for match in SENTENCES.finditer(text)), len(text)]:
         said = text[start:end]
         if said.strip():
-            found.append(Sentence(start + len(said) - len(said.lstrip()), end - len(said) + len(said.rstrip())))
+            matches.append(Sentence(start + len(said) - len(said.lstrip()), end - len(said) + len(said.rstrip())))
         start = end
-    return found
+    return matches
 
 
 def best(text: str, question: str) -> Sentence:
     """The part of a text that says most about a question: a sentence, and those around it that say as much."""
-    found = sentences(text)
-    if not found:
+    matches = sentences(text)
+    if not matches:
         return Sentence(0, len(text))
     wanted = stems(question)
-    scores = [len(wanted & stems(text[one.start : one.end])) for one in found]
-    top = max(range(len(found)), key=lambda place: (scores[place], -place))
+    scores = [len(wanted & stems(text[sentence.start : sentence.end])) for sentence in matches]
+    top = max(range(len(matches)), key=lambda place: (scores[place], -place))
     if not scores[top]:
         # Nothing in common, so nothing to choose by: the beginning.
-        return found[0]
-    first, last = _widened(found, scores, top)
-    return Sentence(found[first].start, found[last].end)
+        return matches[0]
+    first, last = _widened(matches, scores, top)
+    return Sentence(matches[first].start, matches[last].end)
 
 
 def stems(text: str) -> set[str]:
@@ -161,11 +161,13 @@ def stems(text: str) -> set[str]:
     return {word[:_STEM] for word in _WORD.findall(text.casefold()) if len(word) > 2 or word.isdigit()}
 
 
-def _widened(found: Sequence[Sentence], scores: Sequence[int], top: int) -> tuple[int, int]:
+def _widened(sentences: Sequence[Sentence], scores: Sequence[int], top: int) -> tuple[int, int]:
     """A short sentence with the neighbours that say something about the question too."""
     first = last = top
-    while last + 1 < len(found) and scores[last + 1] and found[last + 1].end - found[first].start <= _LONGEST:
+    while (
+        last + 1 < len(sentences) and scores[last + 1] and sentences[last + 1].end - sentences[first].start <= _LONGEST
+    ):
         last += 1
-    while first > 0 and scores[first - 1] and found[last].end - found[first - 1].start <= _LONGEST:
+    while first > 0 and scores[first - 1] and sentences[last].end - sentences[first - 1].start <= _LONGEST:
         first -= 1
     return first, last

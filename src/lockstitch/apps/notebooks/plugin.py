@@ -126,7 +126,7 @@ class Notebooks:
 
     def underway(self, notebook_id: int) -> list[Underway]:
         """The sources of a notebook that this process is just reading."""
-        return [one for one in self._underway if one.notebook_id == notebook_id]
+        return [underway for underway in self._underway if underway.notebook_id == notebook_id]
 
     async def search(self, store: Store, notebook_id: int, query: str, *, limit: int = 6) -> list[Found]:
         """The passages that the Researcher would find."""
@@ -184,12 +184,12 @@ class Notebooks:
 
     @contextmanager
     def _reading(self, notebook_id: int, name: str, store: Store) -> Generator[None]:
-        one = Underway(notebook_id, name, store.clock.now())
-        self._underway.append(one)
+        underway = Underway(notebook_id, name, store.clock.now())
+        self._underway.append(underway)
         try:
             yield
         finally:
-            self._underway.remove(one)
+            self._underway.remove(underway)
 
 
 def _name_of(url: str) -> str:

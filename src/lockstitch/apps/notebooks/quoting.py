@@ -38,41 +38,41 @@ def quoting_provider(request: ModelRequest) -> Any:
     if request.purpose is not None:
         # No facts are made up for a memory, nor titles.
         return "[]"
-    tools = {str(one.get("name")) for one in request.tools}
-    said = _last_said(request)
+    tools = {str(tool.get("name")) for tool in request.tools}
+    text = _last_said(request)
     results = _results(request)
     if "delegate" in tools:
-        return _lead(said, results)
+        return _lead(text, results)
     if "search_sources" in tools:
-        return _research(said, results)
-    return said or "There is nothing to write."
+        return _research(text, results)
+    return text or "There is nothing to write."
 
 
-def _lead(said: str, results: list[str]) -> Any:
+def _lead(text: str, results: list[str]) -> Any:
     if results:
         return results[-1]
-    words = said.casefold().strip(" .,!?").split()
+    words = text.casefold().strip(" .,!?").split()
     if not words or (len(words) <= 2 and words[0].strip(",.!") in _GREETINGS):
         return "Hello! No model is set, so I can only quote: ask me something that stands in your sources."
-    return {"calls": [{"name": "delegate", "input": {"member": RESEARCHER, "task": said, "final": True}}]}
+    return {"calls": [{"name": "delegate", "input": {"member": RESEARCHER, "task": text, "final": True}}]}
 
 
-def _research(said: str, results: list[str]) -> Any:
+def _research(text: str, results: list[str]) -> Any:
     if not results:
-        return {"calls": [{"name": "search_sources", "input": {"query": said}}]}
-    quotes = quoted(results[-1], said)
+        return {"calls": [{"name": "search_sources", "input": {"query": text}}]}
+    quotes = quoted(results[-1], text)
     if not quotes:
         return "Your sources do not say anything about this. (No model is set, so I can only quote them.)"
     return "No model is set, so this is what your sources say, word for word:\n\n" + "\n".join(quotes)
 
 
-def quoted(found: str, question: str) -> list[str]:
+def quoted(match: str, question: str) -> list[str]:
     """The best sentences of what a search gave, each with the number that it is cited by."""
-    if found.strip() == NOTHING:
+    if match.strip() == NOTHING:
         return []
-    heads = list(_FOUND.finditer(found))
-    ends = [*(head.start() for head in heads[1:]), len(found)]
-    texts = [found[head.end() : end].strip() for head, end in zip(heads, ends, strict=True)]
+    heads = list(_FOUND.finditer(match))
+    ends = [*(head.start() for head in heads[1:]), len(match)]
+    texts = [match[head.end() : end].strip() for head, end in zip(heads, ends, strict=True)]
     # A word that stands in every passage says nothing about which of them to quote.
     spread = Counter(stem for text in texts for stem in stems(question) & stems(text))
     scored: list[tuple[float, int, str]] = []
@@ -97,13 +97,13 @@ def _last_said(request: ModelRequest) -> str:
 
 def _results(request: ModelRequest) -> list[str]:
     """What tools gave since then."""
-    found: list[str] = []
+    matches: list[str] = []
     for message in reversed(request.messages):
         results = _tool_results(message)
         if message.get("role") == "user" and not results and text_of(message).strip():
             break
-        found = [_text(result) for result in results] + found
-    return found
+        matches = [_text(result) for result in results] + matches
+    return matches
 
 
 def _tool_results(message: Message) -> list[Json]:
@@ -114,4 +114,4 @@ def _text(block: Json) -> str:
     content = block.get("content")
     if isinstance(content, str):
         return content
-    return "\n".join(str(one.get("text", "")) for one in content or ())
+    return "\n".join(str(item.get("text", "")) for item in content or ())

@@ -49,14 +49,14 @@ async def find(store: Store, notebook: Notebook, query: str, *, embedder: Embedd
     best = fused(by_words, by_meaning)[:limit]
     sources = await _sources(store, notebook, {source_id for source_id, _ in best})
     passages = await passages_of(store, best)
-    words, meaning = set(by_words), set(by_meaning)
-    found: list[Found] = []
+    words, keys = set(by_words), set(by_meaning)
+    founds: list[Found] = []
     for key in best:
         # What was removed since it was found is not there to be shown.
         if key[0] in sources and key in passages:
-            how = _how(key in words, key in meaning)
-            found.append(Found(sources[key[0]], passages[key], len(found) + 1, how))
-    return found
+            how = _how(key in words, key in keys)
+            founds.append(Found(sources[key[0]], passages[key], len(founds) + 1, how))
+    return founds
 
 
 async def passages_of(store: Store, keys: Iterable[Key]) -> dict[Key, Passage]:
@@ -64,12 +64,12 @@ async def passages_of(store: Store, keys: Iterable[Key]) -> dict[Key, Passage]:
     wanted: dict[UUID, list[int]] = {}
     for source_id, number in keys:
         wanted.setdefault(source_id, []).append(number)
-    found: dict[Key, Passage] = {}
+    passages: dict[Key, Passage] = {}
     for source_id, numbers in wanted.items():
         where = (Where("source_id", "=", source_id), Where("number", "in", numbers))
         for passage in await store.table(Passage).find(*where):
-            found[source_id, passage.number] = passage
-    return found
+            passages[source_id, passage.number] = passage
+    return passages
 
 
 def fused(*rankings: Sequence[Key]) -> list[Key]:
@@ -121,22 +121,22 @@ async def _by_meaning(store: Store, notebook: Notebook, query: str, embedder: Em
     rows: Sequence[Any] = await store.query(EXTENSION, "vectors", notebook=notebook.number, embedder=embedder.name)
     if not rows or not query.strip():
         return []
-    (asked,) = await embedder.embed([query])
+    (vector,) = await embedder.embed([query])
     least = embedder.threshold * _NEARNESS
-    return await run_blocking(lambda: _nearest(asked, rows, least))
+    return await run_blocking(lambda: _nearest(vector, rows, least))
 
 
-def _nearest(asked: Sequence[float], rows: Sequence[Any], least: float) -> list[Key]:
+def _nearest(requested: Sequence[float], rows: Sequence[Any], least: float) -> list[Key]:
     """The passages whose vectors are nearest; all are unit vectors, so the product says how near."""
     # A short question leaves most numbers of an offline embedder at zero, and those need not be looked at.
-    places = [place for place, number in enumerate(asked) if number]
+    places = [place for place, number in enumerate(requested) if number]
     if not places:
         return []
-    near = [asked[place] for place in places]
+    near = [requested[place] for place in places]
     # With one place alone it would give a number and not a row of them.
     pick: Callable[[Any], Sequence[float]] = itemgetter(*places, places[0])
     scored = [(sum(map(mul, near, pick(unpacked(vector)))), source_id, number) for source_id, number, vector in rows]
-    best = sorted((one for one in scored if one[0] >= least), key=lambda one: (-one[0], str(one[1]), one[2]))
+    best = sorted((item for item in scored if item[0] >= least), key=lambda item: (-item[0], str(item[1]), item[2]))
     return [_key(source_id, number) for _, source_id, number in best[:_WIDE]]
 
 

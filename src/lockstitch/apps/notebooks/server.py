@@ -135,15 +135,15 @@ class QuestionBody(_Body):
 @router.get("", response_model=list[_COUNTED])
 async def listed(caller: Reader, _: TheNotebooks, limit: Limit = 100, offset: Offset = 0) -> ExactJSON:
     """The notebooks of the project, the most recently updated first."""
-    found = await shelf.counted(caller.store, limit=limit, offset=offset)
-    return ExactJSON([_counted(one) for one in found])
+    counteds = await shelf.counted(caller.store, limit=limit, offset=offset)
+    return ExactJSON([_counted(other_counted) for other_counted in counteds])
 
 
 @router.post("", status_code=201, response_model=_NOTEBOOK)
 async def create(caller: Writer, _: TheNotebooks, new: NewNotebook) -> ExactJSON:
     """Make a notebook."""
-    made = await shelf.create(caller.store, new.title, description=new.description, instructions=new.instructions)
-    return ExactJSON(made.as_json(), 201)
+    notebook = await shelf.create(caller.store, new.title, description=new.description, instructions=new.instructions)
+    return ExactJSON(notebook.as_json(), 201)
 
 
 @router.get("/{id}", response_model=_NOTEBOOK)
@@ -186,7 +186,7 @@ async def sessions_of(
 async def session(caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId) -> ExactJSON:
     """A chat, turn by turn: who did what, what was answered, and what that cites."""
     thread = await _chat(caller, id, session_id)
-    told = await activity.turns(caller.store, thread)
+    chat_turns = await activity.turns(caller.store, thread)
     return ExactJSON(
         {
             "session_id": thread.key or str(thread.id),
@@ -195,8 +195,8 @@ async def session(caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId
             "title": thread.title,
             "user_id": thread.user_id,
             "status": thread.status,
-            "total_cost": activity.total_cost(told),
-            "turns": [turn.as_json() for turn in told],
+            "total_cost": activity.total_cost(chat_turns),
+            "turns": [turn.as_json() for turn in chat_turns],
         }
     )
 
@@ -220,8 +220,8 @@ async def citation(
 async def sources_of(caller: Reader, notebooks: TheNotebooks, id: Id) -> ExactJSON:
     """The sources of a notebook, and those that are just being read."""
     notebook = await shelf.get(caller.store, id)
-    ready = [_source(one) for one in await sources.listed(caller.store, notebook)]
-    reading = [{"name": one.name, "status": "reading"} for one in notebooks.underway(id)]
+    ready = [_source(source) for source in await sources.listed(caller.store, notebook)]
+    reading = [{"name": underway.name, "status": "reading"} for underway in notebooks.underway(id)]
     return ExactJSON(ready + reading)
 
 
@@ -244,10 +244,10 @@ async def upload(
     """Add a file: text, Markdown, HTML or PDF."""
     # One byte more than is read tells that there is too much.
     content = await file.read(notebooks.limits.bytes + 1)
-    made = await notebooks.add_source(
+    source = await notebooks.add_source(
         caller.store, id, file.filename or "upload", content, media_type=file.content_type
     )
-    return ExactJSON(_source(made), 201)
+    return ExactJSON(_source(source), 201)
 
 
 @router.get("/{id}/sources/{source_id}", response_model=_SOURCE)
@@ -270,9 +270,9 @@ async def passages(
 ) -> ExactJSON:
     """The text of a source, passage by passage, each with its place."""
     notebook = await shelf.get(caller.store, id)
-    found = await sources.get(caller.store, notebook, source_id)
-    some = await sources.passages(caller.store, found, after=after, limit=limit)
-    return ExactJSON([{**one.as_json(), "where": one.place.words} for one in some])
+    source = await sources.get(caller.store, notebook, source_id)
+    some = await sources.passages(caller.store, source, after=after, limit=limit)
+    return ExactJSON([{**passage.as_json(), "where": passage.place.words} for passage in some])
 
 
 @router.get("/{id}/search", response_model=list[_Found])
@@ -284,21 +284,21 @@ async def search(
     limit: Annotated[int, Query(ge=1, le=50)] = 6,
 ) -> ExactJSON:
     """The passages that the Researcher would find."""
-    found = await notebooks.search(caller.store, id, query, limit=limit)
+    founds = await notebooks.search(caller.store, id, query, limit=limit)
     return ExactJSON(
         [
             {
-                "source_id": str(one.source.id),
-                "source": one.source.name,
-                "passage": one.passage.number,
-                "where": one.passage.place.words,
-                "start": one.passage.start_at,
-                "end": one.passage.end_at,
-                "text": one.passage.text,
-                "found_by": one.found_by,
-                "rank": one.rank,
+                "source_id": str(other_found.source.id),
+                "source": other_found.source.name,
+                "passage": other_found.passage.number,
+                "where": other_found.passage.place.words,
+                "start": other_found.passage.start_at,
+                "end": other_found.passage.end_at,
+                "text": other_found.passage.text,
+                "found_by": other_found.found_by,
+                "rank": other_found.rank,
             }
-            for one in found
+            for other_found in founds
         ]
     )
 
@@ -311,17 +311,17 @@ async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id,
     did what. Without a session_id a new chat begins.
     """
     before = await notebooks.chat(caller.store, id, asked.message, session_id=asked.session_id, user_id=asked.user_id)
-    begun = await notebooks.team.run(
+    started = await notebooks.team.run(
         asked.message, store=caller.store, thread=before, user_id=asked.user_id, detach=True
     )
     if asked.stream:
-        answer = stream_run(caller, before, begun)
+        answer = stream_run(caller, before, started)
         # A key may be of any characters, and a header may not.
         answer.headers["Session-Id"] = quote(before.key or str(before.id))
         return answer
-    result, idle = await wait_for_run(request, caller, begun)
-    told = await activity.turns(caller.store, await caller.store.thread(before.id))
-    turn = next((one for one in told if any(run.id == result.run_id for run in one.runs)), None)
+    result, idle = await wait_for_run(request, caller, started)
+    chat_turns = await activity.turns(caller.store, await caller.store.thread(before.id))
+    turn = next((chat_turn for chat_turn in chat_turns if any(run.id == result.run_id for run in chat_turn.runs)), None)
     body: Json = {
         **result.as_json(),
         "session_id": before.key or str(before.id),
@@ -340,12 +340,12 @@ async def _chat(caller: Caller, notebook_id: int, session_id: str) -> Thread:
         raise NotFound(f"Notebook {notebook_id} has no session {session_id}.") from exc
 
 
-def _counted(one: shelf.Counted) -> Json:
-    return {**one.notebook.as_json(), "sources": one.sources, "sessions": one.chats}
+def _counted(other_counted: shelf.Counted) -> Json:
+    return {**other_counted.notebook.as_json(), "sources": other_counted.sources, "sessions": other_counted.chats}
 
 
-def _source(one: Source) -> Json:
-    return {**one.as_json(), "status": "ready"}
+def _source(source: Source) -> Json:
+    return {**source.as_json(), "status": "ready"}
 
 
 EXTENSION: Final = ServerExtension(

@@ -70,13 +70,13 @@ async def add(store: Store, notebook: Notebook, raw: Raw, indexing: Indexing) ->
         embedder=indexing.embedder.name if indexing.embedder is not None else None,
         created_at=store.clock.now(),
     )
-    passages = [_passage(source, document, piece) for piece in pieces]
-    kept = [
-        PassageVector(source_id=source.id, number=piece.number, vector=vector)
-        for piece, vector in zip(pieces, vectors, strict=False)
+    passages = [_passage(source, document, passage) for passage in pieces]
+    passage_vectors = [
+        PassageVector(source_id=source.id, number=passage.number, vector=vector)
+        for passage, vector in zip(pieces, vectors, strict=False)
     ]
     try:
-        await store.commit(Transaction(records=[source, *passages, *kept]))
+        await store.commit(Transaction(records=[source, *passages, *passage_vectors]))
     except (Conflict, Refused):
         # Somebody else added the same, or removed the notebook, while this was read.
         await notebooks.get(store, notebook.number)
@@ -94,10 +94,10 @@ async def listed(store: Store, notebook: Notebook) -> list[Source]:
 
 async def get(store: Store, notebook: Notebook, source_id: UUID) -> Source:
     """One source of a notebook. NotFound when it has none of this id."""
-    found = await store.table(Source).get_or_none(source_id)
-    if found is None or found.notebook_id != notebook.number or found.project != store.project:
+    source = await store.table(Source).get_or_none(source_id)
+    if source is None or source.notebook_id != notebook.number or source.project != store.project:
         raise NotFound(f"Notebook {notebook.id} has no source {source_id}.")
-    return found
+    return source
 
 
 async def passages(store: Store, source: Source, *, after: int = 0, limit: int | None = None) -> list[Passage]:
@@ -120,37 +120,37 @@ async def remove(store: Store, notebook: Notebook, source_id: UUID) -> None:
 
 async def _refuse_known(store: Store, notebook: Notebook, name: str, digest: str) -> None:
     where = (Where("notebook_id", "=", notebook.number), Where("sha256", "=", digest))
-    known = await store.table(Source).first(*where)
-    if known is not None:
-        raise Refused(f"{name} is a source of this notebook already, as {known.name}. Nothing was added.")
+    source = await store.table(Source).first(*where)
+    if source is not None:
+        raise Refused(f"{name} is a source of this notebook already, as {source.name}. Nothing was added.")
 
 
-async def _vectors(document: Document, pieces: Sequence[Piece], embedder: Embedder | None) -> list[bytes]:
+async def _vectors(document: Document, passages: Sequence[Piece], embedder: Embedder | None) -> list[bytes]:
     """What the passages mean, each read with what comes before it."""
     if embedder is None:
         return []
-    found: list[bytes] = []
-    for first in range(0, len(pieces), _BATCH):
-        texts = [piece.with_lead(document) for piece in pieces[first : first + _BATCH]]
-        found += [packed(vector) for vector in await embedder.embed(texts)]
+    matches: list[bytes] = []
+    for first in range(0, len(passages), _BATCH):
+        texts = [passage.with_lead(document) for passage in passages[first : first + _BATCH]]
+        matches += [packed(vector) for vector in await embedder.embed(texts)]
         # One that only computes never waits, and others want their turn too.
         await asyncio.sleep(0)
-    return found
+    return matches
 
 
-def _passage(source: Source, document: Document, piece: Piece) -> Passage:
-    place = piece.place
+def _passage(source: Source, document: Document, passage: Piece) -> Passage:
+    place = passage.place
     return Passage(
         source_id=source.id,
-        number=piece.number,
+        number=passage.number,
         start_at=place.start,
         end_at=place.end,
-        lead_at=piece.lead,
+        lead_at=passage.lead,
         line=place.line,
         page=place.page,
         last_page=place.last_page,
         heading=place.heading,
-        text=piece.text(document),
+        text=passage.text(document),
     )
 
 

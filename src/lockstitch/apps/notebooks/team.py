@@ -43,23 +43,23 @@ def briefing(role: str, *, agent: str | None = None) -> Briefing:
     return instructions
 
 
-def about(notebook: Notebook, known: Sequence[Source]) -> str:
+def about(notebook: Notebook, sources: Sequence[Source]) -> str:
     """A notebook as the team is told of it."""
     parts = [f"# Notebook: {notebook.title}"]
     if notebook.description:
         parts.append(notebook.description)
     if notebook.instructions:
         parts.append(f"## Instructions of its owner\n{notebook.instructions}")
-    shown = [f"- {source.name} ({_extent(source)})" for source in known[:_MOST_SOURCES]]
-    if len(known) > _MOST_SOURCES:
-        shown.append(f"- and {len(known) - _MOST_SOURCES} more")
+    shown = [f"- {source.name} ({_extent(source)})" for source in sources[:_MOST_SOURCES]]
+    if len(sources) > _MOST_SOURCES:
+        shown.append(f"- and {len(sources) - _MOST_SOURCES} more")
     parts.append("## Sources\n" + ("\n".join(shown) or "There are none yet."))
     return "\n\n".join(parts)
 
 
-def _lessons(noted: Sequence[Memory]) -> str:
-    newest = sorted(noted, key=lambda one: (one.updated_at, one.id))[-_MOST_LEARNINGS:]
-    return "## What you noted for yourself\n" + "\n".join(f"- {one.text}" for one in newest) if newest else ""
+def _lessons(memories: Sequence[Memory]) -> str:
+    newest = sorted(memories, key=lambda memory: (memory.updated_at, memory.id))[-_MOST_LEARNINGS:]
+    return "## What you noted for yourself\n" + "\n".join(f"- {memory.text}" for memory in newest) if newest else ""
 
 
 def _extent(source: Source) -> str:
@@ -142,13 +142,13 @@ def _search(embedder: Callable[[], Embedder | None]) -> Tool:
             raise ToolFailed("This chat belongs to no notebook, so there are no sources to search.")
         if not query.strip():
             raise ToolFailed("Say what to search for.")
-        found = await search.find(ctx.store, notebook, query, embedder=embedder(), limit=max(1, min(limit, _MOST)))
-        if not found:
+        matches = await search.find(ctx.store, notebook, query, embedder=embedder(), limit=max(1, min(limit, _MOST)))
+        if not matches:
             return NOTHING
-        numbers = await citations.number(ctx.store, ctx.thread, ctx.run_id, query, found)
+        numbers = await citations.number(ctx.store, ctx.thread, ctx.run_id, query, matches)
         return "\n\n".join(
-            f"[{number}] {one.source.name}, {one.passage.place.words}\n{one.passage.text.strip()}"
-            for number, one in zip(numbers, found, strict=True)
+            f"[{number}] {match.source.name}, {match.passage.place.words}\n{match.passage.text.strip()}"
+            for number, match in zip(numbers, matches, strict=True)
         )
 
     return search_sources
@@ -162,10 +162,10 @@ def _lesson() -> Tool:
         if not said:
             raise ToolFailed("Say what you have learned.")
         now, head = ctx.store.clock.now(), ctx.thread
-        known = await ctx.store.memories.list(
+        memories = await ctx.store.memories.list(
             project=head.project, user_id=head.user_id, agent=RESEARCHER, kind="learning", text=said
         )
-        if not known:
+        if not memories:
             await ctx.store.memories.put(
                 Memory(
                     id=foreign_id(head.project, "learning", ctx.key),

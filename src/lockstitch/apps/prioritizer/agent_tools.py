@@ -54,7 +54,7 @@ def with_limits(tool: Tool, pace: Pace) -> Tool:
     inner = tool.call
     assert inner is not None
 
-    async def call(context: ToolContext, given: Json) -> Any:
+    async def call(context: ToolContext, value: Json) -> Any:
         log = await context.store.log(context.run_id)
         if place(log, context.response_id, context.call_index) >= MAX_STEPS:
             raise ToolFailed(OUT_OF_STEPS)
@@ -63,13 +63,13 @@ def with_limits(tool: Tool, pace: Pace) -> Tool:
         if log and log[0].at is not None and (began - log[0].at).total_seconds() > pace.hard_timeout:
             context.complete(timed_out(pace.hard_timeout), status="failed")
             return Output(performance_warning=timed_out(pace.hard_timeout))
-        output = await _tried(lambda: inner(context, given), tool.name, pace)
+        output = await _tried(lambda: inner(context, value), tool.name, pace)
         took = (clock.now() - began).total_seconds()
         if took <= pace.slow or not isinstance(output, Output):
             return output
-        said = f"{tool.name} took {took:.1f} s"
-        _log.warning("%s in session %s", said, context.thread.id)
-        return output.model_copy(update={"performance_warning": said})
+        text = f"{tool.name} took {took:.1f} s"
+        _log.warning("%s in session %s", text, context.thread.id)
+        return output.model_copy(update={"performance_warning": text})
 
     return replace(tool, call=call)
 
@@ -172,7 +172,7 @@ class Context(Output):
     unknown_task_ids: list[str] = []
 
 
-def tools_of(meaning: TaskEmbeddings, pace: Pace) -> list[Tool]:
+def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
     """The tools, with what they understand texts by and the pace they keep."""
 
     @tool(name="semantic-search", effect="safe")
@@ -184,9 +184,9 @@ def tools_of(meaning: TaskEmbeddings, pace: Pace) -> list[Tool]:
     ) -> Search:
         """Find the tasks that are most like a text, best first. Without a threshold a sensible one is taken."""
         base = await base_of(ctx.store, ctx.thread)
-        least = meaning.threshold if threshold is None else threshold
-        near = await meaning.relevance(query, await meaning.of_tasks(list(base.tasks.values())))
-        ranked = sorted(((value, id) for id, value in near.items() if value >= least), key=lambda one: -one[0])
+        least = task_embeddings.threshold if threshold is None else threshold
+        near = await task_embeddings.relevance(query, await task_embeddings.of_tasks(list(base.tasks.values())))
+        ranked = sorted(((value, id) for id, value in near.items() if value >= least), key=lambda item: -item[0])
         return Search(
             tasks=[
                 FoundTask(
@@ -216,10 +216,10 @@ def tools_of(meaning: TaskEmbeddings, pace: Pace) -> list[Tool]:
         return Graph(
             task_id=task_id,
             relationships=[
-                one
-                for one in base.dependencies
-                if task_id in (one.source_task_id, one.target_task_id)
-                and relationship_type in (None, one.relationship_type)
+                dependency
+                for dependency in base.dependencies
+                if task_id in (dependency.source_task_id, dependency.target_task_id)
+                and relationship_type in (None, dependency.relationship_type)
             ],
         )
 
@@ -227,8 +227,8 @@ def tools_of(meaning: TaskEmbeddings, pace: Pace) -> list[Tool]:
     async def cluster(ctx: ToolContext, task_ids: Ids, threshold: Share | None = None) -> Clusters:
         """Group tasks that are alike. Without a threshold a sensible one is taken."""
         tasks, unknown = _known(await base_of(ctx.store, ctx.thread), task_ids, 1)
-        least = meaning.close if threshold is None else threshold
-        vectors = await meaning.of_tasks(tasks)
+        least = task_embeddings.close if threshold is None else threshold
+        vectors = await task_embeddings.of_tasks(tasks)
         groups = await run_blocking(lambda: clusters([vectors[task.id] for task in tasks], least))
         return Clusters(
             clusters=[
@@ -262,7 +262,7 @@ def tools_of(meaning: TaskEmbeddings, pace: Pace) -> list[Tool]:
             unknown_task_ids=unknown,
         )
 
-    return [with_limits(one, pace) for one in (search, detect, query, cluster, context)]
+    return [with_limits(tool, pace) for tool in (search, detect, query, cluster, context)]
 
 
 def chunks(text: str) -> list[str]:
@@ -273,10 +273,10 @@ def chunks(text: str) -> list[str]:
 
 def _known(base: TaskBase, ids: Sequence[str], least: int) -> tuple[list[Task], list[str]]:
     """The tasks of these ids, each once, and the ids that are none's. ToolFailed when too few are left."""
-    wanted = list(dict.fromkeys(ids))
-    found = [base.tasks[id] for id in wanted if id in base.tasks]
-    unknown = [id for id in wanted if id not in base.tasks]
-    if len(found) < least:
+    fromkeys = list(dict.fromkeys(ids))
+    tasks = [base.tasks[id] for id in fromkeys if id in base.tasks]
+    unknown = [id for id in fromkeys if id not in base.tasks]
+    if len(tasks) < least:
         named = f"; there is no task {', '.join(unknown[:5])}" if unknown else ""
         raise ToolFailed(f"This needs {least} of the session's tasks at least{named}.")
-    return found, unknown
+    return tasks, unknown

@@ -62,49 +62,55 @@ class Conclusion:
 
 
 def build_conclusion(
-    known: SessionFacts, answer: str, steps: Sequence[ReasoningStep], failed_tools: Sequence[str]
+    session_facts: SessionFacts, answer: str, steps: Sequence[ReasoningStep], failed_tools: Sequence[str]
 ) -> Conclusion:
     """The plan of a run that gave `answer`. There is one task at least."""
-    found = list(_found(steps))
+    task_dependencies = list(_found(steps))
     notes = [f"{name} failed: {_MISSING[name]}" for name in failed_tools]
     try:
-        said = read_answer(answer, [task.id for task in known.tasks])
+        parsed_answer = read_answer(answer, [task.id for task in session_facts.tasks])
     except Rejected as exc:
         notes.insert(0, f"{exc} This plan follows from dependencies and likeness alone")
-        wish, warnings = fallback(known, found), list[str]()
+        plan_input, warnings = fallback(session_facts, task_dependencies), list[str]()
     else:
-        by_id = {task.id: task for task in known.tasks}
-        warnings = said.warnings
-        left = len(known.tasks) - len(said.order)
+        by_id = {task.id: task for task in session_facts.tasks}
+        warnings = parsed_answer.warnings
+        left = len(session_facts.tasks) - len(parsed_answer.order)
         if left:
-            warnings.append(f"{left} of {len(known.tasks)} tasks are not in the plan: the model left them out.")
-        wish = PlanInput(
-            tasks=[by_id[id] for id in said.order],
-            dependencies=[*known.stored, *found, *said.dependencies],
-            confidences=said.confidences,
-            summary=said.summary,
-            vectors=known.vectors,
-            threshold=known.threshold,
-            one_by_one=said.one_by_one,
+            warnings.append(f"{left} of {len(session_facts.tasks)} tasks are not in the plan: the model left them out.")
+        plan_input = PlanInput(
+            tasks=[by_id[id] for id in parsed_answer.order],
+            dependencies=[*session_facts.stored, *task_dependencies, *parsed_answer.dependencies],
+            confidences=parsed_answer.confidences,
+            summary=parsed_answer.summary,
+            vectors=session_facts.vectors,
+            threshold=session_facts.threshold,
+            one_by_one=parsed_answer.one_by_one,
         )
-    made = planned(wish)
-    return Conclusion(made.plan, _joined(notes), warnings, made.broken)
+    result = planned(plan_input)
+    return Conclusion(result.plan, _joined(notes), warnings, result.broken)
 
 
-def fallback(known: SessionFacts, found: Sequence[TaskDependency] = ()) -> PlanInput:
+def fallback(session_facts: SessionFacts, task_dependencies: Sequence[TaskDependency] = ()) -> PlanInput:
     """What a plan without a model is made of: what is stored and what rules find; what most others wait for first."""
-    ids = [task.id for task in known.tasks]
-    dependencies = [*known.stored, *found, *detected(known.tasks)]
-    among = [one for one in dependencies if one.source_task_id in set(ids) and one.target_task_id in set(ids)]
+    ids = [task.id for task in session_facts.tasks]
+    dependencies = [*session_facts.stored, *task_dependencies, *detected(session_facts.tasks)]
+    among = [
+        dependency
+        for dependency in dependencies
+        if dependency.source_task_id in set(ids) and dependency.target_task_id in set(ids)
+    ]
     waiting = dependents(ids, untangled(ids, among).dependencies)
-    order = sorted(known.tasks, key=lambda task: (-waiting[task.id], -known.relevance.get(task.id, 0.0)))
+    order = sorted(
+        session_facts.tasks, key=lambda task: (-waiting[task.id], -session_facts.relevance.get(task.id, 0.0))
+    )
     return PlanInput(
         tasks=order,
         dependencies=among,
-        confidences=confidences(ids, among, known.relevance),
+        confidences=confidences(ids, among, session_facts.relevance),
         summary=summary(order, waiting),
-        vectors=known.vectors,
-        threshold=known.threshold,
+        vectors=session_facts.vectors,
+        threshold=session_facts.threshold,
     )
 
 
@@ -114,10 +120,10 @@ def confidences(
     """How sure the places are that follow from rules: surer for what is tied to others, and for what speaks of the
     outcome; never very sure."""
     tied = dict.fromkeys(ids, 0.0)
-    for one in dependencies:
-        for end in (one.source_task_id, one.target_task_id):
-            if one.orders and end in tied:
-                tied[end] = max(tied[end], one.confidence)
+    for dependency in dependencies:
+        for end in (dependency.source_task_id, dependency.target_task_id):
+            if dependency.orders and end in tied:
+                tied[end] = max(tied[end], dependency.confidence)
     near = {id: min(1.0, max(0.0, 2 * relevance.get(id, 0.0))) for id in ids}
     return {id: round(0.5 + 0.2 * tied[id] + 0.2 * near[id], 2) for id in ids}
 
@@ -138,9 +144,9 @@ def _found(steps: Sequence[ReasoningStep]) -> Iterator[TaskDependency]:
             continue
         output: Json = cast("Json", step.tool_output)
         lists: Any = output.get("dependencies"), output.get("relationships")
-        for one in [each for given in lists if isinstance(given, list) for each in cast("list[Any]", given)]:
+        for item in [each for value in lists if isinstance(value, list) for each in cast("list[Any]", value)]:
             try:
-                yield normalised(cast("Json", one) if isinstance(one, dict) else {})
+                yield normalised(cast("Json", item) if isinstance(item, dict) else {})
             except Refused:
                 continue
 
@@ -158,45 +164,45 @@ _log: Final = logging.getLogger("lockstitch.prioritizer")
 class Ending:
     """Writes what came of a session, in the last commit of its run."""
 
-    def __init__(self, meaning: TaskEmbeddings) -> None:
-        self._meaning = meaning
+    def __init__(self, task_embeddings: TaskEmbeddings) -> None:
+        self._meaning = task_embeddings
 
-    async def __call__(self, store: Store, head: Thread, run: Run, told: Json) -> Sequence[Record]:
+    async def __call__(self, store: Store, head: Thread, run: Run, value: Json) -> Sequence[Record]:
         session = await store.table(Session).get_or_none(head.id)
         if session is None or session.status != "running":
             return []
         stitches = {stitch.id: stitch for stitch in await store.stitches(head, run.first_position)}
-        stitches |= {stitch.id: stitch for stitch in cast("list[Stitch]", told["noted"])}
+        stitches |= {stitch.id: stitch for stitch in cast("list[Stitch]", value["noted"])}
         own = [stitch for stitch in stitches.values() if stitch.run_id == run.id]
-        return [await self.ended(store, head, run, session, own, told)]
+        return [await self.ended(store, head, run, session, own, value)]
 
     async def ended(
-        self, store: Store, head: Thread, run: Run, session: Session, stitches: Sequence[Stitch], told: Json
+        self, store: Store, head: Thread, run: Run, session: Session, stitches: Sequence[Stitch], value: Json
     ) -> Session:
         """The session as it is after a run that ended so. Everything in it is checked before it is written."""
-        found = parsed(stitches, run.output_position)
+        result = parsed(stitches, run.output_position)
         moment = run.completed_at or store.clock.now()
-        more: Json = {"warnings": [*_slow(found.steps)]}
-        figures = metadata(found, run.started_at, moment)
+        more: Json = {"warnings": [*_slow(result.steps)]}
+        figures = metadata(result, run.started_at, moment)
         if figures.total_time_ms >= BUDGET_MS:
-            said = f"The session took {figures.total_time_ms / 1000:.1f} s; {BUDGET_MS / 1000:g} s are its budget."
-            _log.warning("%s Session %s.", said, head.id)
-            more["warnings"].append(said)
+            text = f"The session took {figures.total_time_ms / 1000:.1f} s; {BUDGET_MS / 1000:g} s are its budget."
+            _log.warning("%s Session %s.", text, head.id)
+            more["warnings"].append(text)
         plan: Json | None = None
         base = await base_of(store, head)
         if run.status != "completed":
-            more["status_note"] = why_failed(run.status, told.get("error"))
+            more["status_note"] = why_failed(run.status, value.get("error"))
         elif not base.tasks:
             more["status_note"] = NO_TASKS
         else:
-            known = await self.known(base)
-            said = str(told.get("text") or "")
-            end = await run_blocking(lambda: build_conclusion(known, said, found.steps, figures.failed_tools))
+            session_facts = await self.known(base)
+            text = str(value.get("text") or "")
+            end = await run_blocking(lambda: build_conclusion(session_facts, text, result.steps, figures.failed_tools))
             plan = as_json(end.plan)
             more["status_note"] = end.note
             more["warnings"] += end.warnings
             more["broken_cycles"] = end.broken
-        return over(session, plan, metadata(found, run.started_at, moment, **more), moment)
+        return over(session, plan, metadata(result, run.started_at, moment, **more), moment)
 
     async def known(self, base: TaskBase) -> SessionFacts:
         """What is known of the tasks. Without an embedder that answers there is no likeness, and still a plan."""
@@ -232,5 +238,5 @@ def why_failed(status: str, error: str | None) -> str:
 
 
 def _slow(steps: Sequence[ReasoningStep]) -> list[str]:
-    said = [(step.tool_output or {}).get("performance_warning") for step in steps]
-    return [one for one in said if isinstance(one, str)]
+    lines = [(step.tool_output or {}).get("performance_warning") for step in steps]
+    return [item for item in lines if isinstance(item, str)]

@@ -70,47 +70,50 @@ class _Read:
 def detected(tasks: Sequence[Task]) -> list[TaskDependency]:
     """The dependencies among these tasks, each pair once in one direction, in the order of the tasks."""
     read = [_read(task) for task in tasks]
-    found: dict[tuple[str, str], TaskDependency] = {}
-    told, mentioned = _told(read)
-    for one in (*told, *_in_course(read), *mentioned):
-        pair = one.source_task_id, one.target_task_id
+    task_dependencies: dict[tuple[str, str], TaskDependency] = {}
+    messages, mentioned = _told(read)
+    for task_dependency in (*messages, *_in_course(read), *mentioned):
+        pair = task_dependency.source_task_id, task_dependency.target_task_id
         turned = pair[1], pair[0]
-        if pair not in found and turned not in found:
-            found[pair] = one
+        if pair not in task_dependencies and turned not in task_dependencies:
+            task_dependencies[pair] = task_dependency
     place = {task.id: number for number, task in enumerate(tasks)}
-    return sorted(found.values(), key=lambda one: (place[one.source_task_id], place[one.target_task_id]))
+    return sorted(
+        task_dependencies.values(),
+        key=lambda task_dependency: (place[task_dependency.source_task_id], place[task_dependency.target_task_id]),
+    )
 
 
 def _told(read: Sequence[_Read]) -> tuple[list[TaskDependency], list[TaskDependency]]:
     """What the tasks say themselves: which waits for which, and which speaks of which."""
-    ids = {one.task.id.casefold(): one for one in read}
+    ids = {other_read.task.id.casefold(): other_read for other_read in read}
     by_word: dict[str, list[_Read]] = defaultdict(list)
-    for one in read:
-        for word in one.words:
-            by_word[word].append(one)
-    told: list[TaskDependency] = []
+    for item in read:
+        for word in item.words:
+            by_word[word].append(item)
+    task_dependencies: list[TaskDependency] = []
     mentioned: list[TaskDependency] = []
-    for one in read:
-        for clause, way in _clauses(one.task.text):
+    for item in read:
+        for clause, way in _clauses(item.task.text):
             for other, sure in _named(clause, ids, by_word):
-                if other.task.id == one.task.id:
+                if other.task.id == item.task.id:
                     continue
                 if way == "after":
-                    told.append(_dependency(one, other, "prerequisite", sure))
+                    task_dependencies.append(_dependency(item, other, "prerequisite", sure))
                 elif way == "before":
-                    told.append(_dependency(other, one, "blocks", sure))
-                elif sure > 0.9 or clause in one.task.details:
+                    task_dependencies.append(_dependency(other, item, "blocks", sure))
+                elif sure > 0.9 or clause in item.task.details:
                     # Two titles that share words are no more than alike.
-                    mentioned.append(_dependency(one, other, "related", round(sure - 0.35, 2)))
-    return told, mentioned
+                    mentioned.append(_dependency(item, other, "related", round(sure - 0.35, 2)))
+    return task_dependencies, mentioned
 
 
 def _clauses(text: str) -> Iterator[tuple[str, str | None]]:
     """What follows a word that orders, up to the clause's end; and what stands before one, or without."""
     for sentence in _CLAUSE.split(text):
         marks = sorted(
-            [(found.start(), found.end(), "after") for found in _AFTER.finditer(sentence)]
-            + [(found.start(), found.end(), "before") for found in _BEFORE.finditer(sentence)]
+            [(match.start(), match.end(), "after") for match in _AFTER.finditer(sentence)]
+            + [(match.start(), match.end(), "before") for match in _BEFORE.finditer(sentence)]
         )
         ends = [*(start for start, _, _ in marks[1:]), len(sentence)] if marks else []
         yield sentence[: marks[0][0]] if marks else sentence, None
@@ -148,22 +151,22 @@ def _named(
 def _in_course(read: Sequence[_Read]) -> Iterator[TaskDependency]:
     """Tasks about the same thing, in the course that work takes."""
     by_thing: dict[str, list[_Read]] = defaultdict(list)
-    for one in read:
-        for thing in one.things:
-            by_thing[thing].append(one)
+    for other_read in read:
+        for thing in other_read.things:
+            by_thing[thing].append(other_read)
     pairs: dict[tuple[str, str], tuple[_Read, _Read]] = {}
     for sharing in by_thing.values():
         if len(sharing) > _FAR:
             continue
-        for place, one in enumerate(sharing):
-            pairs |= {(one.task.id, other.task.id): (one, other) for other in sharing[place + 1 :]}
-    for one, other in pairs.values():
-        if one.stage is None or other.stage is None or one.stage == other.stage:
+        for place, other_read in enumerate(sharing):
+            pairs |= {(other_read.task.id, other.task.id): (other_read, other) for other in sharing[place + 1 :]}
+    for other_read, other in pairs.values():
+        if other_read.stage is None or other.stage is None or other_read.stage == other.stage:
             continue
-        count = len(one.things & other.things)
-        alike = count / len(one.things | other.things)
+        count = len(other_read.things & other.things)
+        alike = count / len(other_read.things | other.things)
         if alike >= 0.5 or count >= 2:
-            late, early = (one, other) if one.stage > other.stage else (other, one)
+            late, early = (other_read, other) if other_read.stage > other.stage else (other, other_read)
             yield _dependency(late, early, "prerequisite", round(min(0.75, 0.4 + 0.35 * alike), 2))
 
 
@@ -218,31 +221,40 @@ def untangled(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> A
     waits_for = [1 << number for number in range(len(tasks))]
     targets: dict[str, list[str]] = {task: [] for task in tasks}
     dropped: dict[tuple[str, str, str], BrokenCycle] = {}
-    ordering = [one for one in dependencies if one.orders]
-    for one in sorted(ordering, key=lambda one: (-one.confidence, one.detection_method != "stored_relationship")):
-        source, target = place[one.source_task_id], place[one.target_task_id]
+    ordering = [dependency for dependency in dependencies if dependency.orders]
+    for task_dependency in sorted(
+        ordering,
+        key=lambda task_dependency: (
+            -task_dependency.confidence,
+            task_dependency.detection_method != "stored_relationship",
+        ),
+    ):
+        source, target = place[task_dependency.source_task_id], place[task_dependency.target_task_id]
         if waits_for[target] >> source & 1:
-            circle = _path(targets, one.target_task_id, one.source_task_id)
-            dropped[one.key] = BrokenCycle(task_ids=circle, dropped=one)
+            circle = _path(targets, task_dependency.target_task_id, task_dependency.source_task_id)
+            dropped[task_dependency.key] = BrokenCycle(task_ids=circle, dropped=task_dependency)
             continue
-        targets[one.source_task_id].append(one.target_task_id)
+        targets[task_dependency.source_task_id].append(task_dependency.target_task_id)
         more = waits_for[target]
         if waits_for[source] & more != more:
             for number, bits in enumerate(waits_for):
                 if bits >> source & 1:
                     waits_for[number] = bits | more
-    kept = [one for one in dependencies if one.key not in dropped]
-    return AcyclicGraph(kept, [dropped[one.key] for one in ordering if one.key in dropped])
+    task_dependencies = [dependency for dependency in dependencies if dependency.key not in dropped]
+    return AcyclicGraph(
+        task_dependencies,
+        [dropped[task_dependency.key] for task_dependency in ordering if task_dependency.key in dropped],
+    )
 
 
 def depths(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> dict[str, int]:
     """How deep each task stands: 1 without a prerequisite, else one more than the deepest of those it waits for."""
     waiting = dict.fromkeys(tasks, 0)
     followers: dict[str, list[str]] = {task: [] for task in tasks}
-    for one in dependencies:
-        if one.orders:
-            waiting[one.source_task_id] += 1
-            followers[one.target_task_id].append(one.source_task_id)
+    for dependency in dependencies:
+        if dependency.orders:
+            waiting[dependency.source_task_id] += 1
+            followers[dependency.target_task_id].append(dependency.source_task_id)
     depth = dict.fromkeys(tasks, 1)
     ready = deque(task for task in tasks if not waiting[task])
     while ready:
@@ -259,9 +271,9 @@ def dependents(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> 
     """How many tasks wait for each, through others too. The dependencies have no cycle."""
     place = {task: number for number, task in enumerate(tasks)}
     followers: dict[str, list[str]] = {task: [] for task in tasks}
-    for one in dependencies:
-        if one.orders:
-            followers[one.target_task_id].append(one.source_task_id)
+    for dependency in dependencies:
+        if dependency.orders:
+            followers[dependency.target_task_id].append(dependency.source_task_id)
     bits: dict[str, int] = {}
     depth = depths(tasks, dependencies)
     # The deepest first: whoever waits for a task stands deeper than it.
@@ -297,27 +309,27 @@ _METHODS: Final[Mapping[str, DetectionMethod]] = {
 """How others name where a dependency is known from."""
 
 
-def normalised(given: Mapping[str, Any], *, method: DetectionMethod | None = None) -> TaskDependency:
+def normalised(values: Mapping[str, Any], *, method: DetectionMethod | None = None) -> TaskDependency:
     """A dependency as somebody else tells of it, in our words and our direction. Refused when it is none.
 
     There are two ways to tell of one. Ours says that the source waits for the target. The other has confidence_score
     and ai or manual for ours, and says that the source comes before the target: that one is turned round. `method`
     is what is known for sure of where it comes from, whatever is told.
     """
-    told: Json = dict(given)
-    other = "confidence_score" in told or told.get("detection_method") in _METHODS
-    confidence = told.get("confidence", told.get("confidence_score", 0.5))
-    source, target = told.get("source_task_id"), told.get("target_task_id")
+    value: Json = dict(values)
+    other = "confidence_score" in value or value.get("detection_method") in _METHODS
+    confidence = value.get("confidence", value.get("confidence_score", 0.5))
+    source, target = value.get("source_task_id"), value.get("target_task_id")
     if other:
         source, target = target, source
-    said = str(told.get("detection_method"))
+    text = str(value.get("detection_method"))
     try:
         return TaskDependency(
             source_task_id=str(source or ""),
             target_task_id=str(target or ""),
-            relationship_type=told.get("relationship_type", "prerequisite"),
+            relationship_type=value.get("relationship_type", "prerequisite"),
             confidence=confidence,
-            detection_method=method or _METHODS.get(said, "ai_inference" if said == "None" else said),  # pyright: ignore[reportArgumentType]
+            detection_method=method or _METHODS.get(text, "ai_inference" if text == "None" else text),  # pyright: ignore[reportArgumentType]
         )
     except ValidationError as exc:
         problems = "; ".join(str(error["msg"]).removeprefix("Value error, ") for error in exc.errors())
@@ -330,20 +342,20 @@ def merged(dependencies: Iterable[TaskDependency], tasks: Iterable[str]) -> list
     Of one that was told several times the highest confidence is kept, and that it is stored if it is.
     """
     known = set(tasks)
-    found: dict[tuple[str, str, str], TaskDependency] = {}
-    for one in dependencies:
-        if one.source_task_id not in known or one.target_task_id not in known:
+    task_dependencies: dict[tuple[str, str, str], TaskDependency] = {}
+    for dependency in dependencies:
+        if dependency.source_task_id not in known or dependency.target_task_id not in known:
             continue
-        before = found.get(one.key)
-        found[one.key] = one if before is None else _stronger(before, one)
-    return list(found.values())
+        before = task_dependencies.get(dependency.key)
+        task_dependencies[dependency.key] = dependency if before is None else _stronger(before, dependency)
+    return list(task_dependencies.values())
 
 
-def _stronger(one: TaskDependency, other: TaskDependency) -> TaskDependency:
-    stored = "stored_relationship" in (one.detection_method, other.detection_method)
-    return one.model_copy(
+def _stronger(task_dependency: TaskDependency, other: TaskDependency) -> TaskDependency:
+    stored = "stored_relationship" in (task_dependency.detection_method, other.detection_method)
+    return task_dependency.model_copy(
         update={
-            "confidence": max(one.confidence, other.confidence),
+            "confidence": max(task_dependency.confidence, other.confidence),
             "detection_method": "stored_relationship" if stored else "ai_inference",
         }
     )

@@ -80,12 +80,12 @@ def read_markdown(text: str, title: str) -> list[Sheet]:
             fenced = not fenced
         if fence or heading or fenced:
             continue
-        found = _ITEM.match(line.expandtabs(4))
-        if found and (found["box"] is not None or not boxes):
-            indent = len(found["indent"])
+        match = _ITEM.match(line.expandtabs(4))
+        if match and (match["box"] is not None or not boxes):
+            indent = len(match["indent"])
             above = [(depth, item) for depth, item in above if depth < indent]
-            item = _markdown_item(found["text"], number)
-            item.section, item.done = section, (found["box"] or " ") in "xX"
+            item = _markdown_item(match["text"], number)
+            item.section, item.done = section, (match["box"] or " ") in "xX"
             item.parent = above[-1][1] if above else None
             above.append((indent, item))
             sheets[-1].items.append(item)
@@ -113,12 +113,12 @@ def _detail(above: list[tuple[int, Item]], line: str) -> None:
 def _markdown_item(text: str, line: int) -> Item:
     item = Item(title="", line=line)
     title, at = "", 0
-    for found in _ASIDE.finditer(text):
-        if _SAYS.search(found[1]):
-            for saying in found[1].split(";"):
+    for match in _ASIDE.finditer(text):
+        if _SAYS.search(match[1]):
+            for saying in match[1].split(";"):
                 _take(item, saying, line)
-            title += text[at : found.start()].rstrip()
-            at = found.end()
+            title += text[at : match.start()].rstrip()
+            at = match.end()
     title = (title + text[at:]).strip()
     own = _ID.match(title)
     if own and title[own.end() :].strip():
@@ -216,10 +216,10 @@ def _csv_item(cells: dict[str, str], line: int, file: str) -> Item:
         item.details = cells["details"].splitlines()
     item.done = cells.get("done", "").casefold() in _DONE
     if cells.get("estimate"):
-        found = _ESTIMATE.fullmatch(cells["estimate"])
-        if found is None:
+        match = _ESTIMATE.fullmatch(cells["estimate"])
+        if match is None:
             raise Refused(f"{file}, line {line}: {cells['estimate']!r} is no estimate; write 3h, 30m, 2d or a number.")
-        item.estimate = hours(found[1], found[2] or "h")
+        item.estimate = hours(match[1], match[2] or "h")
     for column, (kind, reverse) in _RELATIONS.items():
         for name in re.split(r"[;,|\n]", cells.get(column, "")):
             if name.strip():

@@ -126,13 +126,13 @@ class Plan(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        ordered = self.ordered_task_ids
-        _check_once(ordered, "ordered_task_ids names task {} twice")
-        if set(self.confidence_scores) != set(ordered):
-            odd = sorted(set(self.confidence_scores) ^ set(ordered))
+        task_ids = self.ordered_task_ids
+        _check_once(task_ids, "ordered_task_ids names task {} twice")
+        if set(self.confidence_scores) != set(task_ids):
+            odd = sorted(set(self.confidence_scores) ^ set(task_ids))
             raise ValueError(f"confidence_scores must be of exactly the ordered tasks; {odd[0]} is of one alone")
         wave_of = self._wave_of()
-        if [wave_of[task] for task in ordered] != sorted(wave_of[task] for task in ordered):
+        if [wave_of[task] for task in task_ids] != sorted(wave_of[task] for task in task_ids):
             raise ValueError("ordered_task_ids has a task before one of an earlier wave")
         self._check_dependencies(wave_of)
         return self
@@ -142,27 +142,28 @@ class Plan(Model):
         numbers = [wave.wave_number for wave in self.execution_waves]
         if numbers != list(range(1, len(numbers) + 1)):
             raise ValueError(f"waves are numbered 1, 2, 3 and so on, not {numbers}")
-        placed = [task for wave in self.execution_waves for task in wave.task_ids]
-        _check_once(placed, "task {} stands in two waves")
-        if set(placed) != set(self.ordered_task_ids):
-            odd = min(set(placed) ^ set(self.ordered_task_ids))
+        task_ids = [task for wave in self.execution_waves for task in wave.task_ids]
+        _check_once(task_ids, "task {} stands in two waves")
+        if set(task_ids) != set(self.ordered_task_ids):
+            odd = min(set(task_ids) ^ set(self.ordered_task_ids))
             where = "in no wave" if odd in self.ordered_task_ids else "in a wave but not in the order"
             raise ValueError(f"task {odd} stands {where}")
         return {task: wave.wave_number for wave in self.execution_waves for task in wave.task_ids}
 
     def _check_dependencies(self, wave_of: dict[str, int]) -> None:
-        _check_once([one.key for one in self.dependencies], "the dependency {} is there twice")
+        _check_once([dependency.key for dependency in self.dependencies], "the dependency {} is there twice")
         waiting: set[str] = set()
-        for one in self.dependencies:
-            for end in (one.source_task_id, one.target_task_id):
+        for task_dependency in self.dependencies:
+            for end in (task_dependency.source_task_id, task_dependency.target_task_id):
                 if end not in wave_of:
                     raise ValueError(f"a dependency names task {end}, which is not in the plan")
-            if not one.orders:
+            if not task_dependency.orders:
                 continue
-            waiting.add(one.source_task_id)
-            if wave_of[one.source_task_id] <= wave_of[one.target_task_id]:
+            waiting.add(task_dependency.source_task_id)
+            if wave_of[task_dependency.source_task_id] <= wave_of[task_dependency.target_task_id]:
                 raise ValueError(
-                    f"task {one.source_task_id} waits for {one.target_task_id} and must stand in a later wave"
+                    f"task {task_dependency.source_task_id} waits for {task_dependency.target_task_id} "
+                    "and must be in a later wave"
                 )
         early = next((task for task, wave in wave_of.items() if wave > 1 and task not in waiting), None)
         if early is not None:
@@ -299,7 +300,7 @@ def as_json(model: BaseModel) -> Json:
     return model.model_dump(mode="json")
 
 
-def _check_once(values: list[Any], said: str) -> None:
+def _check_once(values: list[Any], text: str) -> None:
     twice = next((value for value, times in Counter(values).items() if times > 1), None)
     if twice is not None:
-        raise ValueError(said.format(twice))
+        raise ValueError(text.format(twice))

@@ -24,9 +24,9 @@ def clusters(vectors: Sequence[Sequence[float]], threshold: float) -> list[list[
     rows = similarities(vectors)
     members: dict[int, list[int]] = {index: [index] for index in range(len(vectors))}
     waiting = [
-        (-likeness, one, other)
+        (-likeness, number, other)
         for other, row in enumerate(rows)
-        for one, likeness in enumerate(row[:other])
+        for number, likeness in enumerate(row[:other])
         if likeness >= threshold
     ]
     heapify(waiting)
@@ -47,26 +47,26 @@ def similarities(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
     """The cosine of every two vectors, place by place: no zero is touched, and vectors of words have many."""
     rows = [[0.0] * len(vectors) for _ in vectors]
     holders: list[list[tuple[int, float]]] = [[] for _ in vectors[0]] if vectors else []
-    for one, vector in enumerate(vectors):
-        row = rows[one]
+    for number, vector in enumerate(vectors):
+        row = rows[number]
         for value, earlier in zip(vector, holders, strict=True):
             if value:
                 for other, weight in earlier:
                     row[other] += value * weight
-                earlier.append((one, value))
-        for other in range(one):
-            rows[other][one] = row[other]
+                earlier.append((number, value))
+        for other in range(number):
+            rows[other][number] = row[other]
     return rows
 
 
-def _join(rows: list[list[float]], members: dict[int, list[int]], one: int, other: int) -> None:
+def _join(rows: list[list[float]], members: dict[int, list[int]], number: int, other: int) -> None:
     """Make two groups one, under the lower index: its likeness to a third is the average over all members."""
-    first, second = len(members[one]), len(members[other])
-    members[one] += members.pop(other)
+    first, second = len(members[number]), len(members[other])
+    members[number] += members.pop(other)
     for third in members:
-        if third != one:
-            joined = (first * rows[one][third] + second * rows[other][third]) / (first + second)
-            rows[one][third] = rows[third][one] = joined
+        if third != number:
+            joined = (first * rows[number][third] + second * rows[other][third]) / (first + second)
+            rows[number][third] = rows[third][number] = joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,29 +93,29 @@ class Planned:
     broken: list[BrokenCycle]
 
 
-def planned(wish: PlanInput) -> Planned:
+def planned(plan_input: PlanInput) -> Planned:
     """The plan for a wish with one task at least."""
-    ids = [task.id for task in wish.tasks]
-    found = untangled(ids, merged(wish.dependencies, ids))
-    depth = depths(ids, found.dependencies)
+    ids = [task.id for task in plan_input.tasks]
+    acyclic_graph = untangled(ids, merged(plan_input.dependencies, ids))
+    depth = depths(ids, acyclic_graph.dependencies)
     levels: list[list[Task]] = [[] for _ in range(max(depth.values()))]
-    for task in wish.tasks:
+    for task in plan_input.tasks:
         levels[depth[task.id] - 1].append(task)
-    waves = [_wave(number, _grouped(level, wish), wish) for number, level in enumerate(levels, start=1)]
+    waves = [_wave(number, _grouped(level, plan_input), plan_input) for number, level in enumerate(levels, start=1)]
     plan = Plan(
         ordered_task_ids=[task for wave in waves for task in wave.task_ids],
         execution_waves=waves,
-        dependencies=found.dependencies,
-        confidence_scores={task: wish.confidences[task] for wave in waves for task in wave.task_ids},
-        synthesis_summary=wish.summary,
+        dependencies=acyclic_graph.dependencies,
+        confidence_scores={task: plan_input.confidences[task] for wave in waves for task in wave.task_ids},
+        synthesis_summary=plan_input.summary,
     )
-    return Planned(plan, found.broken)
+    return Planned(plan, acyclic_graph.broken)
 
 
-def _wave(number: int, tasks: Sequence[Task], wish: PlanInput) -> ExecutionWave:
+def _wave(number: int, tasks: Sequence[Task], plan_input: PlanInput) -> ExecutionWave:
     ids = [task.id for task in tasks]
     estimates = [task.estimate_hours for task in tasks if task.estimate_hours is not None]
-    apart = any(len(group.intersection(ids)) > 1 for group in wish.one_by_one)
+    apart = any(len(group.intersection(ids)) > 1 for group in plan_input.one_by_one)
     return ExecutionWave(
         wave_number=number,
         task_ids=ids,
@@ -124,10 +124,10 @@ def _wave(number: int, tasks: Sequence[Task], wish: PlanInput) -> ExecutionWave:
     )
 
 
-def _grouped(tasks: Sequence[Task], wish: PlanInput) -> list[Task]:
+def _grouped(tasks: Sequence[Task], plan_input: PlanInput) -> list[Task]:
     """The tasks of a wave, those that are alike one after the other; a group stands where its first task stood."""
-    telling = [task for task in tasks if task.id in wish.vectors]
-    groups = clusters([wish.vectors[task.id] for task in telling], wish.threshold)
+    telling = [task for task in tasks if task.id in plan_input.vectors]
+    groups = clusters([plan_input.vectors[task.id] for task in telling], plan_input.threshold)
     group_of = {telling[index].id: number for number, group in enumerate(groups) for index in group}
     first: dict[int, int] = {}
     places: list[tuple[int, int]] = []
@@ -160,11 +160,11 @@ class TaskEmbeddings:
     async def of(self, texts: Sequence[str]) -> list[Vector]:
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         vectors = dict(zip(new, await self.embedder.embed(new), strict=True)) if new else {}
-        found = [vectors[text] if text in vectors else self._known[text] for text in texts]
+        matches = [vectors[text] if text in vectors else self._known[text] for text in texts]
         self._known.update(vectors)
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        return found
+        return matches
 
     async def of_tasks(self, tasks: Sequence[Task]) -> dict[str, Vector]:
         vectors = await self.of([task.text for task in tasks])

@@ -182,23 +182,23 @@ class Prioritizer:
         name are taken for those that are there.
         """
         if isinstance(tasks, TaskList):
-            made = imported(store, user_id, name, tasks, await of_file(store, user_id, name))
+            result = imported(store, user_id, name, tasks, await of_file(store, user_id, name))
         else:
-            made = await read_file(store, user_id, tasks, name)
+            result = await read_file(store, user_id, tasks, name)
         wanted = new_outcome(store, user_id, statement)
-        known = [one for one in await outcomes(store, user_id) if one.statement == wanted.statement]
+        known = [outcome for outcome in await outcomes(store, user_id) if outcome.statement == wanted.statement]
         outcome = known[0].changed(is_active=True) if known else wanted
         session = await self.start(
             store,
             user_id,
             outcome,
-            documents=[document.id for document in made.documents],
+            documents=[document.id for document in result.documents],
             replace=replace,
-            records=[outcome, *made.records],
-            task_count=made.task_count,
+            records=[outcome, *result.records],
+            task_count=result.task_count,
             extras={} if isinstance(tasks, TaskList) else {_GIVEN: _digest(statement, tasks, name)},
         )
-        await drop_stale(store, made)
+        await drop_stale(store, result)
         return session.thread_id
 
     async def is_for(self, store: Store, session_id: UUID, statement: str, tasks: bytes | str, name: str) -> bool:
@@ -208,9 +208,9 @@ class Prioritizer:
     async def again(self, store: Store, session: Session, *, replace: bool = False) -> UUID:
         """The same tasks and outcome planned anew; the id of the new session."""
         about = (await store.thread(session.thread_id)).extras.get("documents")
-        documents = None if about is None else [UUID(str(one)) for one in about]
-        begun = await self.start(store, session.user_id, session.outcome_id, documents=documents, replace=replace)
-        return begun.thread_id
+        documents = None if about is None else [UUID(str(item)) for item in about]
+        started = await self.start(store, session.user_id, session.outcome_id, documents=documents, replace=replace)
+        return started.thread_id
 
     async def run(self, store: Store, session_id: UUID, *, listener: Listener | None = None) -> Session:
         """Drive a session in this process until it is over, or fails because it takes too long."""
@@ -282,7 +282,7 @@ class Prioritizer:
             aside += await store.statistics.daily_of_threads(removed)
         about: Json = {**extras, "outcome_id": str(outcome.id)}
         if documents is not None:
-            about["documents"] = [str(one) for one in documents]
+            about["documents"] = [str(document) for document in documents]
         over: Any = {"status": "failed", "result": _failed(NO_TASKS), "wake_at": None} if failed else {}
         await self.agent.start(
             store=store,

@@ -39,9 +39,9 @@ class ParsedAnswer:
 
 def read_answer(text: str, known: Sequence[str]) -> ParsedAnswer:
     """The plan that an answer tells of, of known tasks alone. Rejected when it is none, or knows none of them."""
-    given = _object(text)
-    waves = [cast("Json", wave) for wave in _list(given.get("execution_waves")) if isinstance(wave, dict)]
-    named = _names(given.get("ordered_task_ids")) or [name for wave in waves for name in _names(wave.get("task_ids"))]
+    value = _object(text)
+    waves = [cast("Json", wave) for wave in _list(value.get("execution_waves")) if isinstance(wave, dict)]
+    named = _names(value.get("ordered_task_ids")) or [name for wave in waves for name in _names(wave.get("task_ids"))]
     tasks = set(known)
     warnings: list[str] = []
     order = list(dict.fromkeys(name for name in named if name in tasks))
@@ -54,15 +54,15 @@ def read_answer(text: str, known: Sequence[str]) -> ParsedAnswer:
         )
     if len(set(named)) < len(named):
         warnings.append("The answer named tasks twice; each stands once.")
-    confidences = _confidences(given.get("confidence_scores"), order, warnings)
-    summary = given.get("synthesis_summary")
+    confidences = _confidences(value.get("confidence_scores"), order, warnings)
+    summary = value.get("synthesis_summary")
     if not isinstance(summary, str) or not summary.strip():
         warnings.append("The answer explained nothing.")
         summary = f"{len(order)} tasks in the model's order."
     return ParsedAnswer(
         order=order,
         confidences=confidences,
-        dependencies=_dependencies(given.get("dependencies"), set(order), tasks, warnings),
+        dependencies=_dependencies(value.get("dependencies"), set(order), tasks, warnings),
         summary=summary.strip(),
         one_by_one=[
             frozenset(_names(wave.get("task_ids"))) for wave in waves if wave.get("parallel_execution") is False
@@ -79,11 +79,11 @@ def _object(text: str) -> Json:
         candidates.append(text[start : end + 1])
     for candidate in candidates:
         try:
-            found = json.loads(candidate)
+            result = json.loads(candidate)
         except (ValueError, RecursionError):
             continue
-        if isinstance(found, dict):
-            return cast("Json", found)
+        if isinstance(result, dict):
+            return cast("Json", result)
     raise Rejected("The model's answer is no JSON object.")
 
 
@@ -91,57 +91,57 @@ def _confidences(given: Any, order: Sequence[str], warnings: list[str]) -> dict[
     told: Mapping[Any, Any] = cast("Json", given) if isinstance(given, dict) else {}
     strangers = [str(name) for name in told if name not in set(order)]
     _warn(warnings, "The confidence in {} is of a task that is not in the plan; left out.", strangers)
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     unsaid: list[str] = []
     odd: list[str] = []
     for task in order:
         value = told.get(task)
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             unsaid.append(task)
-            found[task] = UNSURE
+            result[task] = UNSURE
             continue
-        found[task] = float(min(1.0, max(0.0, value)))
-        if found[task] != value:
+        result[task] = float(min(1.0, max(0.0, value)))
+        if result[task] != value:
             odd.append(task)
     _warn(warnings, f"The answer gave no confidence in {{}}; taken as {UNSURE}.", unsaid)
     _warn(warnings, "The confidence in {} was not between 0 and 1; cut.", odd)
-    return found
+    return result
 
 
-def _dependencies(given: Any, planned: set[str], known: set[str], warnings: list[str]) -> list[TaskDependency]:
+def _dependencies(value: Any, planned: set[str], known: set[str], warnings: list[str]) -> list[TaskDependency]:
     """What the model says depends on what. It infers, whatever it says: what is stored is read from the store."""
-    found: list[TaskDependency] = []
+    task_dependencies: list[TaskDependency] = []
     lost: list[str] = []
-    for one in _list(given):
+    for item in _list(value):
         try:
-            if not isinstance(one, dict):
+            if not isinstance(item, dict):
                 raise Refused("This is no dependency.")
-            dependency = normalised(cast("Json", one), method="ai_inference")
+            dependency = normalised(cast("Json", item), method="ai_inference")
         except Refused as exc:
             warnings.append(f"{exc} Left out.")
             continue
         ends = (dependency.source_task_id, dependency.target_task_id)
         if all(end in planned for end in ends):
-            found.append(dependency)
+            task_dependencies.append(dependency)
         else:
             lost += [end for end in ends if end not in known]
     _warn(warnings, "A dependency named {}, which there is not; left out.", lost)
-    return found
+    return task_dependencies
 
 
-def _names(given: Any) -> list[str]:
-    return [str(name) for name in _list(given) if isinstance(name, str | int) and not isinstance(name, bool)]
+def _names(value: Any) -> list[str]:
+    return [str(name) for name in _list(value) if isinstance(name, str | int) and not isinstance(name, bool)]
 
 
-def _list(given: Any) -> list[Any]:
-    return cast("list[Any]", given) if isinstance(given, list) else []
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def _warn(warnings: list[str], said: str, names: Sequence[str]) -> None:
+def _warn(warnings: list[str], text: str, names: Sequence[str]) -> None:
     if names:
         different = list(dict.fromkeys(name[:80] for name in names))
         more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
-        warnings.append(said.format(", ".join(different[:_SHOWN]) + more))
+        warnings.append(text.format(", ".join(different[:_SHOWN]) + more))
 
 
 _TEXT: Final = """\
@@ -177,8 +177,10 @@ def text(base: TaskBase) -> str:
     lines = "\n".join(json.dumps(list(_line(base, task)), ensure_ascii=False) for task in base.tasks.values())
     outcome = base.outcome.statement if base.outcome is not None else ""
     known = "\n".join(
-        json.dumps({"waits": one.source_task_id, "for": one.target_task_id, "type": one.relationship_type})
-        for one in base.dependencies
+        json.dumps(
+            {"waits": dependency.source_task_id, "for": dependency.target_task_id, "type": dependency.relationship_type}
+        )
+        for dependency in base.dependencies
     )
     return _TEXT.format(outcome=outcome, tasks=lines, known=known or "nothing")
 
@@ -202,13 +204,13 @@ def told(system: str) -> PromptFacts:
         [(str(row[0]), str(row[1])) for row in rows],
         [
             TaskDependency(
-                source_task_id=one["waits"],
-                target_task_id=one["for"],
-                relationship_type=one["type"],
+                source_task_id=item["waits"],
+                target_task_id=item["for"],
+                relationship_type=item["type"],
                 confidence=1.0,
                 detection_method="stored_relationship",
             )
-            for one in known
+            for item in known
         ],
     )
 

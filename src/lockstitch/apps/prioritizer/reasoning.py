@@ -58,8 +58,12 @@ def happened(stitches: Sequence[Stitch], answer: int | None) -> Iterator[RunStep
     `answer` is the position of that one. A thought stands on the first call of its response. A call that has no result
     yet is none yet.
     """
-    results = {(one.reply_to, one.call_index): one for one in stitches if one.type == "tool_call"}
-    spoken = [one for one in stitches if one.type == "llm_call" and one.message is not None and one.lane is None]
+    results = {(stitch.reply_to, stitch.call_index): stitch for stitch in stitches if stitch.type == "tool_call"}
+    spoken = [
+        stitch
+        for stitch in stitches
+        if stitch.type == "llm_call" and stitch.message is not None and stitch.lane is None
+    ]
     for response in spoken:
         at = format_time(response.at) if response.at is not None else ""
         thought = thought_of(response)
@@ -70,15 +74,15 @@ def happened(stitches: Sequence[Stitch], answer: int | None) -> Iterator[RunStep
             result = results.get((response.position, index))
             if result is None:
                 continue
-            said = thought if index == 0 else None
+            text = thought if index == 0 else None
             if result.name not in TOOLS:
                 # Only tools that there are count as called.
-                asked = said or f"Asked for the tool {result.name}, which there is not."
-                yield RunStep(at, asked, None, result.call_id, None, None, result.duration_ms or 0, "skipped")
+                value = text or f"Asked for the tool {result.name}, which there is not."
+                yield RunStep(at, value, None, result.call_id, None, None, result.duration_ms or 0, "skipped")
                 continue
             yield RunStep(
                 at,
-                said,
+                text,
                 result.name,
                 result.call_id,
                 _as_object(call.get("input")),
@@ -90,49 +94,49 @@ def happened(stitches: Sequence[Stitch], answer: int | None) -> Iterator[RunStep
 
 def parsed(stitches: Sequence[Stitch], answer: int | None) -> Parsed:
     """The steps of one run, ten at most."""
-    found = list(happened(stitches, answer))
+    run_steps = list(happened(stitches, answer))
     steps = [
         ReasoningStep(
             step_number=number,
-            timestamp=one.timestamp,
-            thought=one.thought,
-            tool_name=cast("ToolName | None", one.tool_name),
-            tool_input=one.tool_input,
-            tool_output=one.tool_output,
-            duration_ms=one.duration_ms,
-            status=one.status,
+            timestamp=run_step.timestamp,
+            thought=run_step.thought,
+            tool_name=cast("ToolName | None", run_step.tool_name),
+            tool_input=run_step.tool_input,
+            tool_output=run_step.tool_output,
+            duration_ms=run_step.duration_ms,
+            status=run_step.status,
         )
-        for number, one in enumerate(found[:MAX_STEPS], start=1)
+        for number, run_step in enumerate(run_steps[:MAX_STEPS], start=1)
     ]
-    responses = [one for one in stitches if one.type == "llm_call"]
+    responses = [stitch for stitch in stitches if stitch.type == "llm_call"]
     return Parsed(
         steps=steps,
-        skipped_calls=sum(one.call_id is not None for one in found[MAX_STEPS:]),
-        thinking_time_ms=sum(one.duration_ms or 0 for one in responses),
-        one_at_a_time=all((one.calls or 0) <= 1 for one in responses),
+        skipped_calls=sum(run_step.call_id is not None for run_step in run_steps[MAX_STEPS:]),
+        thinking_time_ms=sum(response.duration_ms or 0 for response in responses),
+        one_at_a_time=all((response.calls or 0) <= 1 for response in responses),
     )
 
 
-def metadata(found: Parsed, began: datetime, ended: datetime, **more: Any) -> ExecutionMetadata:
+def metadata(parsed: Parsed, began: datetime, ended: datetime, **more: Any) -> ExecutionMetadata:
     """The figures over a run's steps."""
-    steps = found.steps
+    steps = parsed.steps
     tools_ms = sum(step.duration_ms for step in steps if step.tool_name is not None)
     total = max(0, round((ended - began).total_seconds() * 1000))
-    if found.one_at_a_time:
+    if parsed.one_at_a_time:
         # What was done one after the other took its time together; what is missing was lost by rounding.
-        total = max(total, found.thinking_time_ms + tools_ms)
+        total = max(total, parsed.thinking_time_ms + tools_ms)
     successes = sum(step.status == "success" for step in steps)
     failed = [step.tool_name for step in steps if step.tool_name is not None and step.status == "failed"]
     worked = {step.tool_name for step in steps if step.status == "success"}
     values: dict[str, Any] = {
         "steps_taken": len(steps),
         "tool_call_count": tools_used(steps),
-        "thinking_time_ms": found.thinking_time_ms,
+        "thinking_time_ms": parsed.thinking_time_ms,
         "tool_execution_time_ms": tools_ms,
         "total_time_ms": total,
         "error_count": sum(step.status == "failed" for step in steps),
         "success_rate": round(successes / len(steps), 4) if steps else 0.0,
-        "skipped_calls": found.skipped_calls,
+        "skipped_calls": parsed.skipped_calls,
         # One that failed and then worked left nothing missing.
         "failed_tools": [name for name in dict.fromkeys(failed) if name not in worked],
         **more,
@@ -145,12 +149,12 @@ def thought_of(response: Stitch) -> str | None:
     content = (response.message or {}).get("content")
     if isinstance(content, str):
         return content
-    said = [
+    lines = [
         str(block.get("thinking") if block.get("type") == "thinking" else block.get("text"))
         for block in blocks(response.message or {})
         if block.get("type") in ("thinking", "text")
     ]
-    return "\n\n".join(said) if said else None
+    return "\n\n".join(lines) if lines else None
 
 
 def _output(result: Stitch) -> Json:

@@ -36,9 +36,11 @@ class TaskBase:
     @cached_property
     def dependencies(self) -> list[TaskDependency]:
         """Those between tasks that there are."""
-        known = self.tasks
+        tasks = self.tasks
         return [
-            one.dependency for one in self.relationships if one.source_task_id in known and one.target_task_id in known
+            relationship.dependency
+            for relationship in self.relationships
+            if relationship.source_task_id in tasks and relationship.target_task_id in tasks
         ]
 
 
@@ -47,7 +49,7 @@ async def base_of(store: Store, thread: Thread) -> TaskBase:
     outcome_id = as_id(str(thread.extras.get("outcome_id")))
     outcome = await store.table(Outcome).get_or_none(outcome_id) if outcome_id else None
     named = thread.extras.get("documents")
-    documents = None if named is None else [UUID(str(one)) for one in named]
+    documents = None if named is None else [UUID(str(item)) for item in named]
     return await base_for(store, thread.project, thread.user_id or "", documents, outcome)
 
 
@@ -56,13 +58,13 @@ async def base_for(
 ) -> TaskBase:
     """The documents of a user, all or these, oldest first."""
     theirs = (Where("project", "=", project), Where("user_id", "=", user_id))
-    found = await store.table(Document).find(*theirs, order=("created_at", "id"))
+    rows = await store.table(Document).find(*theirs, order=("created_at", "id"))
     if documents is not None:
         place = {id: number for number, id in enumerate(documents)}
-        found = sorted((one for one in found if one.id in place), key=lambda one: place[one.id])
+        rows = sorted((document for document in rows if document.id in place), key=lambda document: place[document.id])
     order = ("source_task_id", "target_task_id", "relationship_type")
     relationships = await store.table(TaskRelationship).find(*theirs, order=order)
-    return TaskBase(outcome, found, relationships)
+    return TaskBase(outcome, rows, relationships)
 
 
 LONGEST: Final = 2_000
@@ -94,9 +96,9 @@ def new_outcome(store: Store, user_id: str, statement: str) -> Outcome:
     if not user_id.strip():
         raise Refused("An outcome is somebody's: say whose.")
     if not wanted or len(wanted) > LONGEST:
-        said = f"{len(wanted):,} letters" if wanted else "nothing"
+        text = f"{len(wanted):,} letters" if wanted else "nothing"
         raise Refused(
-            f"An outcome says in at most {LONGEST:,} letters what is to be true in the end; this one says {said}."
+            f"An outcome says in at most {LONGEST:,} letters what is to be true in the end; this one says {text}."
         )
     return Outcome(project=store.project, user_id=user_id, statement=wanted, created_at=now, updated_at=now)
 
@@ -109,10 +111,10 @@ async def add_outcome(store: Store, user_id: str, statement: str) -> Outcome:
 
 async def outcome_of(store: Store, outcome_id: UUID) -> Outcome:
     """An outcome of this project, or NotFound."""
-    found = await store.table(Outcome).get_or_none(outcome_id)
-    if found is None or found.project != store.project:
+    outcome = await store.table(Outcome).get_or_none(outcome_id)
+    if outcome is None or outcome.project != store.project:
         raise NotFound(f"There is no outcome {outcome_id} in project {store.project} of this store.")
-    return found
+    return outcome
 
 
 async def outcomes(store: Store, user_id: str | None = None) -> list[Outcome]:
@@ -142,22 +144,22 @@ async def read_file(store: Store, user_id: str, content: bytes | str, name: str)
     The same file read again takes the place of what it was before.
     """
     known = await documents(store, user_id)
-    taken = [task.id for one in known if one.source != name for task in one.tasks]
-    before = [one for one in known if one.source == name]
-    return imported(store, user_id, name, read_list(content, name, taken), before)
+    task_ids = [task.id for document in known if document.source != name for task in document.tasks]
+    before = [document for document in known if document.source == name]
+    return imported(store, user_id, name, read_list(content, name, task_ids), before)
 
 
-def imported(store: Store, user_id: str, name: str, found: TaskList, before: Sequence[Document]) -> Imported:
+def imported(store: Store, user_id: str, name: str, task_list: TaskList, before: Sequence[Document]) -> Imported:
     """A file's list as the documents that take the place of those `before`."""
     now = store.clock.now()
-    kept: dict[UUID, Document] = {}
+    documents: dict[UUID, Document] = {}
     owner: dict[str, UUID] = {}
-    for place, document in enumerate(found.documents):
+    for place, document in enumerate(task_list.documents):
         id = foreign_id(store.project, "prioritizer", "\x1f".join((user_id, name, document.title)))
-        same = kept.get(id)
+        same = documents.get(id)
         # Two headings of one name are one document.
         tasks = [*(same.structured_output["tasks"] if same else ()), *map(as_json, document.tasks)]
-        kept[id] = Document(
+        documents[id] = Document(
             id=id,
             project=store.project,
             user_id=user_id,
@@ -174,41 +176,41 @@ def imported(store: Store, user_id: str, name: str, found: TaskList, before: Seq
         TaskRelationship(
             project=store.project,
             user_id=user_id,
-            source_task_id=one.source,
-            target_task_id=one.target,
-            relationship_type=one.kind,
-            confidence=one.confidence,
-            document_id=owner[one.source],
+            source_task_id=relation.source,
+            target_task_id=relation.target,
+            relationship_type=relation.kind,
+            confidence=relation.confidence,
+            document_id=owner[relation.source],
             created_at=now,
             updated_at=now,
         )
-        for one in found.relations
+        for relation in task_list.relations
     ]
-    return Imported(list(kept.values()), relationships, before)
+    return Imported(list(documents.values()), relationships, before)
 
 
 async def add_file(store: Store, user_id: str, content: bytes | str, name: str) -> Imported:
     """Keep the tasks of a file. What the file said before is replaced."""
-    made = await read_file(store, user_id, content, name)
-    await store.commit(Transaction(records=list(made.records)))
-    await drop_stale(store, made)
-    return made
+    imported = await read_file(store, user_id, content, name)
+    await store.commit(Transaction(records=list(imported.records)))
+    await drop_stale(store, imported)
+    return imported
 
 
-async def drop_stale(store: Store, made: Imported) -> None:
+async def drop_stale(store: Store, imported: Imported) -> None:
     """Remove documents that a file held and holds no more, as they were when it was read: one that somebody else has
     written since, who keeps a file of this name at the same moment, is not stale."""
-    kept = {one.id for one in made.documents}
-    stale = [one for one in made.before if one.id not in kept]
+    remaining = {document.id for document in imported.documents}
+    stale = [document for document in imported.before if document.id not in remaining]
     if stale:
-        written = list({one.updated_at for one in stale})
-        where = (Where("id", "in", [one.id for one in stale]), Where("updated_at", "in", written))
+        written = list({document.updated_at for document in stale})
+        where = (Where("id", "in", [document.id for document in stale]), Where("updated_at", "in", written))
         await store.table(Document).delete(*where)
 
 
 async def remove_document(store: Store, document_id: UUID) -> None:
-    found = await store.table(Document).get_or_none(document_id)
-    if found is None or found.project != store.project:
+    document = await store.table(Document).get_or_none(document_id)
+    if document is None or document.project != store.project:
         raise NotFound(f"There is no document {document_id} in project {store.project} of this store.")
     await store.table(Document).delete(Where("id", "=", document_id))
 
@@ -217,12 +219,12 @@ async def add_relationship(
     store: Store, user_id: str, source: str, target: str, kind: RelationshipType, confidence: float = 1.0
 ) -> TaskRelationship:
     """Keep that one task waits for another. NotFound when the user has no such task."""
-    known = (await base_for(store, store.project, user_id, None)).tasks
+    tasks = (await base_for(store, store.project, user_id, None)).tasks
     for id in (source, target):
-        if id not in known:
+        if id not in tasks:
             raise NotFound(f"{user_id} has no task {id}.")
     now = store.clock.now()
-    made = TaskRelationship(
+    task_relationship = TaskRelationship(
         project=store.project,
         user_id=user_id,
         source_task_id=source,
@@ -232,8 +234,8 @@ async def add_relationship(
         created_at=now,
         updated_at=now,
     )
-    await store.table(TaskRelationship).put(made)
-    return made
+    await store.table(TaskRelationship).put(task_relationship)
+    return task_relationship
 
 
 def _theirs(store: Store, user_id: str | None) -> tuple[Where, ...]:

@@ -27,7 +27,7 @@ async def expire(store: Store, extension: Extension) -> int:
 
     Where nothing has expired this is one look at an index.
     """
-    found: list[Session] = await store.query(
+    sessions: list[Session] = await store.query(
         extension,
         "sessions_expired",
         record_type=Session,
@@ -35,7 +35,7 @@ async def expire(store: Store, extension: Extension) -> int:
         moment=store.clock.now(),
         at_most=_AT_ONCE,
     )
-    return sum([await forget(store, extension, session) for session in found])
+    return sum([await forget(store, extension, session) for session in sessions])
 
 
 async def forget(store: Store, extension: Extension, session: Session) -> bool:
@@ -70,10 +70,10 @@ def _silenced(message: Json) -> Json:
     if isinstance(content, str) or message.get("type") == "tool_result":
         return {**message, "content": GONE}
     calls = [block for block in blocks(message) if block.get("type") == "tool_use"]
-    kept: list[Json] = [
-        {"type": "tool_use", "id": one.get("id"), "name": one.get("name"), "input": {}} for one in calls
+    remaining: list[Json] = [
+        {"type": "tool_use", "id": call.get("id"), "name": call.get("name"), "input": {}} for call in calls
     ]
-    return {**message, "content": kept or GONE}
+    return {**message, "content": remaining or GONE}
 
 
 async def _purging(store: Store, _before: datetime | None, user_id: str | None) -> None:

@@ -58,20 +58,20 @@ class RulesPlanner(Provider):
         pass
 
     def _content(self, request: ModelRequest) -> list[Json]:
-        known = told(request.system or "")
+        prompt_facts = told(request.system or "")
         results = list(_results(request.messages))
-        turns = _turns(known.outcome, known.tasks, results)
-        if len(results) < len(turns) and request.tool_choice != "none" and known.tasks:
+        turns = _turns(prompt_facts.outcome, prompt_facts.tasks, results)
+        if len(results) < len(turns) and request.tool_choice != "none" and prompt_facts.tasks:
             turn = turns[len(results)]
             call = {"type": "tool_use", "id": f"call_{request.turn}_{request.step}_0", "name": turn.tool}
             return [{"type": "text", "text": turn.thought}, {**call, "input": turn.input}]
-        return [{"type": "text", "text": json.dumps(_answer(known, results), ensure_ascii=False)}]
+        return [{"type": "text", "text": json.dumps(_answer(prompt_facts, results), ensure_ascii=False)}]
 
 
 def _turns(outcome: str, tasks: Sequence[tuple[str, str]], results: Sequence[Json]) -> list[_Turn]:
     """What is asked one after the other; later questions are about what earlier answers found."""
     ids = [id for id, _ in tasks]
-    near = [str(one["task_id"]) for one in _list(results[0].get("tasks"))] if results else []
+    near = [str(item["task_id"]) for item in _list(results[0].get("tasks"))] if results else []
     first = (near or ids or [""])[0]
     turns = [
         _Turn(
@@ -89,36 +89,36 @@ def _turns(outcome: str, tasks: Sequence[tuple[str, str]], results: Sequence[Jso
     return turns
 
 
-def _answer(known: PromptFacts, results: Sequence[Json]) -> Json:
+def _answer(prompt_facts: PromptFacts, results: Sequence[Json]) -> Json:
     """The plan as far as a model gives one: what most others wait for first, then what is closest to the outcome."""
-    ids = [id for id, _ in known.tasks]
+    ids = [id for id, _ in prompt_facts.tasks]
     relevance = {
-        str(one["task_id"]): float(one["similarity"]) for result in results for one in _list(result.get("tasks"))
+        str(item["task_id"]): float(item["similarity"]) for result in results for item in _list(result.get("tasks"))
     }
-    found = [
-        one
+    task_dependencies = [
+        dependency
         for result in results
-        for given in (result.get("dependencies"), result.get("relationships"))
-        for one in _dependencies(given)
+        for value in (result.get("dependencies"), result.get("relationships"))
+        for dependency in _dependencies(value)
     ]
-    kept = untangled(ids, merged([*known.known, *found], ids)).dependencies
-    waiting = dependents(ids, kept)
+    dependencies = untangled(ids, merged([*prompt_facts.known, *task_dependencies], ids)).dependencies
+    waiting = dependents(ids, dependencies)
     order = sorted(
-        [Task(id=id, title=title) for id, title in known.tasks],
+        [Task(id=id, title=title) for id, title in prompt_facts.tasks],
         key=lambda task: (-waiting[task.id], -relevance.get(task.id, 0.0)),
     )
     return {
         "ordered_task_ids": [task.id for task in order],
         "dependencies": [],
-        "confidence_scores": confidences(ids, kept, relevance),
+        "confidence_scores": confidences(ids, dependencies, relevance),
         "synthesis_summary": summary(order, waiting) if order else "",
     }
 
 
-def _dependencies(given: Any) -> Iterator[TaskDependency]:
-    for one in _list(given):
+def _dependencies(value: Any) -> Iterator[TaskDependency]:
+    for item in _list(value):
         try:
-            yield normalised(one)
+            yield normalised(item)
         except Refused:
             continue
 
@@ -136,13 +136,13 @@ def _spelled(block: Json) -> Json:
     if block.get("is_error") or not isinstance(content, str):
         return {}
     try:
-        found = json.loads(content)
+        result = json.loads(content)
     except ValueError:
         return {}
-    return cast("Json", found) if isinstance(found, dict) else {}
+    return cast("Json", result) if isinstance(result, dict) else {}
 
 
-def _list(given: Any) -> list[Json]:
-    if not isinstance(given, list):
+def _list(value: Any) -> list[Json]:
+    if not isinstance(value, list):
         return []
-    return [cast("Json", one) for one in cast("list[Any]", given) if isinstance(one, dict)]
+    return [cast("Json", item) for item in cast("list[Any]", value) if isinstance(item, dict)]

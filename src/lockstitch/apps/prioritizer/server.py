@@ -79,15 +79,19 @@ async def prioritize(request: Request, caller: Writer, application: ThePrioritiz
 
     400 for a body that is none, 403 when the user does not work towards this outcome, 409 while one of theirs runs.
     """
-    asked = _read(await request.body())
+    prioritize_body = _read(await request.body())
     try:
         session = await application.start(
-            caller.store, asked.user_id, asked.outcome_id, documents=asked.documents, replace=asked.replace
+            caller.store,
+            prioritize_body.user_id,
+            prioritize_body.outcome_id,
+            documents=prioritize_body.documents,
+            replace=prioritize_body.replace,
         )
     except (NoActiveOutcome, NotFound) as exc:
         raise Problem(403, "No active outcome", str(exc)) from exc
-    begun = Begun(session_id=session.thread_id, status=session.status, execution_metadata=metadata_of(session))
-    return ExactJSON(as_json(begun))
+    started = Begun(session_id=session.thread_id, status=session.status, execution_metadata=metadata_of(session))
+    return ExactJSON(as_json(started))
 
 
 @router.get("/sessions", response_model=list[AgentSession])
@@ -97,7 +101,7 @@ async def listed(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
     """Sessions of a user or of all, newest first."""
-    return ExactJSON([as_json(shown(one)) for one in await sessions(caller.store, user_id, limit=limit)])
+    return ExactJSON([as_json(shown(session)) for session in await sessions(caller.store, user_id, limit=limit)])
 
 
 @router.get("/sessions/latest", response_model=AgentSession)
@@ -121,14 +125,14 @@ async def trace(caller: Reader, session_id: UUID) -> Response:
 @router.get("/outcomes", response_model=list[_OUTCOME])
 async def outcomes(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> ExactJSON:
     """Outcomes of a user or of all, newest first."""
-    return ExactJSON([one.as_json() for one in await repository.outcomes(caller.store, user_id)])
+    return ExactJSON([outcome.as_json() for outcome in await repository.outcomes(caller.store, user_id)])
 
 
 @router.post("/outcomes", status_code=201, response_model=_OUTCOME)
 async def add_outcome(caller: Writer, given: NewOutcome) -> Response:
     """A new outcome, which plans can be made towards."""
-    made = await repository.add_outcome(caller.store, given.user_id, given.statement)
-    return ExactJSON(made.as_json(), status_code=201)
+    outcome = await repository.add_outcome(caller.store, given.user_id, given.statement)
+    return ExactJSON(outcome.as_json(), status_code=201)
 
 
 @router.patch("/outcomes/{outcome_id}", response_model=_OUTCOME)
@@ -140,7 +144,7 @@ async def change_outcome(caller: Writer, outcome_id: UUID, is_active: Annotated[
 @router.get("/documents", response_model=list[_DOCUMENT])
 async def documents(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> ExactJSON:
     """Documents with their tasks, oldest first."""
-    return ExactJSON([_document(one) for one in await repository.documents(caller.store, user_id)])
+    return ExactJSON([_document(document) for document in await repository.documents(caller.store, user_id)])
 
 
 @router.post("/documents", status_code=201, response_model=list[_DOCUMENT])
@@ -153,8 +157,8 @@ async def add_documents(
     """The body is a list of tasks, Markdown or (if the name ends in .csv) CSV. One of the same name is replaced."""
     if int(request.headers.get("content-length") or 0) > MAX_BYTES:
         raise Problem(413, "Too large", f"A list of tasks has {MAX_BYTES:,} bytes at most.")
-    made = await repository.add_file(caller.store, user_id, await request.body(), name)
-    return ExactJSON([_document(one) for one in made.documents], status_code=201)
+    imported = await repository.add_file(caller.store, user_id, await request.body(), name)
+    return ExactJSON([_document(document) for document in imported.documents], status_code=201)
 
 
 @router.delete("/documents/{document_id}", status_code=204)
@@ -166,7 +170,7 @@ async def remove_document(caller: Writer, document_id: UUID) -> Response:
 @router.post("/relationships", status_code=201, response_model=_RELATIONSHIP)
 async def add_relationship(caller: Writer, given: NewRelationship) -> Response:
     """That one task waits for another: the source waits for the target."""
-    made = await repository.add_relationship(
+    task_relationship = await repository.add_relationship(
         caller.store,
         given.user_id,
         given.source_task_id,
@@ -174,7 +178,7 @@ async def add_relationship(caller: Writer, given: NewRelationship) -> Response:
         given.relationship_type,
         given.confidence,
     )
-    return ExactJSON(made.as_json(), status_code=201)
+    return ExactJSON(task_relationship.as_json(), status_code=201)
 
 
 def _read(body: bytes) -> PrioritizeBody:
@@ -182,14 +186,14 @@ def _read(body: bytes) -> PrioritizeBody:
     try:
         return PrioritizeBody.model_validate_json(body)
     except ValidationError as exc:
-        said = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in exc.errors())
-        raise Problem(400, "Invalid", said) from exc
+        text = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'body'}: {error['msg']}" for error in exc.errors())
+        raise Problem(400, "Invalid", text) from exc
 
 
 def _document(document: Document) -> dict[str, Any]:
-    told = document.as_json()
-    told["tasks"] = told.pop("structured_output")["tasks"]
-    return told
+    value = document.as_json()
+    value["tasks"] = value.pop("structured_output")["tasks"]
+    return value
 
 
 EXTENSION: Final = ServerExtension(

@@ -25,8 +25,8 @@ class Placed:
 
 async def session_of(store: Store, session_id: UUID) -> Session:
     """A session as it stands. NotFound when this project has none of that id."""
-    found = await store.table(Session).get_or_none(session_id)
-    here = await settled(store, found) if found is not None and found.project == store.project else None
+    session = await store.table(Session).get_or_none(session_id)
+    here = await settled(store, session) if session is not None and session.project == store.project else None
     if here is None:
         raise NotFound(f"There is no session {session_id} in project {store.project} of this store.")
     return here
@@ -45,10 +45,10 @@ async def sessions(
 
 async def latest(store: Store, user_id: str) -> Session:
     """The newest session of a user. NotFound when they have none."""
-    found = await sessions(store, user_id, limit=1)
-    if not found:
+    matches = await sessions(store, user_id, limit=1)
+    if not matches:
         raise NotFound(f"{user_id} has no session in project {store.project}.")
-    return found[0]
+    return matches[0]
 
 
 async def active(store: Store, user_id: str) -> Session | None:
@@ -58,16 +58,16 @@ async def active(store: Store, user_id: str) -> Session | None:
         Where("user_id", "=", user_id),
         Where("is_active", "=", True),
     )
-    found = await _all_settled(store, *where, limit=1)
-    return found[0] if found else None
+    sessions = await _all_settled(store, *where, limit=1)
+    return sessions[0] if sessions else None
 
 
 async def _all_settled(store: Store, *where: Where, **page: Any) -> list[Session]:
     """Sessions as they are in truth; looked for anew when one of them has just been replaced."""
     while True:
-        found = [await settled(store, one) for one in await store.table(Session).find(*where, **page)]
-        there = [one for one in found if one is not None]
-        if len(there) == len(found):
+        sessions = [await settled(store, session) for session in await store.table(Session).find(*where, **page)]
+        there = [session for session in sessions if session is not None]
+        if len(there) == len(sessions):
             return there
 
 
@@ -123,9 +123,9 @@ async def tasks_of(store: Store, session: Session) -> dict[str, Placed]:
     return {id: Placed(task, base.document_of[id]) for id, task in base.tasks.items()}
 
 
-async def outcomes_of(store: Store, found: Sequence[Session]) -> dict[UUID, Outcome]:
+async def outcomes_of(store: Store, sessions: Sequence[Session]) -> dict[UUID, Outcome]:
     """The outcomes of sessions by their ids."""
-    ids = list({session.outcome_id for session in found})
+    ids = list({session.outcome_id for session in sessions})
     rows = await store.table(Outcome).find(Where("id", "in", ids)) if ids else []
     return {row.id: row for row in rows}
 
@@ -154,8 +154,8 @@ def shown(session: Session) -> AgentSession:
 
 
 async def _run(store: Store, thread_id: UUID) -> Run | None:
-    found = await store.find_runs(thread_id, Where("parent_run_id", "is null"), order=("-sequence",), limit=1)
-    return found[0] if found else None
+    runs = await store.find_runs(thread_id, Where("parent_run_id", "is null"), order=("-sequence",), limit=1)
+    return runs[0] if runs else None
 
 
 async def _ended(store: Store, head: Thread, session: Session) -> Session:
@@ -165,5 +165,5 @@ async def _ended(store: Store, head: Thread, session: Session) -> Session:
     note = why_failed(head.status, str(error) if error else (run.error if run is not None else None))
     if run is None:
         return over(session, None, ExecutionMetadata(status_note=note), now)
-    found = parsed(await store.log(run.id), run.output_position)
-    return over(session, None, metadata(found, run.started_at, run.completed_at or now, status_note=note), now)
+    result = parsed(await store.log(run.id), run.output_position)
+    return over(session, None, metadata(result, run.started_at, run.completed_at or now, status_note=note), now)

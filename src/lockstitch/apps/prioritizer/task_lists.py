@@ -97,7 +97,7 @@ class TaskList:
         return [task for document in self.documents for task in document.tasks]
 
 
-def build_list(sheets: Sequence[Sheet], name: str, taken: Sequence[str] = ()) -> TaskList:
+def build_list(sheets: Sequence[Sheet], name: str, selected: Sequence[str] = ()) -> TaskList:
     """Return the documents and relations of parsed sheets. `taken` are ids that other documents have.
 
     Raises Refused with the line if a task waits for itself or for an unknown task, or if there are no tasks.
@@ -109,7 +109,7 @@ def build_list(sheets: Sequence[Sheet], name: str, taken: Sequence[str] = ()) ->
         raise Refused(f"{name} has {len(items):,} tasks, and {MAX_TASKS:,} are the limit; split it.")
     if all(item.done for item in items):
         raise Refused(f"{name}: no tasks found that are still to be done; all {len(items)} are.")
-    ids = _ids(items, set(taken), name)
+    ids = _ids(items, set(selected), name)
     relations = _relations(items, ids, name)
     for place, item in enumerate(items):
         item.id = ids[place]
@@ -133,10 +133,10 @@ def as_text(content: bytes | str, name: str) -> str:
 
 def estimate_in(text: str) -> tuple[str, Hours | None]:
     """A title without the estimate at its end, and that in hours: "Test it (3h)", "Test it 30 min", "Test it ~2d"."""
-    found = _ESTIMATE.search(text)
-    if found is None or not text[: found.start()].strip():
+    match = _ESTIMATE.search(text)
+    if match is None or not text[: match.start()].strip():
         return text, None
-    return text[: found.start()].rstrip(" ,-\u2013\u2014:"), hours(found["number"], found["unit"])
+    return text[: match.start()].rstrip(" ,-\u2013\u2014:"), hours(match["number"], match["unit"])
 
 
 def hours(number: str, unit: str = "h") -> float:
@@ -146,25 +146,25 @@ def hours(number: str, unit: str = "h") -> float:
 def slug(text: str) -> str:
     """A text as an id that people can read and type."""
     words = _SLUG.findall(text.casefold())
-    made = ""
+    result = ""
     for word in words:
-        if made and len(made) + len(word) >= _SLUG_LENGTH:
+        if result and len(result) + len(word) >= _SLUG_LENGTH:
             break
-        made = f"{made}-{word}" if made else word[:_SLUG_LENGTH]
-    return made or "task"
+        result = f"{result}-{word}" if result else word[:_SLUG_LENGTH]
+    return result or "task"
 
 
-def _ids(items: Sequence[Item], taken: set[str], name: str) -> dict[int, str]:
+def _ids(items: Sequence[Item], selected: set[str], name: str) -> dict[int, str]:
     """An id for each item, by its place: its own, or one made of its title. None is given twice."""
-    given = Counter(item.id for item in items if item.id is not None)
+    counter = Counter(item.id for item in items if item.id is not None)
     for item in items:
-        if item.id is not None and given[item.id] > 1:
-            raise Refused(f"{name}, line {item.line}: the id {item.id} is given to {given[item.id]} tasks.")
-    used = taken | set(given) - {None}
-    found: dict[int, str] = {}
+        if item.id is not None and counter[item.id] > 1:
+            raise Refused(f"{name}, line {item.line}: the id {item.id} is given to {counter[item.id]} tasks.")
+    used = selected | set(counter) - {None}
+    result: dict[int, str] = {}
     for place, item in enumerate(items):
-        if item.id is not None and item.id not in taken:
-            found[place] = item.id
+        if item.id is not None and item.id not in selected:
+            result[place] = item.id
             continue
         # Another document has this id: the reader of both needs two.
         wanted = slug(item.title) if item.id is None else f"{item.id}@{slug(PurePath(name).stem)}"
@@ -173,8 +173,8 @@ def _ids(items: Sequence[Item], taken: set[str], name: str) -> dict[int, str]:
             number += 1
             id = f"{wanted}-{number}"
         used.add(id)
-        found[place] = id
-    return found
+        result[place] = id
+    return result
 
 
 def _tasks(items: Sequence[Item], name: str) -> list[Task]:
@@ -205,23 +205,24 @@ def _relations(items: Sequence[Item], ids: dict[int, str], name: str) -> list[Re
     for place, item in enumerate(items):
         titles.setdefault(_plain(item.title), []).append(place)
     ordered = sorted(titles)
-    found: dict[tuple[str, str, str], Relation] = {}
+    relations: dict[tuple[str, str, str], Relation] = {}
     places = {id(item): place for place, item in enumerate(items)}
     for place, item in enumerate(items):
-        told: list[tuple[int, RelationshipType, bool, float]] = [
-            (_resolved(one, authors, titles, ordered, name), one.kind, one.reverse, 1.0) for one in item.references
+        messages: list[tuple[int, RelationshipType, bool, float]] = [
+            (_resolved(reference, authors, titles, ordered, name), reference.kind, reference.reverse, 1.0)
+            for reference in item.references
         ]
         if item.parent is not None:
-            told.append((places[id(item.parent)], "prerequisite", True, NESTED))
-        for other, kind, reverse, sure in told:
+            messages.append((places[id(item.parent)], "prerequisite", True, NESTED))
+        for other, kind, reverse, sure in messages:
             if other == place:
                 raise Refused(f"{name}, line {item.line}: “{item.title}” cannot wait for itself.")
             if item.done or items[other].done:
                 continue
             source, target = (other, place) if reverse else (place, other)
             relation = Relation(ids[source], ids[target], kind, sure)
-            found.setdefault((relation.source, relation.target, relation.kind), relation)
-    return list(found.values())
+            relations.setdefault((relation.source, relation.target, relation.kind), relation)
+    return list(relations.values())
 
 
 def _resolved(
@@ -231,14 +232,14 @@ def _resolved(
 
     `ordered` are the titles in the order of the alphabet.
     """
-    wanted = _plain(reference.to)
-    for said in (reference.to, wanted):
-        if said in authors:
-            return authors[said]
-    if len(titles.get(wanted, ())) == 1:
-        return titles[wanted][0]
+    plain = _plain(reference.to)
+    for text in (reference.to, plain):
+        if text in authors:
+            return authors[text]
+    if len(titles.get(plain, ())) == 1:
+        return titles[plain][0]
     # A letter or two begin many titles; with a colon behind them they are what their author calls the task.
-    start = wanted if len(wanted) > 2 else f"{wanted}:"
+    start = plain if len(plain) > 2 else f"{plain}:"
     begins: list[int] = []
     for title in ordered[bisect_left(ordered, start) :]:
         if not title.startswith(start):
@@ -246,9 +247,9 @@ def _resolved(
         begins += titles[title]
     if len(begins) == 1:
         return begins[0]
-    many = len(titles.get(wanted) or begins)
-    said = f"means {many} tasks; give them ids" if many > 1 else "is no task of this list"
-    raise Refused(f"{name}, line {reference.line}: “{reference.to}” {said}.")
+    many = len(titles.get(plain) or begins)
+    text = f"means {many} tasks; give them ids" if many > 1 else "is no task of this list"
+    raise Refused(f"{name}, line {reference.line}: “{reference.to}” {text}.")
 
 
 def _plain(text: str) -> str:

@@ -126,18 +126,18 @@ def _index(transaction: Transaction, project: str, key: str, thread_id: UUID) ->
     transaction.put(disk.key(project, key), {"project": project, "key": key, "thread_id": str(thread_id)})
 
 
-def deliver(transaction: Transaction, letter: Delivery, now: datetime) -> Receipt:
+def deliver(transaction: Transaction, delivery: Delivery, now: datetime) -> Receipt:
     """Deliver an entry: into the log if no worker holds the thread, else into its inbox.
 
     A duplicate changes nothing.
     """
-    head = tables.head(transaction, letter.thread_id)
+    head = tables.head(transaction, delivery.thread_id)
     if head is None:
-        raise NotFound(f"Thread {letter.thread_id} not found. Nothing was delivered.")
-    first = tables.same_letter(transaction, letter)
+        raise NotFound(f"Thread {delivery.thread_id} not found. Nothing was delivered.")
+    first = tables.same_letter(transaction, delivery)
     if first is not None:
         return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
-    arrival = apply_delivery(head, letter, now)
+    arrival = apply_delivery(head, delivery, now)
     if arrival.letter is None:
         return Receipt(None, head.delivered, head.cancel_requested, new=False)
     write_delivery(transaction, arrival.letter)
@@ -150,19 +150,21 @@ def deliver(transaction: Transaction, letter: Delivery, now: datetime) -> Receip
             transaction.show(head.id)
     write_head(transaction, head, after)
     woken = after.status == "pending" and head.status != "pending"
-    return Receipt(arrival.letter.position, after.delivered, head.cancel_requested, woken=woken, delivery_id=letter.id)
+    return Receipt(
+        arrival.letter.position, after.delivered, head.cancel_requested, woken=woken, delivery_id=delivery.id
+    )
 
 
 def take(transaction: Transaction, thread_id: UUID, letter_id: UUID, position: int) -> None:
     """Mark a delivery as consumed at a position. Its row stays, without the entry, to recognise a duplicate."""
-    letter = tables.letter(transaction, thread_id, letter_id)
-    if letter is None or letter.position is not None:
+    delivery = tables.letter(transaction, thread_id, letter_id)
+    if delivery is None or delivery.position is not None:
         raise Conflict(f"Delivery {letter_id} is no longer in the inbox. Nothing was written.", thread_id=thread_id)
-    write_delivery(transaction, letter.changed(entry=None, position=position))
+    write_delivery(transaction, delivery.changed(entry=None, position=position))
 
 
-def write_delivery(transaction: Transaction, letter: Delivery) -> None:
-    transaction.put(disk.letter(letter), format.encode_record(letter))
+def write_delivery(transaction: Transaction, delivery: Delivery) -> None:
+    transaction.put(disk.letter(delivery), format.encode_record(delivery))
 
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
@@ -170,7 +172,10 @@ def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Rece
     if commit.deleted_threads or not {type(record) for record in commit.records} <= {Blob, *OWNED_BY_THREAD}:
         raise Refused("Applications need their own tables, which the file backend does not support. Use SQLite.")
     if commit.superseded:
-        doomed = [_compare(tables.head(transaction, wanted.thread_id), wanted) for wanted in commit.superseded]
+        doomed = [
+            _compare(tables.head(transaction, thread_change.thread_id), thread_change)
+            for thread_change in commit.superseded
+        ]
         supersede(transaction, doomed, commit)
     for thread in commit.threads:
         if transaction.exists(disk.head(thread.id)):
@@ -178,17 +183,19 @@ def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Rece
         write_head(transaction, None, thread)
         require_thread(transaction, thread.parent_id)
     receipts = [_step(transaction, step, now) for step in commit.steps]
-    for notice in commit.notices:
-        _notify(transaction, notice)
+    for webhook_event in commit.notices:
+        _notify(transaction, webhook_event)
     return receipts
 
 
-def _notify(transaction: Transaction, notice: WebhookEvent) -> None:
-    require_thread(transaction, notice.thread_id)
-    path = disk.record(WebhookEvent, (notice.id,))
+def _notify(transaction: Transaction, webhook_event: WebhookEvent) -> None:
+    require_thread(transaction, webhook_event.thread_id)
+    path = disk.record(WebhookEvent, (webhook_event.id,))
     if transaction.exists(path):
-        raise Conflict(f"Webhook event {notice.id} already exists. Nothing was written.", thread_id=notice.thread_id)
-    transaction.put(path, format.encode_record(notice))
+        raise Conflict(
+            f"Webhook event {webhook_event.id} already exists. Nothing was written.", thread_id=webhook_event.thread_id
+        )
+    transaction.put(path, format.encode_record(webhook_event))
 
 
 def _step(transaction: Transaction, step: ThreadChange | Delivery | ThreadEdit, now: datetime) -> Receipt:
@@ -208,24 +215,24 @@ def _edit(transaction: Transaction, edit: ThreadEdit, now: datetime) -> Receipt:
     return Receipt(None)
 
 
-def _change(transaction: Transaction, wanted: ThreadChange) -> Receipt:
-    before = _compare(tables.head(transaction, wanted.thread_id), wanted)
-    ended = _write_runs(transaction, wanted)
-    for run_id in {stitch.run_id for stitch in (*wanted.stitches, *wanted.replaced_stitches)}:
-        require_run(transaction, wanted.thread_id, run_id)
-    for stitch in (*wanted.stitches, *wanted.replaced_stitches):
+def _change(transaction: Transaction, thread_change: ThreadChange) -> Receipt:
+    before = _compare(tables.head(transaction, thread_change.thread_id), thread_change)
+    ended = _write_runs(transaction, thread_change)
+    for run_id in {stitch.run_id for stitch in (*thread_change.stitches, *thread_change.replaced_stitches)}:
+        require_run(transaction, thread_change.thread_id, run_id)
+    for stitch in (*thread_change.stitches, *thread_change.replaced_stitches):
         check_stitch(stitch)
-    if wanted.replaced_stitches:
-        log.replace(transaction, wanted.thread_id, [*wanted.replaced_stitches, *wanted.stitches])
+    if thread_change.replaced_stitches:
+        log.replace(transaction, thread_change.thread_id, [*thread_change.replaced_stitches, *thread_change.stitches])
     else:
-        log.append(transaction, wanted.stitches)
-    for letter_id, position in wanted.consumed:
-        take(transaction, wanted.thread_id, letter_id, position)
-    for digest in wanted.blob_refs:
+        log.append(transaction, thread_change.stitches)
+    for letter_id, position in thread_change.consumed:
+        take(transaction, thread_change.thread_id, letter_id, position)
+    for digest in thread_change.blob_refs:
         require_blob(transaction, digest)
-        use = BlobUse(thread_id=wanted.thread_id, sha256=digest)
+        use = BlobUse(thread_id=thread_change.thread_id, sha256=digest)
         transaction.put(disk.record(BlobUse, (use.thread_id, use.sha256)), format.encode_record(use))
-    after = before.changed(**_fields(before, wanted))
+    after = before.changed(**_fields(before, thread_change))
     write_head(transaction, before, after)
     if ended or rests(after):
         transaction.show(after.id, ended)
@@ -237,49 +244,53 @@ def rests(head: Thread) -> bool:
     return not head.held and (head.status == "waiting" or head.ended)
 
 
-def _compare(head: Thread | None, wanted: ThreadChange) -> Thread:
+def _compare(head: Thread | None, thread_change: ThreadChange) -> Thread:
     """Return the head if it is as the change expects. Raises `Conflict` if not."""
-    first = wanted.position + 1
+    first = thread_change.position + 1
     contiguous = all(
-        (stitch.thread_id, stitch.position) == (wanted.thread_id, place)
-        for place, stitch in enumerate(wanted.stitches, first)
+        (stitch.thread_id, stitch.position) == (thread_change.thread_id, place)
+        for place, stitch in enumerate(thread_change.stitches, first)
     )
     if (
         head is None
         or not contiguous
-        or (head.fence, head.position, head.worker_id) != (wanted.fence, wanted.position, wanted.worker_id)
-        or (wanted.delivered is not None and head.delivered != wanted.delivered)
-        or (wanted.new_children and head.cancel_requested)
+        or (head.fence, head.position, head.worker_id)
+        != (thread_change.fence, thread_change.position, thread_change.worker_id)
+        or (thread_change.delivered is not None and head.delivered != thread_change.delivered)
+        or (thread_change.new_children and head.cancel_requested)
     ):
-        raise Conflict(thread_id=wanted.thread_id)
+        raise Conflict(thread_id=thread_change.thread_id)
     return head
 
 
-def _fields(head: Thread, wanted: ThreadChange) -> dict[str, Any]:
+def _fields(head: Thread, thread_change: ThreadChange) -> dict[str, Any]:
     """Return the changed fields of the head: those of the change, and those that follow from it."""
-    fields = {**wanted.head, "position": wanted.position + len(wanted.stitches)}
-    tip = next((stitch.id for stitch in reversed(wanted.stitches) if stitch.in_chain), None)
+    fields = {**thread_change.head, "position": thread_change.position + len(thread_change.stitches)}
+    tip = next((stitch.id for stitch in reversed(thread_change.stitches) if stitch.in_chain), None)
     if tip is not None:
         fields["tip_id"] = tip
-    if wanted.new_children:
-        fields["pending_children"] = head.pending_children + wanted.new_children
+    if thread_change.new_children:
+        fields["pending_children"] = head.pending_children + thread_change.new_children
     return fields
 
 
-def _write_runs(transaction: Transaction, wanted: ThreadChange) -> list[UUID]:
+def _write_runs(transaction: Transaction, thread_change: ThreadChange) -> list[UUID]:
     """Write new and changed runs. Return those that have ended."""
-    if any(transaction.exists(disk.run(wanted.thread_id, run.id)) for run in wanted.new_runs):
-        raise Conflict("A new run already exists in this store. Nothing was written.", thread_id=wanted.thread_id)
+    if any(transaction.exists(disk.run(thread_change.thread_id, run.id)) for run in thread_change.new_runs):
+        raise Conflict(
+            "A new run already exists in this store. Nothing was written.", thread_id=thread_change.thread_id
+        )
     ended: list[UUID] = []
-    for run in wanted.new_runs:
+    for run in thread_change.new_runs:
         _write_run(transaction, run, ended)
-    if wanted.new_runs:
-        check_runs(wanted.thread_id, tables.facts_of_runs(transaction, wanted.thread_id).values())
-    for run_id, fields in wanted.runs:
-        run = tables.run(transaction, wanted.thread_id, run_id)
+    if thread_change.new_runs:
+        check_runs(thread_change.thread_id, tables.facts_of_runs(transaction, thread_change.thread_id).values())
+    for run_id, fields in thread_change.runs:
+        run = tables.run(transaction, thread_change.thread_id, run_id)
         if run is None:
             raise Conflict(
-                f"Thread {wanted.thread_id} has no run {run_id}. Nothing was written.", thread_id=wanted.thread_id
+                f"Thread {thread_change.thread_id} has no run {run_id}. Nothing was written.",
+                thread_id=thread_change.thread_id,
             )
         _write_run(transaction, run.changed(**fields), ended)
     return ended

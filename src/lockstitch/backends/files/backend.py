@@ -89,13 +89,13 @@ class FilesBackend:
         suspects: bool | None = None,
         alone: bool = False,
     ) -> list[Thread]:
-        wish = ClaimRequest(worker_id, agents, project, limit, after, limits, suspects, alone)
+        claim_request = ClaimRequest(worker_id, agents, project, limit, after, limits, suspects, alone)
 
         def work(transaction: Transaction) -> list[Thread]:
             now = self._now()
             if thread_id is not None:
-                return claim.claim_one(transaction, wish, thread_id, now)
-            return claim.claim(transaction, wish, now)
+                return claim.claim_one(transaction, claim_request, thread_id, now)
+            return claim.claim(transaction, claim_request, now)
 
         return await self._write(work)
 
@@ -119,11 +119,9 @@ class FilesBackend:
             yield WATCHING
             while not self._closed:
                 moved.clear()
-                sightings, place = await self._run(
-                    lambda place=place: schema.look(self._guard, place, self._clock.now())
-                )
-                for sighting in sightings:
-                    yield sighting
+                hints, place = await self._run(lambda place=place: schema.look(self._guard, place, self._clock.now()))
+                for hint in hints:
+                    yield hint
                 # Not wait_for, which on Python 3.11 can swallow a cancellation.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(schema.POLL):
@@ -147,14 +145,14 @@ class FilesBackend:
     async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._read(lambda folder: reports.average_tokens(folder, project, since))
 
-    async def usage(self, asked: StatsFilter) -> list[UsageRow]:
-        return await self._read(lambda folder: reports.usage(folder, asked))
+    async def usage(self, stats_filter: StatsFilter) -> list[UsageRow]:
+        return await self._read(lambda folder: reports.usage(folder, stats_filter))
 
-    async def latencies(self, asked: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
-        return await self._read(lambda folder: reports.latencies(folder, asked, kind))
+    async def latencies(self, stats_filter: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
+        return await self._read(lambda folder: reports.latencies(folder, stats_filter, kind))
 
-    async def list_runs(self, asked: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
-        return await self._read(lambda folder: reports.runs(folder, asked, order, limit))
+    async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+        return await self._read(lambda folder: reports.runs(folder, stats_filter, order, limit))
 
     async def mirrored_run(self, project: str, foreign_id: str) -> Run | None:
         return await self._read(lambda folder: reports.mirrored(folder, project, foreign_id))

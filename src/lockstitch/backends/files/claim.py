@@ -32,44 +32,47 @@ class Moment(NamedTuple):
     here: HostClock
 
 
-def claim_one(transaction: Transaction, wish: ClaimRequest, thread_id: UUID, moment: Moment) -> list[Thread]:
+def claim_one(transaction: Transaction, claim_request: ClaimRequest, thread_id: UUID, moment: Moment) -> list[Thread]:
     """Claim this thread, in any state of waiting, if no live worker holds it and it has not ended."""
     head = tables.head(transaction, thread_id)
-    if head is None or head.ended or not _alive(transaction, wish.worker_id):
+    if head is None or head.ended or not _alive(transaction, claim_request.worker_id):
         return []
     if head.worker_id is not None and _holds(transaction, head.worker_id, moment):
         return []
-    limits = _stored(transaction, wish)
+    limits = _stored(transaction, claim_request)
     if limits and free_slots(limits, _held(transaction, thread_id)).get(head.agent or "", 1) <= 0:
         return []
     if head.worker_id is not None:
         crashed = len(_held_by(transaction, head.worker_id)) == 1
-        return [_take(transaction, head.changed(**_lost(head, crashed)), wish.worker_id, moment.now)]
-    return [_take(transaction, head, wish.worker_id, moment.now)]
+        return [_take(transaction, head.changed(**_lost(head, crashed)), claim_request.worker_id, moment.now)]
+    return [_take(transaction, head, claim_request.worker_id, moment.now)]
 
 
-def claim(transaction: Transaction, wish: ClaimRequest, moment: Moment) -> list[Thread]:
+def claim(transaction: Transaction, claim_request: ClaimRequest, moment: Moment) -> list[Thread]:
     """Claim ready threads in fair order, or the first suspect."""
     now = moment.now
-    if not _alive(transaction, wish.worker_id):
+    if not _alive(transaction, claim_request.worker_id):
         return []
     ready = _heads(transaction, lambda values: append.is_ready(values, format_time(now)))
-    limits = _stored(transaction, wish)
+    limits = _stored(transaction, claim_request)
     if limits:
         agents = [head.agent or "" for head in ready]
-        wish = wish._replace(limits=limits).limited_to(_held(transaction), agents)
+        claim_request = claim_request._replace(limits=limits).limited_to(_held(transaction), agents)
     ready = [
         head
         for head in ready
-        if (wish.agents is None or (head.agent or "") in wish.agents)
-        and (wish.project is None or head.project == wish.project)
+        if (claim_request.agents is None or (head.agent or "") in claim_request.agents)
+        and (claim_request.project is None or head.project == claim_request.project)
     ]
-    if wish.suspects:
+    if claim_request.suspects:
         first = most_suspect(ready)[:1]
-        return [_take(transaction, head, wish.worker_id, now, alone=wish.alone) for head in first]
-    if wish.suspects is not None:
+        return [_take(transaction, head, claim_request.worker_id, now, alone=claim_request.alone) for head in first]
+    if claim_request.suspects is not None:
         ready = [head for head in ready if not head.suspect]
-    return [_take(transaction, head, wish.worker_id, now) for head in in_fair_order(ready, wish.after)[: wish.limit]]
+    return [
+        _take(transaction, head, claim_request.worker_id, now)
+        for head in in_fair_order(ready, claim_request.after)[: claim_request.limit]
+    ]
 
 
 def beat(transaction: Transaction, worker: Worker, now: datetime) -> bool:
@@ -113,9 +116,9 @@ def _held_by(folder: Folder, worker_id: UUID) -> list[Thread]:
 
 
 def _take(transaction: Transaction, head: Thread, worker_id: UUID, now: datetime, *, alone: bool = False) -> Thread:
-    taken = head.changed(status="running", worker_id=worker_id, fence=head.fence + 1, alone=alone, updated_at=now)
-    append.write_head(transaction, head, taken)
-    return taken
+    thread = head.changed(status="running", worker_id=worker_id, fence=head.fence + 1, alone=alone, updated_at=now)
+    append.write_head(transaction, head, thread)
+    return thread
 
 
 def _heads(folder: Folder, fits: Callable[[Json], bool]) -> list[Thread]:
@@ -125,10 +128,10 @@ def _heads(folder: Folder, fits: Callable[[Json], bool]) -> list[Thread]:
     return [format.decode_record(Thread, values) for values in documents if values is not None and fits(values)]
 
 
-def _stored(folder: Folder, wish: ClaimRequest) -> list[Limit]:
+def _stored(folder: Folder, claim_request: ClaimRequest) -> list[Limit]:
     """Return the limits as stored. The folder is locked, so no other process claims now."""
-    found = (tables.load(folder, Limit, disk.record(Limit, (limit.name,))) for limit in wish.limits)
-    return [limit for limit in found if limit is not None]
+    limits = (tables.load(folder, Limit, disk.record(Limit, (limit.name,))) for limit in claim_request.limits)
+    return [limit for limit in limits if limit is not None]
 
 
 def _held(folder: Folder, but: UUID | None = None) -> Counter[str]:

@@ -205,9 +205,9 @@ class FolderCoordinator:
                 projections.show(folder, UUID(thread_id), [UUID(run_id) for run_id in run_ids])
 
     def _remember(self, transaction: Transaction) -> None:
-        for path, known in transaction.extents.items():
-            if known is not None:
-                remember_extent(self._memory, self.root, path, known)
+        for path, extent in transaction.extents.items():
+            if extent is not None:
+                remember_extent(self._memory, self.root, path, extent)
         log.remember(self._memory, transaction.appended)
 
     def _checkpoint(self) -> None:

@@ -19,15 +19,15 @@ def delete(transaction: Transaction, find: Find[Any], *, force: bool) -> int:
     Threads are deleted with their descendants, which are not counted.
     """
     _refuse_others(find)
-    found: list[Record] = query.find(transaction, find)
+    records: list[Record] = query.find(transaction, find)
     if find.kind is Thread:
-        _delete_threads(transaction, [head for head in found if isinstance(head, Thread)], force=force)
+        _delete_threads(transaction, [head for head in records if isinstance(head, Thread)], force=force)
     elif find.kind is Stitch:
-        _delete_stitches(transaction, [stitch for stitch in found if isinstance(stitch, Stitch)])
+        _delete_stitches(transaction, [stitch for stitch in records if isinstance(stitch, Stitch)])
     else:
-        for record in found:
+        for record in records:
             _delete_record(transaction, record)
-    return len(found)
+    return len(records)
 
 
 def _refuse_others(find: Find[Any]) -> None:
@@ -60,8 +60,8 @@ def _delete_threads(transaction: Transaction, heads: Sequence[Thread], *, force:
 def supersede(transaction: Transaction, heads: Sequence[Thread], commit: Commit) -> None:
     """Delete imported threads that a commit writes again. The commit may create a thread with the same id."""
     ids = {head.id for head in heads}
-    kept = {record.sha256 for record in commit.records if isinstance(record, BlobUse)}
-    _delete_unused_blobs(transaction, ids, kept)
+    remaining = {record.sha256 for record in commit.records if isinstance(record, BlobUse)}
+    _delete_unused_blobs(transaction, ids, remaining)
     for kind, field in OWNED_BY_THREAD.items():
         _delete_owned(transaction, kind, field, ids)
     remade = {thread.id for thread in commit.threads}
@@ -93,21 +93,21 @@ def _with_descendants(transaction: Transaction, heads: Sequence[Thread]) -> list
     if heads:
         for head in tables.all_in(transaction, Thread, disk.HEADS):
             children.setdefault(head.parent_id, []).append(head)
-    found: dict[UUID, Thread] = {}
+    threads: dict[UUID, Thread] = {}
     waiting = list(heads)
     while waiting:
         head = waiting.pop()
-        if head.id not in found:
-            found[head.id] = head
+        if head.id not in threads:
+            threads[head.id] = head
             waiting += children.get(head.id, [])
-    return list(found.values())
+    return list(threads.values())
 
 
 def _delete_unused_blobs(transaction: Transaction, ids: set[UUID], needed: Iterable[str] = ()) -> None:
     """Delete the blobs that only these threads refer to, except those in `needed`."""
     uses = list(tables.shelf(transaction, BlobUse))
-    kept = {use.sha256 for use in uses if use.thread_id not in ids} | set(needed)
-    for sha256 in {use.sha256 for use in uses} - kept:
+    remaining = {use.sha256 for use in uses if use.thread_id not in ids} | set(needed)
+    for sha256 in {use.sha256 for use in uses} - remaining:
         transaction.remove(disk.record(Blob, (sha256,)))
         transaction.remove(disk.blob(sha256))
 

@@ -116,8 +116,8 @@ def sender(name: str, call_id: str) -> str:
     return codec.digest([name, call_id])[:32]
 
 
-def letter(letter: Delivery) -> str:
-    return f"{INBOX}/{letter.thread_id}/{letter.id}.{sender(letter.sender, letter.call_id)}.json"
+def letter(delivery: Delivery) -> str:
+    return f"{INBOX}/{delivery.thread_id}/{delivery.id}.{sender(delivery.sender, delivery.call_id)}.json"
 
 
 def key(project: str, key: str) -> str:

@@ -67,20 +67,20 @@ def decode_stitch(line: bytes) -> Stitch:
     usage = cast("Json", values.get("usage") or {})
     name, call_id, status = values.get("name"), values.get("call_id"), values.get("status")
     message = values.get("message")
-    taken = _NONE
+    selected = _NONE
     if kind == "llm_call":
-        taken = _OF_RESPONSE
+        selected = _OF_RESPONSE
         status, usage = action_data["stop_reason"], action_data["usage"]
         if "content" in action_data:
             message = {"role": "assistant", "content": action_data["content"]}
     elif kind == "tool_call":
-        taken = _OF_TOOL
+        selected = _OF_TOOL
         name, call_id = action_data["tool_name"], action_data["tool_use_id"]
         if "result" in action_data:
             message = _result(call_id, action_data["result"], bool(action_data["success"]))
     data = values.get("data")
     if data is None:
-        data = {key: value for key, value in action_data.items() if key not in taken}
+        data = {key: value for key, value in action_data.items() if key not in selected}
     fields: Json = {
         "id": UUID(values["id"]),
         "type": kind,
@@ -133,8 +133,8 @@ def _parts(stitch: Stitch) -> tuple[Json, Json]:
     }
 
 
-def _with_data(action: Json, taken: frozenset[str], data: Json, beside: Json) -> tuple[Json, Json]:
-    if taken.isdisjoint(data):
+def _with_data(action: Json, selected: frozenset[str], data: Json, beside: Json) -> tuple[Json, Json]:
+    if selected.isdisjoint(data):
         return action | data, beside
     return action, beside | {"data": data}
 

@@ -340,18 +340,18 @@ def _decode(line: bytes, end: int) -> Entry | None:
 
 
 def _list(values: Json, name: str) -> list[Any]:
-    found: Any = values.get(name)
-    if not isinstance(found, list):
+    result: Any = values.get(name)
+    if not isinstance(result, list):
         raise StoreDamaged(f"The journal of this store contains an entry without {name!r}. Restore a backup.")
-    return cast("list[Any]", found)
+    return cast("list[Any]", result)
 
 
 def _shows(values: Json) -> Shows:
     """Return the threads and runs of an entry. Projections are named after them, so they must be ids."""
-    found: Any = values.get("show")
-    if not isinstance(found, dict):
+    result: Any = values.get("show")
+    if not isinstance(result, dict):
         raise StoreDamaged("The journal of this store contains an entry without 'show'. Restore a backup.")
-    shows = cast("dict[str, list[Any]]", found)
+    shows = cast("dict[str, list[Any]]", result)
     for name in (name for thread_id in shows for name in (thread_id, *_list(shows, thread_id))):
         if as_id(str(name)) is None:
             raise StoreDamaged(

@@ -139,13 +139,13 @@ def read(folder: Folder, thread_id: UUID, ranges: Ranges) -> list[Stitch]:
 
     Files without such stitches are not opened.
     """
-    found: list[Stitch] = []
+    matches: list[Stitch] = []
     for path in files(folder, thread_id):
         extent = extent_of(folder, path)
         if extent is None or not any(_meets(extent, first, last) for first, last in ranges):
             continue
-        found += [stitch for stitch in stitches(folder, path) if _within(stitch.position, ranges)]
-    return sorted(found, key=lambda stitch: stitch.position)
+        matches += [stitch for stitch in stitches(folder, path) if _within(stitch.position, ranges)]
+    return sorted(matches, key=lambda stitch: stitch.position)
 
 
 def last_log_id(folder: Folder) -> int:
@@ -172,14 +172,14 @@ def admit(transaction: Transaction, new: Sequence[Stitch]) -> None:
     thread_id = new[0].thread_id
     pending = transaction.appended.setdefault(thread_id, [])
     base = (pending or new)[0].position - 1
-    known = _identities(transaction, thread_id, base)
+    identities = _identities(transaction, thread_id, base)
     ids = {stitch.id for stitch in pending}
     followed = {stitch.previous_id for stitch in pending if stitch.in_chain}
     for stitch in new:
         _check(
             stitch,
-            stitch.id in known.ids or stitch.id in ids,
-            stitch.in_chain and (stitch.previous_id in known.followed or stitch.previous_id in followed),
+            stitch.id in identities.ids or stitch.id in ids,
+            stitch.in_chain and (stitch.previous_id in identities.followed or stitch.previous_id in followed),
         )
         ids.add(stitch.id)
         if stitch.in_chain:
@@ -189,39 +189,39 @@ def admit(transaction: Transaction, new: Sequence[Stitch]) -> None:
 
 def admit_all(transaction: Transaction, thread_id: UUID, log: Iterable[Stitch]) -> None:
     """Check the stitches of a whole log that is rewritten."""
-    known = Identities(0, set(), set())
+    identities = Identities(0, set(), set())
     for stitch in log:
-        _check(stitch, stitch.id in known.ids, stitch.in_chain and stitch.previous_id in known.followed)
-        _add(known, stitch)
+        _check(stitch, stitch.id in identities.ids, stitch.in_chain and stitch.previous_id in identities.followed)
+        _add(identities, stitch)
     transaction.memory.identities.pop(thread_id, None)
 
 
 def remember(memory: FolderState, appended: dict[UUID, list[Stitch]]) -> None:
     """Cache the ids that a commit has appended, so that the next one need not read the log."""
     for thread_id, stitches in appended.items():
-        known = memory.identities.get(thread_id)
-        if known is not None and stitches and known.position == stitches[0].position - 1:
+        identities = memory.identities.get(thread_id)
+        if identities is not None and stitches and identities.position == stitches[0].position - 1:
             for stitch in stitches:
-                _add(known, stitch)
+                _add(identities, stitch)
 
 
 def _identities(folder: Folder, thread_id: UUID, position: int) -> Identities:
     """Return the unique values of the log up to a position. Logs only grow, so a cached result stays valid."""
-    known = folder.memory.identities.get(thread_id)
-    if known is None or known.position != position:
-        known = Identities(0, set(), set())
+    identities = folder.memory.identities.get(thread_id)
+    if identities is None or identities.position != position:
+        identities = Identities(0, set(), set())
         for stitch in read(folder, thread_id, [(1, position)]):
-            _add(known, stitch)
-        known.position = position
-        folder.memory.identities.keep(thread_id, known)
-    return known
+            _add(identities, stitch)
+        identities.position = position
+        folder.memory.identities.keep(thread_id, identities)
+    return identities
 
 
-def _add(known: Identities, stitch: Stitch) -> None:
-    known.ids.add(stitch.id)
+def _add(identities: Identities, stitch: Stitch) -> None:
+    identities.ids.add(stitch.id)
     if stitch.in_chain:
-        known.followed.add(stitch.previous_id)
-    known.position = stitch.position
+        identities.followed.add(stitch.previous_id)
+    identities.position = stitch.position
 
 
 def _check(stitch: Stitch, known: bool, forks: bool) -> None:
@@ -254,22 +254,22 @@ def append(transaction: Transaction, new: Sequence[Stitch]) -> None:
     _set_log_id(transaction, log_id)
 
 
-def replace(transaction: Transaction, thread_id: UUID, given: Sequence[Stitch]) -> None:
+def replace(transaction: Transaction, thread_id: UUID, values: Sequence[Stitch]) -> None:
     """Write stitches to a thread's log, replacing those with the same positions.
 
     If they only continue the log, they are appended. Otherwise each changed file is rewritten from the first different
     line on. A replaced stitch keeps its log_id. If a stitch is inserted before others, those after it in the file get
     new log_ids, so that log_ids rise within a file and watchers miss nothing.
     """
-    given = sorted(given, key=lambda stitch: stitch.position)
+    values = sorted(values, key=lambda stitch: stitch.position)
     paths = files(transaction, thread_id)
     last = max((extent.last for path in paths if (extent := extent_of(transaction, path))), default=0)
-    if given[0].position > last and len({stitch.position for stitch in given}) == len(given):
-        append(transaction, given)
+    if values[0].position > last and len({stitch.position for stitch in values}) == len(values):
+        append(transaction, values)
         return
     old = {path: stitches(transaction, path) for path in paths}
     merged = {stitch.position: stitch for path in paths for stitch in old[path]}
-    for stitch in given:
+    for stitch in values:
         before = merged.get(stitch.position)
         merged[stitch.position] = stitch.changed(log_id=before.log_id if before else None)
     admit_all(transaction, thread_id, merged.values())
@@ -279,22 +279,22 @@ def replace(transaction: Transaction, thread_id: UUID, given: Sequence[Stitch]) 
 def remove(transaction: Transaction, thread_id: UUID, positions: set[int]) -> None:
     """Remove the stitches at these positions from a thread's log."""
     old = {path: stitches(transaction, path) for path in files(transaction, thread_id)}
-    kept = [stitch for path in old for stitch in old[path] if stitch.position not in positions]
+    remaining = [stitch for path in old for stitch in old[path] if stitch.position not in positions]
     transaction.memory.identities.pop(thread_id, None)
-    _write(transaction, old, kept)
+    _write(transaction, old, remaining)
 
 
 def _set_log_id(transaction: Transaction, log_id: int) -> None:
     transaction.write(disk.COUNTERS, {"log_id": log_id})
 
 
-def _write(transaction: Transaction, old: dict[str, list[Stitch]], wanted: Iterable[Stitch]) -> None:
+def _write(transaction: Transaction, old: dict[str, list[Stitch]], stitches: Iterable[Stitch]) -> None:
     """Write the files so that they contain exactly these stitches.
 
     Lines before the first difference are not changed.
     """
     new: dict[str, list[Stitch]] = {path: [] for path in old}
-    for stitch in sorted(wanted, key=lambda stitch: stitch.position):
+    for stitch in sorted(stitches, key=lambda stitch: stitch.position):
         new.setdefault(disk.log(stitch.thread_id, stitch.run_id), []).append(stitch)
     next_log_id = last_log_id(transaction)
     for path, wanted_stitches in new.items():

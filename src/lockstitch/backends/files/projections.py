@@ -104,7 +104,7 @@ def agent_config_of(folder: Folder, head: Thread) -> Json:
 def _context_stitches(folder: Folder, head: Thread) -> list[Stitch]:
     """Return the stitches of the context: those from its start on, and those that its compaction keeps."""
     stitches = log.read(folder, head.id, [(head.context_from, None)])
-    start = next((one for one in reversed(stitches) if one.lane is None and replaces_context(one)), None)
+    start = next((stitch for stitch in reversed(stitches) if stitch.lane is None and replaces_context(stitch)), None)
     if start is None or start.type == "fork":
         return stitches
     replaced = [(position, position) for position in replaced_positions(start)]
@@ -114,7 +114,7 @@ def _context_stitches(folder: Folder, head: Thread) -> list[Stitch]:
 def _is_awaited(response: Stitch, call: Json, wait: Wait) -> bool:
     """True if the thread waits for this call. Calls of several members may have the same id."""
     if wait.key is not None:
-        index = next(place for place, one in enumerate(tool_uses(response.message)) if one is call)
+        index = next(place for place, item in enumerate(tool_uses(response.message)) if item is call)
         return wait.key == call_key(response.id, index)
     return wait.call_id in (None, call.get("id"))
 
@@ -125,19 +125,19 @@ def _relay(folder: Folder, head: Thread, open_runs: Sequence[Run], stitches: Seq
     awaiting = head.status == "waiting" and bool(awaited)
     pending: list[Json] = []
     results: list[Json] = []
-    said: list[Json] = []
+    lines: list[Json] = []
     if awaiting:
         lanes = {stitch.lane for stitch in stitches}
-        open_ = [found for lane in lanes for found in open_calls(stitches, lane)]
+        open_ = [open_call for lane in lanes for open_call in open_calls(stitches, lane)]
         pending = [
             {"tool_use_id": call.get("id"), "name": call.get("name"), "input": call.get("input")}
             for response, call in open_
             if any(_is_awaited(response, call, wait) for wait in awaited)
         ]
         responses = {response.position for response, _ in open_}
-        answers = [one for one in stitches if one.type == "tool_call" and one.reply_to in responses]
+        answers = [stitch for stitch in stitches if stitch.type == "tool_call" and stitch.reply_to in responses]
         results = [answer.message for answer in answers if answer.message is not None]
-        said = [
+        lines = [
             message
             for run in open_runs
             if run.parent_run_id is None
@@ -149,7 +149,7 @@ def _relay(folder: Folder, head: Thread, open_runs: Sequence[Run], stitches: Seq
         "pending_backend_results": results,
         "awaiting_frontend_tools": awaiting,
         "current_step": state.get("current_step", steps),
-        "conversation_history": said,
+        "conversation_history": lines,
     }
 
 
@@ -162,14 +162,14 @@ def _state(head: Thread, open_runs: Sequence[Run]) -> Json:
 def _texts(folder: Folder, head: Thread) -> Json:
     """Return the instructions and tools of the latest run. Threads refer to them by hash."""
     digests: Any = head.settings.get("texts")
-    found: Json = {}
+    result: Json = {}
     for name, key in (("system", "system_prompt"), ("tools", "tool_schemas")):
         digest = str(cast("Json", digests).get(name)) if isinstance(digests, dict) else ""
         # Callers can write settings, and a file name is built from this value.
         content = folder.content(disk.blob(digest)) if _SHA256.fullmatch(digest) else None
         if content is not None:
-            found[key] = content.decode() if name == "system" else codec.loads(content)
-    return found
+            result[key] = content.decode() if name == "system" else codec.loads(content)
+    return result
 
 
 def _model(head: Thread, last_run: Run | None) -> str:
@@ -200,20 +200,20 @@ def _time(moment: datetime | None) -> str | None:
 def conversation_history_of(folder: Folder, run: Run) -> Json:
     """Return the conversation_history document of a finished top-level run."""
     stitches = tables.stitches_of_run(folder, run)
-    said = {stitch.position: stitch.message for stitch in stitches}
-    outside = [position for position in (run.input_position, run.output_position) if position and position not in said]
+    body = {stitch.position: stitch.message for stitch in stitches}
+    outside = [position for position in (run.input_position, run.output_position) if position and position not in body]
     # An input that came as a delivery may be outside the file of the run.
     for stitch in log.read(folder, run.thread_id, [(position, position) for position in outside]):
-        said[stitch.position] = stitch.message
+        body[stitch.position] = stitch.message
     files = [file for file in tables.files(folder, run.thread_id) if file.last_updated_run == run.id]
-    answer = said.get(run.output_position or 0)
+    answer = body.get(run.output_position or 0)
     return {
         "conversation_id": str(run.id),
         "agent_uuid": str(run.thread_id),
         "run_id": str(run.id),
         "started_at": format_time(run.started_at),
         "completed_at": format_time(run.completed_at) if run.completed_at else None,
-        "user_message": text_of(said.get(run.input_position or 0)),
+        "user_message": text_of(body.get(run.input_position or 0)),
         "final_response": answer_of(answer) if answer else None,
         "messages": history(stitches, run.id),
         "stop_reason": run.stop_reason,

@@ -63,19 +63,19 @@ def _put_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> None:
         stitching.replace(transaction, thread_id, list(log))
 
 
-def _put_letters(transaction: Transaction, letters: Sequence[Delivery]) -> None:
-    for letter in letters:
-        append.require_thread(transaction, letter.thread_id)
-        same = tables.same_letter(transaction, letter)
-        if same is not None and same.id != letter.id:
+def _put_letters(transaction: Transaction, deliveries: Sequence[Delivery]) -> None:
+    for delivery in deliveries:
+        append.require_thread(transaction, delivery.thread_id)
+        same = tables.same_letter(transaction, delivery)
+        if same is not None and same.id != delivery.id:
             raise Conflict(
-                f"Another delivery of {letter.sender!r} for this call is stored. Nothing was written.",
-                thread_id=letter.thread_id,
+                f"Another delivery of {delivery.sender!r} for this call is stored. Nothing was written.",
+                thread_id=delivery.thread_id,
             )
-        before = tables.letter(transaction, letter.thread_id, letter.id)
+        before = tables.letter(transaction, delivery.thread_id, delivery.id)
         if before is not None:
             transaction.remove(disk.letter(before))
-        append.write_delivery(transaction, letter)
+        append.write_delivery(transaction, delivery)
 
 
 def _put_on_shelf(transaction: Transaction, records: Sequence[Record]) -> None:

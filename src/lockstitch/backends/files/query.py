@@ -89,10 +89,10 @@ def _test(kind: type[Record], condition: Where) -> Callable[[Record], bool]:
 
 
 def _kind_of(kind: type[Record], field: str) -> ColumnKind:
-    found = column_kinds(kind).get(field) or _DERIVED.get(kind, {}).get(field)
-    if found is None:
+    column_kind = column_kinds(kind).get(field) or _DERIVED.get(kind, {}).get(field)
+    if column_kind is None:
         raise Refused(f"{kind.__name__} has no field {field!r}.")
-    return found
+    return column_kind
 
 
 def _typed(kind: type[Record], field: str, value: Any) -> Any:
@@ -122,35 +122,35 @@ def find(folder: Folder, wanted: Find[R]) -> list[R]:
 def get(folder: Folder, kind: type[R], key: list[Any]) -> R | None:
     """Return the record with this primary key, or None."""
     where = [Where(field, "=", value) for field, value in zip(kind.primary_key, key, strict=True)]
-    found = find(folder, Find(kind, where, limit=1))
-    return found[0] if found else None
+    matches = find(folder, Find(kind, where, limit=1))
+    return matches[0] if matches else None
 
 
-def count(folder: Folder, wanted: Find[Any]) -> int:
+def count(folder: Folder, find: Find[Any]) -> int:
     """Return the number of records that `wanted` selects."""
     folder.with_contents = False
-    return len(matching(candidates(folder, wanted), wanted))
+    return len(matching(candidates(folder, find), find))
 
 
 def candidates(folder: Folder, wanted: Find[R]) -> Iterable[R]:
     """Return records that include all that `wanted` selects."""
-    found: Iterable[Record]
+    records: Iterable[Record]
     if wanted.kind is Thread:
-        found = _threads(folder, wanted)
+        records = _threads(folder, wanted)
     elif wanted.kind is Run:
-        found = _runs(folder, wanted)
+        records = _runs(folder, wanted)
     elif wanted.kind is Stitch:
-        found = _stitches(folder, wanted)
+        records = _stitches(folder, wanted)
     elif wanted.kind is Delivery:
-        found = _letters(folder, wanted)
+        records = _letters(folder, wanted)
     else:
-        found = _shelf(folder, wanted)
-    return cast("Iterable[R]", found)
+        records = _shelf(folder, wanted)
+    return cast("Iterable[R]", records)
 
 
-def _threads(folder: Folder, wanted: Find[Any]) -> Iterator[Thread]:
-    ids: Iterable[UUID] | None = wanted_values(wanted, "id")
-    projects, keys = wanted_values(wanted, "project"), wanted_values(wanted, "key")
+def _threads(folder: Folder, find: Find[Any]) -> Iterator[Thread]:
+    ids: Iterable[UUID] | None = wanted_values(find, "id")
+    projects, keys = wanted_values(find, "project"), wanted_values(find, "key")
     if ids is None and projects is not None and keys is not None:
         named = (tables.thread_of_key(folder, project, key) for project in projects for key in keys)
         ids = [thread_id for thread_id in named if thread_id is not None]
@@ -162,8 +162,8 @@ def _threads(folder: Folder, wanted: Find[Any]) -> Iterator[Thread]:
             yield head
 
 
-def _runs(folder: Folder, wanted: Find[Any]) -> Iterator[Run]:
-    threads, ids = wanted_values(wanted, "thread_id"), wanted_values(wanted, "id")
+def _runs(folder: Folder, find: Find[Any]) -> Iterator[Run]:
+    threads, ids = wanted_values(find, "thread_id"), wanted_values(find, "id")
     if ids is None:
         for thread_id in tables.ids_in(folder, disk.RUNS) if threads is None else threads:
             yield from tables.runs(folder, thread_id)
@@ -176,36 +176,36 @@ def _runs(folder: Folder, wanted: Find[Any]) -> Iterator[Run]:
                 yield run
 
 
-def _stitches(folder: Folder, wanted: Find[Any]) -> Iterator[Stitch]:
-    lowest, highest = _bounds(wanted, "position")
-    after, _ = _bounds(wanted, "log_id")
+def _stitches(folder: Folder, find: Find[Any]) -> Iterator[Stitch]:
+    lowest, highest = _bounds(find, "position")
+    after, _ = _bounds(find, "log_id")
     files: list[tuple[int, str]] = []
-    for path in _log_files(folder, wanted):
+    for path in _log_files(folder, find):
         extent = extent_of(folder, path)
         if extent and extent.last >= lowest and extent.first <= highest and extent.log_id >= after:
             files.append((extent.log_id, path))
-    if tuple(wanted.order) != ("-log_id",) or wanted.limit is None:
+    if tuple(find.order) != ("-log_id",) or find.limit is None:
         for _, path in files:
             yield from log.stitches(folder, path)
     else:
-        yield from _newest(folder, wanted, sorted(files, reverse=True))
+        yield from _newest(folder, find, sorted(files, reverse=True))
 
 
-def _newest(folder: Folder, wanted: Find[Any], files: Sequence[tuple[int, str]]) -> list[Stitch]:
+def _newest(folder: Folder, find: Find[Any], files: Sequence[tuple[int, str]]) -> list[Stitch]:
     """Return the newest matching stitches. It reads files with newer stitches first and stops when it has enough."""
-    found: list[Stitch] = []
-    number = (wanted.limit or 0) + wanted.offset
+    stitches: list[Stitch] = []
+    number = (find.limit or 0) + find.offset
     for last, path in files:
-        newer = [stitch for stitch in found if (stitch.log_id or 0) > last]
+        newer = [stitch for stitch in stitches if (stitch.log_id or 0) > last]
         if len(newer) >= number:
             return newer
-        found = select([*found, *log.stitches(folder, path)], replace(wanted, offset=0, limit=number))
-    return found
+        stitches = select([*stitches, *log.stitches(folder, path)], replace(find, offset=0, limit=number))
+    return stitches
 
 
-def _log_files(folder: Folder, wanted: Find[Any]) -> Iterator[str]:
-    threads: Iterable[UUID] | None = wanted_values(wanted, "thread_id")
-    runs = wanted_values(wanted, "run_id")
+def _log_files(folder: Folder, find: Find[Any]) -> Iterator[str]:
+    threads: Iterable[UUID] | None = wanted_values(find, "thread_id")
+    runs = wanted_values(find, "run_id")
     if runs is None:
         for thread_id in tables.ids_in(folder, disk.LOGS) if threads is None else threads:
             yield from log.files(folder, thread_id)
@@ -215,10 +215,10 @@ def _log_files(folder: Folder, wanted: Find[Any]) -> Iterator[str]:
         yield from (disk.log(thread_id, run_id) for thread_id in owners if thread_id)
 
 
-def _bounds(wanted: Find[Any], field: str) -> tuple[int, float]:
+def _bounds(find: Find[Any], field: str) -> tuple[int, float]:
     """Return the lowest and the highest value that the conditions allow for a number."""
     lowest, highest = 0, float("inf")
-    for condition in wanted.where:
+    for condition in find.where:
         if condition.field == field and condition.value is not None:
             if condition.operator in ("=", ">", ">="):
                 lowest = max(lowest, condition.value + (condition.operator == ">"))
@@ -227,16 +227,16 @@ def _bounds(wanted: Find[Any], field: str) -> tuple[int, float]:
     return lowest, highest
 
 
-def _letters(folder: Folder, wanted: Find[Any]) -> Iterator[Delivery]:
-    threads, ids = wanted_values(wanted, "thread_id"), wanted_values(wanted, "id")
+def _letters(folder: Folder, find: Find[Any]) -> Iterator[Delivery]:
+    threads, ids = wanted_values(find, "thread_id"), wanted_values(find, "id")
     for thread_id in tables.ids_in(folder, disk.INBOX) if threads is None else threads:
         if ids is None:
             yield from tables.letters(folder, thread_id)
             continue
         for letter_id in ids:
-            letter = tables.letter(folder, thread_id, letter_id)
-            if letter is not None:
-                yield letter
+            delivery = tables.letter(folder, thread_id, letter_id)
+            if delivery is not None:
+                yield delivery
 
 
 def _shelf(folder: Folder, wanted: Find[R]) -> Iterator[R]:

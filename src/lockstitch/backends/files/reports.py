@@ -33,55 +33,57 @@ class _Share(NamedTuple):
     figures: UsageRow
 
 
-def usage(folder: Folder, asked: StatsFilter) -> list[UsageRow]:
+def usage(folder: Folder, stats_filter: StatsFilter) -> list[UsageRow]:
     """Return one usage row per group, in no order."""
-    by_model = "model" in asked.by or asked.model is not None
-    roots = _roots(folder) if "tree" in asked.by else {}
+    by_model = "model" in stats_filter.by or stats_filter.model is not None
+    roots = _roots(folder) if "tree" in stats_filter.by else {}
     groups: defaultdict[tuple[str | None, ...], list[UsageRow]] = defaultdict(list)
-    for head, run in _chosen(folder, asked):
+    for head, run in _chosen(folder, stats_filter):
         shares = _shares(folder, run) if by_model else [_Share(run.model, _of_run(run))]
         for model, figures in shares:
-            if asked.model is None or (model or "") == asked.model:
+            if stats_filter.model is None or (model or "") == stats_filter.model:
                 keys = _keys(head, run, model, roots.get(head.id, head.id))
-                groups[tuple(keys[key] or None for key in asked.by)].append(figures)
+                groups[tuple(keys[key] or None for key in stats_filter.by)].append(figures)
     return [sum_usage(rows, group) for group, rows in groups.items()]
 
 
-def latencies(folder: Folder, asked: StatsFilter, kind: str) -> list[LatencyRow]:
+def latencies(folder: Folder, stats_filter: StatsFilter, kind: str) -> list[LatencyRow]:
     """Return one row per tool or model, or per day or hour if grouped by that, in no order."""
     durations: defaultdict[str | None, list[int | None]] = defaultdict(list)
     errors: defaultdict[str | None, int] = defaultdict(int)
     types = ("tool_call",) if kind == "tool" else ("llm_call", "api_error")
-    for head, run in _chosen(folder, asked):
-        if kind == "tool" and asked.model is not None and run.model != asked.model:
+    for head, run in _chosen(folder, stats_filter):
+        if kind == "tool" and stats_filter.model is not None and run.model != stats_filter.model:
             continue
         for stitch in tables.stitches_of_run(folder, run):
             if stitch.type not in types:
                 continue
             name = (stitch.name if kind == "tool" else stitch.name or run.model) or None
-            if kind == "model" and asked.model is not None and name != asked.model:
+            if kind == "model" and stats_filter.model is not None and name != stats_filter.model:
                 continue
-            if asked.by:
-                name = _keys(head, run, run.model, head.id)[asked.by[0]]
+            if stats_filter.by:
+                name = _keys(head, run, run.model, head.id)[stats_filter.by[0]]
             durations[name].append(stitch.duration_ms)
             failed = stitch.status in TOOL_ERRORS if kind == "tool" else stitch.status == "error"
             errors[name] += failed or stitch.type == "api_error"
     return [latency(name, times, errors[name]) for name, times in durations.items()]
 
 
-def runs(folder: Folder, asked: StatsFilter, order: str, limit: int) -> list[Run]:
+def runs(folder: Folder, stats_filter: StatsFilter, order: str, limit: int) -> list[Run]:
     """Return the newest or the slowest of the selected runs."""
-    found = [run for _, run in _chosen(folder, asked) if asked.model is None or run.model == asked.model]
+    matches = [
+        run for _, run in _chosen(folder, stats_filter) if stats_filter.model is None or run.model == stats_filter.model
+    ]
     if order == "newest":
-        return sorted(found, key=lambda run: (run.started_at, run.id), reverse=True)[:limit]
-    timed = [(run.completed_at - run.started_at, run) for run in found if run.completed_at is not None]
-    return [run for _, run in sorted(timed, key=lambda one: (-one[0], one[1].id))[:limit]]
+        return sorted(matches, key=lambda run: (run.started_at, run.id), reverse=True)[:limit]
+    timed = [(run.completed_at - run.started_at, run) for run in matches if run.completed_at is not None]
+    return [run for _, run in sorted(timed, key=lambda item: (-item[0], item[1].id))[:limit]]
 
 
 def mirrored(folder: Folder, project: str, foreign_id: str) -> Run | None:
     """Return the run of an imported trace by its id in the other system."""
-    found = [run for _, run in _chosen(folder, StatsFilter(project=project)) if run.foreign_id == foreign_id]
-    return min(found, key=lambda run: (run.started_at, run.id), default=None)
+    runs = [run for _, run in _chosen(folder, StatsFilter(project=project)) if run.foreign_id == foreign_id]
+    return min(runs, key=lambda run: (run.started_at, run.id), default=None)
 
 
 def outlines(folder: Folder, run_id: UUID) -> list[StitchOutline]:
@@ -89,21 +91,28 @@ def outlines(folder: Folder, run_id: UUID) -> list[StitchOutline]:
     thread_id = tables.thread_of_run(folder, run_id)
     if thread_id is None:
         return []
-    found = [outline(stitch) for stitch in log.each(folder, disk.log(thread_id, run_id)) if stitch.run_id == run_id]
-    return sorted(found, key=lambda one: one.position)
+    stitch_outlines = [
+        outline(stitch) for stitch in log.each(folder, disk.log(thread_id, run_id)) if stitch.run_id == run_id
+    ]
+    return sorted(stitch_outlines, key=lambda stitch_outline: stitch_outline.position)
 
 
-def _chosen(folder: Folder, asked: StatsFilter) -> Iterator[tuple[Thread, Run]]:
-    only = None if asked.threads is None else set(asked.threads)
+def _chosen(folder: Folder, stats_filter: StatsFilter) -> Iterator[tuple[Thread, Run]]:
+    only = None if stats_filter.threads is None else set(stats_filter.threads)
     for head in tables.all_in(folder, Thread, disk.HEADS):
-        if asked.project not in (None, head.project) or asked.user not in (None, head.user_id):
+        if stats_filter.project not in (None, head.project) or stats_filter.user not in (None, head.user_id):
             continue
         if only is not None and head.id not in only:
             continue
         for run in tables.runs(folder, head.id):
-            early = asked.since is not None and run.started_at < asked.since
-            late = asked.until is not None and run.started_at >= asked.until
-            if not early and not late and asked.agent in (None, run.agent) and asked.status in (None, run.status):
+            early = stats_filter.since is not None and run.started_at < stats_filter.since
+            late = stats_filter.until is not None and run.started_at >= stats_filter.until
+            if (
+                not early
+                and not late
+                and stats_filter.agent in (None, run.agent)
+                and stats_filter.status in (None, run.status)
+            ):
                 yield head, run
 
 
@@ -134,8 +143,8 @@ def _roots(folder: Folder) -> dict[UUID, UUID]:
 
 def _of_run(run: Run) -> UsageRow:
     tokens = (run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cache_write_tokens)
-    told: Any = run.cost.get("unpriced")
-    unpriced = told if isinstance(told, int) else run.steps if run.total_cost is None else 0
+    value: Any = run.cost.get("unpriced")
+    unpriced = value if isinstance(value, int) else run.steps if run.total_cost is None else 0
     return UsageRow((), 1, int(run.status == "failed"), *tokens, cost=run.total_cost, unpriced=unpriced)
 
 
@@ -144,26 +153,26 @@ def _shares(folder: Folder, run: Run) -> list[_Share]:
 
     If the run counts more than its calls in the log, the difference belongs to the run's own model.
     """
-    whole = _of_run(run)
+    usage_row = _of_run(run)
     calls: defaultdict[str | None, list[UsageRow]] = defaultdict(list)
     for stitch in tables.stitches_of_run(folder, run):
         if stitch.type == "llm_call":
             calls[stitch.name or run.model].append(_of_call(stitch))
     sums = {model: sum_usage(rows) for model, rows in calls.items()}
-    told = sum_usage(sums.values())
-    rest = [of_run - of_calls for of_run, of_calls in zip(whole.tokens, told.tokens, strict=True)]
+    value = sum_usage(sums.values())
+    rest = [of_run - of_calls for of_run, of_calls in zip(usage_row.tokens, value.tokens, strict=True)]
     if not calls or min(rest) < 0:
-        return [_Share(run.model, whole)]
+        return [_Share(run.model, usage_row)]
     if len(sums) == 1:
         (model,) = sums
-        sums = {model: told._replace(cost=whole.cost, unpriced=whole.unpriced)}
-        told = sums[model]
-    elif whole.cost is None:
+        sums = {model: value._replace(cost=usage_row.cost, unpriced=usage_row.unpriced)}
+        value = sums[model]
+    elif usage_row.cost is None:
         sums = {model: figures._replace(cost=None) for model, figures in sums.items()}
-        told = told._replace(cost=None)
-    left = whole.cost if told.cost is None else sum_usage([whole, told._replace(cost=-told.cost)]).cost
-    unpriced = whole.unpriced - told.unpriced
-    own = UsageRow((), 1, whole.failed_runs, *rest, cost=left or None, unpriced=unpriced)
+        value = value._replace(cost=None)
+    left = usage_row.cost if value.cost is None else sum_usage([usage_row, value._replace(cost=-value.cost)]).cost
+    unpriced = usage_row.unpriced - value.unpriced
+    own = UsageRow((), 1, usage_row.failed_runs, *rest, cost=left or None, unpriced=unpriced)
     return [_Share(run.model, own), *(_Share(model, figures) for model, figures in sums.items())]
 
 
@@ -244,8 +253,8 @@ def search(folder: Folder, project: str, text: str, limit: int) -> list[SearchHi
             continue
         if score := _score(words, head.title or ""):
             hits.append(SearchHit(head.id, None, score))
-        said = filter(_is_said, log.read(folder, head.id, [(1, None)]))
-        scores = ((one.position, _score(words, text_of(one.message)[:LONGEST])) for one in said)
+        stitches = filter(_is_said, log.read(folder, head.id, [(1, None)]))
+        scores = ((stitch.position, _score(words, text_of(stitch.message)[:LONGEST])) for stitch in stitches)
         hits.extend(SearchHit(head.id, position, score) for position, score in scores if score)
     hits.sort(key=lambda hit: (-hit.score, hit.thread_id, hit.position or 0))
     return hits[:limit]
@@ -257,8 +266,8 @@ def _is_said(stitch: Stitch) -> bool:
 
 
 def _score(words: set[str], text: str) -> float:
-    found = Counter(_words(text))
-    return float(sum(found[word] for word in words)) if all(word in found for word in words) else 0.0
+    counter = Counter(_words(text))
+    return float(sum(counter[word] for word in words)) if all(word in counter for word in words) else 0.0
 
 
 def _words(text: str) -> list[str]:

@@ -53,8 +53,8 @@ def _version(root: Path) -> int | None:
     """Return the version of the store in this folder, or None if there is no store."""
     path = root / disk.STORE
     try:
-        found = codec.loads(path.read_bytes())
-        format_, version = found["format"], found["version"]
+        result = codec.loads(path.read_bytes())
+        format_, version = result["format"], result["version"]
         if format_ == FORMAT and (type(version) is not int or version < 1):
             raise ValueError(f"{version!r} is not a version")
     except (FileNotFoundError, NotADirectoryError):
@@ -130,10 +130,10 @@ def _follow(
             if isinstance(operation, Put) and operation.path.startswith(f"{disk.HEADS}/"):
                 head = codec.loads(operation.text)
                 moved[head["id"]] = head
-    sightings = [ChangeHint(UUID(head["id"]), head["position"]) for head in moved.values()]
+    hints = [ChangeHint(UUID(head["id"]), head["position"]) for head in moved.values()]
     if any(append.is_ready(head, now) for head in moved.values()):
-        sightings.append(WORK_READY)
-    return sightings, end
+        hints.append(WORK_READY)
+    return hints, end
 
 
 def _changed_since(folder: Folder, moment: float) -> dict[str, Json]:

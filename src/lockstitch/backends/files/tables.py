@@ -71,11 +71,11 @@ def facts_of_runs(folder: Folder, thread_id: UUID) -> dict[UUID, Facts]:
     for run_id in ids_in(folder, disk.runs(thread_id)):
         known = folder.memory.runs.get(run_id)
         if known is None or folder.is_pending(disk.run(thread_id, run_id)):
-            found = run(folder, thread_id, run_id)
-            if found is None:
+            result = run(folder, thread_id, run_id)
+            if result is None:
                 continue
-            top = found.parent_run_id is None
-            known = Facts(found.sequence, found.turn if top else None, found.status in TERMINAL_STATUSES)
+            top = result.parent_run_id is None
+            known = Facts(result.sequence, result.turn if top else None, result.status in TERMINAL_STATUSES)
             if known.ended and not folder.is_pending(disk.run(thread_id, run_id)):
                 folder.memory.runs.keep(run_id, known)
         facts[run_id] = known
@@ -99,7 +99,7 @@ def thread_of_run(folder: Folder, run_id: UUID) -> UUID | None:
 def ids_in(folder: Folder, directory: str) -> list[UUID]:
     """Return the ids that are names of documents or directories in this directory."""
     names = (name.removesuffix(".json") for name in folder.names(directory))
-    return [found for name in names if (found := as_id(name))]
+    return [match_id for name in names if (match_id := as_id(name))]
 
 
 def stitches_of_run(folder: Folder, run: Run) -> list[Stitch]:
@@ -130,10 +130,10 @@ def letter(folder: Folder, thread_id: UUID, letter_id: UUID) -> Delivery | None:
     return next(all_in(folder, Delivery, disk.inbox(thread_id), f"{letter_id}."), None)
 
 
-def same_letter(folder: Folder, letter: Delivery) -> Delivery | None:
+def same_letter(folder: Folder, delivery: Delivery) -> Delivery | None:
     """Return the stored delivery of the same sender and call, or None. Its file name ends with a digest of both."""
-    ending = f".{disk.sender(letter.sender, letter.call_id)}.json"
-    directory = disk.inbox(letter.thread_id)
+    ending = f".{disk.sender(delivery.sender, delivery.call_id)}.json"
+    directory = disk.inbox(delivery.thread_id)
     for name in folder.names(directory):
         if name.endswith(ending):
             return load(folder, Delivery, f"{directory}/{name}")

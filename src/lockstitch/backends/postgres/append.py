@@ -38,53 +38,59 @@ class Shape(NamedTuple):
     uses: int
 
 
-def fits(wanted: ThreadChange) -> bool:
+def fits(thread_change: ThreadChange) -> bool:
     """True if one statement can write the change. A larger change needs a transaction."""
-    parts = (wanted.stitches, wanted.new_runs, wanted.runs, wanted.consumed, wanted.blob_refs)
-    return sum(map(len, parts)) <= ROWS and not wanted.replaced_stitches
+    parts = (
+        thread_change.stitches,
+        thread_change.new_runs,
+        thread_change.runs,
+        thread_change.consumed,
+        thread_change.blob_refs,
+    )
+    return sum(map(len, parts)) <= ROWS and not thread_change.replaced_stitches
 
 
-def change(dialect: Dialect, wanted: ThreadChange) -> Script[Receipt]:
+def change(dialect: Dialect, thread_change: ThreadChange) -> Script[Receipt]:
     """Write a change.
 
     Stitches that do not fit into its statement follow it. Raises `Conflict` if the head does not match.
     """
-    rows = yield _statement(dialect, wanted)
+    rows = yield _statement(dialect, thread_change)
     if not rows:
-        raise Conflict(thread_id=wanted.thread_id)
-    for stitch in wanted.stitches[ROWS:]:
+        raise Conflict(thread_id=thread_change.thread_id)
+    for stitch in thread_change.stitches[ROWS:]:
         yield dialect.insert(stitch)
-    for stitch in wanted.replaced_stitches:
+    for stitch in thread_change.replaced_stitches:
         yield dialect.insert(stitch, "upsert")
-    return Receipt(wanted.position + len(wanted.stitches), rows[0][0], rows[0][1])
+    return Receipt(thread_change.position + len(thread_change.stitches), rows[0][0], rows[0][1])
 
 
-def _statement(dialect: Dialect, wanted: ThreadChange) -> Statement:
+def _statement(dialect: Dialect, thread_change: ThreadChange) -> Statement:
     """Return the statement of a change. Its values have the order of `_names`."""
-    head = head_columns(wanted)
-    new_runs, runs = _settled(wanted) if wanted.runs else (wanted.new_runs, ())
-    stitches = wanted.stitches[:ROWS]
+    head = head_columns(thread_change)
+    new_runs, runs = _settled(thread_change) if thread_change.runs else (thread_change.new_runs, ())
+    stitches = thread_change.stitches[:ROWS]
     shape = Shape(
         tuple(head),
-        wanted.new_children != 0,
-        wanted.delivered is not None,
+        thread_change.new_children != 0,
+        thread_change.delivered is not None,
         len(new_runs),
         tuple([tuple(fields) for _, fields in runs]),
         len(stitches),
-        len(wanted.consumed),
-        len(wanted.blob_refs),
+        len(thread_change.consumed),
+        len(thread_change.blob_refs),
     )
     values: list[Any] = [
-        wanted.thread_id.hex,
-        str(wanted.fence),
-        str(wanted.position),
-        None if wanted.worker_id is None else wanted.worker_id.hex,
-        str(wanted.position + len(wanted.stitches)),
+        thread_change.thread_id.hex,
+        str(thread_change.fence),
+        str(thread_change.position),
+        None if thread_change.worker_id is None else thread_change.worker_id.hex,
+        str(thread_change.position + len(thread_change.stitches)),
     ]
-    if wanted.new_children:
-        values.append(str(wanted.new_children))
-    if wanted.delivered is not None:
-        values.append(str(wanted.delivered))
+    if thread_change.new_children:
+        values.append(str(thread_change.new_children))
+    if thread_change.delivered is not None:
+        values.append(str(thread_change.delivered))
     values += dialect.encode(Thread, head).values()
     for run in new_runs:
         values += dialect.row(run, _GIVEN)
@@ -93,18 +99,18 @@ def _statement(dialect: Dialect, wanted: ThreadChange) -> Statement:
         values += dialect.encode(Run, fields).values()
     for stitch in stitches:
         values += dialect.row(stitch, _GIVEN)
-    for letter_id, position in wanted.consumed:
+    for letter_id, position in thread_change.consumed:
         values += (letter_id.hex, str(position))
-    values += wanted.blob_refs
+    values += thread_change.blob_refs
     return Statement(_text(dialect, shape), values)
 
 
-def _settled(wanted: ThreadChange) -> tuple[Sequence[Run], Sequence[tuple[UUID, Fields]]]:
+def _settled(thread_change: ThreadChange) -> tuple[Sequence[Run], Sequence[tuple[UUID, Fields]]]:
     """Return each run once: one statement cannot write a row twice, nor change a row that it inserts."""
     changed: dict[UUID, Fields] = {}
-    for run_id, fields in wanted.runs:
+    for run_id, fields in thread_change.runs:
         changed[run_id] = {**changed[run_id], **fields} if run_id in changed else fields
-    new_runs = [run.changed(**changed.pop(run.id)) if run.id in changed else run for run in wanted.new_runs]
+    new_runs = [run.changed(**changed.pop(run.id)) if run.id in changed else run for run in thread_change.new_runs]
     return new_runs, [(run_id, fields) for run_id, fields in changed.items() if fields]
 
 
@@ -176,8 +182,8 @@ def _inserted(kind: type[Record]) -> list[str]:
 
 def makes_work(commit: Commit, receipts: Sequence[Receipt], now: datetime) -> bool:
     """True if a commit may have made a thread ready. It may return True without need, but never False wrongly."""
-    made = any(is_ready(thread, now) for thread in commit.threads)
-    return made or any(_wakes(step, receipt, now) for step, receipt in zip(commit.steps, receipts, strict=True))
+    created = any(is_ready(thread, now) for thread in commit.threads)
+    return created or any(_wakes(step, receipt, now) for step, receipt in zip(commit.steps, receipts, strict=True))
 
 
 def is_ready(thread: Thread, now: datetime) -> bool:

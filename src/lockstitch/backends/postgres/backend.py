@@ -68,7 +68,7 @@ class PostgresBackend:
 
     async def append(self, commit: Commit) -> list[Receipt]:
         new = new_threads_only(commit) if len(commit.threads) > 1 else None
-        if new is not None and sum(len(one.change.stitches) for one in new) > bulk.MANY:
+        if new is not None and sum(len(new_thread.change.stitches) for new_thread in new) > bulk.MANY:
             receipts = await self._pool.run(lambda connection: bulk.begin(connection, self._dialect, new))
         elif _is_one_statement(commit):
             receipts = await self._pool.alone(lambda: self._commit(commit), repeatable=False)
@@ -95,8 +95,8 @@ class PostgresBackend:
     async def run_query(
         self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
     ) -> list[Any]:
-        spoken = speaking(self._dialect, extension)
-        script = partial(asked, spoken, extension, name, parameters, into)
+        dialect = speaking(self._dialect, extension)
+        script = partial(asked, dialect, extension, name, parameters, into)
         return await (self._pool.transact(script) if writes else self._read(script))
 
     async def insert_within(self, connection: object, thread: Thread) -> None:
@@ -113,8 +113,8 @@ class PostgresBackend:
 
     async def get(self, kind: type[R], key: Sequence[Any]) -> R | None:
         where = [Where(field, "=", value) for field, value in zip(kind.primary_key, key, strict=True)]
-        found = await self.find(Find(kind, where, limit=1))
-        return found[0] if found else None
+        matches = await self.find(Find(kind, where, limit=1))
+        return matches[0] if matches else None
 
     async def find(self, find: Find[R]) -> list[R]:
         return await self._read(lambda: operations.find(self._dialect, find))
@@ -156,8 +156,8 @@ class PostgresBackend:
         suspects: bool | None = None,
         alone: bool = False,
     ) -> list[Thread]:
-        wish = ClaimRequest(worker_id, agents, project, limit, after, limits, suspects, alone)
-        return await self._pool.transact(lambda: claim(self._dialect, wish, thread_id))
+        claim_request = ClaimRequest(worker_id, agents, project, limit, after, limits, suspects, alone)
+        return await self._pool.transact(lambda: claim(self._dialect, claim_request, thread_id))
 
     async def heartbeat(self, worker: Worker) -> bool:
         return await self._pool.alone(lambda: operations.beat(self._dialect, worker), repeatable=True)
@@ -187,14 +187,14 @@ class PostgresBackend:
     async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._read(lambda: reports.average_tokens(self._dialect, project, since))
 
-    async def usage(self, asked: StatsFilter) -> list[UsageRow]:
-        return await self._read(lambda: reports.usage(self._dialect, asked))
+    async def usage(self, stats_filter: StatsFilter) -> list[UsageRow]:
+        return await self._read(lambda: reports.usage(self._dialect, stats_filter))
 
-    async def latencies(self, asked: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
-        return await self._read(lambda: reports.latencies(self._dialect, asked, kind))
+    async def latencies(self, stats_filter: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
+        return await self._read(lambda: reports.latencies(self._dialect, stats_filter, kind))
 
-    async def list_runs(self, asked: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
-        return await self._read(lambda: reports.runs(self._dialect, asked, order, limit))
+    async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+        return await self._read(lambda: reports.runs(self._dialect, stats_filter, order, limit))
 
     async def mirrored_run(self, project: str, foreign_id: str) -> Run | None:
         return await self._read(lambda: reports.mirrored(self._dialect, project, foreign_id))

@@ -313,20 +313,20 @@ def _taken(constraint: str | None) -> Conflict:
 
 def _trouble(exc: Exception, store: str) -> StoreError:
     """Return the error for a problem of the server."""
-    said = _first_line(exc)
+    text = _first_line(exc)
     if isinstance(exc, pg.DiskFull):
         return StoreFull(f"The disk of {store} is full. Nothing was written. Free disk space and try again.")
     if isinstance(exc, pg.ReadOnlySqlTransaction):
         return StoreReadOnly(f"{store} is read-only. Connect to the primary server.")
     if isinstance(exc, pg.InsufficientPrivilege):
-        return StoreReadOnly(f"{store} denied this operation ({said}). Grant its user the rights on schema lockstitch.")
+        return StoreReadOnly(f"{store} denied this operation ({text}). Grant its user the rights on schema lockstitch.")
     if isinstance(exc, _OTHER_SCHEMA):
-        return SchemaMismatch(f"{store} is not migrated to this version ({said}). Run `lockstitch migrate`.")
+        return SchemaMismatch(f"{store} is not migrated to this version ({text}). Run `lockstitch migrate`.")
     if isinstance(exc, _DAMAGED):
-        return StoreDamaged(f"{store} is damaged ({said}). Check the server's disk, then restore a backup.")
+        return StoreDamaged(f"{store} is damaged ({text}). Check the server's disk, then restore a backup.")
     if isinstance(exc, _MIXED_UP):
         return StoreError(
-            f"The pooler of {store} does not support prepared statements ({said}). Add ?prepare=off to the URL."
+            f"The pooler of {store} does not support prepared statements ({text}). Add ?prepare=off to the URL."
         )
     if isinstance(exc, PoolClosed):
         return StoreUnreachable("This store is closed.")
@@ -335,8 +335,8 @@ def _trouble(exc: Exception, store: str) -> StoreError:
     # 08 is the class of connection errors. An error without a class comes from the driver, not the server.
     broken = isinstance(exc, psycopg.OperationalError) and (exc.sqlstate or "08").startswith("08")
     if broken or isinstance(exc, _UNREACHABLE):
-        return StoreUnreachable(f"{store} cannot be reached ({said}). Check the URL and that the server is running.")
-    return StoreError(f"PostgreSQL failed: {said}.")
+        return StoreUnreachable(f"{store} cannot be reached ({text}). Check the URL and that the server is running.")
+    return StoreError(f"PostgreSQL failed: {text}.")
 
 
 def _first_line(exc: Exception) -> str:

@@ -158,5 +158,5 @@ def dialect(clock: Clock) -> Dialect:
 def speaking(spoken: Dialect, extension: Extension) -> Dialect:
     """Return the dialect with the queries of an extension, with schema names for its tables."""
     tables = _named([*_TABLES, *(kind.table for kind in extension.kinds)])
-    theirs = operations.with_extension(spoken, extension, "postgres").queries
-    return replace(spoken, queries={name: qualified(text, tables) for name, text in theirs.items()})
+    queries = operations.with_extension(spoken, extension, "postgres").queries
+    return replace(spoken, queries={name: qualified(text, tables) for name, text in queries.items()})

@@ -40,8 +40,8 @@ def place(dialect: Dialect) -> Script[Place]:
 def insert(dialect: Dialect, thread: Thread, clock: Clock) -> Script[None]:
     """Insert a thread, and send a hint to workers when the transaction commits."""
     yield dialect.insert(thread)
-    told = [f"{thread.id}:{thread.position}", *([WORK_PAYLOAD] if is_ready(thread, clock.now()) else [])]
-    yield dialect.statement("notify_within", {"payloads": " ".join(told)})
+    messages = [f"{thread.id}:{thread.position}", *([WORK_PAYLOAD] if is_ready(thread, clock.now()) else [])]
+    yield dialect.statement("notify_within", {"payloads": " ".join(messages)})
 
 
 def undone_alone(script: Script[T]) -> Script[T]:

@@ -171,8 +171,8 @@ class Watcher:
             await self._start()
             yield WATCHING
             while not mailbox.closed:
-                for sighting in await mailbox.take():
-                    yield sighting
+                for hint in await mailbox.take():
+                    yield hint
         finally:
             self._mailboxes.discard(mailbox)
             if not self._mailboxes:
@@ -232,9 +232,9 @@ class Watcher:
     async def _hear(self, connection: Connection, log: "_Log") -> None:
         async with aclosing(connection.notifies(timeout=POLL * random.uniform(0.8, 1.2))) as notifications:
             async for notification in notifications:
-                said = heard(notification.payload)
-                if said is not None and (said == WORK_READY or log.hear(said)):
-                    self._tell([said])
+                hint = heard(notification.payload)
+                if hint is not None and (hint == WORK_READY or log.hear(hint)):
+                    self._tell([hint])
 
     async def _listen_again(self, log: "_Log") -> Connection:
         pause = FIRST_PAUSE
@@ -245,9 +245,9 @@ class Watcher:
             except LockstitchError:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _tell(self, sightings: list[ChangeHint]) -> None:
+    def _tell(self, hints: list[ChangeHint]) -> None:
         for mailbox in self._mailboxes:
-            mailbox.put(sightings)
+            mailbox.put(hints)
 
 
 class _Mailbox:
@@ -258,10 +258,10 @@ class _Mailbox:
         self._waiting: dict[UUID, int] = {}
         self._filled = asyncio.Event()
 
-    def put(self, sightings: list[ChangeHint]) -> None:
-        for thread_id, position in sightings:
+    def put(self, hints: list[ChangeHint]) -> None:
+        for thread_id, position in hints:
             self._waiting[thread_id] = max(position, self._waiting.get(thread_id, 0))
-        if sightings:
+        if hints:
             self._filled.set()
 
     async def take(self) -> list[ChangeHint]:
@@ -289,10 +289,10 @@ class _Log:
         self._old: dict[UUID, int] = {}
         """Positions of threads when watching started. Late notifications may still report them."""
 
-    def hear(self, sighting: ChangeHint) -> bool:
+    def hear(self, hint: ChangeHint) -> bool:
         """Store a notification. Return True if it contains a new position."""
-        self._heard[sighting.thread_id] = sighting.position
-        return sighting.position > self._old.get(sighting.thread_id, -1)
+        self._heard[hint.thread_id] = hint.position
+        return hint.position > self._old.get(hint.thread_id, -1)
 
     async def news(self, connection: Connection) -> list[ChangeHint]:
         """Return the commits since the last call. The first call only reads the current state and returns nothing."""

@@ -58,10 +58,10 @@ async def query(
     except (psycopg.Error, UnicodeError) as exc:
         if connection.closed:
             raise
-        said = exc.diag.message_primary if isinstance(exc, psycopg.Error) else None
+        text = exc.diag.message_primary if isinstance(exc, psycopg.Error) else None
         if _MEANT_TO_WRITE.match(sql):
             raise Refused("Only reading is allowed: SELECT, WITH, VALUES, TABLE, EXPLAIN and SHOW.") from exc
-        raise Refused(f"PostgreSQL refused the query: {said or exc}.") from exc
+        raise Refused(f"PostgreSQL refused the query: {text or exc}.") from exc
 
 
 async def _ask(connection: Connection, sql: str, limit: int) -> QueryResult:

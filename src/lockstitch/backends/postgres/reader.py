@@ -92,14 +92,14 @@ class Readers:
     async def _connect(self) -> Connection:
         if self._pool.address.reader is not None:
             return await self._open(self._pool.address.reader, "The login in the option reader= of the store's URL")
-        made = "The login that Lockstitch created for reading"
+        result = "The login that Lockstitch created for reading"
         conninfo = await self._made()
         try:
-            return await self._open(conninfo, made)
+            return await self._open(conninfo, result)
         except _LoginFailed:
             # It may have expired, or an administrator has dropped it.
             conninfo = await self._made(instead_of=conninfo)
-        return await self._open(conninfo, made)
+        return await self._open(conninfo, result)
 
     async def _open(self, conninfo: str, what: str) -> Connection:
         try:
@@ -134,31 +134,31 @@ class Readers:
     async def _make(self) -> tuple[str, str]:
         """Create a login. Return its name and its connection string."""
         name, password = f"lockstitch_sql_{secrets.token_hex(8)}", secrets.token_urlsafe(32)
-        own = await self._pool.connect(listening=True)
+        connection = await self._pool.connect(listening=True)
         try:
-            ((has_group, may_create, is_superuser),) = await own.execute_one(
+            ((has_group, may_create, is_superuser),) = await connection.execute_one(
                 self._dialect.statement("reader_possible", {})
             )
             if not has_group or not may_create:
                 raise Refused(_why_not(has_group, is_superuser))
-            for (expired,) in await own.execute_one(self._dialect.statement("reader_expired", {})):
+            for (expired,) in await connection.execute_one(self._dialect.statement("reader_expired", {})):
                 with suppress(psycopg.Error):
-                    await own.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(expired)))
-            async with own.transaction():
-                await self._create(own, name, password, is_superuser)
+                    await connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(expired)))
+            async with connection.transaction():
+                await self._create(connection, name, password, is_superuser)
         except (pg.InsufficientPrivilege, pg.ReadOnlySqlTransaction) as exc:
             raise Refused(f"The store's user cannot create a login ({exc.diag.message_primary}). {_INSTEAD}") from exc
         finally:
-            await own.close()
+            await connection.close()
         return name, make_conninfo(self._pool.address.listening, user=name, password=password)
 
-    async def _create(self, own: Connection, name: str, password: str, is_superuser: bool) -> None:
+    async def _create(self, connection: Connection, name: str, password: str, is_superuser: bool) -> None:
         # Hash the password here, so that it does not appear in the log of the server. Without a named algorithm libpq
         # asks the server for one, which blocks the event loop.
-        hashed = own.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256").decode()
+        hashed = connection.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256").decode()
         login = sql.Identifier(name)
-        ((until,),) = await own.execute_one(self._dialect.statement("reader_until", {"valid": VALID}))
-        await own.execute(
+        ((until,),) = await connection.execute_one(self._dialect.statement("reader_until", {"valid": VALID}))
+        await connection.execute(
             sql.SQL(
                 "CREATE ROLE {} LOGIN PASSWORD {} NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION INHERIT "
                 "CONNECTION LIMIT {} VALID UNTIL {} IN ROLE {}"
@@ -167,7 +167,7 @@ class Readers:
             )
         )
         for setting, value in (*_SETTINGS, *(_SETTINGS_OF_SUPERUSERS if is_superuser else ())):
-            await own.execute(
+            await connection.execute(
                 sql.SQL("ALTER ROLE {} SET {} = {}").format(login, sql.Identifier(setting), sql.Literal(value))
             )
 

@@ -47,9 +47,9 @@ async def put(connection: Connection, dialect: Dialect, records: Sequence[Record
 async def begin(connection: Connection, dialect: Dialect, new: Sequence[NewThread]) -> list[Receipt]:
     """Write new threads with their first changes, in one transaction."""
     parts: tuple[Sequence[Record], ...] = (
-        [one.head for one in new],
-        [run for one in new for run in one.change.new_runs],
-        [stitch for one in new for stitch in one.change.stitches],
+        [new_thread.head for new_thread in new],
+        [run for new_thread in new for run in new_thread.change.new_runs],
+        [stitch for new_thread in new for stitch in new_thread.change.stitches],
     )
     async with connection.steps():
         for records in parts:
@@ -57,7 +57,7 @@ async def begin(connection: Connection, dialect: Dialect, new: Sequence[NewThrea
                 kind = type(records[0])
                 names = [name for name, _ in columns(kind) if name != "log_id"]
                 await _copy(connection, dialect, records, f"{SCHEMA}.{kind.table}", names)
-    return [one.receipt for one in new]
+    return [new_thread.receipt for new_thread in new]
 
 
 async def _copy(
@@ -91,24 +91,24 @@ SPARE = 10
 """Additional candidates of a claim. Other transactions may hold this many without the claim returning too few."""
 
 
-def claim(dialect: Dialect, wish: ClaimRequest, thread_id: UUID | None) -> Script[list[Thread]]:
+def claim(dialect: Dialect, claim_request: ClaimRequest, thread_id: UUID | None) -> Script[list[Thread]]:
     """Claim one thread, or ready threads.
 
     It locks the worker first, then threads. `release` has the same order, so the two cannot deadlock.
     """
-    yield dialect.statement("worker_hold", {"worker_id": dialect.encode_id(wish.worker_id)})
+    yield dialect.statement("worker_hold", {"worker_id": dialect.encode_id(claim_request.worker_id)})
     if thread_id is not None:
-        return (yield from claim_one(dialect, wish, thread_id))
-    statement = yield from choosing(dialect, wish, SPARE)
+        return (yield from claim_one(dialect, claim_request, thread_id))
+    statement = yield from choosing(dialect, claim_request, SPARE)
     if statement is None:
         return []
     rows = yield statement
-    if wish.suspects:
+    if claim_request.suspects:
         return [dialect.decode(Thread, row) for row in rows]
     if _all_in_others_hands(rows):
         # Some of the transactions that hold them may have ended by now, and there may be further threads.
         rows = yield statement
-    return taken(dialect, wish, [row for _, *row in rows if row[0] is not None])
+    return taken(dialect, claim_request, [row for _, *row in rows if row[0] is not None])
 
 
 def _all_in_others_hands(rows: Rows) -> bool:

@@ -89,8 +89,8 @@ class InstalledLenses(NamedTuple):
 
     def parts(self, name: str) -> dict[str, str]:
         """Return the parts that applications add to a lens, by application."""
-        found = {one.name: one.lens(name, "postgres") for one in self.extensions}
-        return {added: part for added, part in found.items() if part}
+        result = {extension.name: extension.lens(name, "postgres") for extension in self.extensions}
+        return {added: part for added, part in result.items() if part}
 
 
 async def installed_lenses(connection: Connection, dialect: Dialect) -> InstalledLenses:
@@ -222,14 +222,14 @@ async def extend(connection: Connection, dialect: Dialect, extension: Extension,
     steps = extension.migrations("postgres")
     newest = steps[-1][0]
     about = {"extension": extension.name}
-    asked = dialect.statement("extension_version", about)
-    known = (await connection.execute_one(asked))[0][0] or 0
+    statement = dialect.statement("extension_version", about)
+    known = (await connection.execute_one(statement))[0][0] or 0
     if known == newest and (await installed_lenses(connection, dialect)).is_current():
         return
     async with connection.steps():
         await connection.execute_one(dialect.statement("schema_lock", {}))
         await connection.execute_one(dialect.statement("schema_path", {}))
-        done = (await connection.execute_one(asked))[0][0] or 0
+        done = (await connection.execute_one(statement))[0][0] or 0
         refuse_newer_extension(done, newest, extension.name, store)
         if done < newest:
             await drop_outdated_views(connection, dialect)

@@ -63,9 +63,9 @@ class Dialect:
 
     def target(self, kind: type[Record]) -> Target:
         """Return where records of a class are written."""
-        given = self.targets.get(kind)
-        if given is not None:
-            return given
+        value = self.targets.get(kind)
+        if value is not None:
+            return value
         return Target(kind.table, {name: f":{name}" for name, _ in columns(kind)}, kind.primary_key)
 
     def statement(self, name: str, parameters: dict[str, Any], **parts: str) -> Statement:

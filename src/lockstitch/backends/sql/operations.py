@@ -42,8 +42,8 @@ def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit,
             receipts.append((yield from _edit(dialect, step)))
         else:
             receipts.append((yield from _deliver(dialect, step, clock)))
-    for notice in wanted.notices:
-        yield dialect.insert(notice)
+    for webhook_event in wanted.notices:
+        yield dialect.insert(webhook_event)
     for record in wanted.records:
         name = "figures_add" if isinstance(record, DailyMetric) else dialect.upsert_name(type(record))
         yield dialect.insert(record, name)
@@ -59,21 +59,21 @@ def _edit(dialect: Dialect, edit: ThreadEdit) -> Script[Receipt]:
     return Receipt(None)
 
 
-def _deliver(dialect: Dialect, letter: Delivery, clock: Clock) -> Script[Receipt]:
+def _deliver(dialect: Dialect, delivery: Delivery, clock: Clock) -> Script[Receipt]:
     """Deliver an entry.
 
     The receiver's row is locked first, so the decision about it is still valid when it is written.
     """
-    thread_id = dialect.encode_id(letter.thread_id)
+    thread_id = dialect.encode_id(delivery.thread_id)
     rows = yield dialect.statement("thread_lock", {"id": thread_id}, columns=dialect.names(Thread))
     if not rows:
-        raise NotFound(f"Thread {letter.thread_id} not found. Nothing was delivered.")
+        raise NotFound(f"Thread {delivery.thread_id} not found. Nothing was delivered.")
     head = dialect.decode(Thread, rows[0])
-    found = yield dialect.select(same_letter(letter))
-    if found:
-        first = dialect.decode(Delivery, found[0])
+    result = yield dialect.select(same_letter(delivery))
+    if result:
+        first = dialect.decode(Delivery, result[0])
         return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
-    arrival = apply_delivery(head, letter, clock.now())
+    arrival = apply_delivery(head, delivery, clock.now())
     if arrival.letter is None:
         return Receipt(None, head.delivered, head.cancel_requested, new=False)
     yield dialect.insert(arrival.letter)
@@ -86,18 +86,18 @@ def _deliver(dialect: Dialect, letter: Delivery, clock: Clock) -> Script[Receipt
         arrival.head["delivered"],
         head.cancel_requested,
         woken=arrival.head.get("status") == "pending" and head.status != "pending",
-        delivery_id=letter.id,
+        delivery_id=delivery.id,
     )
 
 
-def same_letter(letter: Delivery) -> Find[Delivery]:
+def same_letter(delivery: Delivery) -> Find[Delivery]:
     """Select the stored delivery with the same thread, sender and call."""
     return Find(
         Delivery,
         (
-            Where("thread_id", "=", letter.thread_id),
-            Where("sender", "=", letter.sender),
-            Where("call_id", "=", letter.call_id),
+            Where("thread_id", "=", delivery.thread_id),
+            Where("sender", "=", delivery.sender),
+            Where("call_id", "=", delivery.call_id),
         ),
     )
 
@@ -108,9 +108,9 @@ def find(dialect: Dialect, wanted: Find[R]) -> Script[list[R]]:
     return [dialect.decode(wanted.kind, row) for row in rows]
 
 
-def count(dialect: Dialect, wanted: Find[Any]) -> Script[int]:
+def count(dialect: Dialect, find: Find[Any]) -> Script[int]:
     """Return the number of records that `wanted` selects."""
-    rows = yield dialect.count(wanted)
+    rows = yield dialect.count(find)
     return int(rows[0][0])
 
 
@@ -161,12 +161,12 @@ def release(dialect: Dialect, worker_id: UUID, expired_only: bool, cause: EndCau
 
 def tree_of(dialect: Dialect, find: Find[Thread]) -> Script[tuple[int, list[UUID]]]:
     """Return the number of threads that `find` selects, and the ids of these threads and all their descendants."""
-    found = [dialect.decode(Thread, row) for row in (yield dialect.select(find))]
-    if not found:
+    threads = [dialect.decode(Thread, row) for row in (yield dialect.select(find))]
+    if not threads:
         return 0, []
-    marks, named = dialect.among([dialect.encode_id(thread.id) for thread in found])
+    marks, named = dialect.among([dialect.encode_id(thread.id) for thread in threads])
     rows = yield dialect.statement("descendants", named, ids=marks)
-    return len(found), [dialect.decode_id(row[0]) for row in rows]
+    return len(threads), [dialect.decode_id(row[0]) for row in rows]
 
 
 def delete_threads(dialect: Dialect, ids: Sequence[UUID], force: bool) -> Script[int]:
@@ -225,12 +225,12 @@ def disjoint(ranges: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | 
     return result
 
 
-def claim_one(dialect: Dialect, wish: ClaimRequest, thread_id: UUID) -> Script[list[Thread]]:
+def claim_one(dialect: Dialect, claim_request: ClaimRequest, thread_id: UUID) -> Script[list[Thread]]:
     """Claim this thread.
 
     Every claim locks limits first, then threads.
     """
-    limits = yield from _locked(dialect, wish.limits)
+    limits = yield from _locked(dialect, claim_request.limits)
     named = {"id": dialect.encode_id(thread_id)}
     agents = yield dialect.statement("thread_hold", named)
     if limits and agents:
@@ -238,67 +238,67 @@ def claim_one(dialect: Dialect, wish: ClaimRequest, thread_id: UUID) -> Script[l
         held = yield from _held(dialect, " AND id <> :id", named)
         if free_slots(limits, held).get(agents[0][0], 1) <= 0:
             return []
-    parameters = {**named, "worker_id": dialect.encode_id(wish.worker_id)}
+    parameters = {**named, "worker_id": dialect.encode_id(claim_request.worker_id)}
     rows = yield dialect.statement("claim_one", parameters, columns=dialect.names(Thread))
     return [dialect.decode(Thread, row) for row in rows]
 
 
-def choosing(dialect: Dialect, wish: ClaimRequest, spare: int = 0) -> Script[Statement | None]:
+def choosing(dialect: Dialect, claim_request: ClaimRequest, spare: int = 0) -> Script[Statement | None]:
     """Return the statement that selects and claims ready threads, or None if no agent has a free slot.
 
     `spare` is the number of additional candidates to look at.
     """
-    limits = yield from _locked(dialect, wish.limits)
+    limits = yield from _locked(dialect, claim_request.limits)
     yield dialect.statement("claim_due", {})
     if limits:
         held = yield from _held(dialect)
-        ready = yield from _ready_agents(dialect, wish)
-        wish = wish._replace(limits=limits).limited_to(held, ready)
-    if wish.agents is not None and not wish.agents:
+        ready = yield from _ready_agents(dialect, claim_request)
+        claim_request = claim_request._replace(limits=limits).limited_to(held, ready)
+    if claim_request.agents is not None and not claim_request.agents:
         return None
-    if wish.suspects:
-        return _suspect(dialect, wish)
+    if claim_request.suspects:
+        return _suspect(dialect, claim_request)
     parameters: dict[str, Any] = {
-        "worker_id": dialect.encode_id(wish.worker_id),
-        "after": wish.after,
-        "limit": wish.limit,
+        "worker_id": dialect.encode_id(claim_request.worker_id),
+        "after": claim_request.after,
+        "limit": claim_request.limit,
     }
     agents, lanes = "claim_any_agent", "claim_turns"
-    if wish.agents is not None:
+    if claim_request.agents is not None:
         agents = "claim_agents"
-        parameters["agents"] = codec.dumps(sorted(set(wish.agents))).decode()
-    if wish.project is not None:
+        parameters["agents"] = codec.dumps(sorted(set(claim_request.agents))).decode()
+    if claim_request.project is not None:
         lanes = "claim_project"
-        parameters["project"] = wish.project
+        parameters["project"] = claim_request.project
     return dialect.statement(
         "claim",
         parameters,
         agents=dialect.queries[agents],
         lanes=dialect.queries[lanes],
-        suspects="" if wish.suspects is None else "AND lost_by IS NULL",
+        suspects="" if claim_request.suspects is None else "AND lost_by IS NULL",
         # As a number in the text: a planner that does not know the small number may sort all ready threads.
-        most=str(wish.limit + spare),
+        most=str(claim_request.limit + spare),
         columns=dialect.names(Thread),
     )
 
 
-def _suspect(dialect: Dialect, wish: ClaimRequest) -> Statement:
+def _suspect(dialect: Dialect, claim_request: ClaimRequest) -> Statement:
     """Return the statement that claims one suspect."""
-    parameters: dict[str, Any] = {"worker_id": dialect.encode_id(wish.worker_id)}
+    parameters: dict[str, Any] = {"worker_id": dialect.encode_id(claim_request.worker_id)}
     chosen = ""
-    if wish.agents is not None:
+    if claim_request.agents is not None:
         chosen += f" AND coalesce(agent, '') IN ({dialect.queries['claim_agents']})"
-        parameters["agents"] = codec.dumps(sorted(set(wish.agents))).decode()
-    if wish.project is not None:
+        parameters["agents"] = codec.dumps(sorted(set(claim_request.agents))).decode()
+    if claim_request.project is not None:
         chosen += " AND project = :project"
-        parameters["project"] = wish.project
-    alone = "true" if wish.alone else "false"
+        parameters["project"] = claim_request.project
+    alone = "true" if claim_request.alone else "false"
     return dialect.statement("claim_suspect", parameters, chosen=chosen, alone=alone, columns=dialect.names(Thread))
 
 
-def taken(dialect: Dialect, wish: ClaimRequest, rows: Rows) -> list[Thread]:
+def taken(dialect: Dialect, claim_request: ClaimRequest, rows: Rows) -> list[Thread]:
     """Return the threads of the claimed rows in claim order. Databases return changed rows in any order."""
-    return in_fair_order((dialect.decode(Thread, row) for row in rows), wish.after)
+    return in_fair_order((dialect.decode(Thread, row) for row in rows), claim_request.after)
 
 
 def _locked(dialect: Dialect, limits: Sequence[Limit]) -> Script[list[Limit]]:
@@ -316,10 +316,10 @@ def _held(dialect: Dialect, others: str = "", parameters: dict[str, Any] | None 
     return {agent: int(number) for agent, number in rows}
 
 
-def _ready_agents(dialect: Dialect, wish: ClaimRequest) -> Script[Iterable[str]]:
+def _ready_agents(dialect: Dialect, claim_request: ClaimRequest) -> Script[Iterable[str]]:
     """Return the agents that may have ready threads."""
-    if wish.agents is not None:
-        return wish.agents
+    if claim_request.agents is not None:
+        return claim_request.agents
     rows = yield dialect.statement("ready_agents", {}, agents=dialect.queries["claim_any_agent"])
     return [row[0] for row in rows]
 
@@ -360,12 +360,12 @@ def _encoded(dialect: Dialect, value: Any) -> Any:
     return convert(value) if convert else value
 
 
-def head_columns(wanted: ThreadChange) -> Fields:
+def head_columns(thread_change: ThreadChange) -> Fields:
     """Return the changed fields of the head, with the tip of the appended stitches."""
-    for stitch in reversed(wanted.stitches):
+    for stitch in reversed(thread_change.stitches):
         if stitch.in_chain:
-            return {**wanted.head, "tip_id": stitch.id}
-    return wanted.head
+            return {**thread_change.head, "tip_id": stitch.id}
+    return thread_change.head
 
 
 class NewThread(NamedTuple):
@@ -385,14 +385,14 @@ def new_threads_only(commit: Commit) -> list[NewThread] | None:
     if not commit.threads or len(commit.threads) != len(commit.steps) or commit.notices or not commit.is_record_only:
         return None
     new = {thread.id: thread for thread in commit.threads}
-    found: list[NewThread] = []
+    new_threads: list[NewThread] = []
     for step in commit.steps:
         thread = new.pop(step.thread_id, None)
         if not isinstance(step, ThreadChange) or thread is None or not _simple(thread, step):
             return None
         fields = {**head_columns(step), "position": step.position + len(step.stitches)}
-        found.append(NewThread(thread.changed(**fields), step))
-    return found
+        new_threads.append(NewThread(thread.changed(**fields), step))
+    return new_threads
 
 
 def _simple(thread: Thread, change: ThreadChange) -> bool:

@@ -45,24 +45,24 @@ def _text(package: str) -> str:
 
 def migrations(package: str) -> list[tuple[int, str, str]]:
     """Return the numbered migrations of a package in order, as number, name and text."""
-    found = [entry for entry in files(package).joinpath("migrations").iterdir() if entry.name.endswith(".sql")]
-    return sorted((int(entry.name[:4]), entry.name.removesuffix(".sql"), entry.read_text()) for entry in found)
+    traversables = [entry for entry in files(package).joinpath("migrations").iterdir() if entry.name.endswith(".sql")]
+    return sorted((int(entry.name[:4]), entry.name.removesuffix(".sql"), entry.read_text()) for entry in traversables)
 
 
-def refuse_newer(found: int, known: int, store: str) -> None:
+def refuse_newer(count: int, known: int, store: str) -> None:
     """Raise `SchemaMismatch` if newer code has migrated the store."""
-    if found > known:
+    if count > known:
         raise SchemaMismatch(
-            f"{store} has schema version {found}, but this version of Lockstitch supports {known}. "
+            f"{store} has schema version {count}, but this version of Lockstitch supports {known}. "
             "Upgrade Lockstitch here, or use the version that wrote the store."
         )
 
 
-def refuse_newer_extension(found: int, known: int, extension: str, store: str) -> None:
+def refuse_newer_extension(count: int, known: int, extension: str, store: str) -> None:
     """Raise `SchemaMismatch` if newer code has migrated the tables of an application."""
-    if found > known:
+    if count > known:
         raise SchemaMismatch(
-            f"{store} has version {found} of the tables of {extension}, but this code supports {known}. "
+            f"{store} has version {count} of the tables of {extension}, but this code supports {known}. "
             f"Upgrade {extension} here, or use the version that wrote them."
         )
 

@@ -46,50 +46,50 @@ _CALLED = {
 _ORDERS = {"newest": "r.started_at DESC, r.id DESC", "slowest": "{elapsed} DESC, r.id"}
 
 
-def usage(dialect: Dialect, asked: StatsFilter) -> Script[list[UsageRow]]:
+def usage(dialect: Dialect, stats_filter: StatsFilter) -> Script[list[UsageRow]]:
     """Return one usage row per group, in no order."""
-    filters, parameters = _filters(dialect, asked)
-    keys = [key for key in asked.by if key != "model"]
-    names = {key: "model" if key == "model" else f"by_{key}" for key in asked.by}
-    tree = "tree" in asked.by
+    filters, parameters = _filters(dialect, stats_filter)
+    keys = [key for key in stats_filter.by if key != "model"]
+    names = {key: "model" if key == "model" else f"by_{key}" for key in stats_filter.by}
+    tree = "tree" in stats_filter.by
     parts = {
         "roots": dialect.queries["usage_roots"] + " " if tree else "",
         "tree": " JOIN roots ON roots.id = t.id" if tree else "",
         "keys": "".join(f", {_KEYS[key]} AS {names[key]}" for key in keys),
-        "groups": "".join(f"{names[key]}, " for key in asked.by),
+        "groups": "".join(f"{names[key]}, " for key in stats_filter.by),
         "grouping": f" GROUP BY {', '.join(names.values())}" if names else "",
         "filters": filters,
     }
-    if "model" in asked.by or asked.model is not None:
+    if "model" in stats_filter.by or stats_filter.model is not None:
         parts["kept_keys"] = "".join(f", c.{names[key]}" for key in keys)
-        parts["of_model"] = "" if asked.model is None else " WHERE model = :model"
-        if asked.model is not None:
-            parameters["model"] = asked.model
+        parts["of_model"] = "" if stats_filter.model is None else " WHERE model = :model"
+        if stats_filter.model is not None:
+            parameters["model"] = stats_filter.model
         rows = yield dialect.statement("usage_by_model", parameters, **parts)
     else:
         rows = yield dialect.statement("usage", parameters, **parts)
-    return [_figures(row, len(asked.by)) for row in rows]
+    return [_figures(row, len(stats_filter.by)) for row in rows]
 
 
-def latencies(dialect: Dialect, asked: StatsFilter, kind: str) -> Script[list[LatencyRow]]:
+def latencies(dialect: Dialect, stats_filter: StatsFilter, kind: str) -> Script[list[LatencyRow]]:
     """Return one row per tool or model, or per day or hour if grouped by that, in no order."""
-    filters, parameters = _filters(dialect, asked)
+    filters, parameters = _filters(dialect, stats_filter)
     called, failed, types = _CALLED[kind]
-    if asked.model is not None:
+    if stats_filter.model is not None:
         filters += " AND r.model = :model" if kind == "tool" else f" AND {called} = :model"
-        parameters["model"] = asked.model
-    named = _KEYS[asked.by[0]] if asked.by else called
+        parameters["model"] = stats_filter.model
+    named = _KEYS[stats_filter.by[0]] if stats_filter.by else called
     parts = {"called": named, "failed": failed, "types": types, "filters": filters}
     rows = yield dialect.statement("latencies", parameters, **parts)
     return [_latency(row) for row in rows]
 
 
-def runs(dialect: Dialect, asked: StatsFilter, order: str, limit: int) -> Script[list[Run]]:
+def runs(dialect: Dialect, stats_filter: StatsFilter, order: str, limit: int) -> Script[list[Run]]:
     """Return the newest or the slowest of the selected runs."""
-    filters, parameters = _filters(dialect, asked)
-    if asked.model is not None:
+    filters, parameters = _filters(dialect, stats_filter)
+    if stats_filter.model is not None:
         filters += " AND r.model = :model"
-        parameters["model"] = asked.model
+        parameters["model"] = stats_filter.model
     if order == "slowest":
         filters += " AND r.completed_at IS NOT NULL"
     parameters["row_limit"] = limit
@@ -112,39 +112,39 @@ def outline(dialect: Dialect, run_id: UUID) -> Script[list[StitchOutline]]:
     fields = ", ".join(f"s.{name}" for name in STITCHED)
     rows = yield dialect.statement("outline", {"run_id": dialect.encode_id(run_id)}, columns=fields, types=named)
     to_id, to_time = dialect.decode_id, dialect.decoders.get(ColumnKind.TIME)
-    found: list[StitchOutline] = []
+    stitch_outlines: list[StitchOutline] = []
     for position, stitch_id, type, parent_id, child_id, *between, at, details in rows:
         parent = None if parent_id is None else to_id(parent_id)
         child = None if child_id is None else to_id(child_id)
         when: datetime = to_time(at) if to_time else at
         extra = outline_facts(codec.loads(details)) if details else _UNTOLD
         values: tuple[Any, ...] = (position, to_id(stitch_id), type, parent, child, *between, when, *extra)
-        found.append(StitchOutline(*values))
-    return found
+        stitch_outlines.append(StitchOutline(*values))
+    return stitch_outlines
 
 
 def _run_columns() -> str:
     return ", ".join(f"r.{name}" for name, _ in columns(Run))
 
 
-def _filters(dialect: Dialect, asked: StatsFilter) -> tuple[str, dict[str, Any]]:
+def _filters(dialect: Dialect, stats_filter: StatsFilter) -> tuple[str, dict[str, Any]]:
     conditions: list[str] = []
     parameters: dict[str, Any] = {}
     encode = dialect.encoders.get(ColumnKind.TIME)
     for condition, name, value in (
-        ("t.project = :project", "project", asked.project),
-        ("r.started_at >= :since", "since", asked.since),
-        ("r.started_at < :until", "until", asked.until),
-        ("r.agent = :agent", "agent", asked.agent),
-        ("t.user_id = :user_id", "user_id", asked.user),
-        ("r.status = :status", "status", asked.status),
+        ("t.project = :project", "project", stats_filter.project),
+        ("r.started_at >= :since", "since", stats_filter.since),
+        ("r.started_at < :until", "until", stats_filter.until),
+        ("r.agent = :agent", "agent", stats_filter.agent),
+        ("t.user_id = :user_id", "user_id", stats_filter.user),
+        ("r.status = :status", "status", stats_filter.status),
     ):
         if value is not None:
             conditions.append(condition)
             parameters[name] = encode(value) if encode and isinstance(value, datetime) else value
-    if asked.threads is not None:
-        marks, more = dialect.among([dialect.encode_id(one) for one in asked.threads])
-        conditions.append(f"t.id IN ({marks})" if asked.threads else "1 = 0")
+    if stats_filter.threads is not None:
+        marks, more = dialect.among([dialect.encode_id(thread) for thread in stats_filter.threads])
+        conditions.append(f"t.id IN ({marks})" if stats_filter.threads else "1 = 0")
         parameters |= more
     return " AND ".join(conditions) or "1 = 1", parameters
 

@@ -20,30 +20,32 @@ _REFERENCES = frozenset({"thread_id", "run_id", "previous_id", "log_id"})
 """Fields of a stitch that are stored as row number or position, or that the table generates."""
 
 
-def change(connection: sqlite3.Connection, dialect: Dialect, wanted: ThreadChange) -> Receipt:
+def change(connection: sqlite3.Connection, dialect: Dialect, thread_change: ThreadChange) -> Receipt:
     """Compare and set the head. If it matches, write everything that depends on it. Raises `Conflict` if not."""
     execute, encode_id = connection.execute, dialect.encode_id
-    thread_id = encode_id(wanted.thread_id)
-    worker_id = None if wanted.worker_id is None else encode_id(wanted.worker_id)
-    seen = execute(dialect.text("head_seen"), (thread_id, wanted.fence, wanted.position, worker_id)).fetchone()
-    if seen is None or wanted.delivered not in (None, seen[1]) or (wanted.new_children and seen[2]):
-        raise Conflict(thread_id=wanted.thread_id)
+    thread_id = encode_id(thread_change.thread_id)
+    worker_id = None if thread_change.worker_id is None else encode_id(thread_change.worker_id)
+    seen = execute(
+        dialect.text("head_seen"), (thread_id, thread_change.fence, thread_change.position, worker_id)
+    ).fetchone()
+    if seen is None or thread_change.delivered not in (None, seen[1]) or (thread_change.new_children and seen[2]):
+        raise Conflict(thread_id=thread_change.thread_id)
     number, delivered, cancel_requested, tip, tip_position = seen
-    position = wanted.position + len(wanted.stitches)
-    fields = dialect.encode(Thread, head_columns(wanted))
-    execute(_head_text(dialect, tuple(fields)), (position, wanted.new_children, *fields.values(), number))
-    for run in wanted.new_runs:
+    position = thread_change.position + len(thread_change.stitches)
+    fields = dialect.encode(Thread, head_columns(thread_change))
+    execute(_head_text(dialect, tuple(fields)), (position, thread_change.new_children, *fields.values(), number))
+    for run in thread_change.new_runs:
         execute(*dialect.insert(run))
-    for run_id, changed in wanted.runs:
+    for run_id, changed in thread_change.runs:
         if changed:
             values = dialect.encode(Run, changed)
             execute(_run_text(dialect, tuple(values)), (*values.values(), encode_id(run_id), number))
-    _add(connection, dialect, number, (tip, tip_position), wanted.stitches)
-    for letter_id, taken_at in wanted.consumed:
+    _add(connection, dialect, number, (tip, tip_position), thread_change.stitches)
+    for letter_id, taken_at in thread_change.consumed:
         parameters = {"id": encode_id(letter_id), "thread_id": thread_id, "position": taken_at}
         execute(*dialect.statement("letter_take", parameters))
-    for digest in wanted.blob_refs:
-        use = BlobUse(thread_id=wanted.thread_id, sha256=digest)
+    for digest in thread_change.blob_refs:
+        use = BlobUse(thread_id=thread_change.thread_id, sha256=digest)
         execute(*dialect.insert(use, dialect.upsert_name(BlobUse)))
     return Receipt(position, delivered, bool(cancel_requested))
 

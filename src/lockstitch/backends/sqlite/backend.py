@@ -83,7 +83,9 @@ class SqliteBackend:
             return [await self._writer.run(lambda connection: change(connection, self._dialect, step), several=False)]
         new = new_threads_only(commit)
         if new is not None:
-            return await self._writer.run(lambda connection: [begin(connection, self._dialect, one) for one in new])
+            return await self._writer.run(
+                lambda connection: [begin(connection, self._dialect, new_thread) for new_thread in new]
+            )
         return await self._write(
             lambda: operations.commit(self._dialect, self._change, self._remove, commit, self._clock)
         )
@@ -95,8 +97,8 @@ class SqliteBackend:
     async def get(self, kind: type[R], key: Sequence[Any]) -> R | None:
         where = [Where(field, "=", value) for field, value in zip(kind.primary_key, key, strict=True)]
         wanted = Find(kind, where, limit=1)
-        found = await self._reader.run(lambda: operations.find(self._dialect, wanted), small=True)
-        return found[0] if found else None
+        matches = await self._reader.run(lambda: operations.find(self._dialect, wanted), small=True)
+        return matches[0] if matches else None
 
     async def find(self, find: Find[R]) -> list[R]:
         small = find.limit is not None and find.limit <= SMALL and not find.offset
@@ -121,10 +123,10 @@ class SqliteBackend:
         suspects: bool | None = None,
         alone: bool = False,
     ) -> list[Thread]:
-        wish = ClaimRequest(worker_id, agents, project, limit, after, limits, suspects, alone)
+        claim_request = ClaimRequest(worker_id, agents, project, limit, after, limits, suspects, alone)
         if thread_id is not None:
-            return await self._write(lambda: claim_one(self._dialect, wish, thread_id))
-        return await self._write(lambda: self._claim(wish))
+            return await self._write(lambda: claim_one(self._dialect, claim_request, thread_id))
+        return await self._write(lambda: self._claim(claim_request))
 
     async def heartbeat(self, worker: Worker) -> bool:
         measured = worker.changed(uptime=uptime(self._clock))
@@ -136,9 +138,9 @@ class SqliteBackend:
     async def watch(self) -> AsyncGenerator[ChangeHint, None]:
         """Yield hints. SQLite provides a counter that changes when another connection commits."""
         try:
-            async with aclosing(self._sightings()) as sightings:
-                async for sighting in sightings:
-                    yield sighting
+            async with aclosing(self._sightings()) as hints:
+                async for hint in hints:
+                    yield hint
         except sqlite3.Error as exc:
             raise translate(exc, self._path) from exc
 
@@ -176,14 +178,14 @@ class SqliteBackend:
     async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._reader.run(lambda: reports.average_tokens(self._dialect, project, since))
 
-    async def usage(self, asked: StatsFilter) -> list[UsageRow]:
-        return await self._reader.run(lambda: reports.usage(self._dialect, asked))
+    async def usage(self, stats_filter: StatsFilter) -> list[UsageRow]:
+        return await self._reader.run(lambda: reports.usage(self._dialect, stats_filter))
 
-    async def latencies(self, asked: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
-        return await self._reader.run(lambda: reports.latencies(self._dialect, asked, kind))
+    async def latencies(self, stats_filter: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
+        return await self._reader.run(lambda: reports.latencies(self._dialect, stats_filter, kind))
 
-    async def list_runs(self, asked: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
-        return await self._reader.run(lambda: reports.runs(self._dialect, asked, order, limit))
+    async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
+        return await self._reader.run(lambda: reports.runs(self._dialect, stats_filter, order, limit))
 
     async def mirrored_run(self, project: str, foreign_id: str) -> Run | None:
         return await self._reader.run(lambda: reports.mirrored(self._dialect, project, foreign_id))
@@ -237,8 +239,8 @@ class SqliteBackend:
     async def run_query(
         self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
     ) -> list[Any]:
-        spoken = with_extension(self._dialect, extension, "sqlite")
-        script = partial(asked, spoken, extension, name, parameters, into)
+        dialect = with_extension(self._dialect, extension, "sqlite")
+        script = partial(asked, dialect, extension, name, parameters, into)
         return await (self._write(script) if writes else self._reader.run(script))
 
     async def _write(self, script: Callable[[], Script[T]]) -> T:
@@ -270,12 +272,12 @@ class SqliteBackend:
             self._writer.connection.backup(copy)
         return copy
 
-    def _change(self, dialect: Dialect, wanted: ThreadChange) -> Script[Receipt]:
+    def _change(self, dialect: Dialect, thread_change: ThreadChange) -> Script[Receipt]:
         """Write a change as a step of a commit, which already has the writer's connection."""
         yield from ()
-        receipt = change(self._writer.connection, dialect, wanted)
-        if wanted.replaced_stitches:
-            yield from self._put(wanted.replaced_stitches)
+        receipt = change(self._writer.connection, dialect, thread_change)
+        if thread_change.replaced_stitches:
+            yield from self._put(thread_change.replaced_stitches)
         return receipt
 
     def _migrate(self) -> int:
@@ -299,11 +301,11 @@ class SqliteBackend:
     def _remove(self, find: Find[Thread]) -> Script[int]:
         return self._delete(find, force=False)
 
-    def _claim(self, wish: ClaimRequest) -> Script[list[Thread]]:
-        statement = yield from choosing(self._dialect, wish)
+    def _claim(self, claim_request: ClaimRequest) -> Script[list[Thread]]:
+        statement = yield from choosing(self._dialect, claim_request)
         if statement is None:
             return []
-        return taken(self._dialect, wish, (yield statement))
+        return taken(self._dialect, claim_request, (yield statement))
 
     def _put(self, records: Sequence[Record], *, new: bool = False) -> Script[None]:
         stitches = [record for record in records if isinstance(record, Stitch)]

@@ -43,9 +43,9 @@ def look_through(connection: sqlite3.Connection, name: str) -> None:
 def views(name: str, added: Sequence[str]) -> list[str]:
     """Return the statements that create the views of a lens. `added` are the names of the store's extensions."""
     catalog.check(name)
-    parts = [part for one in known(added) if (part := one.lens(name, "sqlite"))]
+    parts = [part for extension in known(added) if (part := extension.lens(name, "sqlite"))]
     scripts = (catalog.script("folds", "sqlite"), catalog.composed(name, "sqlite", parts))
-    return [_VIEW.sub("CREATE TEMP VIEW", one, count=1) for script in scripts for one in statements(script)]
+    return [_VIEW.sub("CREATE TEMP VIEW", statement, count=1) for script in scripts for statement in statements(script)]
 
 
 AT_ONCE = 4

@@ -72,8 +72,8 @@ class ReadConnections:
             yield connection
         finally:
             with self._lock:
-                kept = not self._closed
-                if kept:
+                stored = not self._closed
+                if stored:
                     self._idle.append(connection)
-            if not kept:
+            if not stored:
                 connection.close()

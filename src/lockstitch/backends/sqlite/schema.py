@@ -83,14 +83,14 @@ def _apply(
 
 def statements(text: str) -> list[str]:
     """Return the statements of a script one by one. `executescript` would end the transaction."""
-    found: list[str] = []
+    matches: list[str] = []
     current = ""
     for line in text.splitlines(keepends=True):
         current += line
         if line.rstrip().endswith(";") and sqlite3.complete_statement(current):
-            found.append(current)
+            matches.append(current)
             current = ""
-    return found
+    return matches
 
 
 def _version(connection: sqlite3.Connection, dialect: Dialect) -> int:
@@ -100,8 +100,8 @@ def _version(connection: sqlite3.Connection, dialect: Dialect) -> int:
 
 
 def _extended(connection: sqlite3.Connection, dialect: Dialect, extension: Extension) -> int:
-    asked = dialect.statement("extension_version", {"extension": extension.name})
-    return connection.execute(*asked).fetchone()[0] or 0
+    statement = dialect.statement("extension_version", {"extension": extension.name})
+    return connection.execute(*statement).fetchone()[0] or 0
 
 
 def _has(connection: sqlite3.Connection, table: str) -> bool:

@@ -94,28 +94,28 @@ def eval_(
                     **options,
                 )
             finally:
-                for one in graders:
-                    await one.close()
+                for grader in graders:
+                    await grader.close()
 
         under_way: PortalTask[tuple[CaseOutcome, int], Evaluation] = store.portal.begin(work)
         try:
             for outcome, done in under_way:
                 counting.tell(outcome, done)
-            made = under_way.result()
+            evaluation = under_way.result()
         except KeyboardInterrupt as exc:
             raise Interrupted("Interrupted. Run the same command to continue.") from exc
         finally:
             under_way.end()
     if session.json_output:
-        met = at_least is None or made.score >= at_least
-        session.out.json({**made.as_json(), "at_least": at_least, "met": met})
+        met = at_least is None or evaluation.score >= at_least
+        session.out.json({**evaluation.as_json(), "at_least": at_least, "met": met})
     else:
-        show(session.out, made, at_least, everything=all_)
-    _leave(made, at_least)
+        show(session.out, evaluation, at_least, everything=all_)
+    _leave(evaluation, at_least)
 
 
-def _leave(made: "Evaluation", at_least: float | None) -> None:
-    totals = made.totals
+def _leave(evaluation: "Evaluation", at_least: float | None) -> None:
+    totals = evaluation.totals
     if (at_least is not None and totals.score < at_least) or totals.incomplete == totals.cases:
         raise typer.Exit(FAILED)
     if totals.incomplete:
@@ -128,24 +128,24 @@ def _graders(
     """Return the named graders with their options. Raises `Refused` for options of a grader that is not named."""
     from lockstitch.agents.evals.graders import grader
 
-    given = {key: value for key, value in judging.items() if value is not None}
-    if given and "judge" not in names:
-        raise Refused(f"--{next(iter(given)).replace('_', '-')} is for --grader judge.")
+    values = {key: value for key, value in judging.items() if value is not None}
+    if values and "judge" not in names:
+        raise Refused(f"--{next(iter(values)).replace('_', '-')} is for --grader judge.")
     if schema is not None and "json_schema" not in names:
         raise Refused("--schema is for --grader json_schema.")
-    made: list[Grader] = []
+    graders: list[Grader] = []
     for name in names:
         parameters: dict[str, Any] = {}
         if name == "judge":
-            judge = given.get("judge", agent.model)
+            judge = values.get("judge", agent.model)
             if isinstance(judge, str) and judge not in code.agents and ":" not in judge:
                 known = ", ".join(sorted(code.agents))
                 raise Refused(f"--judge {judge!r} is not a model (anthropic:…) and not an agent. Agents: {known}.")
-            parameters = {**given, "judge": code.agents.get(judge, judge) if isinstance(judge, str) else judge}
+            parameters = {**values, "judge": code.agents.get(judge, judge) if isinstance(judge, str) else judge}
         elif name == "json_schema" and schema is not None:
             parameters = {"schema": _schema(schema)}
-        made.append(grader(name, **parameters))
-    return made
+        graders.append(grader(name, **parameters))
+    return graders
 
 
 def _schema(path: str) -> Any:

@@ -33,14 +33,16 @@ def status(context: typer.Context) -> None:
     session = session_of(context)
     with session.open() as store:
         queue = store.async_store.ingest_queue
-        found = store.portal.call(queue.status())
+        queue_status = store.portal.call(queue.status())
         held = store.portal.call(queue.quarantined(None if session.json_output else _SHOWN))
     if session.json_output:
-        session.out.json({**found._asdict(), "quarantine": [_shown(one) for one in held]})
+        session.out.json({**queue_status._asdict(), "quarantine": [_shown(quarantined) for quarantined in held]})
         return
-    oldest = "" if found.oldest_seconds is None else f", the oldest for {found.oldest_seconds:,.0f} s"
-    waiting = plural(found.waiting, "body", "bodies")
-    session.out.line(f"Waiting: {waiting}{oldest}. Stuck: {found.stuck:,}. In quarantine: {found.quarantined:,}.")
+    oldest = "" if queue_status.oldest_seconds is None else f", the oldest for {queue_status.oldest_seconds:,.0f} s"
+    waiting = plural(queue_status.waiting, "body", "bodies")
+    session.out.line(
+        f"Waiting: {waiting}{oldest}. Stuck: {queue_status.stuck:,}. In quarantine: {queue_status.quarantined:,}."
+    )
     if held:
         columns = [
             TableColumn("ID"),
@@ -51,10 +53,19 @@ def status(context: typer.Context) -> None:
         ]
         session.out.table(
             columns,
-            [[str(one.id), time(one.at), one.source, f"{one.size:,}", one_line(one.problem)] for one in held],
+            [
+                [
+                    str(quarantined.id),
+                    time(quarantined.at),
+                    quarantined.source,
+                    f"{quarantined.size:,}",
+                    one_line(quarantined.problem),
+                ]
+                for quarantined in held
+            ],
         )
-    if found.quarantined > len(held):
-        session.out.note(f"… and {found.quarantined - len(held):,} more; --json lists them all.")
+    if queue_status.quarantined > len(held):
+        session.out.note(f"… and {queue_status.quarantined - len(held):,} more; --json lists them all.")
 
 
 @ingest.command(
@@ -75,21 +86,21 @@ def retry(
     with session.open() as store:
         queue, audits = store.async_store.ingest_queue, store.async_store.audits
         if body_id is None:
-            ids = [one.id for one in store.portal.call(queue.quarantined())]
+            ids = [quarantined.id for quarantined in store.portal.call(queue.quarantined())]
         elif (wanted := as_id(body_id)) is not None:
             ids = [wanted]
         else:
             raise NotFound(f"Body {body_id} not found in quarantine.")
-        for one in ids:
-            store.portal.call(queue.retry(one))
-            store.portal.call(audits.record(_ACTOR, "retry arrival", str(one)))
+        for item_id in ids:
+            store.portal.call(queue.retry(item_id))
+            store.portal.call(audits.record(_ACTOR, "retry arrival", str(item_id)))
     if session.json_output:
-        session.out.json({"retried": [str(one) for one in ids]})
+        session.out.json({"retried": [str(item_id) for item_id in ids]})
     elif ids:
         session.out.line(f"{plural(len(ids), 'body', 'bodies')} in the ingest queue again.")
     else:
         session.out.note(f"Project {session.project} has no body in quarantine.")
 
 
-def _shown(one: Quarantined) -> Json:
-    return {**one._asdict(), "id": str(one.id), "at": format_time(one.at)}
+def _shown(quarantined: Quarantined) -> Json:
+    return {**quarantined._asdict(), "id": str(quarantined.id), "at": format_time(quarantined.at)}

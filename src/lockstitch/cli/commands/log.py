@@ -33,11 +33,11 @@ def log(context: typer.Context, run: RunName) -> None:
     """Show all stitches of a run in order."""
     session = session_of(context)
     with session.open() as store:
-        found = _log(store, run)
+        stitches = _log(store, run)
     if session.json_output:
-        session.out.json([stitch.as_json() for stitch in found])
+        session.out.json([stitch.as_json() for stitch in stitches])
     else:
-        session.out.table(messages.COLUMNS, [messages.row(stitch) for stitch in found])
+        session.out.table(messages.COLUMNS, [messages.row(stitch) for stitch in stitches])
 
 
 def _log(store: SyncStore, name: str) -> list[Stitch]:
@@ -56,15 +56,15 @@ def errors(context: typer.Context, since: Since = None, limit: Limit = 50) -> No
     """Show the latest errors of all threads, newest first."""
     session = session_of(context)
     with session.open() as store:
-        found = store.errors(limit=limit, since=options.moment_or_none(since, now(), "--since"))
+        stitches = store.errors(limit=limit, since=options.moment_or_none(since, now(), "--since"))
     if session.json_output:
-        session.out.json([stitch.as_json() for stitch in found])
+        session.out.json([stitch.as_json() for stitch in stitches])
         return
-    for number, stitch in enumerate(found):
+    for number, stitch in enumerate(stitches):
         if number:
             session.out.line()
         _show_error(session.out, stitch)
-    if not found:
+    if not stitches:
         session.out.note("No errors.")
 
 
@@ -94,8 +94,8 @@ def request(
     """Print the exact request of a model call, as JSON."""
     session = session_of(context)
     with session.open() as store:
-        found = store.request(_stitch_id(store, stitch))
-    session.out.json(found)
+        result = store.request(_stitch_id(store, stitch))
+    session.out.json(result)
 
 
 def _stitch_id(store: SyncStore, name: str) -> str:
@@ -103,10 +103,10 @@ def _stitch_id(store: SyncStore, name: str) -> str:
     thread, colon, position = name.rpartition(":")
     if not colon or not (position.isascii() and position.isdigit()) or len(position) > 18:
         return name
-    found = store.stitches(thread, int(position), int(position))
-    if not found:
+    stitches = store.stitches(thread, int(position), int(position))
+    if not stitches:
         raise NotFound(f"Thread {thread} has no position {position}.")
-    return str(found[0].id)
+    return str(stitches[0].id)
 
 
 _BEFORE, _LENGTH = 60, 200
@@ -122,15 +122,15 @@ def search(
     session = session_of(context)
     text = " ".join(words)
     with session.open() as store:
-        found = [_described(store, hit, text) for hit in store.search(text, limit=limit)]
+        matches = [_described(store, hit, text) for hit in store.search(text, limit=limit)]
     if session.json_output:
-        session.out.json([row for row, _ in found])
+        session.out.json([row for row, _ in matches])
         return
-    for number, (row, thread) in enumerate(found):
+    for number, (row, thread) in enumerate(matches):
         if number:
             session.out.line()
         _print(session, row, thread, words)
-    if not found:
+    if not matches:
         session.out.note("No matches.")
 
 
@@ -157,8 +157,8 @@ def _described(store: SyncStore, hit: SearchHit, text: str) -> tuple[Json, Threa
 def snippet(content: str, text: str) -> str:
     """Return the text around the first matching word."""
     content = " ".join(content.split())
-    found = _pattern(text.split()).search(content)
-    start = max(0, found.start() - _BEFORE) if found else 0
+    match = _pattern(text.split()).search(content)
+    start = max(0, match.start() - _BEFORE) if match else 0
     # Start at the beginning of a word.
     start = content.rfind(" ", 0, start) + 1 if start else 0
     piece = content[start : start + _LENGTH]

@@ -62,13 +62,17 @@ def prioritize(
     read_list(content, name)
     planner = _planner(session, model)
     with session.open(create=True) as store:
-        made, tasks = store.portal.call(_plan(planner, store.async_store, user, outcome, content, name, replace))
+        agent_session, tasks = store.portal.call(
+            _plan(planner, store.async_store, user, outcome, content, name, replace)
+        )
     if session.json_output:
-        titles = {id: one.task.title for id, one in tasks.items()}
-        session.out.json({"session_id": str(made.id), **made.model_dump(mode="json"), "tasks": titles})
+        titles = {id: other_placed.task.title for id, other_placed in tasks.items()}
+        session.out.json(
+            {"session_id": str(agent_session.id), **agent_session.model_dump(mode="json"), "tasks": titles}
+        )
     else:
-        _show(session, outcome, made, tasks)
-    if made.status != "completed":
+        _show(session, outcome, agent_session, tasks)
+    if agent_session.status != "completed":
         raise typer.Exit(FAILED)
 
 
@@ -81,14 +85,14 @@ async def _plan(
     try:
         await planner.setup(store)
         try:
-            begun = await planner.begin(store, user, outcome, content, name, replace=replace)
+            begin = await planner.begin(store, user, outcome, content, name, replace=replace)
         except SessionRunning as exc:
             # After an interruption, the same command continues the session, unless another process executes it.
-            begun = exc.thread_id
-            if begun is None or not await planner.is_for(store, begun, outcome, content, name):
-                raise SessionRunning(f"{exc} (--replace)", thread_id=begun) from exc
-        ended = await planner.run(store, begun)
-        return shown(ended), await tasks_of(store, ended)
+            begin = exc.thread_id
+            if begin is None or not await planner.is_for(store, begin, outcome, content, name):
+                raise SessionRunning(f"{exc} (--replace)", thread_id=begin) from exc
+        session = await planner.run(store, begin)
+        return shown(session), await tasks_of(store, session)
     finally:
         await planner.close()
 
@@ -102,9 +106,9 @@ def _planner(session: Session, model: str | None) -> "Prioritizer":
             return session.app().plugin(Prioritizer)
         except NotFound:
             pass
-    made = Prioritizer(model=model)
-    made.check_model()
-    return made
+    prioritizer = Prioritizer(model=model)
+    prioritizer.check_model()
+    return prioritizer
 
 
 def _content(path: str) -> tuple[bytes, str]:
@@ -121,8 +125,8 @@ def _content(path: str) -> tuple[bytes, str]:
         return opened.read(MAX_BYTES + 1), file.name
 
 
-def _show(session: Session, outcome: str, made: "AgentSession", tasks: "dict[str, Placed]") -> None:
-    out, plan, figures = session.out, made.prioritized_plan, made.execution_metadata
+def _show(session: Session, outcome: str, agent_session: "AgentSession", tasks: "dict[str, Placed]") -> None:
+    out, plan, figures = session.out, agent_session.prioritized_plan, agent_session.execution_metadata
     if plan is None:
         out.line(f"No plan: {figures.status_note}")
         return
@@ -150,17 +154,21 @@ def _show(session: Session, outcome: str, made: "AgentSession", tasks: "dict[str
             f"{', '.join(cycle.task_ids)} depend on each other. The dependency of {dropped.source_task_id} on "
             f"{dropped.target_task_id} ({dropped.confidence:.2f}) was dropped."
         )
-    for said in (figures.status_note, *figures.warnings):
-        if said:
-            out.line(one_line(said))
-    out.note(f"For the reasons, run `lockstitch show {made.id}`.")
+    for text in (figures.status_note, *figures.warnings):
+        if text:
+            out.line(one_line(text))
+    out.note(f"For the reasons, run `lockstitch show {agent_session.id}`.")
 
 
 def _rows(plan: "Plan", number: int, tasks: "dict[str, Placed]") -> list[list[str]]:
     wave = plan.execution_waves[number - 1]
     rows: list[list[str]] = []
     for place, id in enumerate(wave.task_ids):
-        waits = [one.target_task_id for one in plan.dependencies if one.orders and one.source_task_id == id]
+        waits = [
+            dependency.target_task_id
+            for dependency in plan.dependencies
+            if dependency.orders and dependency.source_task_id == id
+        ]
         task = tasks[id].task if id in tasks else None
         hours = task.estimate_hours if task is not None else None
         rows.append(

@@ -95,11 +95,11 @@ def start(
                 making = (chosen.start(store=store.async_store, **wanted) for _ in range(number))
                 return list(await asyncio.gather(*making))
 
-            for made in store.portal.call(make(min(AT_ONCE, count - done))):
+            for thread in store.portal.call(make(min(AT_ONCE, count - done))):
                 if session.json_output:
-                    session.out.json({"id": str(made.id), "key": made.key, "status": made.status})
+                    session.out.json({"id": str(thread.id), "key": thread.key, "status": thread.status})
                 else:
-                    session.out.line(str(made.id))
+                    session.out.line(str(thread.id))
     session.out.note(f"Started {plural(count, 'thread')}. `lockstitch worker` executes them, `lockstitch resume` one.")
 
 
@@ -151,9 +151,9 @@ def cancel(context: typer.Context, thread: ThreadName) -> None:
             head = store.thread(head)
         doubts = _doubts(store, head)
     if session.json_output:
-        asked = head.cancel_requested
-        told: Json = {"id": str(head.id), "status": head.status, "cancel_requested": asked}
-        session.out.json({**told, "in_doubt": doubts} if doubts else told)
+        cancel_requested = head.cancel_requested
+        value: Json = {"id": str(head.id), "status": head.status, "cancel_requested": cancel_requested}
+        session.out.json({**value, "in_doubt": doubts} if doubts else value)
     elif head.cancel_requested:
         session.out.line(f"Requested the cancel of thread {head.id}. Its holder has not ended the run yet.")
     else:
@@ -174,11 +174,11 @@ def fork(
     """
     session = session_of(context)
     with session.open() as store:
-        made = store.fork(thread, at=at, **({"key": key} if key else {}))
+        result = store.fork(thread, at=at, **({"key": key} if key else {}))
     if session.json_output:
-        session.out.json({"id": str(made.id), "key": made.key, "forked_from": made.state["forked_from"]})
+        session.out.json({"id": str(result.id), "key": result.key, "forked_from": result.state["forked_from"]})
     else:
-        session.out.line(str(made.id))
+        session.out.line(str(result.id))
 
 
 def _doubts(store: SyncStore, head: Thread) -> list[Json]:
@@ -189,9 +189,9 @@ def _doubts(store: SyncStore, head: Thread) -> list[Json]:
     return shown(runs[-1]) if runs and not runs[-1].open else []
 
 
-def _prompt(given: str) -> str:
-    text = given
-    if given == "-":
+def _prompt(value: str) -> str:
+    text = value
+    if value == "-":
         try:
             text = sys.stdin.buffer.read().decode()
         except UnicodeDecodeError as exc:

@@ -49,13 +49,15 @@ def create(
     session = session_of(context)
     until = None if expires is None else later(expires, now(), "--expires")
     with session.open(create=True) as store:
-        made, secret = store.portal.call(store.async_store.tokens.create(name, scope, expires_at=until))
-        store.portal.call(store.async_store.audits.record(_ACTOR, "token created", made.name, scopes=made.scopes))
+        result, secret = store.portal.call(store.async_store.tokens.create(name, scope, expires_at=until))
+        store.portal.call(store.async_store.audits.record(_ACTOR, "token created", result.name, scopes=result.scopes))
     if session.json_output:
-        session.out.json({**_shown(made), "token": secret})
+        session.out.json({**_shown(result), "token": secret})
         return
     session.out.line(secret)
-    session.out.note(f"Token {made.name} of project {made.project}: {', '.join(made.scopes)}. It is not shown again.")
+    session.out.note(
+        f"Token {result.name} of project {result.project}: {', '.join(result.scopes)}. It is not shown again."
+    )
 
 
 @token.command("list", epilog=examples("lockstitch token list --project acme"))
@@ -63,11 +65,11 @@ def list_(context: typer.Context) -> None:
     """List the tokens of the project with their scopes. The secrets are not stored."""
     session = session_of(context)
     with session.open() as store:
-        found = store.portal.call(store.async_store.tokens.all())
+        tokens = store.portal.call(store.async_store.tokens.all())
     if session.json_output:
-        session.out.json([_shown(one) for one in found])
+        session.out.json([_shown(token) for token in tokens])
         return
-    if not found:
+    if not tokens:
         session.out.note(f"Project {session.project} has no tokens.")
         return
     columns = [
@@ -77,7 +79,7 @@ def list_(context: typer.Context) -> None:
         TableColumn("EXPIRES"),
         TableColumn("STATE"),
     ]
-    session.out.table(columns, [_row(one) for one in found])
+    session.out.table(columns, [_row(token) for token in tokens])
 
 
 @token.command(epilog=examples("lockstitch token revoke ci"))
@@ -96,20 +98,26 @@ def revoke(
         session.out.line(f"Token {one_line(revoked.name)} of project {one_line(revoked.project)} is revoked.")
 
 
-def _shown(one: Token) -> Json:
+def _shown(token: Token) -> Json:
     """Return a token as JSON without its hash."""
-    return {name: value for name, value in one.as_json().items() if name != "sha256"}
+    return {name: value for name, value in token.as_json().items() if name != "sha256"}
 
 
-def _row(one: Token) -> list[str | Text]:
+def _row(token: Token) -> list[str | Text]:
     state = "live"
-    if one.revoked_at is not None:
+    if token.revoked_at is not None:
         state = "revoked"
-    elif one.expires_at is not None and one.expires_at <= now():
+    elif token.expires_at is not None and token.expires_at <= now():
         state = "expired"
-    scopes = ", ".join(one.scopes)
+    scopes = ", ".join(token.scopes)
     shown = Text(state, style="green" if state == "live" else "dim")
-    return [one_line(one.name), scopes, time(one.created_at, seconds=False), time(one.expires_at, seconds=False), shown]
+    return [
+        one_line(token.name),
+        scopes,
+        time(token.created_at, seconds=False),
+        time(token.expires_at, seconds=False),
+        shown,
+    ]
 
 
 @app.command(

@@ -55,12 +55,12 @@ def show(
         if len(names) == 2:
             run_tree.show_difference(session.out, store.difference(*names))
             return
-        found = find(store, names[0])
-        if isinstance(found, Thread):
-            _show_thread(session.out, store, found, with_stitches)
+        result = find(store, names[0])
+        if isinstance(result, Thread):
+            _show_thread(session.out, store, result, with_stitches)
         else:
-            said = store.messages(found.id) if with_messages else None
-            _show_run(session.out, store.trace(found.id, depth=depth, limit=limit), said)
+            messages = store.messages(result.id) if with_messages else None
+            _show_run(session.out, store.trace(result.id, depth=depth, limit=limit), messages)
 
 
 def find(store: SyncStore, name: str) -> Thread | Run:
@@ -88,7 +88,7 @@ def _show_thread(out: Output, store: SyncStore, thread: Thread, with_stitches: b
                 "error": overview.error,
                 "runs": [run.as_json() for run in runs],
                 "children": [str(child.id) for child in children],
-                "ancestors": [str(one.id) for one in ancestors],
+                "ancestors": [str(ancestor.id) for ancestor in ancestors],
                 **({"stitches": [stitch.as_json() for stitch in log]} if with_stitches else {}),
             }
         )
@@ -117,7 +117,9 @@ def _show_family(out: Output, title: str, threads: Sequence[Thread]) -> None:
         TableColumn("STITCHES", right=True),
         TableColumn("NAME", flexible=True),
     ]
-    out.table(columns, [[str(one.id), status(one), f"{one.position:,}", name_of(one)] for one in threads])
+    out.table(
+        columns, [[str(thread.id), status(thread), f"{thread.position:,}", name_of(thread)] for thread in threads]
+    )
 
 
 def _thread_fields(thread: Thread, overview: Overview) -> list[tuple[str, str]]:
@@ -163,10 +165,10 @@ def _run_row(run: Run) -> list[str]:
     return [str(run.sequence), str(run.id), run.status, str(run.steps), total, time(run.started_at), agent]
 
 
-def _show_run(out: Output, traced: Trace, said: Sequence[Message] | None) -> None:
+def _show_run(out: Output, traced: Trace, lines: Sequence[Message] | None) -> None:
     run = traced.run
     if out.as_json:
-        out.json({**traced.as_json(), **({} if said is None else {"messages": said})})
+        out.json({**traced.as_json(), **({} if lines is None else {"messages": lines})})
         return
     reason = f" ({run.stop_reason})" if run.stop_reason else ""
     model = " ".join(part for part in (run.provider, run.model) if part)
@@ -190,9 +192,9 @@ def _show_run(out: Output, traced: Trace, said: Sequence[Message] | None) -> Non
     )
     out.line()
     run_tree.show(out, traced)
-    if said is not None:
+    if lines is not None:
         out.line()
-        messages.show(out, said)
+        messages.show(out, lines)
 
 
 def tokens(usage: dict[str, int]) -> str:
@@ -210,11 +212,11 @@ def context(context: typer.Context, thread: ThreadName) -> None:
     """Show the messages that the model would receive now."""
     session = session_of(context)
     with session.open() as store:
-        found = store.context(thread)
+        matches = store.context(thread)
     if session.json_output:
-        session.out.json(found)
-    elif found:
-        messages.show(session.out, found)
+        session.out.json(matches)
+    elif matches:
+        messages.show(session.out, matches)
     else:
         session.out.note("The context is empty.")
 

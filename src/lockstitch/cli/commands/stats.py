@@ -128,24 +128,24 @@ class _Page:
             _show_table(self._out, table, total=True)
 
     def tools(self, limit: int) -> None:
-        found = self._figures.tools(all_projects=self._all, **self._only)
-        self._latencies("tools", "TOOL", found, limit)
+        latency_rows = self._figures.tools(all_projects=self._all, **self._only)
+        self._latencies("tools", "TOOL", latency_rows, limit)
 
     def latency(self, limit: int) -> None:
-        found = self._figures.models(all_projects=self._all, **self._only)
-        self._latencies("latency", "MODEL", found, limit)
+        latency_rows = self._figures.models(all_projects=self._all, **self._only)
+        self._latencies("latency", "MODEL", latency_rows, limit)
 
     def runs(self, order: str, limit: int) -> None:
-        found = self._figures.runs(
+        matches = self._figures.runs(
             order="slowest" if order == "slowest" else "newest",
             limit=limit,
             all_projects=self._all,
             **(self._only if order != "failed" else {**self._only, "status": "failed"}),
         )
-        self._json["runs"] = [{**run.as_json(), "usage": run.usage, "duration_ms": _took(run)} for run in found]
+        self._json["runs"] = [{**run.as_json(), "usage": run.usage, "duration_ms": _took(run)} for run in matches]
         self._part()
         if not self._out.as_json:
-            self._out.table(_RUN_COLUMNS, [_run_row(run) for run in found])
+            self._out.table(_RUN_COLUMNS, [_run_row(run) for run in matches])
 
     def end(self) -> None:
         if self._out.as_json:
@@ -160,12 +160,15 @@ class _Page:
         if not self._out.as_json:
             _show_table(self._out, UsageTable(table.by, table.rows[:limit], table.total))
 
-    def _latencies(self, name: str, title: str, found: Sequence[LatencyRow], limit: int) -> None:
-        self._json[name] = [one.as_json() for one in found]
-        if self._out.as_json or not found:
+    def _latencies(self, name: str, title: str, latency_rows: Sequence[LatencyRow], limit: int) -> None:
+        self._json[name] = [latency_row.as_json() for latency_row in latency_rows]
+        if self._out.as_json or not latency_rows:
             return
         self._part()
-        self._out.table([TableColumn(title, flexible=True), *_LATENCIES], [_latency_row(one) for one in found[:limit]])
+        self._out.table(
+            [TableColumn(title, flexible=True), *_LATENCIES],
+            [_latency_row(latency_row) for latency_row in latency_rows[:limit]],
+        )
 
     def _part(self) -> None:
         if not self._first and not self._out.as_json:
@@ -227,10 +230,12 @@ def _cells(row: UsageRow) -> list[str | Text]:
     return [*(f"{count:,}" for count in counts), cost(row.cost), f"{row.unpriced:,}" if row.unpriced else ""]
 
 
-def _latency_row(one: LatencyRow) -> list[str | Text]:
-    errors = Text(f"{one.errors:,} ({one.error_rate:.0%})", style="red") if one.errors else Text("")
-    numbers = (one.average_ms, one.p50_ms, one.p95_ms, one.p99_ms, one.max_ms)
-    return [Text(one_line(one.name) or "-"), f"{one.calls:,}", errors, *map(duration, numbers)]
+def _latency_row(latency_row: LatencyRow) -> list[str | Text]:
+    errors = (
+        Text(f"{latency_row.errors:,} ({latency_row.error_rate:.0%})", style="red") if latency_row.errors else Text("")
+    )
+    numbers = (latency_row.average_ms, latency_row.p50_ms, latency_row.p95_ms, latency_row.p99_ms, latency_row.max_ms)
+    return [Text(one_line(latency_row.name) or "-"), f"{latency_row.calls:,}", errors, *map(duration, numbers)]
 
 
 def _run_row(run: Run) -> list[str | Text]:
@@ -294,9 +299,9 @@ def tokens(
     """Show the average input and output tokens per run for each thread."""
     session = session_of(context)
     with session.open() as store:
-        found = store.average_tokens(now() - timedelta(days=days))
+        thread_usages = store.average_tokens(now() - timedelta(days=days))
         if session.json_output:
-            session.out.json([{**usage._asdict(), "thread_id": str(usage.thread_id)} for usage in found])
+            session.out.json([{**usage._asdict(), "thread_id": str(usage.thread_id)} for usage in thread_usages])
             return
         rows = [
             [
@@ -305,7 +310,7 @@ def tokens(
                 f"{usage.average_tokens:,.1f}",
                 name_of(store.thread(usage.thread_id)),
             ]
-            for usage in found
+            for usage in thread_usages
         ]
     columns = [TableColumn("THREAD"), TableColumn("RUNS", right=True), TableColumn("AVERAGE TOKENS", right=True)]
     session.out.table([*columns, TableColumn("NAME", flexible=True)], rows)
@@ -359,8 +364,8 @@ def _report(store: SyncStore, name: str | None) -> Json:
     """Return the bytes per store of the document, and the document's estimate for the same threads and runs."""
     thread = store.thread(name) if name else None
     sizes = store.size(thread)
-    counted = store.counts()
-    threads, runs = (1, thread.last_sequence) if thread else (counted.threads, counted.runs)
+    doctor_report = store.counts()
+    threads, runs = (1, thread.last_sequence) if thread else (doctor_report.threads, doctor_report.runs)
     stores: Json = {}
     for part, (low, high) in _ESTIMATES.items():
         number = threads if part == "config" else runs

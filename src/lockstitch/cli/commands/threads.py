@@ -64,7 +64,7 @@ def threads(
             _show_trees(session, store.trees([store.thread(thread)]))
             return
         anywhere = status or kind or user or agent
-        found = store.threads(
+        matches = store.threads(
             limit=limit,
             after=store.thread(after) if after else None,
             since=options.moment_or_none(since, now(), "--since"),
@@ -77,11 +77,11 @@ def threads(
             depth=0 if tree and not anywhere else None,
         )
         if tree:
-            _show_trees(session, store.whole_trees(found))
+            _show_trees(session, store.whole_trees(matches))
         else:
-            _show_list(session, store.overview(found), projects=all_projects)
-    if len(found) == limit:
-        session.out.note(f"There may be more. Use --after {found[-1].id} or a larger --limit.")
+            _show_list(session, store.overview(matches), projects=all_projects)
+    if len(matches) == limit:
+        session.out.note(f"There may be more. Use --after {matches[-1].id} or a larger --limit.")
 
 
 def _show_trees(session: Session, nodes: Sequence[overview.Node]) -> None:
@@ -98,11 +98,11 @@ def _one_of(option: str, value: str | None, known: Sequence[str]) -> None:
         raise Refused(f"{option} {value!r} is not valid. Use one of: {', '.join(known)}.")
 
 
-def _show_list(session: Session, found: Sequence[Overview], *, projects: bool) -> None:
+def _show_list(session: Session, overviews: Sequence[Overview], *, projects: bool) -> None:
     if session.json_output:
-        session.out.json([row.as_json() for row in found])
+        session.out.json([row.as_json() for row in overviews])
         return
-    if not found:
+    if not overviews:
         session.out.note("No threads match.")
         return
     moment = now()
@@ -129,7 +129,7 @@ def _show_list(session: Session, found: Sequence[Overview], *, projects: bool) -
                 _agent(row.thread),
                 Text(name_of(row.thread)),
             ]
-            for row in found
+            for row in overviews
         ],
     )
 

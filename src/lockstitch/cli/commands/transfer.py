@@ -205,8 +205,8 @@ def _run(session: Session, run: str, form: str, path: str) -> None:
     if form != "langsmith":
         raise Refused(f"--as {form!r} is not valid. Use langsmith.")
     with session.open() as store:
-        told = store.portal.call(export_run(store.async_store, run))
-    text = codec.dumps(told)
+        messages = store.portal.call(export_run(store.async_store, run))
+    text = codec.dumps(messages)
     if path == "-":
         sys.stdout.write(text.decode() + "\n")
         return
@@ -218,9 +218,9 @@ def _run(session: Session, run: str, form: str, path: str) -> None:
     except OSError as exc:
         raise Refused(f"{path} cannot be written: {exc.strerror}.") from exc
     if session.json_output:
-        session.out.json({"path": path, "runs": len(told)})
+        session.out.json({"path": path, "runs": len(messages)})
     else:
-        session.out.line(f"Wrote {path}: {plural(len(told), 'run')}.")
+        session.out.line(f"Wrote {path}: {plural(len(messages), 'run')}.")
 
 
 def _thread(session: Session, thread: str, path: str) -> None:
@@ -260,10 +260,10 @@ def copy(
     session = session_of(context)
     with session.open(url=source) as here:
         root = here.thread(tree) if tree else None
-        with session.open(url=target, create=True) as there:
+        with session.open(url=target, create=True) as sync_store:
             total = len(here.tree(root)) if root else here.count(all_projects=True)
             with CopyProgress(total) as following:
-                copied = here.copy_to(there, tree=root, progress=following.show)
+                copied = here.copy_to(sync_store, tree=root, progress=following.show)
     report = {
         "copied": copied.total,
         "threads": copied.threads,

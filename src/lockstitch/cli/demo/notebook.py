@@ -145,7 +145,7 @@ _FIND: Final = "Find what each of the four books is about."
 
 def sources() -> list[tuple[str, bytes]]:
     """Return the sources by name: a PDF, notes, an HTML page and a text file."""
-    pages = [f"School library list 2026\n\nShelf {name}.\n\n" + "\n\n".join(told) for name, told in _SHELVES]
+    pages = [f"School library list 2026\n\nShelf {name}.\n\n" + "\n\n".join(value) for name, value in _SHELVES]
     notes = (
         "# Reading ages\n\nWhat is printed on the back is a guess; these are ours.\n\n## Eight to eleven\n\n"
         "Short chapters help more than short words. A child of nine who reads slowly finishes a book whose chapters "
@@ -180,56 +180,56 @@ def reply(request: ModelRequest) -> Any:
     """
     if request.purpose is not None:
         return "[]"
-    tools = {str(one.get("name")) for one in request.tools}
-    said, results = _said(request.messages)
+    tools = {str(tool.get("name")) for tool in request.tools}
+    text, results = _said(request.messages)
     if "delegate" in tools:
-        known = _LIST in (request.system or "") and any(word in said.casefold() for word in _KNOWN)
-        return _lead(said.casefold(), results) if known else quoting_provider(request)
+        known = _LIST in (request.system or "") and any(word in text.casefold() for word in _KNOWN)
+        return _lead(text.casefold(), results) if known else quoting_provider(request)
     if "search_sources" in tools:
-        return _research(said, results) if said.startswith((_LOOK_UP, _FIND)) else quoting_provider(request)
-    return _write(said)
+        return _research(text, results) if text.startswith((_LOOK_UP, _FIND)) else quoting_provider(request)
+    return _write(text)
 
 
-def _lead(said: str, results: Sequence[str]) -> Any:
-    if "summar" in said:
+def _lead(text: str, results: Sequence[str]) -> Any:
+    if "summar" in text:
         look = {"member": "Researcher", "task": _FIND}
         write = {"member": "Writer", "task": "Summarise each book in two sentences.", "final": True}
         return {"calls": [{"name": "delegate", "input": look}, {"name": "delegate", "input": write}]}
-    if "hello" in said:
+    if "hello" in text:
         return "Hello! Ask me anything about your four sources."
     if results:
         lines = [f"- **{book.title}**, {book.author}. {book.reason} {_cites(book, results[-1])}" for book in BOOKS]
         return "From your library list and the prize winners, four that fit age nine:\n\n" + "\n".join(lines)
-    return {"calls": [{"name": "delegate", "input": {"member": "Researcher", "task": f"{_LOOK_UP}{said}"}}]}
+    return {"calls": [{"name": "delegate", "input": {"member": "Researcher", "task": f"{_LOOK_UP}{text}"}}]}
 
 
-def _research(said: str, results: Sequence[str]) -> Any:
+def _research(text: str, results: Sequence[str]) -> Any:
     if not results:
         queries = ["books for age nine, short chapters", "prize winners", "what parents ask for most"]
-        if "about" in said:
+        if "about" in text:
             queries.append("four sisters, a motel, an island, a camp")
         return {"calls": [{"name": "search_sources", "input": {"query": query}} for query in queries]}
-    found = "\n\n".join(results)
+    match = "\n\n".join(results)
     return "Found in the sources:\n\n" + "\n".join(
-        f"- {book.title}: {book.reason} {_numbers(book, found)}" for book in BOOKS
+        f"- {book.title}: {book.reason} {_numbers(book, match)}" for book in BOOKS
     )
 
 
-def _write(said: str) -> str:
-    return "\n\n".join(f"**{book.title}.** {book.summary} {_cites(book, said)}".strip() for book in BOOKS)
+def _write(text: str) -> str:
+    return "\n\n".join(f"**{book.title}.** {book.summary} {_cites(book, text)}".strip() for book in BOOKS)
 
 
-def _numbers(book: Book, found: str) -> str:
+def _numbers(book: Book, match: str) -> str:
     """Return the numbers of the found passages that name a book."""
-    parts = re.split(r"^\[(\d+)\] ", found, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^\[(\d+)\] ", match, flags=re.MULTILINE)[1:]
     named = [number for number, text in zip(parts[::2], parts[1::2], strict=True) if book.title in text]
     return "".join(f"[{number}]" for number in dict.fromkeys(named[:2]))
 
 
 def _cites(book: Book, notes: str) -> str:
     """Return the citation numbers that the notes contain for a book."""
-    found = re.search(rf"^- {re.escape(book.title)}: .*?((?:\[\d+\])+)$", notes, flags=re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(rf"^- {re.escape(book.title)}: .*?((?:\[\d+\])+)$", notes, flags=re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _said(messages: Sequence[Message]) -> tuple[str, list[str]]:
@@ -237,11 +237,11 @@ def _said(messages: Sequence[Message]) -> tuple[str, list[str]]:
     results: list[str] = []
     texts: list[str] = []
     for message in reversed(messages):
-        given = [block for block in blocks(message) if block.get("type") == "tool_result"]
-        if texts and (given or message.get("role") != "user"):
+        values = [block for block in blocks(message) if block.get("type") == "tool_result"]
+        if texts and (values or message.get("role") != "user"):
             break
-        if given:
-            results = [_result(block) for block in given] + results
+        if values:
+            results = [_result(block) for block in values] + results
         elif message.get("role") == "user":
             texts.insert(0, text_of(message))
     return "\n\n".join(texts), results
@@ -276,14 +276,14 @@ def story(now: datetime) -> Iterator[tuple[datetime, Happens]]:
 
 
 async def _make(application: Notebooks, store: Store, clock: FakeClock) -> None:
-    made = await notebooks.create(
+    notebook = await notebooks.create(
         store,
         "Books",
         description="For children\N{RIGHT SINGLE QUOTATION MARK}s reading lists.",
         instructions="Recommend only what stands on our shelves. Name the shelf when somebody asks where.",
     )
     for name, content in sources():
-        await application.add_source(store, made.number, name, content)
+        await application.add_source(store, notebook.number, name, content)
         clock.advance(20)
     for text in _MEMORIES:
         at = clock.now()
@@ -292,11 +292,11 @@ async def _make(application: Notebooks, store: Store, clock: FakeClock) -> None:
 
 
 async def _talk(title: str, messages: Sequence[str], application: Notebooks, store: Store, clock: FakeClock) -> None:
-    (made,) = await notebooks.listed(store, limit=1)
+    (notebook,) = await notebooks.listed(store, limit=1)
     session = None
     for message in messages:
-        said = await application.run(store, made.number, message, session_id=session, user_id=USER)
-        session = str(said.thread_id)
+        result = await application.run(store, notebook.number, message, session_id=session, user_id=USER)
+        session = str(result.thread_id)
         clock.advance(40)
     if session is not None:
         await store.edit(session, title=title)

@@ -54,13 +54,13 @@ class Played(Scripted):
     async def _take(self, shortest: float, longest: float) -> None:
         await self._pace.take(shortest / self._haste, longest / self._haste)
 
-    def _usage(self, request: ModelRequest, counted: Usage) -> Usage:
+    def _usage(self, request: ModelRequest, usage: Usage) -> Usage:
         """Return a realistic usage: a system prompt and a history of usual size, mostly read from the cache."""
         earlier = 5_200 + 900 * (request.step - 1) + 2_400 * (request.turn - 1)
         cached = earlier if request.step > 1 or request.turn > 1 else 0
         return Usage(
-            input_tokens=earlier + counted.input_tokens,
-            output_tokens=counted.output_tokens + self._pace.chance.randint(40, 260),
+            input_tokens=earlier + usage.input_tokens,
+            output_tokens=usage.output_tokens + self._pace.chance.randint(40, 260),
             cache_read_tokens=cached,
             cache_write_tokens=0 if cached else earlier,
         )

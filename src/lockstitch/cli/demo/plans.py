@@ -61,7 +61,7 @@ def year_tasks() -> str:
         lines.append(f"# {document}")
         for topic in topics:
             for place, (phase, hours, after) in enumerate(_PHASES):
-                waits = f" (after: {', '.join(f'K{first + one}' for one in after)})" if after else ""
+                waits = f" (after: {', '.join(f'K{first + number}' for number in after)})" if after else ""
                 lines.append(f"- [ ] K{first + place}: {phase} {topic} ({hours}h){waits}")
             first += len(_PHASES)
     return "\n".join(lines)
@@ -101,11 +101,13 @@ class Planner(Played):
             yield piece
 
     def _story(self, request: ModelRequest) -> list[Any]:
-        return next((told for outcome, told in self._stories.items() if outcome in (request.system or "")), list[Any]())
+        return next(
+            (messages for outcome, messages in self._stories.items() if outcome in (request.system or "")), list[Any]()
+        )
 
     def _reply(self, request: ModelRequest) -> Any:
-        told = self._story(request)
-        return told[min(request.step, len(told)) - 1]
+        messages = self._story(request)
+        return messages[min(request.step, len(messages)) - 1]
 
 
 def checkout_story() -> list[Any]:
@@ -157,8 +159,8 @@ def _between(ids: list[str]) -> Iterator[tuple[str, str, float]]:
                 yield ids[(topic + other) * size + phase], ids[topic * size + waits], confidence
 
 
-def _step(thought: str, tool: str, **given: Any) -> dict[str, Any]:
-    return {"text": thought, "calls": [{"name": tool, "input": given}]}
+def _step(thought: str, tool: str, **values: Any) -> dict[str, Any]:
+    return {"text": thought, "calls": [{"name": tool, "input": values}]}
 
 
 def _answer(sure: dict[str, float], inferred: Any, summary: str) -> str:

@@ -10,8 +10,8 @@ Replies = list[Any]
 
 def calls(text: str | None, *wanted: tuple[str, dict[str, Any]], **more: Any) -> dict[str, Any]:
     """Return a reply that calls tools."""
-    said = {"text": text} if text else {}
-    return {**said, "calls": [{"name": name, "input": given} for name, given in wanted], **more}
+    body = {"text": text} if text else {}
+    return {**body, "calls": [{"name": name, "input": values} for name, values in wanted], **more}
 
 
 STORIES: Final[dict[str, list[Replies]]] = {
@@ -208,7 +208,7 @@ def reply(request: ModelRequest) -> Any:
     """Return the reply to a request. The first user text selects the story."""
     if request.purpose is not None:
         return str(request.purpose)
-    first = next((said for message in request.messages if (said := text_of(message))), "")
+    first = next((text for message in request.messages if (text := text_of(message))), "")
     for begins, turns in STORIES.items():
         if begins in first:
             replies = turns[(request.turn - 1) % len(turns)] if request.turn <= len(turns) else [_OTHERWISE]

@@ -49,15 +49,15 @@ def _everyday(now: datetime) -> Iterator[Event]:
         morning = now - timedelta(days=DAYS - day)
         busy = 9 if morning.weekday() < 5 else 3
         for number in range(busy):
-            asked = _QUESTIONS[(day + number) % len(_QUESTIONS)]
+            requested = _QUESTIONS[(day + number) % len(_QUESTIONS)]
             person = _PEOPLE[(day * busy + number) % len(_PEOPLE)]
             at = morning + timedelta(minutes=23 * number + pace.chance.randint(0, 15))
-            yield at, partial(_say, "support", asked, key=f"chat-{day:02}-{number}", user_id=person)
+            yield at, partial(_say, "support", requested, key=f"chat-{day:02}-{number}", user_id=person)
         if day % 3 == 1:
             yield morning, partial(_goal, "writer", "Postmortem draft: checkout latency", f"postmortem-{day:02}")
         if day % 4 == 2:
-            asked = "Translate the release notes to Finnish"
-            yield morning, partial(_say, "translate", asked, key=f"notes-{day:02}", user_id="bo.h")
+            requested = "Translate the release notes to Finnish"
+            yield morning, partial(_say, "translate", requested, key=f"notes-{day:02}", user_id="bo.h")
 
 
 def _lately(now: datetime) -> Iterator[Event]:
@@ -95,8 +95,8 @@ async def _still_to_come(store: Store, clock: FakeClock) -> None:
 
 
 async def _given_up(store: Store, clock: FakeClock) -> None:
-    made = await app.agents["researcher"].start(store=store, goal="Review supplier Halden Glass", key="halden")
-    await cancel(store, made)
+    thread = await app.agents["researcher"].start(store=store, goal="Review supplier Halden Glass", key="halden")
+    await cancel(store, thread)
 
 
 async def _say(
@@ -108,12 +108,12 @@ async def _say(
 
 async def _goal(agent: str, goal: str, key: str, store: Store, clock: FakeClock) -> None:
     """Start a goal and run a worker until the goal and its children have ended."""
-    made = await app.agents[agent].start(store=store, goal=goal, key=key)
+    thread = await app.agents[agent].start(store=store, goal=goal, key=key)
     worker = WorkerLoop(app, store, until_idle=True, poll=0.01)
     moving = asyncio.create_task(worker.run())
     while not moving.done():
         await asyncio.sleep(0.01)
-        head = await store.thread(made.id)
+        head = await store.thread(thread.id)
         if head.ended:
             break
         clock.advance(0.05)
@@ -164,12 +164,12 @@ def _spans(began: datetime) -> list[dict[str, Any]]:
         }
 
     usage = {"usage_metadata": {"input_tokens": 4_210, "output_tokens": 188, "total_tokens": 4_398}}
-    said = {"messages": [[{"type": "human", "data": {"content": "Is the basket still valid?"}}]]}
+    body = {"messages": [[{"type": "human", "data": {"content": "Is the basket still valid?"}}]]}
     message = {"type": "ai", "data": {"content": "Yes, until 18:00.", **usage}}
     answer = {"generations": [[{"text": "Yes, until 18:00.", "message": message}]]}
     return [
         span(1, "checkout-graph", "chain", 0, 6.2, inputs={"basket": "b_81"}, outputs={"ok": True}),
         span(2, "read_basket", "tool", 0.1, 0.9, inputs={"basket": "b_81"}, outputs={"output": "3 items"}),
-        span(3, "ChatModel", "llm", 1.1, 3.4, inputs=said, outputs=answer),
+        span(3, "ChatModel", "llm", 1.1, 3.4, inputs=body, outputs=answer),
         span(4, "reserve_stock", "tool", 4.6, 1.4, inputs={"basket": "b_81"}, outputs={"output": "reserved"}),
     ]

@@ -20,13 +20,13 @@ def show(out: Output, messages: Sequence[Message]) -> None:
             out.line()
         role = str(message.get("role", ""))
         out.line(role, style=_SPEAKERS.get(role, "bold"))
-        for piece in _parts(message):
-            out.line(piece, indent=2)
+        for part in _parts(message):
+            out.line(part, indent=2)
 
 
 def as_line(message: Message | None) -> str:
     """Return the text of a message on one line."""
-    return one_line(" ".join(piece.plain for piece in _parts(message))) if message else ""
+    return one_line(" ".join(part.plain for part in _parts(message))) if message else ""
 
 
 def _parts(message: Message) -> Iterator[Text]:

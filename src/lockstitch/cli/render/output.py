@@ -36,13 +36,13 @@ class TableColumn(NamedTuple):
 def lay_out(columns: Sequence[TableColumn], rows: Sequence[Sequence[str | Text]], width: int | None) -> list[Text]:
     """Return the lines of a table. `width` is None for a pipe."""
     shown = [number for number, column in enumerate(columns) if width is None or width >= column.from_width]
-    kept = [columns[number] for number in shown]
+    table_columns = [columns[number] for number in shown]
     cells = [[_as_text(row[number]) for number in shown] for row in rows]
-    header = [Text(column.title, style="bold") for column in kept]
+    header = [Text(column.title, style="bold") for column in table_columns]
     widths = [max(cell_len(cell.plain) for cell in column) for column in zip(header, *cells, strict=True)]
     if width is not None:
-        widths = _fitted(kept, widths, width)
-    return [_line(kept, row, widths) for row in (header, *cells)]
+        widths = _fitted(table_columns, widths, width)
+    return [_line(table_columns, row, widths) for row in (header, *cells)]
 
 
 def _as_text(cell: str | Text) -> Text:
@@ -136,9 +136,9 @@ class Output:
         content = Text(safe(text), style=style) if isinstance(text, str) else text
         first = Text(" " * indent) + (mark or Text())
         margin = Text(" " * cell_len(first.plain))
-        for number, one in enumerate(self._lines(content, cell_len(first.plain)) or [Text()]):
-            one.rstrip()
-            shown = (margin if number else first) + one
+        for number, item in enumerate(self._lines(content, cell_len(first.plain)) or [Text()]):
+            item.rstrip()
+            shown = (margin if number else first) + item
             shown.rstrip()
             self.console.print(shown, soft_wrap=True)
 

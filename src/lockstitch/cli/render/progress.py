@@ -17,62 +17,76 @@ _ALL: Final = 30
 _NAMED: Final = 10
 
 
-def show(out: Output, made: "Evaluation", at_least: float | None, *, everything: bool) -> None:
+def show(out: Output, evaluation: "Evaluation", at_least: float | None, *, everything: bool) -> None:
     """Print the cases of an evaluation, the totals and the comparison with the previous one."""
-    fixed, broken = made.changes()
+    fixed, broken = evaluation.changes()
     changed = {**dict.fromkeys(fixed, "better"), **dict.fromkeys(broken, "worse")}
-    everything = everything or len(made.outcomes) <= _ALL
-    shown = [one for one in made.outcomes if everything or not one.passed or one.case in changed]
+    everything = everything or len(evaluation.outcomes) <= _ALL
+    case_outcomes = [
+        outcome for outcome in evaluation.outcomes if everything or not outcome.passed or outcome.case in changed
+    ]
     columns = [TableColumn("CASE", flexible=True), TableColumn("PASSED"), TableColumn("SCORE", right=True)]
     columns += [TableColumn("TIME", right=True, from_width=60), TableColumn("COST", right=True, from_width=70)]
-    if shown:
-        rows = [_row(one, changed.get(one.case, "")) for one in shown]
+    if case_outcomes:
+        rows = [_row(case_outcome, changed.get(case_outcome.case, "")) for case_outcome in case_outcomes]
         out.table([*columns, TableColumn("REASON", flexible=True)], rows)
         out.line()
-    if len(shown) < len(made.outcomes):
-        out.line(f"{plural(len(made.outcomes) - len(shown), 'case')} passed as before; use --all to list.", style="dim")
-    _sum_up(out, made)
-    _compare(out, made, fixed, broken)
-    if at_least is not None and made.score < at_least:
-        out.line(f"The score {_score(made.score)} is below {at_least:g}.", style="bold red")
+    if len(case_outcomes) < len(evaluation.outcomes):
+        out.line(
+            f"{plural(len(evaluation.outcomes) - len(case_outcomes), 'case')} passed as before; use --all to list.",
+            style="dim",
+        )
+    _sum_up(out, evaluation)
+    _compare(out, evaluation, fixed, broken)
+    if at_least is not None and evaluation.score < at_least:
+        out.line(f"The score {_score(evaluation.score)} is below {at_least:g}.", style="bold red")
 
 
-def _row(one: "CaseOutcome", changed: str) -> list[str | Text]:
-    word, style = ("yes", "green") if one.passed else ("no", "red")
+def _row(case_outcome: "CaseOutcome", changed: str) -> list[str | Text]:
+    word, style = ("yes", "green") if case_outcome.passed else ("no", "red")
     mark = Text(f"{word}, {changed}" if changed else word, style=style)
-    return [one_line(one.case), mark, _score(one.score), duration(one.latency_ms), cost(one.cost), one_line(one.reason)]
+    return [
+        one_line(case_outcome.case),
+        mark,
+        _score(case_outcome.score),
+        duration(case_outcome.latency_ms),
+        cost(case_outcome.cost),
+        one_line(case_outcome.reason),
+    ]
 
 
-def _sum_up(out: Output, made: "Evaluation") -> None:
-    totals = made.totals
-    title = f"{one_line(made.name)} #{made.number}: {one_line(made.agent)} version {made.version}"
-    out.line(f"{title}, graded by {', '.join(made.graders)}", style="bold")
-    said = f"{totals.passed:,} of {plural(totals.cases, 'case')} passed, score {_score(totals.score)}"
+def _sum_up(out: Output, evaluation: "Evaluation") -> None:
+    totals = evaluation.totals
+    title = (
+        f"{one_line(evaluation.name)} #{evaluation.number}: {one_line(evaluation.agent)} version {evaluation.version}"
+    )
+    out.line(f"{title}, graded by {', '.join(evaluation.graders)}", style="bold")
+    text = f"{totals.passed:,} of {plural(totals.cases, 'case')} passed, score {_score(totals.score)}"
     if totals.latency_ms is not None:
-        said += f", {duration(totals.latency_ms)} a case"
+        text += f", {duration(totals.latency_ms)} a case"
     if totals.cost is not None:
-        said += f", {cost(totals.cost)}"
+        text += f", {cost(totals.cost)}"
     if totals.grading_cost is not None:
-        said += f" and {cost(totals.grading_cost)} for grading"
-    out.line(f"{said}.")
+        text += f" and {cost(totals.grading_cost)} for grading"
+    out.line(f"{text}.")
     if totals.incomplete:
         out.line(f"The runs of {plural(totals.incomplete, 'case')} did not complete.", style="red")
-    if made.went_on:
-        out.line(f"{plural(made.went_on, 'case')} finished before the interruption.", style="dim")
+    if evaluation.went_on:
+        out.line(f"{plural(evaluation.went_on, 'case')} finished before the interruption.", style="dim")
 
 
-def _compare(out: Output, made: "Evaluation", fixed: list[str], broken: list[str]) -> None:
-    before = made.previous
+def _compare(out: Output, evaluation: "Evaluation", fixed: list[str], broken: list[str]) -> None:
+    before = evaluation.previous
     if before is None:
         return
-    then, now = before.totals, made.totals
+    then, now = before.totals, evaluation.totals
     style = "green" if now.score > then.score else "red" if now.score < then.score else ""
     by = "unchanged" if now.score == then.score else f"{abs(now.score - then.score):.3f} "
     by += "" if now.score == then.score else "better" if now.score > then.score else "worse"
     who = f"{one_line(before.agent)} version {before.version}"
-    if list(before.graders) != list(made.graders):
+    if list(before.graders) != list(evaluation.graders):
         who += f", graded by {', '.join(before.graders)}"
-    if before.dataset != made.dataset:
+    if before.dataset != evaluation.dataset:
         who += f", {one_line(before.dataset)}"
     out.line(f"Before (#{before.number}, {who}): {then.passed:,} of {then.cases:,}, {_score(then.score)}; {by}.", style)
     for word, cases in (("Now pass", fixed), ("No longer pass", broken)):
@@ -108,8 +122,8 @@ class Counting:
 
     def tell(self, outcome: "CaseOutcome", done: int) -> None:
         self._failed += not outcome.passed
-        said = f"asking, {self._failed} did not pass" if self._failed else "asking"
-        self._bar.update(self._task, completed=done, description=said)
+        text = f"asking, {self._failed} did not pass" if self._failed else "asking"
+        self._bar.update(self._task, completed=done, description=text)
 
 
 if TYPE_CHECKING:

@@ -116,23 +116,23 @@ _COLUMNS = [TableColumn(""), TableColumn("A", flexible=True), TableColumn("B", f
 _LONGEST = 200
 
 
-def show_difference(out: Output, found: Difference) -> None:
+def show_difference(out: Output, difference: Difference) -> None:
     """Print the differences of two runs. As JSON, print everything."""
     if out.as_json:
-        out.json(found.as_json())
+        out.json(difference.as_json())
         return
-    rows = [["run", str(found.a.id), str(found.b.id)]]
-    rows += [[change.name.replace("_", " "), *_both(change)] for change in found.changes]
+    rows = [["run", str(difference.a.id), str(difference.b.id)]]
+    rows += [[change.name.replace("_", " "), *_both(change)] for change in difference.changes]
     out.table(_COLUMNS, rows)
     same = 0
-    for number, pair in enumerate(found.pairs, 1):
+    for number, pair in enumerate(difference.pairs, 1):
         if pair.same:
             same += 1
             continue
         out.line()
         _show_pair(out, number, pair)
     out.line()
-    out.line(f"{plural(same, 'step')} equal, {plural(len(found.pairs) - same, 'step')} different.", style="dim")
+    out.line(f"{plural(same, 'step')} equal, {plural(len(difference.pairs) - same, 'step')} different.", style="dim")
 
 
 def _show_pair(out: Output, number: int, pair: Pair) -> None:
@@ -156,8 +156,8 @@ def _show_pair(out: Output, number: int, pair: Pair) -> None:
 def _title(step: Step | None) -> str:
     if step is None:
         return ""
-    told = [duration(step.told.get("duration_ms")), cost(step.told.get("total_cost"))]
-    return " ".join(part for part in (step.kind, one_line(step.name), *told) if part)
+    messages = [duration(step.told.get("duration_ms")), cost(step.told.get("total_cost"))]
+    return " ".join(part for part in (step.kind, one_line(step.name), *messages) if part)
 
 
 def _both(change: Change) -> list[str]:

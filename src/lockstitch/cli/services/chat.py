@@ -89,9 +89,9 @@ class ChatLoop:
             if head is not None:
                 self._welcome(head)
                 self._turn(resuming(self._app, head))
-            while (said := self._said()) is not None:
-                if said.strip():
-                    self._answer(said, user)
+            while (text := self._said()) is not None:
+                if text.strip():
+                    self._answer(text, user)
         except Left:
             waits = self._store.thread(self._name).waits
             self._session.out.note(explain(self._name, without_next_message(waits)))
@@ -122,9 +122,9 @@ class ChatLoop:
             if self._asker.at_terminal:
                 self._teller.end_line()
 
-    def _answer(self, said: str, user: str | None) -> None:
+    def _answer(self, text: str, user: str | None) -> None:
         try:
-            self._turn(prompting(self._agent, said, thread=self._name, user_id=user))
+            self._turn(prompting(self._agent, text, thread=self._name, user_id=user))
         except (Conflict, Refused) as exc:
             # A user can try again. A program needs the error.
             if not self._asker.at_terminal:
@@ -177,8 +177,8 @@ class ChatLoop:
                 case QuestionWait():
                     sync.answer(self._store, self._name, self._ask("Your answer: "))
                 case FrontendToolWait():
-                    given = self._ask("The frontend would run this. Result: ")
-                    results.append({"tool_use_id": call_id, "content": given})
+                    ask = self._ask("The frontend would run this. Result: ")
+                    results.append({"tool_use_id": call_id, "content": ask})
                 case _:
                     raise Left
         if results:
@@ -203,17 +203,21 @@ class ChatLoop:
 
     def _ask(self, question: str) -> str:
         try:
-            said = self._asker.ask(question)
+            ask = self._asker.ask(question)
         except KeyboardInterrupt:
-            said = None
-        if said is None:
+            ask = None
+        if ask is None:
             self._teller.end_line()
             raise Left
-        return said
+        return ask
 
     def _calls(self) -> dict[str, Json]:
         """Return the calls of the last responses, of members too, by their keys."""
         head = self._store.thread(self._name)
         recent = self._store.stitches(head, max(head.first_position, head.position - _RECENT))
-        responses = [one for one in recent if one.type == "llm_call"]
-        return {call_key(one.id, place): call for one in responses for place, call in enumerate(tool_uses(one.message))}
+        responses = [stitch for stitch in recent if stitch.type == "llm_call"]
+        return {
+            call_key(response.id, place): call
+            for response in responses
+            for place, call in enumerate(tool_uses(response.message))
+        }

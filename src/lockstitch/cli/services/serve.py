@@ -93,8 +93,8 @@ class Service:
                 listener.close()
                 raise
         except OSError as exc:
-            said = exc.strerror or str(exc)
-            raise ListeningFailed(f"Cannot listen on {self._host}:{self._port}: {said}.") from exc
+            strerror = exc.strerror or str(exc)
+            raise ListeningFailed(f"Cannot listen on {self._host}:{self._port}: {strerror}.") from exc
         return listener
 
     @asynccontextmanager

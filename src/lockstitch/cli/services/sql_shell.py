@@ -53,29 +53,29 @@ class Shell:
         """Read statements until \\q or the end of the input. Ctrl-C discards an incomplete statement."""
         self._out.note("Statements end with ; and can only read. \\? shows the commands.")
         with _history():
-            begun = ""
+            started = ""
             while True:
                 try:
-                    line = self._ask(self._prompt(begun))
+                    line = self._ask(self._prompt(started))
                 except KeyboardInterrupt:
                     self._out.line()
-                    begun = ""
+                    started = ""
                     continue
                 except EOFError:
                     self._out.line()
                     return
-                if not begun and line.strip().startswith("\\"):
+                if not started and line.strip().startswith("\\"):
                     if line.split()[0] in ("\\q", "\\quit"):
                         return
                     self._told(lambda line=line: self._command(*line.split()))
                     continue
-                begun = f"{begun}{line}\n" if begun or line.strip() else ""
-                if sqlite3.complete_statement(begun):
-                    statement, begun = begun.strip(), ""
+                started = f"{started}{line}\n" if started or line.strip() else ""
+                if sqlite3.complete_statement(started):
+                    statement, started = started.strip(), ""
                     self._told(lambda statement=statement: self._answer(statement))
 
-    def _prompt(self, begun: str) -> str:
-        return f"{self._asking.lens or 'lockstitch'}{'-> ' if begun else '=> '}"
+    def _prompt(self, started: str) -> str:
+        return f"{self._asking.lens or 'lockstitch'}{'-> ' if started else '=> '}"
 
     def _told(self, act: Callable[[], None]) -> None:
         try:
@@ -94,16 +94,16 @@ class Shell:
         if answer.truncated:
             self._out.note(left_off(answer, asking.limit))
 
-    def _command(self, name: str, *given: str) -> None:
-        if name == "\\lens" and len(given) <= 1:
-            self._asking = replace(self._asking, lens=catalog.check(given[0]) if given else None)
-        elif name == "\\tables" and not given:
+    def _command(self, name: str, *values: str) -> None:
+        if name == "\\lens" and len(values) <= 1:
+            self._asking = replace(self._asking, lens=catalog.check(values[0]) if values else None)
+        elif name == "\\tables" and not values:
             for table, names in self._tables():
                 self._out.line(f"{table}: {', '.join(names)}")
         elif name in ("\\?", "\\help"):
             self._out.line(HELP)
         else:
-            raise Refused(f"{' '.join((name, *given))} is not a command. \\? shows the commands.")
+            raise Refused(f"{' '.join((name, *values))} is not a command. \\? shows the commands.")
 
     def _tables(self) -> Generator[tuple[str, list[str]]]:
         if self._asking.lens is None:

@@ -37,62 +37,62 @@ _WORKERS = [
 ]
 
 
-def scene(session: Session, picture: Dashboard, width: int | None) -> list[Text]:
+def scene(session: Session, dashboard: Dashboard, width: int | None) -> list[Text]:
     """Return the lines of the dashboard, the most important first. A terminal may cut the last lines."""
-    lines = [_header(session, picture), _sums(picture)]
-    if picture.workers:
-        rows = [_worker(picture, worker) for worker in picture.workers]
+    lines = [_header(session, dashboard), _sums(dashboard)]
+    if dashboard.workers:
+        rows = [_worker(dashboard, worker) for worker in dashboard.workers]
         lines += [Text(), *lay_out(_WORKERS, rows, width)]
-    if picture.trees:
-        lines += [Text(), *lay_out(threads.COLUMNS, list(threads.rows(picture.trees, picture.at)), width)]
-    for tree in picture.trees:
+    if dashboard.trees:
+        lines += [Text(), *lay_out(threads.COLUMNS, list(threads.rows(dashboard.trees, dashboard.at)), width)]
+    for tree in dashboard.trees:
         for node, _ in tree.walk():
             if node.thread.status == "running" and node.thread.tasks:
                 lines += [Text(), *_todo(node.thread)]
     return lines
 
 
-def _header(session: Session, picture: Dashboard) -> Text:
+def _header(session: Session, dashboard: Dashboard) -> Text:
     scope = f"project {one_line(session.project)}" if session.project_named else "all projects"
-    return Text(f"{clock_time(picture.at)[:8]}Z  {one_line(session.shown)}  {scope}", style="dim")
+    return Text(f"{clock_time(dashboard.at)[:8]}Z  {one_line(session.shown)}  {scope}", style="dim")
 
 
-def _sums(picture: Dashboard) -> Text:
-    counted = [Text(f"{picture.counts[word]:,} ") + status_word(word) for word in OPEN]
-    spent = [f"{cost(picture.cost_today) or '$0'} today", f"{cost(picture.cost_shown) or '$0'} shown here"]
+def _sums(dashboard: Dashboard) -> Text:
+    counted = [Text(f"{dashboard.counts[word]:,} ") + status_word(word) for word in OPEN]
+    spent = [f"{cost(dashboard.cost_today) or '$0'} today", f"{cost(dashboard.cost_shown) or '$0'} shown here"]
     return Text(" · ").join([*counted, *map(Text, spent)])
 
 
-def _worker(picture: Dashboard, worker: Worker) -> list[str | Text]:
-    silent = picture.since_beat(worker)
+def _worker(dashboard: Dashboard, worker: Worker) -> list[str | Text]:
+    silent = dashboard.since_beat(worker)
     late = silent > worker.lease_seconds
     style = "dim" if worker.dead else "red" if late else ""
     state = " (dead)" if worker.dead else " (silent)" if late else ""
-    held = picture.held.get(worker.id, [])
+    held = dashboard.held.get(worker.id, [])
     return [
         Text(f"{one_line(worker.host)} {worker.pid}{state}", style=style),
         Text(f"{len(held):,}", style=style),
         Text(f"{silent:.0f}s", style=style),
-        Text(", ".join(_doing(picture, worker, held)) or "nothing", style=style),
+        Text(", ".join(_doing(dashboard, worker, held)) or "nothing", style=style),
     ]
 
 
-def _doing(picture: Dashboard, worker: Worker, held: list[Thread]) -> Iterator[str]:
+def _doing(dashboard: Dashboard, worker: Worker, held: list[Thread]) -> Iterator[str]:
     """Return what the worker reported with its last heartbeat about the threads it still holds."""
     for thread in held:
-        told: Any = worker.doing.get(str(thread.id))
-        bag = cast("Json", told) if isinstance(told, dict) else {}
+        value: Any = worker.doing.get(str(thread.id))
+        bag = cast("Json", value) if isinstance(value, dict) else {}
         parts = (
             threads.name_of(thread) or str(thread.id),
             one_line(str(bag.get("act") or "")),
-            _since(bag, picture.at),
+            _since(bag, dashboard.at),
         )
         yield " ".join(part for part in parts if part)
 
 
-def _since(told: Json, now: datetime) -> str:
+def _since(value: Json, now: datetime) -> str:
     try:
-        return age(parse_time(str(told["since"])), now)
+        return age(parse_time(str(value["since"])), now)
     except (KeyError, ValueError):
         return ""
 
@@ -170,8 +170,8 @@ def _hints(store: SyncStore) -> Generator[int, None, None]:
     async def listen(_: object) -> None:
         while True:
             with suppress(LockstitchError):
-                async with aclosing(store.async_store.changes()) as sightings:
-                    async for _ in sightings:
+                async with aclosing(store.async_store.changes()) as hints:
+                    async for _ in hints:
                         with suppress(BlockingIOError):
                             # A full pipe is readable already.
                             os.write(theirs, b".")
@@ -207,7 +207,7 @@ def _keys() -> Generator[int | None, None, None]:
 
 def _pressed(keys: int | None, news: int | None, seconds: float) -> bool:
     """Wait for `seconds` or until the store changes. Return True if the user pressed a key that quits."""
-    ready, _, _ = select.select([one for one in (keys, news) if one is not None], [], [], seconds)
+    ready, _, _ = select.select([number for number in (keys, news) if number is not None], [], [], seconds)
     if news is not None and news in ready:
         os.read(news, 65536)
     if keys is None or keys not in ready:

@@ -46,8 +46,8 @@ class WorkerProcess:
         """Run the worker and return the exit code after all threads are released."""
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        for one in _LEAVING:
-            loop.add_signal_handler(one, self._leave, one)
+        for item in _LEAVING:
+            loop.add_signal_handler(item, self._leave, item)
         try:
             with warnings_to_stderr(as_json=self._session.json_output):
                 await self._work()
@@ -56,8 +56,8 @@ class WorkerProcess:
             if not self._leaving:
                 raise
         finally:
-            for one in _LEAVING:
-                loop.remove_signal_handler(one)
+            for item in _LEAVING:
+                loop.remove_signal_handler(item)
         return self._code
 
     async def _work(self) -> None:
@@ -148,15 +148,20 @@ class WorkerLog:
         spent = result.total_cost if result is not None else None
         took = {"status": status, "seconds": round(drive.seconds, 3), "total_cost": spent, "error": why}
         waits = {"waiting_for": result.waiting_for if result is not None else []}
-        told = [status_word(status), Text(f"{drive.seconds:.1f} s"), Text(cost(spent)), Text(why or "", style="dim")]
-        line = Text("  ").join([Text("← ", style="dim") + name, *(part for part in told if part.plain)])
+        messages = [
+            status_word(status),
+            Text(f"{drive.seconds:.1f} s"),
+            Text(cost(spent)),
+            Text(why or "", style="dim"),
+        ]
+        line = Text("  ").join([Text("← ", style="dim") + name, *(part for part in messages if part.plain)])
         self._say({"event": "ends", **who, **took, **waits}, line)
 
     def leaving(self, held: int, grace: float) -> None:
         self._leaving = True
         seconds = f"{grace:g} s"
-        said = f"Stopping: releasing {plural(held, 'thread')} at their next commit (at most {seconds})"
-        self._say({"event": "leaves", "held": held, "grace": grace}, Text(said))
+        text = f"Stopping: releasing {plural(held, 'thread')} at their next commit (at most {seconds})"
+        self._say({"event": "leaves", "held": held, "grace": grace}, Text(text))
 
     def end(self, driven: int) -> None:
         self._say({"event": "left", "driven": driven}, Text(f"Stopped after {plural(driven, 'thread')}", style="dim"))
@@ -170,12 +175,12 @@ class WorkerLog:
         waits = drive.result.waits if drive.result.status == "waiting" else ()
         return drive.result.status, one_line(drive.result.error) or reasons(waits) or None
 
-    def _say(self, told: Json, line: Text) -> None:
+    def _say(self, value: Json, line: Text) -> None:
         if self._silent:
             return
         try:
             if self._session.json_output:
-                self._out.json(told)
+                self._out.json(value)
             else:
                 self._out.cropped(line)
             stdio.flush()

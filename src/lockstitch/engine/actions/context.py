@@ -14,57 +14,57 @@ from lockstitch.model.codec import storable_text
 from lockstitch.model.message import user
 
 
-def scope_of(stage: RunContext) -> Scope:
-    journal = stage.journal
-    return Scope(journal.store, journal.head, journal.open_run, partial(side_model_call, stage))
+def scope_of(context: RunContext) -> Scope:
+    session = context.journal
+    return Scope(session.store, session.head, session.open_run, partial(side_model_call, context))
 
 
-async def retrieve_memory(stage: RunContext) -> None:
+async def retrieve_memory(context: RunContext) -> None:
     """Bring in what is worth knowing. It stands in the context from here on, and in no run's history.
 
     A memory that cannot be read is no failure of the run, here and below.
     """
-    journal, memory = stage.journal, stage.setup.memory
-    began = journal.clock.now()
-    work = memory.retrieve(scope_of(stage), await _asked(stage))
-    found = await stage.run_optional(work, purpose="memory", where="retrieve") or Retrieved()
-    texts = [storable_text(text) for text in found.texts if text.strip()]
+    session, memory = context.journal, context.setup.memory
+    began = session.clock.now()
+    work = memory.retrieve(scope_of(context), await _asked(context))
+    retrieved = await context.run_optional(work, purpose="memory", where="retrieve") or Retrieved()
+    texts = [storable_text(text) for text in retrieved.texts if text.strip()]
     message = user("What is known from earlier:\n" + "\n".join(f"- {text}" for text in texts)) if texts else None
-    entry = journal.entry(
+    entry = session.entry(
         "memory_retrieval",
         message=message,
-        data={"memories_found": found.found, "memories_injected": len(texts), "memory_store_type": memory.name},
-        duration_ms=max(0, round((journal.clock.now() - began).total_seconds() * 1000)),
-        messages_count=len(journal.messages) + (message is not None),
-        estimated_tokens=journal.tokens,
+        data={"memories_found": retrieved.found, "memories_injected": len(texts), "memory_store_type": memory.name},
+        duration_ms=max(0, round((session.clock.now() - began).total_seconds() * 1000)),
+        messages_count=len(session.messages) + (message is not None),
+        estimated_tokens=session.tokens,
     )
-    journal.record(entry, first=False)
+    session.record(entry, first=False)
 
 
-async def _asked(stage: RunContext) -> Message:
+async def _asked(context: RunContext) -> Message:
     """What this run is to answer, whatever a compaction has left of it."""
-    journal = stage.journal
-    where = journal.open_run.input_position or 0
-    known = [one for one in journal.stitches if one.position == where]
-    found = known or await journal.store.stitches(journal.head, where, where)
-    return (found[0].message if found else None) or user("")
+    session = context.journal
+    where = session.open_run.input_position or 0
+    stitches = [stitch for stitch in session.stitches if stitch.position == where]
+    matches = stitches or await session.store.stitches(session.head, where, where)
+    return (matches[0].message if matches else None) or user("")
 
 
-async def update_memory(stage: RunContext) -> None:
+async def update_memory(context: RunContext) -> None:
     """Keep what this run is worth remembering for."""
-    journal, memory = stage.journal, stage.setup.memory
-    if journal.must_commit:
+    session, memory = context.journal, context.setup.memory
+    if session.must_commit:
         # The answer is not to be lost while a memory is made of it.
-        await journal.commit()
-    log = await journal.store.log(journal.open_run.id)
-    said = [message for message in history(log, journal.open_run.id) if text_of(message)]
-    work = memory.update(scope_of(stage), said)
-    updated = await stage.run_optional(work, purpose="memory", where="update") or Updated()
+        await session.commit()
+    log = await session.store.log(session.open_run.id)
+    messages = [message for message in history(log, session.open_run.id) if text_of(message)]
+    work = memory.update(scope_of(context), messages)
+    updated = await context.run_optional(work, purpose="memory", where="update") or Updated()
     data = {"created": updated.created, "updated": updated.updated, "memory_store_type": memory.name}
-    journal.record(journal.entry("memory_update", data=data), first=False)
+    session.record(session.entry("memory_update", data=data), first=False)
 
 
-async def memory_observes(stage: RunContext, kind: str, hook: Coroutine[Any, Any, Json | None]) -> None:
+async def memory_observes(context: RunContext, kind: str, hook: Coroutine[Any, Any, Json | None]) -> None:
     """Have the memory look at a context that is made smaller, and note what it did."""
 
     async def work() -> Json | None:
@@ -72,9 +72,9 @@ async def memory_observes(stage: RunContext, kind: str, hook: Coroutine[Any, Any
         codec.dumps(done)
         return done
 
-    done = await stage.run_optional(work(), purpose="memory", where=kind.removeprefix("memory_"))
+    done = await context.run_optional(work(), purpose="memory", where=kind.removeprefix("memory_"))
     if done is not None:
-        stage.journal.record(stage.journal.entry(kind, data=done), first=False)
+        context.journal.record(context.journal.entry(kind, data=done), first=False)
 
 
 _SUMMARY: Final = (
@@ -83,51 +83,51 @@ _SUMMARY: Final = (
 )
 
 
-async def compact(stage: RunContext, tokens: int) -> None:
+async def compact(context: RunContext, tokens: int) -> None:
     """Ask the compactor. What it leaves is the context from here on; no run's history changes."""
-    async with stage.journal.freeze_context():
-        await _compact(stage, tokens)
+    async with context.journal.freeze_context():
+        await _compact(context, tokens)
 
 
-async def _compact(stage: RunContext, tokens: int) -> None:
-    journal, setup = stage.journal, stage.setup
-    memory, scope = setup.memory, scope_of(stage)
-    await memory_observes(stage, "memory_before_compact", memory.before_compact(scope, journal.messages))
-    sight = CompactionInput(tuple(journal.stitches), tokens)
-    began = journal.clock.now()
+async def _compact(context: RunContext, tokens: int) -> None:
+    session, config = context.journal, context.setup
+    memory, scope = config.memory, scope_of(context)
+    await memory_observes(context, "memory_before_compact", memory.before_compact(scope, session.messages))
+    sight = CompactionInput(tuple(session.stitches), tokens)
+    began = session.clock.now()
     why = "nothing_to_remove"
     compacted = None
     try:
-        work = setup.compactor.compact(sight, lambda messages: _summarize(stage, messages))
-        compacted = await stage.cancellable(work)
+        work = config.compactor.compact(sight, lambda messages: _summarize(context, messages))
+        compacted = await context.cancellable(work)
     except RunCancelled:
         raise
     except Exception as exc:  # whatever a compactor raises, the run goes on with the context as it is
         why = "summary_failed" if isinstance(exc, ProviderError) else "compactor_failed"
-        journal.record(stage.error_entry(exc, fatal=False, purpose="summary", where="compact"), first=False)
+        session.record(context.error_entry(exc, fatal=False, purpose="summary", where="compact"), first=False)
     data: Json = {
         "applied": False,
         "compaction_applied": compacted is not None,
         "reason": "above_threshold" if compacted is not None else why,
-        "compactor": setup.compactor.name,
+        "compactor": config.compactor.name,
         "current_tokens": tokens,
-        "threshold": setup.compactor.threshold,
+        "threshold": config.compactor.threshold,
     }
-    before = len(journal.messages)
+    before = len(session.messages)
     if compacted is not None:
         saved = max(0, tokens - compacted.tokens)
         data |= {"removed": compacted.removed, "modified": compacted.modified, "tokens_saved": saved}
         data |= compacted.as_data()
-    duration = max(0, round((journal.clock.now() - began).total_seconds() * 1000))
-    journal.record(
-        journal.entry("compaction", data=data, messages_count=before, estimated_tokens=tokens, duration_ms=duration)
+    duration = max(0, round((session.clock.now() - began).total_seconds() * 1000))
+    session.record(
+        session.entry("compaction", data=data, messages_count=before, estimated_tokens=tokens, duration_ms=duration)
     )
     if compacted is None:
         return
-    stage.emit("compacted", {"tokens_before": tokens, "tokens_after": compacted.tokens})
-    await memory_observes(stage, "memory_after_compact", memory.after_compact(scope, journal.messages))
+    context.emit("compacted", {"tokens_before": tokens, "tokens_after": compacted.tokens})
+    await memory_observes(context, "memory_after_compact", memory.after_compact(scope, session.messages))
 
 
-async def _summarize(stage: RunContext, messages: Sequence[Message]) -> str:
+async def _summarize(context: RunContext, messages: Sequence[Message]) -> str:
     talk = "\n".join(codec.dumps(message).decode() for message in messages)
-    return await side_model_call(stage, "summary", _SUMMARY + talk)
+    return await side_model_call(context, "summary", _SUMMARY + talk)

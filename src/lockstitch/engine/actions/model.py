@@ -46,8 +46,8 @@ class PartialResponse:
 
     def message(self) -> Message | None:
         """The partial answer; thinking without its end cannot be sent back, so only its text is kept."""
-        said = storable_text("".join(self.text))
-        return {"role": "assistant", "content": [{"type": "text", "text": said}]} if said else None
+        text = storable_text("".join(self.text))
+        return {"role": "assistant", "content": [{"type": "text", "text": text}]} if text else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,73 +60,77 @@ class ModelAttempt:
     first_token_ms: int | None = None
 
 
-async def call_model(stage: RunContext, action: CallModel) -> None:
+async def call_model(context: RunContext, action: CallModel) -> None:
     """One step of the loop, or the summary at its end."""
-    journal = stage.journal
-    if journal.must_commit:
-        await journal.commit()
+    session = context.journal
+    if session.must_commit:
+        await session.commit()
     step = action.step
     hearing = PartialResponse()
-    async with journal.freeze_context():
-        request = stage.request(step, final=action.final)
-        if stage.setup.definition.log == "full":
-            journal.record(_started(stage, request), first=False)
+    async with session.freeze_context():
+        request = context.request(step, final=action.final)
+        if context.setup.definition.log == "full":
+            session.record(_started(context, request), first=False)
         try:
-            asked = await stage.cancellable(_call_with_retries(stage, request, hearing))
+            model_attempt = await context.cancellable(_call_with_retries(context, request, hearing))
         except RunCancelled:
-            _note_partial(stage, request, hearing, step)
+            _note_partial(context, request, hearing, step)
             return
-    journal.record(*asked.entries, *_chunks(stage, hearing, step), first=False)
-    if asked.response is None:
+    session.record(*model_attempt.entries, *_chunks(context, hearing, step), first=False)
+    if model_attempt.response is None:
         return
-    message = asked.response.message
-    response = replace(asked.response, message=_without_calls(message) if action.final else _with_calls(message, step))
+    message = model_attempt.response.message
+    response = replace(
+        model_attempt.response, message=_without_calls(message) if action.final else _with_calls(message, step)
+    )
     if not action.final:
-        journal.change_run(steps=step)
-    if response.container_id and response.container_id != journal.open_run.state.get("container_id"):
-        journal.change_run(state={**journal.open_run.state, "container_id": response.container_id})
-    journal.record(_llm_call(stage, request, response, asked, final=action.final, step=step))
+        session.change_run(steps=step)
+    if response.container_id and response.container_id != session.open_run.state.get("container_id"):
+        session.change_run(state={**session.open_run.state, "container_id": response.container_id})
+    session.record(_llm_call(context, request, response, model_attempt, final=action.final, step=step))
 
 
-async def side_model_call(stage: RunContext, purpose: str, prompt: str, max_tokens: int = 1024) -> str:
+async def side_model_call(context: RunContext, purpose: str, prompt: str, max_tokens: int = 1024) -> str:
     """Ask the run's model something beside the loop. ProviderError when it does not answer."""
-    request = stage.side_request(purpose, [user(prompt)], max_tokens)
-    asked = await stage.cancellable(_call_with_retries(stage, request, None))
-    journal = stage.journal
-    response = asked.response
+    request = context.side_request(purpose, [user(prompt)], max_tokens)
+    model_attempt = await context.cancellable(_call_with_retries(context, request, None))
+    session = context.journal
+    response = model_attempt.response
     if response is None:
-        *earlier, problem = asked.entries
-        journal.record(*earlier, first=False)
+        *earlier, problem = model_attempt.entries
+        session.record(*earlier, first=False)
         raise ProviderError(str(problem.data.get("message")), problem.data["kind"])
-    said = text_of(response.message)
-    cost = _charge(stage, response.usage)
-    journal.record(
-        *asked.entries,
-        journal.entry(
+    text = text_of(response.message)
+    cost = _charge(context, response.usage)
+    session.record(
+        *model_attempt.entries,
+        session.entry(
             "llm_call",
-            name=stage.setup.model,
+            name=context.setup.model,
             status=response.stop_reason,
-            data={"purpose": purpose, **_prompt_data(prompt), "text": said, **_cost_data(cost)},
-            duration_ms=asked.duration_ms,
+            data={"purpose": purpose, **_prompt_data(prompt), "text": text, **_cost_data(cost)},
+            duration_ms=model_attempt.duration_ms,
             **response.usage._asdict(),
         ),
         first=False,
     )
-    return said
+    return text
 
 
-async def _call_with_retries(stage: RunContext, request: ModelRequest, hearing: PartialResponse | None) -> ModelAttempt:
+async def _call_with_retries(
+    context: RunContext, request: ModelRequest, hearing: PartialResponse | None
+) -> ModelAttempt:
     """Ask until there is a response, or until trying again is not worth it."""
-    definition, journal = stage.setup.definition, stage.journal
-    began = journal.clock.now()
+    definition, session = context.setup.definition, context.journal
+    began = session.clock.now()
     retries: list[Entry] = []
     for attempt in range(definition.max_retries + 1):
-        tried = journal.clock.now()
+        tried = session.clock.now()
         try:
-            response = await _stream(stage, replace(request, attempt=attempt), hearing)
+            response = await _stream(context, replace(request, attempt=attempt), hearing)
         except ProviderError as exc:
             if not exc.retryable or attempt == definition.max_retries:
-                return ModelAttempt(None, [*retries, _api_error(stage, request, exc, attempt + 1)], 0)
+                return ModelAttempt(None, [*retries, _api_error(context, request, exc, attempt + 1)], 0)
             delay = max(_backoff(definition.base_delay, attempt), exc.retry_after or 0.0)
             data: Json = {
                 "attempt": attempt + 1,
@@ -134,35 +138,35 @@ async def _call_with_retries(stage: RunContext, request: ModelRequest, hearing: 
                 "message": error_text(exc),
                 "delay": round(delay, 3),
             }
-            took = max(0, _milliseconds(tried, journal.clock.now()))
+            took = max(0, _milliseconds(tried, session.clock.now()))
             retries.append(
-                journal.entry("api_retry", status=exc.kind, step_number=request.step, data=data, duration_ms=took)
+                session.entry("api_retry", status=exc.kind, step_number=request.step, data=data, duration_ms=took)
             )
-            stage.emit("retry", data, now=True)
+            context.emit("retry", data, now=True)
             if hearing is not None:
                 hearing.text.clear()
                 hearing.thinking.clear()
                 hearing.began = None
             await asyncio.sleep(delay)
             continue
-        duration = max(0, _milliseconds(began, journal.clock.now()))
+        duration = max(0, _milliseconds(began, session.clock.now()))
         heard = None if hearing is None or hearing.began is None else _milliseconds(began, hearing.began)
         return ModelAttempt(response, retries, duration, heard)
     raise AssertionError("a loop that always returns")
 
 
-async def _stream(stage: RunContext, request: ModelRequest, hearing: PartialResponse | None) -> Response:
+async def _stream(context: RunContext, request: ModelRequest, hearing: PartialResponse | None) -> Response:
     try:
-        async with aclosing(stage.setup.provider.stream(request)) as pieces:
+        async with aclosing(context.setup.provider.stream(request)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Response):
                     return _kept(piece)
                 if hearing is not None:
-                    _on_chunk(stage, piece, hearing)
+                    _on_chunk(context, piece, hearing)
     except ProviderError:
         raise
     except Exception as exc:  # a provider that breaks its contract: the run fails, and the thread is not stuck
-        _log.exception("The provider %s raised what it may not raise", stage.setup.provider.name)
+        _log.exception("The provider %s raised what it may not raise", context.setup.provider.name)
         raise ProviderError(f"{wire_name_of(exc)}: {error_text(exc)}", "setup") from exc
     raise ProviderError("The provider's stream ended without a response.", "garbled")
 
@@ -176,59 +180,65 @@ def _kept(response: Response) -> Response:
     return response
 
 
-def _on_chunk(stage: RunContext, piece: Chunk, hearing: PartialResponse) -> None:
-    hearing.began = hearing.began or stage.journal.clock.now()
-    if piece.kind == "text":
-        hearing.text.append(piece.text)
-    elif piece.kind == "thinking":
-        hearing.thinking.append(piece.text)
+def _on_chunk(context: RunContext, chunk: Chunk, hearing: PartialResponse) -> None:
+    hearing.began = hearing.began or context.journal.clock.now()
+    if chunk.kind == "text":
+        hearing.text.append(chunk.text)
+    elif chunk.kind == "thinking":
+        hearing.thinking.append(chunk.text)
     # A call is told of once it is committed, with its tool.
-    if piece.kind != "tool_call":
-        kind: EventType = piece.kind
-        stage.emit(kind, {"text": piece.text} if piece.kind in ("text", "thinking") else piece.data, now=True)
+    if chunk.kind != "tool_call":
+        kind: EventType = chunk.kind
+        context.emit(kind, {"text": chunk.text} if chunk.kind in ("text", "thinking") else chunk.data, now=True)
 
 
 def _llm_call(
-    stage: RunContext, request: ModelRequest, response: Response, asked: ModelAttempt, *, final: bool, step: int
+    context: RunContext,
+    request: ModelRequest,
+    response: Response,
+    model_attempt: ModelAttempt,
+    *,
+    final: bool,
+    step: int,
 ) -> Entry:
-    journal = stage.journal
-    cost = _charge(stage, response.usage)
+    session = context.journal
+    cost = _charge(context, response.usage)
     data: Json = {"stop_reason": response.stop_reason}
     optional: Json = {
         "finish_reason": response.finish_reason if response.finish_reason != response.stop_reason else None,
         "response_id": response.response_id,
         "model": response.model if response.model != request.model else None,
         "purpose": FINAL_SUMMARY if final else None,
-        "first_token_ms": asked.first_token_ms or None,
+        "first_token_ms": model_attempt.first_token_ms or None,
     }
     data |= {name: value for name, value in optional.items() if value is not None}
-    reference: Json = {"sha256": stage.digest(request)}
-    if request.parameters != stage.parameters:
+    reference: Json = {"sha256": context.digest(request)}
+    if request.parameters != context.parameters:
         reference["parameters"] = request.parameters
-    return journal.entry(
+    return session.entry(
         "llm_call",
         name=request.model,
         status=response.stop_reason,
         step_number=step,
         message=response.message if response.message.get("content") else None,
         data={**data, "request": reference, **_cost_data(cost)},
-        duration_ms=asked.duration_ms,
+        duration_ms=model_attempt.duration_ms,
         messages_count=len(request.messages),
-        estimated_tokens=journal.tokens,
+        estimated_tokens=session.tokens,
         **response.usage._asdict(),
     )
 
 
-def _note_partial(stage: RunContext, request: ModelRequest, hearing: PartialResponse, step: int) -> None:
+def _note_partial(context: RunContext, request: ModelRequest, hearing: PartialResponse, step: int) -> None:
     """What was streamed so far is kept; what it took nobody told us."""
-    journal = stage.journal
+    session = context.journal
     message = hearing.message()
     if message is None:
         return
-    journal.change_run(steps=step)
+    session.change_run(steps=step)
     data: Json = {"stop_reason": "cancelled", "partial": True}
-    journal.record(
-        journal.entry("llm_call", name=request.model, status="cancelled", step_number=step, message=message, data=data)
+    session.record(
+        session.entry("llm_call", name=request.model, status="cancelled", step_number=step, message=message, data=data)
     )
 
 
@@ -241,26 +251,26 @@ def _with_calls(message: Message, step: int) -> Message:
     content: Any = message.get("content")
     if not isinstance(content, list):
         return message
-    given = {str(block.get("id")) for block in cast("list[Json]", content) if block.get("type") == "tool_use"}
+    values = {str(block.get("id")) for block in cast("list[Json]", content) if block.get("type") == "tool_use"}
     seen: set[str] = set()
     parts: list[Json] = []
     for index, block in enumerate(cast("list[Json]", content)):
         if block.get("type") == "tool_use":
-            block = _repaired_call(block, _unused(f"call_{step}_{index}", given | seen), seen)
+            block = _repaired_call(block, _unused(f"call_{step}_{index}", values | seen), seen)
             seen.add(block["id"])
         parts.append(block)
     return message if parts == content else {**message, "content": parts}
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def _unused(name: str, selected: set[str]) -> str:
     """Return `name`, with a number after it if another call of the response has it."""
     candidates = (f"{name}_{number}" if number else name for number in itertools.count())
-    return next(one for one in candidates if one not in taken)
+    return next(candidate for candidate in candidates if candidate not in selected)
 
 
 def _repaired_call(call: Json, new_id: str, seen: set[str]) -> Json:
-    given: Any = call.get("id")
-    if not isinstance(given, str) or not given or len(given) > 200 or "\x00" in given or given in seen:
+    value: Any = call.get("id")
+    if not isinstance(value, str) or not value or len(value) > 200 or "\x00" in value or value in seen:
         call = {**call, "id": new_id}
     name = str(call.get("name"))
     if not name or _NO_NAME.search(name) or len(name) > 128:
@@ -276,12 +286,12 @@ def _without_calls(message: Message) -> Message:
     return {**message, "content": [block for block in blocks(message) if block.get("type") != "tool_use"]}
 
 
-def _charge(stage: RunContext, usage: Usage) -> Json:
+def _charge(context: RunContext, usage: Usage) -> Json:
     """Add a call to what the run has taken; its own price."""
-    setup, journal = stage.setup, stage.journal
-    cost = price(setup.provider.name, setup.model, usage, journal.clock.now(), setup.prices)
-    total = add(journal.open_run.cost, cost)
-    journal.add_usage(usage, total, total.get("total_cost"))
+    config, session = context.setup, context.journal
+    cost = price(config.provider.name, config.model, usage, session.clock.now(), config.prices)
+    total = add(session.open_run.cost, cost)
+    session.add_usage(usage, total, total.get("total_cost"))
     return cost
 
 
@@ -295,8 +305,8 @@ def _cost_data(cost: Json) -> Json:
     return {"cost": cost["total_cost"]} if cost else {}
 
 
-def _started(stage: RunContext, request: ModelRequest) -> Entry:
-    return stage.journal.entry(
+def _started(context: RunContext, request: ModelRequest) -> Entry:
+    return context.journal.entry(
         "api_call_started",
         name=request.model,
         step_number=request.step,
@@ -307,11 +317,11 @@ def _started(stage: RunContext, request: ModelRequest) -> Entry:
             "tools_count": len(request.tools) + len(request.server_tools),
         },
         messages_count=len(request.messages),
-        estimated_tokens=stage.journal.tokens,
+        estimated_tokens=context.journal.tokens,
     )
 
 
-def _api_error(stage: RunContext, request: ModelRequest, exc: ProviderError, attempts: int) -> Entry:
+def _api_error(context: RunContext, request: ModelRequest, exc: ProviderError, attempts: int) -> Entry:
     data: Json = {
         "type": "ProviderError",
         "kind": exc.kind,
@@ -319,16 +329,16 @@ def _api_error(stage: RunContext, request: ModelRequest, exc: ProviderError, att
         "status": exc.status,
         "attempts": attempts,
     }
-    return stage.journal.entry("api_error", name=request.model, status=exc.kind, step_number=request.step, data=data)
+    return context.journal.entry("api_error", name=request.model, status=exc.kind, step_number=request.step, data=data)
 
 
-def _chunks(stage: RunContext, hearing: PartialResponse, step: int) -> list[Entry]:
+def _chunks(context: RunContext, hearing: PartialResponse, step: int) -> list[Entry]:
     """The streamed text in pieces of some size, where somebody wants it logged."""
-    if not stage.setup.definition.log_chunks:
+    if not context.setup.definition.log_chunks:
         return []
     text = storable_text("".join(hearing.text))
     return [
-        stage.journal.entry("streaming_chunk", step_number=step, data={"text": text[start : start + _CHUNK]})
+        context.journal.entry("streaming_chunk", step_number=step, data={"text": text[start : start + _CHUNK]})
         for start in range(0, len(text), _CHUNK)
     ]
 

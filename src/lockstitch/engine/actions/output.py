@@ -23,26 +23,26 @@ _SHOWN: Final = 800
 _FENCE: Final = re.compile(r"^\s*```(?:json)?[^\S\n]*\n(.*?)\n?```\s*$", re.DOTALL)
 
 
-async def check_answer(stage: RunContext, text: str) -> None:
+async def check_answer(context: RunContext, text: str) -> None:
     """Check the final answer; what is wrong with it is told to the model, which goes on."""
-    journal = stage.journal
-    output, problem = _parsed(stage, text)
-    if problem is None and stage.setup.check is not None:
+    session = context.journal
+    output, problem = _parsed(context, text)
+    if problem is None and context.setup.check is not None:
         try:
-            problem = await stage.cancellable(_verdict(stage.setup.check, text if output is None else output))
+            problem = await context.cancellable(_verdict(context.setup.check, text if output is None else output))
         except RunCancelled:
             raise
         except Exception as exc:  # the caller's own check, which must not leave the thread stuck
-            journal.record(stage.error_entry(exc, fatal=True, where="final_answer_check"), first=False)
+            session.record(context.error_entry(exc, fatal=True, where="final_answer_check"), first=False)
             return
     data: Json = {"passed": problem is None} if problem is None else {"passed": False, "problem": problem}
-    journal.record(journal.entry("final_answer_validation", data=data), first=False)
+    session.record(session.entry("final_answer_validation", data=data), first=False)
     if problem is not None:
-        journal.record(
-            journal.entry("final_answer_validation_failed", message=user(problem), data={"problem": problem})
+        session.record(
+            session.entry("final_answer_validation_failed", message=user(problem), data={"problem": problem})
         )
     elif output is not None:
-        journal.change_run(output=_as_json(output))
+        session.change_run(output=_as_json(output))
 
 
 async def _verdict(check: AnswerCheck, answer: Any) -> str | None:
@@ -53,80 +53,80 @@ async def _verdict(check: AnswerCheck, answer: Any) -> str | None:
     return problem if problem is None else storable_text(problem)
 
 
-async def make_title(stage: RunContext) -> None:
+async def make_title(context: RunContext) -> None:
     """A title of 50 characters at most. A conversation without one is no failure."""
-    journal = stage.journal
-    said = [text_of(message) for message in journal.messages[:6]]
-    talk = "\n\n".join(text for text in said if text)[:_SHOWN]
+    session = context.journal
+    lines = [text_of(message) for message in session.messages[:6]]
+    talk = "\n\n".join(text for text in lines if text)[:_SHOWN]
     prompt = f"Name this conversation in at most {TITLE_LENGTH} characters. Answer with the title alone.\n\n{talk}"
-    title = await stage.run_optional(side_model_call(stage, "title", prompt, max_tokens=64), purpose="title") or ""
+    title = await context.run_optional(side_model_call(context, "title", prompt, max_tokens=64), purpose="title") or ""
     cleaned = " ".join(title.replace("\x00", "").strip().strip("\"'").split())
     if cleaned:
-        journal.record(first=False, title=cleaned[:TITLE_LENGTH].rstrip())
+        session.record(first=False, title=cleaned[:TITLE_LENGTH].rstrip())
 
 
-def _parsed(stage: RunContext, text: str) -> tuple[Any, str | None]:
+def _parsed(context: RunContext, text: str) -> tuple[Any, str | None]:
     """The structured output, and what is wrong with it; neither where none is asked for."""
-    if stage.setup.definition.output_schema is None:
+    if context.setup.definition.output_schema is None:
         return None, None
     fenced = _FENCE.match(text)
     body = fenced.group(1) if fenced else text
-    model = stage.setup.output_type
+    model = context.setup.output_type
     try:
         if model is not None:
             output = model.model_validate_json(body)
             codec.dumps(_as_json(output))
             return output, None
-        found = codec.loads(body)
+        result = codec.loads(body)
     except ValidationError as exc:
-        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in exc.errors()[:10])
+        problems = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors()[:10])
         return None, f"Your answer does not follow the schema: {problems}. Answer with the corrected JSON alone."
     except json.JSONDecodeError as exc:
         return None, f"Your answer is no JSON: {exc}. Answer with the JSON alone."
     except Exception as exc:  # numbers that are none, and whatever the validators of the caller's model raise
         return None, f"Your answer cannot be taken: {error_text(exc)} Answer with the corrected JSON alone."
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         return None, "Your answer must be a JSON object. Answer with the JSON alone."
-    return cast("Json", found), None
+    return cast("Json", result), None
 
 
 def _as_json(output: BaseModel | Json) -> Json:
     return output.model_dump(mode="json") if isinstance(output, BaseModel) else output
 
 
-async def fetch_files(stage: RunContext, file_ids: Sequence[str]) -> None:
+async def fetch_files(context: RunContext, file_ids: Sequence[str]) -> None:
     """Fetch files from the provider and keep them. One that fails is noted; the others and the run go on."""
-    journal = stage.journal
-    step = journal.open_run.steps
+    session = context.journal
+    step = session.open_run.steps
     for file_id in file_ids:
-        made = journal.entry("file_generated", data={"file_id": file_id})
+        entry = session.entry("file_generated", data={"file_id": file_id})
         try:
-            found = await stage.cancellable(stage.setup.provider.download(file_id))
+            download = await context.cancellable(context.setup.provider.download(file_id))
         except RunCancelled:
             raise
         except Exception as exc:  # one file is no reason to give the run up
-            journal.record(made, _failed(stage, file_id, exc), first=False)
+            session.record(entry, _failed(context, file_id, exc), first=False)
             continue
-        data: Json = {"file_id": file_id, "filename": found.filename, "size": len(found.content)}
-        downloaded = journal.entry("file_downloaded", data=data)
-        file = GeneratedFile(file_id, found.filename, found.content, found.mime_type)
-        stored = await stage.cancellable(_stored(stage, file, step))
-        journal.record(made, downloaded, *stored, first=False)
+        data: Json = {"file_id": file_id, "filename": download.filename, "size": len(download.content)}
+        downloaded = session.entry("file_downloaded", data=data)
+        file = GeneratedFile(file_id, download.filename, download.content, download.mime_type)
+        stored = await context.cancellable(_stored(context, file, step))
+        session.record(entry, downloaded, *stored, first=False)
 
 
-async def keep_file(stage: RunContext, file: GeneratedFile, *, step: int) -> list[Entry]:
+async def keep_file(context: RunContext, file: GeneratedFile, *, step: int) -> list[Entry]:
     """Keep a file that a tool made; what is to be noted of it."""
     data: Json = {"file_id": file.file_id, "filename": file.filename, "size": len(file.content)}
-    return [stage.journal.entry("file_generated", data=data), *(await _stored(stage, file, step))]
+    return [context.journal.entry("file_generated", data=data), *(await _stored(context, file, step))]
 
 
-async def _stored(stage: RunContext, file: GeneratedFile, step: int) -> list[Entry]:
-    journal = stage.journal
-    store, head, run = journal.store, journal.head, journal.open_run
+async def _stored(context: RunContext, file: GeneratedFile, step: int) -> list[Entry]:
+    session = context.journal
+    store, head, run = session.store, session.head, session.open_run
     try:
-        path = await stage.setup.files.store(head.id, file.file_id, file.filename, file.content)
-        now = journal.clock.now()
-        known = await store.files.list(thread_id=head.id, file_id=file.file_id, limit=1)
+        path = await context.setup.files.store(head.id, file.file_id, file.filename, file.content)
+        now = session.clock.now()
+        files = await store.files.list(thread_id=head.id, file_id=file.file_id, limit=1)
         record = File(
             thread_id=head.id,
             file_id=file.file_id,
@@ -135,24 +135,24 @@ async def _stored(stage: RunContext, file: GeneratedFile, step: int) -> list[Ent
             size=len(file.content),
             mime_type=file.mime_type,
             step=step,
-            created_in_run=known[0].created_in_run if known else run.id,
+            created_in_run=files[0].created_in_run if files else run.id,
             last_updated_run=run.id,
-            created_at=known[0].created_at if known else now,
+            created_at=files[0].created_at if files else now,
             last_updated_at=now,
         )
         # A row of its own, written again with the same values when a crash makes it twice.
         await store.files.put(record)
-        made: list[str] = journal.open_run.state.get("files") or []
-        if file.file_id not in made:
-            journal.change_run(state={**journal.open_run.state, "files": [*made, file.file_id]})
+        results: list[str] = session.open_run.state.get("files") or []
+        if file.file_id not in results:
+            session.change_run(state={**session.open_run.state, "files": [*results, file.file_id]})
     except Exception as exc:  # nor is a file store that breaks
-        return [_failed(stage, file.file_id, exc)]
+        return [_failed(context, file.file_id, exc)]
     data: Json = {"file_id": file.file_id, "filename": file.filename, "storage_path": path}
     shown = {**data, "size": len(file.content), "mime_type": file.mime_type, "step": step}
-    stage.emit("files", {"files": [shown]})
-    return [journal.entry("file_stored", data=data)] if path is not None else []
+    context.emit("files", {"files": [shown]})
+    return [session.entry("file_stored", data=data)] if path is not None else []
 
 
-def _failed(stage: RunContext, file_id: str, exc: Exception) -> Entry:
+def _failed(context: RunContext, file_id: str, exc: Exception) -> Entry:
     data: Json = {"file_id": file_id, "type": wire_name_of(exc), "message": error_text(exc)}
-    return stage.journal.entry("file_error", data=data)
+    return context.journal.entry("file_error", data=data)

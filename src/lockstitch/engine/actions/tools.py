@@ -55,79 +55,79 @@ class _Begun:
 _Running = dict["asyncio.Task[ToolOutcome]", Call]
 
 
-async def run_tools(stage: RunContext, calls: Sequence[Call]) -> None:
+async def run_tools(context: RunContext, calls: Sequence[Call]) -> None:
     """Run the calls. The last batch of results is noted, and committed by the next act.
 
     If the run is to end, or this process gives it up, the results of tools that have finished are noted all the same:
     an effect whose result is known is not in doubt. A call that was marked and never started is answered as such.
     """
-    journal = stage.journal
+    session = context.journal
     waiting = deque(calls)
     running: _Running = {}
     starting: list[Call] = []
-    begun = _Begun()
+    started = _Begun()
     try:
         while True:
-            starting = _next(waiting, stage.setup.definition.parallel_tools - len(running))
-            journal.record(*started_entries(stage, starting))
+            starting = _next(waiting, context.setup.definition.parallel_tools - len(running))
+            session.record(*started_entries(context, starting))
             if running or starting:
-                await _commit_and_tell(stage, starting)
+                await _commit_and_tell(context, starting)
             if len(starting) == 1 and not running and not waiting:
                 # Nothing to run beside it, so no task of its own.
-                _note(stage, await stage.cancellable(_run(stage, starting[0], begun)))
+                _note(context, await context.cancellable(_run(context, starting[0], started)))
                 return
-            running |= {asyncio.create_task(_run(stage, call, begun)): call for call in starting}
+            running |= {asyncio.create_task(_run(context, call, started)): call for call in starting}
             if not running:
                 return
-            await stage.cancellable(_some_end(running))
-            _note_ended(stage, running)
+            await context.cancellable(_some_end(running))
+            _note_ended(context, running)
     except RunCancelled:
         await _end(running)
-        if stage.lost is None:
-            _note_interrupted(stage, running, begun, starting)
+        if context.lost is None:
+            _note_interrupted(context, running, started, starting)
         raise
     except asyncio.CancelledError:
         await _end(running)
-        if stage.lost is None:
-            _note_interrupted(stage, running, begun)
+        if context.lost is None:
+            _note_interrupted(context, running, started)
             # The run stays open, and the next executor must know what has finished.
-            await asyncio.shield(_commit_results(stage))
+            await asyncio.shield(_commit_results(context))
         raise
     finally:
         await _end(running)
 
 
-async def _commit_results(stage: RunContext) -> None:
+async def _commit_results(context: RunContext) -> None:
     """Commit the noted results. If the store refuses or does not answer, the calls are in doubt."""
     with suppress(LockstitchError):
-        await stage.journal.commit()
+        await context.journal.commit()
 
 
-def _note_interrupted(stage: RunContext, running: _Running, begun: _Begun, starting: Sequence[Call] = ()) -> None:
+def _note_interrupted(context: RunContext, running: _Running, started: _Begun, starting: Sequence[Call] = ()) -> None:
     """Note what is known when calls are given up: results that came all the same, and calls that never started."""
-    finished = {outcome.call.index: outcome for outcome in begun.finished}
+    finished = {outcome.call.index: outcome for outcome in started.finished}
     for task in [task for task in running if task.done() and not task.cancelled()]:
         del running[task]
         if task.exception() is None:
             finished[task.result().call.index] = task.result()
     for _, outcome in sorted(finished.items()):
-        _note(stage, outcome)
+        _note(context, outcome)
     for call in starting:
-        if call.index not in begun.started:
-            _note_unstarted(stage, call)
+        if call.index not in started.started:
+            _note_unstarted(context, call)
 
 
-def _note_unstarted(stage: RunContext, call: Call) -> None:
+def _note_unstarted(context: RunContext, call: Call) -> None:
     """Answer a call whose mark is committed and whose tool did not start: it is not in doubt."""
-    journal = stage.journal
+    session = context.journal
     block = tool_result(call.id, "The run ended before this call was started.", is_error=True)
-    journal.record(
-        journal.entry(
+    session.record(
+        session.entry(
             "tool_call",
             name=call.name,
             call_id=call.id,
             call_index=call.index,
-            reply_to=journal.response_position(call),
+            reply_to=session.response_position(call),
             status="cancelled",
             message=block,
         )
@@ -141,13 +141,13 @@ async def _some_end(running: _Running) -> None:
         await asyncio.wait(running, timeout=_GRACE)
 
 
-def _note_ended(stage: RunContext, running: _Running) -> None:
+def _note_ended(context: RunContext, running: _Running) -> None:
     """Note the results of those that have ended, in the order of their calls."""
     done = [task for task in running if task.done()]
     for task in done:
         del running[task]
     for outcome in sorted((task.result() for task in done), key=lambda outcome: outcome.call.index):
-        _note(stage, outcome)
+        _note(context, outcome)
 
 
 async def _end(tasks: _Running) -> None:
@@ -163,49 +163,49 @@ def _next(waiting: deque[Call], count: int) -> list[Call]:
     return [waiting.popleft() for _ in range(min(count, len(waiting)))]
 
 
-def started_entries(stage: RunContext, calls: Sequence[Call]) -> list[Entry]:
+def started_entries(context: RunContext, calls: Sequence[Call]) -> list[Entry]:
     """Return the entries that say which calls are about to start. Safe calls need none: they may run again in any case.
     Keyed calls that were interrupted have theirs."""
     return [
-        stage.journal.entry("tool_started", name=call.name, call_id=call.id, call_index=call.index)
+        context.journal.entry("tool_started", name=call.name, call_id=call.id, call_index=call.index)
         for call in calls
-        if (known := stage.setup.definition.tool(call.name)) is not None
-        and known.effect != "safe"
-        and not (known.effect == "keyed" and call.state == "cut")
+        if (tool_definition := context.setup.definition.tool(call.name)) is not None
+        and tool_definition.effect != "safe"
+        and not (tool_definition.effect == "keyed" and call.state == "cut")
     ]
 
 
-async def _commit_and_tell(stage: RunContext, starting: Sequence[Call]) -> None:
+async def _commit_and_tell(context: RunContext, starting: Sequence[Call]) -> None:
     for call in starting:
-        stage.emit("tool_call", {"id": call.id, "name": call.name, "input": call.input})
-    await stage.journal.commit()
+        context.emit("tool_call", {"id": call.id, "name": call.name, "input": call.input})
+    await context.journal.commit()
 
 
-async def _run(stage: RunContext, call: Call, begun: _Begun) -> ToolOutcome:
+async def _run(stage: RunContext, call: Call, started: _Begun) -> ToolOutcome:
     """Run one call, and return its outcome. If it is cancelled after its tool has finished, `begun` has the outcome."""
-    journal = stage.journal
+    session = stage.journal
     tool = stage.setup.tools[call.name]
-    response = journal.snapshot.response
+    response = session.snapshot.response
     context = ToolContext(
-        thread=journal.head,
-        run_id=journal.open_run.id,
+        thread=session.head,
+        run_id=session.open_run.id,
         call_id=call.id,
         step=call.step,
-        store=journal.store,
+        store=session.store,
         deps=stage.setup.deps,
         response_id=response.id if response is not None else None,
         agents=stage.setup.agents,
-        lane=journal.lane,
+        lane=session.lane,
         call_index=call.index,
     )
-    began = journal.clock.now()
+    began = session.clock.now()
     content: Any = None
     problem: Exception | None = None
     files: list[Entry] = []
     finished = False
 
     def outcome() -> ToolOutcome:
-        duration = max(0, round((journal.clock.now() - began).total_seconds() * 1000))
+        duration = max(0, round((session.clock.now() - began).total_seconds() * 1000))
         return ToolOutcome(
             call, content, problem, files, context.requests if problem is None else ToolRequests(), duration
         )
@@ -214,7 +214,7 @@ async def _run(stage: RunContext, call: Call, begun: _Begun) -> ToolOutcome:
         assert tool.call is not None
         work = tool.call(context, _arguments(call))
         limit = tool.timeout or stage.setup.definition.tool_timeout or stage.deadline
-        begun.started.add(call.index)
+        started.started.add(call.index)
         try:
             content = as_content(await _within(limit, work))
         except _FinishedLate as late:
@@ -224,12 +224,12 @@ async def _run(stage: RunContext, call: Call, begun: _Begun) -> ToolOutcome:
         finished = True
         await check_budget(stage, context.requests)
         await resolve_wait(stage, context.requests)
-        for made in context.files:
-            files += await keep_file(stage, made, step=call.step)
+        for file in context.files:
+            files += await keep_file(stage, file, step=call.step)
     except asyncio.CancelledError:
         # What a tool ordered is made with its result, if the limits allow it, which were not checked yet.
         if finished and not context.requests.data:
-            begun.finished.append(outcome())
+            started.finished.append(outcome())
         raise
     except Exception as exc:  # whatever a tool raises is its result
         problem = exc
@@ -259,13 +259,13 @@ async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
     try:
         await asyncio.wait({task}, timeout=limit)
     except asyncio.CancelledError:
-        ended = task.done()
+        done = task.done()
         await _give_up(task)
         if task.done() and not task.cancelled():
             problem = task.exception()
             if problem is None:
                 raise _FinishedLate(task.result()) from None
-            if ended and isinstance(problem, Exception):
+            if done and isinstance(problem, Exception):
                 raise _FinishedLate(problem=problem) from None
         raise
     await _give_up(task)
@@ -305,59 +305,64 @@ def _forget(task: "asyncio.Future[Any]") -> None:
 
 
 def _arguments(call: Call) -> Json:
-    given: Any = call.input
-    if not isinstance(given, dict):
+    value: Any = call.input
+    if not isinstance(value, dict):
         raise Refused("Invalid arguments: they must be a JSON object.")
-    given = cast("Json", given)
-    if INVALID_JSON in given:
-        raise Refused(f"Invalid arguments: this is no JSON: {str(given[INVALID_JSON])[:200]}")
-    return given
+    value = cast("Json", value)
+    if INVALID_JSON in value:
+        raise Refused(f"Invalid arguments: this is no JSON: {str(value[INVALID_JSON])[:200]}")
+    return value
 
 
-def _note(stage: RunContext, outcome: ToolOutcome) -> None:
-    journal, call, orders = stage.journal, outcome.call, outcome.orders
-    problem = outcome.problem or refusal(stage, orders)
+def _note(context: RunContext, outcome: ToolOutcome) -> None:
+    session, call, orders = context.journal, outcome.call, outcome.orders
+    problem = outcome.problem or refusal(context, orders)
     content, failed = outcome.content, problem is not None
     entries: list[Entry] = [*outcome.files]
     if problem is not None:
         orders = ToolRequests()
-        said, kind = error_text(problem), wire_name_of(problem)
-        content = said if isinstance(problem, Refused | ToolFailed) else f"{kind}: {said}"
-        data: Json = {"type": kind, "message": said}
-        entries.append(journal.entry("tool_error", name=call.name, call_id=call.id, call_index=call.index, data=data))
-    known = stage.setup.definition.tool(call.name)
-    doubtful = isinstance(problem, _OutOfTime) and known is not None and known.effect != "safe"
-    if doubtful and known is not None and known.effect == "once" and known.on_doubt == "ask":
+        text, kind = error_text(problem), wire_name_of(problem)
+        content = text if isinstance(problem, Refused | ToolFailed) else f"{kind}: {text}"
+        data: Json = {"type": kind, "message": text}
+        entries.append(session.entry("tool_error", name=call.name, call_id=call.id, call_index=call.index, data=data))
+    tool_definition = context.setup.definition.tool(call.name)
+    doubtful = isinstance(problem, _OutOfTime) and tool_definition is not None and tool_definition.effect != "safe"
+    if (
+        doubtful
+        and tool_definition is not None
+        and tool_definition.effect == "once"
+        and tool_definition.on_doubt == "ask"
+    ):
         # The call stays open: `decide` has the thread wait until a person settles it.
-        journal.record(*entries)
+        session.record(*entries)
         return
     if doubtful:
         content = f"{content} {IN_DOUBT}"
     block = _block(call.id, content, failed)
-    size, limit = _size(block["content"]), stage.setup.definition.tool_result_limit
+    size, limit = _size(block["content"]), context.setup.definition.tool_result_limit
     if size > limit:
-        said = (
+        text = (
             f"The tool ran, but its result has {size:,} characters, and {limit:,} are the limit. Ask for less. "
             f"It begins: {str(content)[:_SHOWN]}"
         )
-        block = _block(call.id, said, failed=True)
+        block = _block(call.id, text, failed=True)
     failed = bool(block.get("is_error"))
-    apply_requests(stage, call, orders)
-    answer = journal.entry(
+    apply_requests(context, call, orders)
+    answer = session.entry(
         "tool_call",
         name=call.name,
         call_id=call.id,
         call_index=call.index,
-        reply_to=journal.response_position(call),
+        reply_to=session.response_position(call),
         status="in_doubt" if doubtful else "error" if failed else "ok",
         message=block,
         data=orders.data,
         duration_ms=outcome.duration_ms,
     )
-    journal.record(*entries, answer)
+    session.record(*entries, answer)
     if doubtful:
-        journal.change_run(state=with_doubts(journal.open_run, [doubt_of(answer)]))
-    stage.emit("tool_result", {"id": call.id, "name": call.name, "content": block["content"], "is_error": failed})
+        session.change_run(state=with_doubts(session.open_run, [doubt_of(answer)]))
+    context.emit("tool_result", {"id": call.id, "name": call.name, "content": block["content"], "is_error": failed})
 
 
 def _block(call_id: str, content: Any, failed: bool) -> Json:

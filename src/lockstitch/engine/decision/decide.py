@@ -73,56 +73,56 @@ _CRASHED: Final = (
 _STOPS: Final = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal"})
 
 
-def decide(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Action:
+def decide(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
     """What comes next in the run that `situation` tells of."""
-    run = situation.run
+    run = snapshot.run
     if run is None:
         return Idle()
-    crashed = crash_reason(situation.head)
-    if situation.nested_runs and (situation.head.cancel_requested or crashed is not None):
-        within = open_members_action(situation)
+    crashed = crash_reason(snapshot.head)
+    if snapshot.nested_runs and (snapshot.head.cancel_requested or crashed is not None):
+        within = open_members_action(snapshot)
         if within is not None:
             return within
-    if situation.head.cancel_requested:
-        return _end(situation, now, "cancelled", "cancelled", why="The run was cancelled before this call was done.")
+    if snapshot.head.cancel_requested:
+        return _end(snapshot, now, "cancelled", "cancelled", why="The run was cancelled before this call was done.")
     if crashed is not None:
-        return _end(situation, now, "failed", "error", why="The run failed before this call was done.", error=crashed)
-    problem = situation.fatal_error()
+        return _end(snapshot, now, "failed", "error", why="The run failed before this call was done.", error=crashed)
+    problem = snapshot.fatal_error()
     if problem is not None:
-        said = str(problem.data.get("message") or problem.type)
-        return _end(situation, now, "failed", "error", why="The run failed before this call was done.", error=said)
-    if _is_paused(situation):
-        news = unchecked_members_action(setup, situation) if situation.nested_runs else None
+        text = str(problem.data.get("message") or problem.type)
+        return _end(snapshot, now, "failed", "error", why="The run failed before this call was done.", error=text)
+    if _is_paused(snapshot):
+        news = unchecked_members_action(config, snapshot) if snapshot.nested_runs else None
         if news is not None:
             return news
-        announced = _announced_pause(setup, situation, now)
-        return announced or RecordEntries([_entry(situation, "run_resumed")], first=False)
-    response = situation.response
+        announced = _announced_pause(config, snapshot, now)
+        return announced or RecordEntries([_entry(snapshot, "run_resumed")], first=False)
+    response = snapshot.response
     if response is None:
-        doubts = [call for call in situation.calls if call.state != "answered"]
+        doubts = [call for call in snapshot.calls if call.state != "answered"]
         if doubts:
-            return _pause(situation, [_doubt(call, now) for call in doubts])
-        return _next_step(setup, situation) if run.compiles else _before_model(setup, situation)
-    files = new_files(situation, response)
+            return _pause(snapshot, [_doubt(call, now) for call in doubts])
+        return _next_step(config, snapshot) if run.compiles else _before_model(config, snapshot)
+    files = new_files(snapshot, response)
     if files:
         return FetchFiles(files)
-    if any(call.state != "answered" for call in situation.calls):
-        return _tools(setup, situation, now)
-    ends = situation.requested("end")
+    if any(call.state != "answered" for call in snapshot.calls):
+        return _tools(config, snapshot, now)
+    ends = snapshot.requested("end")
     if ends:
-        return _finish_as_requested(situation, now, ends[-1])
-    if situation.requested("wait") and not situation.has("wait_timed_out"):
-        waited = _wait(situation, now)
+        return _finish_as_requested(snapshot, now, ends[-1])
+    if snapshot.requested("wait") and not snapshot.has("wait_timed_out"):
+        waited = _wait(snapshot, now)
         if waited is not None:
             return waited
-    if was_delegated(situation):
-        return _after_members(setup, situation, now)
-    if situation.calls or _stop_reason(response) == "pause_turn" or situation.has("final_answer_validation_failed"):
-        return _next_step(setup, situation)
-    if situation.has("input") and response.data.get("purpose") != FINAL_SUMMARY:
+    if was_delegated(snapshot):
+        return _after_members(config, snapshot, now)
+    if snapshot.calls or _stop_reason(response) == "pause_turn" or snapshot.has("final_answer_validation_failed"):
+        return _next_step(config, snapshot)
+    if snapshot.has("input") and response.data.get("purpose") != FINAL_SUMMARY:
         # A message entered the run after this answer, which therefore does not answer it.
-        return _next_step(setup, situation)
-    return _after_answer(setup, situation, response, now)
+        return _next_step(config, snapshot)
+    return _after_answer(config, snapshot, response, now)
 
 
 def crash_reason(head: Thread) -> str | None:
@@ -130,153 +130,155 @@ def crash_reason(head: Thread) -> str | None:
     return _CRASHED.format(crashes=head.crashes) if head.poisonous else None
 
 
-def _wait(situation: RunSnapshot, now: datetime) -> Action | None:
+def _wait(snapshot: RunSnapshot, now: datetime) -> Action | None:
     """Wait for the children that calls asked to wait for; None when they have reported."""
-    orders = situation.requested("wait")
-    reported = situation.reported()
-    names = list(dict.fromkeys(name for one in orders for name in one["ids"]))
+    orders = snapshot.requested("wait")
+    reported = snapshot.reported()
+    names = list(dict.fromkeys(name for order in orders for name in order["ids"]))
     left = [name for name in names if name not in reported]
-    any_will_do = all(one["mode"] == "any" for one in orders)
+    any_will_do = all(order["mode"] == "any" for order in orders)
     if not left or (any_will_do and len(left) < len(names)):
         return None
-    limits = [parse_time(one["until"]) for one in orders if one.get("until")]
+    limits = [parse_time(order["until"]) for order in orders if order.get("until")]
     until = min(limits, default=None)
     if until is not None and until <= now:
-        said = user(f"[wait_timed_out] Still at work: {', '.join(left)}. Their results come to you when they end.")
-        return RecordEntries([_entry(situation, "wait_timed_out", message=said, data={"ids": left})])
-    return _pause(situation, [ChildrenWait(now, until=until, child_ids=left, mode="any" if any_will_do else "all")])
+        message = user(f"[wait_timed_out] Still at work: {', '.join(left)}. Their results come to you when they end.")
+        return RecordEntries([_entry(snapshot, "wait_timed_out", message=message, data={"ids": left})])
+    return _pause(snapshot, [ChildrenWait(now, until=until, child_ids=left, mode="any" if any_will_do else "all")])
 
 
-def _finish_as_requested(situation: RunSnapshot, now: datetime, order: Json) -> Finish:
+def _finish_as_requested(snapshot: RunSnapshot, now: datetime, order: Json) -> Finish:
     summary = str(order.get("summary") or "")
     failed = order["status"] == "failed"
-    end = _end(situation, now, order["status"], "complete_thread", error=summary if failed else None)
+    end = _end(snapshot, now, order["status"], "complete_thread", error=summary if failed else None)
     return replace(end, summary=summary, data=order.get("data"))
 
 
-def _after_members(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Action:
+def _after_members(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
     """All members that the last response asked for have answered: whose answer is the turn's?
 
     A further run of the leader may delegate again and ends with that; the first one sees the turn to its end.
     """
-    run = situation.run
+    run = snapshot.run
     assert run is not None
-    passed = pass_through_run(setup, situation)
+    passed = pass_through_run(config, snapshot)
     if passed is not None:
-        return _close(setup, situation, passed, now)
+        return _close(config, snapshot, passed, now)
     if run.compiles:
-        return _end(situation, now, "completed", "delegated")
-    last = situation.compile_run()
+        return _end(snapshot, now, "completed", "delegated")
+    last = snapshot.compile_run()
     if last is None or (last.stop_reason == "delegated" and last.output_position is None):
         return CompileAnswer()
     if last.open:
-        return _pause(situation, situation.resting[last.id]) if last.id in situation.resting else CompileAnswer()
+        return _pause(snapshot, snapshot.resting[last.id]) if last.id in snapshot.resting else CompileAnswer()
     if last.status != "completed":
-        return _end(situation, now, last.status, last.stop_reason or "error", error=last.error)
-    return _close(setup, situation, last, now)
+        return _end(snapshot, now, last.status, last.stop_reason or "error", error=last.error)
+    return _close(config, snapshot, last, now)
 
 
-def _close(setup: RunConfig, situation: RunSnapshot, answer: Run, now: datetime) -> Action:
+def _close(config: RunConfig, snapshot: RunSnapshot, answer: Run, now: datetime) -> Action:
     """The turn is answered by a run within this one: what remains before this run's last commit."""
-    return _before_finish(setup, situation) or replace(_end(situation, now, "completed", "delegated"), answer=answer)
+    return _before_finish(config, snapshot) or replace(_end(snapshot, now, "completed", "delegated"), answer=answer)
 
 
-def _before_finish(setup: RunConfig, situation: RunSnapshot) -> Action | None:
+def _before_finish(config: RunConfig, snapshot: RunSnapshot) -> Action | None:
     """What is done once a turn has its answer, by the run that sees it to its end."""
-    run = situation.run
+    run = snapshot.run
     assert run is not None
     if run.compiles:
         return None
-    if _wants_title(setup, situation):
+    if _wants_title(config, snapshot):
         return MakeTitle()
-    if setup.memory.name != "none" and not situation.has("memory_update"):
+    if config.memory.name != "none" and not snapshot.has("memory_update"):
         return UpdateMemory()
     return None
 
 
-def _before_model(setup: RunConfig, situation: RunSnapshot) -> Action:
+def _before_model(config: RunConfig, snapshot: RunSnapshot) -> Action:
     """What comes before a call of the model. A compaction first: what is recent begins with it."""
-    run = situation.run
+    run = snapshot.run
     assert run is not None
-    threshold = setup.compactor.threshold
-    if not situation.has("compaction"):
-        if threshold is not None and situation.tokens > threshold:
-            return Compact(situation.tokens)
-        if setup.definition.log == "full":
-            return RecordEntries([_unapplied(situation, threshold)], first=False)
-    retrieves = setup.memory.name != "none" and run.steps == 0 and not run.compiles
-    if retrieves and not situation.has("memory_retrieval"):
+    threshold = config.compactor.threshold
+    if not snapshot.has("compaction"):
+        if threshold is not None and snapshot.tokens > threshold:
+            return Compact(snapshot.tokens)
+        if config.definition.log == "full":
+            return RecordEntries([_unapplied(snapshot, threshold)], first=False)
+    retrieves = config.memory.name != "none" and run.steps == 0 and not run.compiles
+    if retrieves and not snapshot.has("memory_retrieval"):
         return RetrieveMemory()
-    over = _over_limit(setup, situation)
+    over = _over_limit(config, snapshot)
     if over:
-        kind, said = over
-        entry = _entry(situation, "error", data={"type": kind, "message": said, "fatal": True})
+        kind, text = over
+        entry = _entry(snapshot, "error", data={"type": kind, "message": text, "fatal": True})
         return RecordEntries([entry], first=False)
     return CallModel(run.steps + 1)
 
 
-def _next_step(setup: RunConfig, situation: RunSnapshot) -> Action:
-    run = situation.run
+def _next_step(config: RunConfig, snapshot: RunSnapshot) -> Action:
+    run = snapshot.run
     assert run is not None
     # The runs of a leader in one turn have the steps of one run.
     steps = run.steps + (int(run.state.get("asked_before") or 0) if run.compiles else 0)
-    if steps < setup.definition.max_steps:
-        return _before_model(setup, situation)
-    if not situation.has("max_steps_reached"):
-        said = user(_OUT_OF_STEPS.format(steps=steps))
-        return RecordEntries([_entry(situation, "max_steps_reached", message=said, data={"max_steps": steps})])
+    if steps < config.definition.max_steps:
+        return _before_model(config, snapshot)
+    if not snapshot.has("max_steps_reached"):
+        message = user(_OUT_OF_STEPS.format(steps=steps))
+        return RecordEntries([_entry(snapshot, "max_steps_reached", message=message, data={"max_steps": steps})])
     return CallModel(run.steps, final=True)
 
 
-def _after_answer(setup: RunConfig, situation: RunSnapshot, response: Stitch, now: datetime) -> Action:
+def _after_answer(config: RunConfig, snapshot: RunSnapshot, response: Stitch, now: datetime) -> Action:
     """The answer is there: what remains before the run's last commit."""
-    definition = setup.definition
+    definition = config.definition
     summary = response.data.get("purpose") == FINAL_SUMMARY
     reason = "max_steps" if summary else _stop_reason(response)
-    if summary and not situation.has("final_summary_generation"):
+    if summary and not snapshot.has("final_summary_generation"):
         return RecordEntries(
-            [_entry(situation, "final_summary_generation", data={"finish_reason": _stop_reason(response)})]
+            [_entry(snapshot, "final_summary_generation", data={"finish_reason": _stop_reason(response)})]
         )
     checks = definition.checks_answer or definition.output_schema is not None
-    if checks and reason in ("end_turn", "stop_sequence") and not situation.has("final_answer_validation"):
+    if checks and reason in ("end_turn", "stop_sequence") and not snapshot.has("final_answer_validation"):
         return CheckAnswer(answer_of(response.message))
-    remaining = _before_finish(setup, situation)
+    remaining = _before_finish(config, snapshot)
     if remaining is not None:
         return remaining
-    return _end(situation, now, "completed", reason if reason in _STOPS | {"max_steps"} else "end_turn")
+    return _end(snapshot, now, "completed", reason if reason in _STOPS | {"max_steps"} else "end_turn")
 
 
-def _tools(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Action:
+def _tools(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
     """Answer what cannot be run, run what can, and only then wait for others, in one pause."""
     answers: list[Entry] = []
     runnable: list[Call] = []
     delegations: list[Call] = []
     waits: list[Wait] = []
-    for call in situation.calls:
+    for call in snapshot.calls:
         if call.state == "answered":
             continue
-        known = setup.definition.tool(call.name)
-        if known is None:
-            names = ", ".join(tool.name for tool in setup.definition.tools) or "none"
-            answers.append(_answer(situation, call, f"There is no tool {call.name}. Tools: {names}.", "error"))
-        elif known.side == "team":
-            problem = problem_of(setup, call)
+        tool_definition = config.definition.tool(call.name)
+        if tool_definition is None:
+            names = ", ".join(tool.name for tool in config.definition.tools) or "none"
+            answers.append(_answer(snapshot, call, f"There is no tool {call.name}. Tools: {names}.", "error"))
+        elif tool_definition.side == "team":
+            problem = problem_of(config, call)
             if problem is not None:
-                answers.append(_answer(situation, call, problem, "error"))
+                answers.append(_answer(snapshot, call, problem, "error"))
             else:
                 delegations.append(call)
-        elif call.state in ("cut", "running") and known.side == "backend" and known.effect == "once":
-            if known.on_doubt == "ask":
+        elif (
+            call.state in ("cut", "running") and tool_definition.side == "backend" and tool_definition.effect == "once"
+        ):
+            if tool_definition.on_doubt == "ask":
                 waits.append(_doubt(call, now))
             else:
-                answers.append(_answer(situation, call, IN_DOUBT, "in_doubt"))
-        elif call.state == "fresh" and known.approval:
+                answers.append(_answer(snapshot, call, IN_DOUBT, "in_doubt"))
+        elif call.state == "fresh" and tool_definition.approval:
             waits.append(ApprovalWait(now, call_id=call.id, key=call.key, name=call.name))
-        elif known.side == "person":
+        elif tool_definition.side == "person":
             waits.append(QuestionWait(now, call_id=call.id, key=call.key, name=call.name, question=call.question))
-        elif known.side == "frontend":
+        elif tool_definition.side == "frontend":
             waits.append(FrontendToolWait(now, call_id=call.id, key=call.key, name=call.name))
-        elif call.name in setup.tools:
+        elif call.name in config.tools:
             runnable.append(call)
         else:
             why = f"unknown_tool: this code has no tool {call.name}; resume with one that has"
@@ -286,37 +288,37 @@ def _tools(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Action:
     if runnable:
         return RunTools(runnable)
     if delegations:
-        working, longer = next_members(setup, situation, delegations, now)
+        working, longer = next_members(config, snapshot, delegations, now)
         if working:
             return RunMembers(working)
         waits += longer
-    return _pause(situation, waits)
+    return _pause(snapshot, waits)
 
 
 def _doubt(call: Call, now: datetime) -> InDoubtWait:
     return InDoubtWait(now, call_id=call.id, key=call.key, name=call.name, agent=call.agent)
 
 
-def _pause(situation: RunSnapshot, waits: Sequence[Wait]) -> Pause:
-    entry = _entry(situation, "run_paused", status=waits[0].kind, data={"waiting_for": waits_json(waits)})
+def _pause(snapshot: RunSnapshot, waits: Sequence[Wait]) -> Pause:
+    entry = _entry(snapshot, "run_paused", status=waits[0].kind, data={"waiting_for": waits_json(waits)})
     return Pause(waits, [entry])
 
 
 def _end(
-    situation: RunSnapshot, now: datetime, status: Any, stop_reason: str, *, why: str = "", error: str | None = None
+    snapshot: RunSnapshot, now: datetime, status: Any, stop_reason: str, *, why: str = "", error: str | None = None
 ) -> Finish:
     """Return the last commit of a run. It answers every open call, so that no context is ever invalid.
 
     A call with a started mark and no result may have taken effect, so its answer says that the outcome is unknown. Only
     tools that must not simply run again have such marks. The record alone decides, so no agent code is needed.
     """
-    run = situation.run
+    run = snapshot.run
     assert run is not None
     entries = [
-        _answer(situation, call, IN_DOUBT, "in_doubt")
+        _answer(snapshot, call, IN_DOUBT, "in_doubt")
         if call.state in ("running", "cut")
-        else _answer(situation, call, why, status)
-        for call in situation.calls
+        else _answer(snapshot, call, why, status)
+        for call in snapshot.calls
         if call.state != "answered" and not call.earlier
     ]
     duration = max(0, round((now - run.started_at).total_seconds() * 1000))
@@ -328,11 +330,11 @@ def _end(
         "files_generated": len(run.state.get("files") or ()),
     }
     if status == "failed":
-        problem = situation.fatal_error() or situation.last("api_error", "error")
+        problem = snapshot.fatal_error() or snapshot.last("api_error", "error")
         kind = problem.data.get("type") if problem is not None else None
         data |= {"type": kind or "Error", "message": error}
     last = _entry(
-        situation,
+        snapshot,
         "run_failed" if status == "failed" else "run_completed",
         status=status,
         data=data,
@@ -341,45 +343,45 @@ def _end(
     return Finish(status, stop_reason, [*entries, last], error)
 
 
-def _answer(situation: RunSnapshot, call: Call, said: str, status: str) -> Entry:
+def _answer(snapshot: RunSnapshot, call: Call, text: str, status: str) -> Entry:
     """An answer that no tool gave."""
     return _entry(
-        situation,
+        snapshot,
         "tool_call",
         name=call.name,
         call_id=call.id,
         call_index=call.index,
         reply_to=call.response,
         status=status,
-        message=tool_result(call.id, said, is_error=True),
+        message=tool_result(call.id, text, is_error=True),
     )
 
 
-def _entry(situation: RunSnapshot, kind: str, **fields: Any) -> Entry:
-    run = situation.run
+def _entry(snapshot: RunSnapshot, kind: str, **fields: Any) -> Entry:
+    run = snapshot.run
     assert run is not None
     return Entry(type=kind, run_id=run.id, lane=run.lane, step_number=run.steps, **fields)
 
 
-def _is_paused(situation: RunSnapshot) -> bool:
-    last = situation.last("run_paused", "run_resumed")
+def _is_paused(snapshot: RunSnapshot) -> bool:
+    last = snapshot.last("run_paused", "run_resumed")
     return last is not None and last.type == "run_paused"
 
 
-def _announced_pause(setup: RunConfig, situation: RunSnapshot, now: datetime) -> Pause | None:
+def _announced_pause(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Pause | None:
     """The pause as it was announced, while nobody has answered anything since and its time has not come."""
-    paused = situation.last("run_paused")
+    paused = snapshot.last("run_paused")
     assert paused is not None
     waits = parse_waits(paused.data.get("waiting_for") or ())
     if paused.status == "retry":
-        again = _tools(setup, situation, now) if situation.calls else None
+        again = _tools(config, snapshot, now) if snapshot.calls else None
         # What was missing may be there by now, in this process or the next.
         return Pause(again.waits) if isinstance(again, Pause) and _lacks_tools(again) else None
     answered = any(
         stitch.position > paused.position and stitch.type in ("tool_call", "permission", "thread_result", "input")
-        for stitch in situation.after_response
+        for stitch in snapshot.after_response
     )
-    if situation.nested_runs and not same_waits(waits, situation):
+    if snapshot.nested_runs and not same_waits(waits, snapshot):
         return None
     due = any(wait.until is not None and wait.until <= now for wait in waits)
     return None if answered or due else Pause(waits)
@@ -389,34 +391,34 @@ def _lacks_tools(pause: Pause) -> bool:
     return any(isinstance(wait, RetryWait) for wait in pause.waits)
 
 
-def _wants_title(setup: RunConfig, situation: RunSnapshot) -> bool:
-    head, run = situation.head, situation.run
-    if not setup.definition.title or head.title or head.kind != "chat" or run is None or run.lane is not None:
+def _wants_title(config: RunConfig, snapshot: RunSnapshot) -> bool:
+    head, run = snapshot.head, snapshot.run
+    if not config.definition.title or head.title or head.kind != "chat" or run is None or run.lane is not None:
         return False
-    return not any(stitch.data.get("purpose") == "title" for stitch in situation.after_response)
+    return not any(stitch.data.get("purpose") == "title" for stitch in snapshot.after_response)
 
 
-def _unapplied(situation: RunSnapshot, threshold: int | None) -> Entry:
+def _unapplied(snapshot: RunSnapshot, threshold: int | None) -> Entry:
     data = {
         "applied": False,
         "compaction_applied": False,
         "reason": "below_threshold" if threshold is not None else "no_compactor",
-        "current_tokens": situation.tokens,
+        "current_tokens": snapshot.tokens,
         "threshold": threshold,
     }
-    return _entry(situation, "compaction", data=data, estimated_tokens=situation.tokens)
+    return _entry(snapshot, "compaction", data=data, estimated_tokens=snapshot.tokens)
 
 
-def _over_limit(setup: RunConfig, situation: RunSnapshot) -> tuple[str, str] | None:
+def _over_limit(config: RunConfig, snapshot: RunSnapshot) -> tuple[str, str] | None:
     """The limit that a run has reached, and how to say it."""
-    run = situation.run
+    run = snapshot.run
     assert run is not None
-    longest = setup.definition.max_stitches
-    if situation.head.position >= longest:
-        return "StitchesReached", f"A thread may have {longest} stitches, and this one has {situation.head.position}."
+    longest = config.definition.max_stitches
+    if snapshot.head.position >= longest:
+        return "StitchesReached", f"A thread may have {longest} stitches, and this one has {snapshot.head.position}."
     spent = run.total_cost or 0.0
-    before = float(situation.head.state.get("total_cost") or 0.0)
-    limits = ((setup.definition.run_budget, spent, "run"), (setup.definition.thread_budget, spent + before, "thread"))
+    before = float(snapshot.head.state.get("total_cost") or 0.0)
+    limits = ((config.definition.run_budget, spent, "run"), (config.definition.thread_budget, spent + before, "thread"))
     for limit, cost, what in limits:
         if limit is not None and cost >= limit:
             return "BudgetReached", f"The budget of this {what} is {limit} USD, and {cost:.6f} USD are spent."

@@ -14,8 +14,8 @@ DELEGATE: Final = "delegate"
 
 
 def input_of(call: Call) -> Json:
-    given: Any = call.input
-    return cast("Json", given) if isinstance(given, dict) else {}
+    value: Any = call.input
+    return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def member_of(call: Call) -> str:
@@ -26,9 +26,9 @@ def task_of(call: Call) -> str:
     return str(input_of(call).get("task") or "")
 
 
-def problem_of(setup: RunConfig, call: Call) -> str | None:
+def problem_of(config: RunConfig, call: Call) -> str | None:
     """Why nobody can do what a call asks for, as the leader is told."""
-    team = setup.definition.team
+    team = config.definition.team
     names = team.names if team is not None else []
     if member_of(call) not in names:
         return f"There is no member {member_of(call) or 'without a name'}. Members: {', '.join(names)}."
@@ -36,20 +36,20 @@ def problem_of(setup: RunConfig, call: Call) -> str | None:
 
 
 def next_members(
-    setup: RunConfig, situation: RunSnapshot, calls: Sequence[Call], now: datetime
+    config: RunConfig, snapshot: RunSnapshot, calls: Sequence[Call], now: datetime
 ) -> tuple[list[Call], list[Wait]]:
     """Which of these calls members are to work on now, and what the others wait for."""
-    team = setup.definition.team
+    team = config.definition.team
     if team is not None and team.mode == "sequence":
         # Whoever comes later is told what those before it answered.
         calls = calls[:1]
     working: list[Call] = []
     waits: list[Wait] = []
     for call in calls:
-        run, name = situation.member_run(call), member_of(call)
-        if run is not None and run.id in situation.resting:
-            waits += situation.resting[run.id]
-        elif _has_code(setup, name) or (run is not None and not run.open):
+        run, name = snapshot.member_run(call), member_of(call)
+        if run is not None and run.id in snapshot.resting:
+            waits += snapshot.resting[run.id]
+        elif _has_code(config, name) or (run is not None and not run.open):
             working.append(call)
         else:
             why = f"unknown_member: this code has no member {name}; resume with one that has"
@@ -57,52 +57,52 @@ def next_members(
     return working, waits
 
 
-def unchecked_members_action(setup: RunConfig, situation: RunSnapshot) -> RunMembers | CompileAnswer | None:
+def unchecked_members_action(config: RunConfig, snapshot: RunSnapshot) -> RunMembers | CompileAnswer | None:
     """Runs within this one that nobody has looked at since the thread was taken: they may have news."""
-    found = [(call, situation.member_run(call)) for call in situation.calls if call.state != "answered"]
+    matches = [(call, snapshot.member_run(call)) for call in snapshot.calls if call.state != "answered"]
     calls = [
         call
-        for call, run in found
-        if run is not None and run.id not in situation.resting and (_has_code(setup, member_of(call)) or not run.open)
+        for call, run in matches
+        if run is not None and run.id not in snapshot.resting and (_has_code(config, member_of(call)) or not run.open)
     ]
     if calls:
         return RunMembers(calls)
-    last = situation.compile_run()
-    return CompileAnswer() if last is not None and last.open and last.id not in situation.resting else None
+    last = snapshot.compile_run()
+    return CompileAnswer() if last is not None and last.open and last.id not in snapshot.resting else None
 
 
-def open_members_action(situation: RunSnapshot) -> RunMembers | CompileAnswer | None:
+def open_members_action(snapshot: RunSnapshot) -> RunMembers | CompileAnswer | None:
     """Runs within this one that must end before it does."""
-    found = [(call, situation.member_run(call)) for call in situation.calls if call.state != "answered"]
-    calls = [call for call, run in found if run is not None and run.open]
+    matches = [(call, snapshot.member_run(call)) for call in snapshot.calls if call.state != "answered"]
+    calls = [call for call, run in matches if run is not None and run.open]
     if calls:
         return RunMembers(calls)
-    last = situation.compile_run()
+    last = snapshot.compile_run()
     return CompileAnswer() if last is not None and last.open else None
 
 
-def was_delegated(situation: RunSnapshot) -> bool:
+def was_delegated(snapshot: RunSnapshot) -> bool:
     """Whether members worked for the last response."""
-    return bool(situation.nested_runs) and any(situation.member_run(call) is not None for call in situation.calls)
+    return bool(snapshot.nested_runs) and any(snapshot.member_run(call) is not None for call in snapshot.calls)
 
 
-def pass_through_run(setup: RunConfig, situation: RunSnapshot) -> Run | None:
+def pass_through_run(config: RunConfig, snapshot: RunSnapshot) -> Run | None:
     """The member's run whose answer is the turn's as it stands, if that is how the team answers."""
-    team = setup.definition.team
+    team = config.definition.team
     if team is None or team.answer == "compile":
         return None
-    asked = [(call, run) for call in situation.calls if (run := situation.member_run(call)) is not None]
+    requested = [(call, run) for call in snapshot.calls if (run := snapshot.member_run(call)) is not None]
     if team.answer == "choose":
-        asked = [(call, run) for call, run in asked if input_of(call).get("final") is True]
-    if not asked:
+        requested = [(call, run) for call, run in requested if input_of(call).get("final") is True]
+    if not requested:
         return None
-    last = asked[-1][1]
+    last = requested[-1][1]
     return last if last.status == "completed" and last.output_position is not None else None
 
 
-def same_waits(announced: Sequence[Wait], situation: RunSnapshot) -> bool:
+def same_waits(announced: Sequence[Wait], snapshot: RunSnapshot) -> bool:
     """True if the member runs wait for the same calls and children as in the announced pause."""
-    now = [wait for waits in situation.resting.values() for wait in waits]
+    now = [wait for waits in snapshot.resting.values() for wait in waits]
     return {_mark(wait) for wait in announced if wait.run_id} == {_mark(wait) for wait in now}
 
 
@@ -112,5 +112,5 @@ def _mark(wait: Wait) -> tuple[Any, ...]:
     return wait.run_id, wait.kind, wait.call_id, wait.key, tuple(child_ids or ())
 
 
-def _has_code(setup: RunConfig, name: str) -> bool:
-    return setup.members is not None and name in setup.members.names
+def _has_code(config: RunConfig, name: str) -> bool:
+    return config.members is not None and name in config.members.names

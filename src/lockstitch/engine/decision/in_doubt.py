@@ -27,68 +27,68 @@ def doubt_of(answer: Entry | Stitch) -> Json:
 def shown(run: Run) -> list[Json]:
     """Return the calls in doubt of a run, and of runs within it, as results name them."""
     doubts: list[Json] = list(run.state.get("in_doubt") or ())
-    return [{name: one[name] for name in ("call_id", "name", "run", "agent") if name in one} for one in doubts]
+    return [{name: doubt[name] for name in ("call_id", "name", "run", "agent") if name in doubt} for doubt in doubts]
 
 
 def sentence(doubts: Sequence[Json]) -> str:
     """Return the sentence that tells a model about these calls; empty if there are none."""
-    calls = ", ".join(f"{one.get('name')} ({one.get('call_id')})" for one in doubts)
+    calls = ", ".join(f"{doubt.get('name')} ({doubt.get('call_id')})" for doubt in doubts)
     return f"These calls were interrupted, and whether they took effect is unknown: {calls}." if doubts else ""
 
 
 def with_doubts(run: Run, doubts: Iterable[Json]) -> Json:
     """Return the state of a run that also names these calls."""
     known: list[Json] = list(run.state.get("in_doubt") or ())
-    places = {place_of(one) for one in known}
-    new = {place_of(one): one for one in doubts if place_of(one) not in places}
+    places = {place_of(item) for item in known}
+    new = {place_of(doubt): doubt for doubt in doubts if place_of(doubt) not in places}
     return {**run.state, "in_doubt": [*known, *new.values()]} if new else run.state
 
 
 def of_inner(run: Run) -> list[Json]:
     """Return the calls in doubt of a run within another, as the outer run names them."""
     inner: list[Json] = list(run.state.get("in_doubt") or ())
-    return [{"run": str(run.id), "agent": run.agent, **one} for one in inner]
+    return [{"run": str(run.id), "agent": run.agent, **item} for item in inner]
 
 
-def when_resumed(situation: RunSnapshot) -> Json:
+def when_resumed(snapshot: RunSnapshot) -> Json:
     """Return the state of a run that continues after a pause: settled calls are dropped, unknown outcomes are named."""
-    run = situation.run
+    run = snapshot.run
     assert run is not None
-    return _leaving(with_doubts(run, map(doubt_of, _doubtful(situation.after_response))), _open_earlier(situation))
+    return _leaving(with_doubts(run, map(doubt_of, _doubtful(snapshot.after_response))), _open_earlier(snapshot))
 
 
-def when_ended(situation: RunSnapshot, entries: Sequence[Entry], *, completed: bool) -> Json:
+def when_ended(snapshot: RunSnapshot, entries: Sequence[Entry], *, completed: bool) -> Json:
     """Return the state of a run that ends with these entries."""
-    run = situation.run
+    run = snapshot.run
     assert run is not None
-    asking = {"response_id": str(situation.response.id)} if situation.response is not None else {}
-    doubtful = _doubtful([*situation.after_response, *entries])
-    own = [{**doubt_of(one), **asking} for one in doubtful if one.type == "tool_call"]
-    left = _open_earlier(situation)
+    asking = {"response_id": str(snapshot.response.id)} if snapshot.response is not None else {}
+    doubtful = _doubtful([*snapshot.after_response, *entries])
+    own = [{**doubt_of(item), **asking} for item in doubtful if item.type == "tool_call"]
+    left = _open_earlier(snapshot)
     state = with_doubts(run, [*own, *left])
     if completed:
         return _leaving(state, [])
-    members = [member for call in situation.calls if (member := situation.member_run(call)) is not None]
-    last = situation.compile_run()
+    members = [member for call in snapshot.calls if (member := snapshot.member_run(call)) is not None]
+    last = snapshot.compile_run()
     inner = [
-        {"agent": member.agent, **one}
+        {"agent": member.agent, **item}
         for member in (*members, *([last] if last is not None else ()))
-        for one in unsettled(member)
+        for item in unsettled(member)
     ]
-    return _leaving(state, list({place_of(one): one for one in (*left, *own, *inner)}.values()))
+    return _leaving(state, list({place_of(item): item for item in (*left, *own, *inner)}.values()))
 
 
 def _doubtful(answers: Iterable[Entry | Stitch]) -> list[Entry | Stitch]:
-    return [one for one in answers if one.type in ("tool_call", "permission") and one.status == "in_doubt"]
+    return [answer for answer in answers if answer.type in ("tool_call", "permission") and answer.status == "in_doubt"]
 
 
-def _open_earlier(situation: RunSnapshot) -> list[Json]:
+def _open_earlier(snapshot: RunSnapshot) -> list[Json]:
     """Return the calls of the retried run that are still to be settled."""
-    run = situation.run
+    run = snapshot.run
     assert run is not None
-    if situation.response is not None:
+    if snapshot.response is not None:
         return []
-    return [one for one, call in zip(unsettled(run), situation.calls, strict=True) if call.state != "answered"]
+    return [item for item, call in zip(unsettled(run), snapshot.calls, strict=True) if call.state != "answered"]
 
 
 def _leaving(state: Json, left: Sequence[Json]) -> Json:

@@ -44,9 +44,9 @@ class Call:
     @property
     def question(self) -> str | None:
         """What a call asks a person, if it does."""
-        given: Any = self.input
-        asked = cast("Json", given).get("question") if isinstance(given, dict) else None
-        return str(asked) if asked else None
+        value: Any = self.input
+        requested = cast("Json", value).get("question") if isinstance(value, dict) else None
+        return str(requested) if requested else None
 
 
 class RunSnapshot:
@@ -73,7 +73,7 @@ class RunSnapshot:
         self.tokens = tokens
         self.nested_runs = within
         self.resting = resting or {}
-        self.response = next((one for one in reversed(recent) if is_response(one)), None)
+        self.response = next((stitch for stitch in reversed(recent) if is_response(stitch)), None)
         """The last response of the loop; calls beside it do not count."""
         after = self.response.position if self.response is not None else 0
         self.after_response = [stitch for stitch in recent if stitch.position > after]
@@ -82,7 +82,7 @@ class RunSnapshot:
         """The calls of the last response, in its order. Before the first response: the unsettled calls of the run that
         is retried."""
         if run is not None and self.response is None:
-            self.calls = [self._earlier(one) for one in unsettled(run)]
+            self.calls = [self._earlier(item) for item in unsettled(run)]
 
     def has(self, *types: str) -> bool:
         """Whether one of these was written since the last response."""
@@ -108,12 +108,19 @@ class RunSnapshot:
 
     def member_run(self, call: Call) -> Run | None:
         """The run of a member that a call has caused, if it has begun."""
-        asked = (call.step, call.id)
-        return next((one for one in self.nested_runs if (one.state.get("step"), one.state.get("call")) == asked), None)
+        requested = (call.step, call.id)
+        return next(
+            (
+                nested_run
+                for nested_run in self.nested_runs
+                if (nested_run.state.get("step"), nested_run.state.get("call")) == requested
+            ),
+            None,
+        )
 
     def compile_run(self) -> Run | None:
         """The leader's latest further run in this turn."""
-        return next((one for one in reversed(self.nested_runs) if one.compiles), None)
+        return next((nested_run for nested_run in reversed(self.nested_runs) if nested_run.compiles), None)
 
     def _calls(self, response: Stitch) -> list[Call]:
         return [self._call(response, index, block) for index, block in enumerate(tool_uses(response.message))]
@@ -189,21 +196,21 @@ FINAL_SUMMARY = "final_summary"
 """The purpose of the call that ends a run at its step limit: no step, but its message is the answer."""
 
 
-def new_files(situation: RunSnapshot, response: Stitch) -> list[str]:
+def new_files(snapshot: RunSnapshot, response: Stitch) -> list[str]:
     """Files that the response tells of and nobody has looked at since."""
-    seen = {stitch.data.get("file_id") for stitch in situation.after_response if stitch.type.startswith("file_")}
-    found: list[str] = []
+    seen = {stitch.data.get("file_id") for stitch in snapshot.after_response if stitch.type.startswith("file_")}
+    matches: list[str] = []
     for block in blocks(response.message) if response.message else []:
         if str(block.get("type", "")).endswith("code_execution_tool_result"):
-            _collect_files(block.get("content"), found)
-    return [file_id for file_id in dict.fromkeys(found) if file_id not in seen]
+            _collect_files(block.get("content"), matches)
+    return [file_id for file_id in dict.fromkeys(matches) if file_id not in seen]
 
 
-def _collect_files(value: Any, found: list[str]) -> None:
+def _collect_files(value: Any, matches: list[str]) -> None:
     if isinstance(value, list):
         for item in value:  # pyright: ignore[reportUnknownVariableType]
-            _collect_files(item, found)
+            _collect_files(item, matches)
     elif isinstance(value, dict):
         if isinstance(value.get("file_id"), str):  # pyright: ignore[reportUnknownMemberType]
-            found.append(value["file_id"])  # pyright: ignore[reportUnknownArgumentType]
-        _collect_files(value.get("content"), found)  # pyright: ignore[reportUnknownMemberType]
+            matches.append(value["file_id"])  # pyright: ignore[reportUnknownArgumentType]
+        _collect_files(value.get("content"), matches)  # pyright: ignore[reportUnknownMemberType]

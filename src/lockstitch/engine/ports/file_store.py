@@ -26,7 +26,7 @@ def place_of(thread_id: UUID, file_id: str, filename: str) -> tuple[str, str]:
 
 
 def _safe(name: str) -> str:
-    safe = _UNSAFE.sub(lambda found: _encoded(found.group()), name)
+    safe = _UNSAFE.sub(lambda match: _encoded(match.group()), name)
     if len(safe.encode()) <= _LONGEST:
         return safe
     digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]

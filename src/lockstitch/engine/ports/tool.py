@@ -41,7 +41,7 @@ class ToolRequests:
     def wait_for(self, ids: Iterable[UUID], mode: Mode = "all", until: datetime | None = None) -> None:
         """Wait for these threads before the model is called again."""
         before: list[str] = self.wait["ids"] if self.wait else []
-        names = [*before, *(name for one in ids if (name := str(one)) not in before)]
+        names = [*before, *(name for item_id in ids if (name := str(item_id)) not in before)]
         self.wait = {"ids": names, "mode": mode, "until": format_time(until) if until else None}
 
     def end_thread(self, status: EndStatus, summary: str, data: Any = None) -> None:
@@ -51,14 +51,14 @@ class ToolRequests:
     @property
     def data(self) -> Json:
         """What the call's result tells of them, for `decide`."""
-        told: Json = {}
+        value: Json = {}
         if self.children:
-            told["children"] = [str(child.id) for child in self.children]
+            value["children"] = [str(child.id) for child in self.children]
         if self.wait is not None:
-            told["wait"] = self.wait
+            value["wait"] = self.wait
         if self.end is not None:
-            told["end"] = self.end
-        return told
+            value["end"] = self.end
+        return value
 
 
 Effect = Literal["safe", "keyed", "once"]
@@ -217,5 +217,5 @@ class Tool:
     @property
     def definition(self) -> Json:
         """The tool as the agent's definition keeps it."""
-        kept: Json = {"effect": self.effect, "on_doubt": self.on_doubt, "side": self.side, "approval": self.approval}
-        return {**self.schema, **kept}
+        stored: Json = {"effect": self.effect, "on_doubt": self.on_doubt, "side": self.side, "approval": self.approval}
+        return {**self.schema, **stored}

@@ -11,7 +11,7 @@ from lockstitch.model import Clock, Delivery, Entry, Json, Thread
 from lockstitch.model.delivery import child_report as letter_of
 
 
-async def take_deliveries(journal: RunSession, *, resting: bool = False, ending: bool = False) -> None:
+async def take_deliveries(session: RunSession, *, resting: bool = False, ending: bool = False) -> None:
     """Take deliveries into the log: answers at once, results of children where no call is open, or where the end of
     the run is going to answer it.
 
@@ -19,66 +19,66 @@ async def take_deliveries(journal: RunSession, *, resting: bool = False, ending:
     that ends with its run, such as a goal, enters the open run like the result of a child. What cannot enter yet is
     looked at again; but where the thread is about to rest, only by the next holder.
     """
-    ledger = journal.ledger
+    ledger = session.ledger
     async with ledger.inbox_lock:
-        letters = await journal.letters_waiting()
-        entries = {letter.id: letter.as_entry() for letter in letters}
-        ledger.queued_messages = [letter for letter in letters if _gets_own_run(journal, entries[letter.id])]
-        taken = [letter for letter in letters if _can_enter_log(journal, entries[letter.id], ending)]
-        if len(taken) + len(ledger.queued_messages) < len(letters) and not resting:
+        deliveries = await session.letters_waiting()
+        entries = {delivery.id: delivery.as_entry() for delivery in deliveries}
+        ledger.queued_messages = [delivery for delivery in deliveries if _gets_own_run(session, entries[delivery.id])]
+        selected = [delivery for delivery in deliveries if _can_enter_log(session, entries[delivery.id], ending)]
+        if len(selected) + len(ledger.queued_messages) < len(deliveries) and not resting:
             # It is for a run beside this one, which has not come as far.
             ledger.inbox_dirty = True
-        if not taken:
+        if not selected:
             return
-        await journal.commit(consumed=[_addressed_to_run(journal, letter) for letter in taken])
+        await session.commit(consumed=[_addressed_to_run(session, delivery) for delivery in selected])
 
 
-def _gets_own_run(journal: RunSession, entry: Entry) -> bool:
-    return entry.type == "input" and journal.head.kind == "chat"
+def _gets_own_run(session: RunSession, entry: Entry) -> bool:
+    return entry.type == "input" and session.head.kind == "chat"
 
 
-def _can_enter_log(journal: RunSession, entry: Entry, ending: bool) -> bool:
+def _can_enter_log(session: RunSession, entry: Entry, ending: bool) -> bool:
     if entry.type in ("tool_call", "permission"):
         return True
-    if _gets_own_run(journal, entry):
+    if _gets_own_run(session, entry):
         return False
-    receiver = _receiver(journal, entry)
-    lanes = [one for one in _lanes(journal) if one.lane == receiver.lane and not (ending and one is journal)]
-    return not any(one.in_use or any(call.state != "answered" for call in one.snapshot.calls) for one in lanes)
+    receiver = _receiver(session, entry)
+    lanes = [lane for lane in _lanes(session) if lane.lane == receiver.lane and not (ending and lane is session)]
+    return not any(lane.in_use or any(call.state != "answered" for call in lane.snapshot.calls) for lane in lanes)
 
 
-def _addressed_to_run(journal: RunSession, letter: Delivery) -> Delivery:
+def _addressed_to_run(session: RunSession, delivery: Delivery) -> Delivery:
     """A letter as part of the run that it is for, where its sender did not know which that was; an answer that came too
     late, when its call was answered or its run over, as no more than a note."""
-    entry = letter.as_entry()
-    receiver = _receiver(journal, entry)
-    if entry.type in ("tool_call", "permission") and not _is_open(receiver, letter, entry):
-        said = f"An answer to call {entry.call_id} came when it was answered already."
-        data: Json = {"type": "LateAnswer", "message": said, "fatal": False}
+    entry = delivery.as_entry()
+    receiver = _receiver(session, entry)
+    if entry.type in ("tool_call", "permission") and not _is_open(receiver, delivery, entry):
+        text = f"An answer to call {entry.call_id} came when it was answered already."
+        data: Json = {"type": "LateAnswer", "message": text, "fatal": False}
         late = Entry(id=entry.id, type="error", run_id=receiver.open_run.id, lane=receiver.lane, data=data)
-        return letter.changed(entry=late.as_json())
+        return delivery.changed(entry=late.as_json())
     if entry.run_id is not None:
-        return letter
-    return letter.changed(entry=entry.changed(run_id=receiver.open_run.id, lane=receiver.lane).as_json())
+        return delivery
+    return delivery.changed(entry=entry.changed(run_id=receiver.open_run.id, lane=receiver.lane).as_json())
 
 
-def _receiver(journal: RunSession, entry: Entry) -> RunSession:
+def _receiver(session: RunSession, entry: Entry) -> RunSession:
     """The run that an entry is for: its own if it is open, else the one that the thread is driven for."""
-    lanes = _lanes(journal)
-    return next((one for one in lanes if one.run is not None and one.run.id == entry.run_id), lanes[0])
+    lanes = _lanes(session)
+    return next((lane for lane in lanes if lane.run is not None and lane.run.id == entry.run_id), lanes[0])
 
 
-def _lanes(journal: RunSession) -> list[RunSession]:
-    return [one for one in journal.ledger.lanes if isinstance(one, RunSession)]
+def _lanes(session: RunSession) -> list[RunSession]:
+    return [lane for lane in session.ledger.lanes if isinstance(lane, RunSession)]
 
 
-def _is_open(receiver: RunSession, letter: Delivery, answer: Entry) -> bool:
+def _is_open(receiver: RunSession, delivery: Delivery, answer: Entry) -> bool:
     """True if the call that a delivery answers is open. An open call of a later response may have the same id."""
     return any(
         call.state != "answered"
         and answer.call_index in (None, call.index)
         and answer.reply_to in (None, call.response)
-        and (letter.call_id or answer.call_id) in (call.key, call.id)
+        and (delivery.call_id or answer.call_id) in (call.key, call.id)
         for call in receiver.snapshot.calls
     )
 
@@ -89,12 +89,12 @@ SUMMARY: Final = 2_000
 
 def result(status: str, summary: str | None, error: str | None, *, output: Any = None, data: Any = None) -> Json:
     """What a thread ends with. `data` is what it was completed with, `output` its structured answer."""
-    told: Json = {"status": status, "summary": summary, "error": error}
+    value: Json = {"status": status, "summary": summary, "error": error}
     if output is not None:
-        told["output"] = output
+        value["output"] = output
     if data is not None:
-        told["data"] = data
-    return told
+        value["data"] = data
+    return value
 
 
 def report(head: Thread, ended: Json, clock: Clock) -> list[Delivery]:

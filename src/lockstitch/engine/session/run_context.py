@@ -106,10 +106,10 @@ class RunContext:
 
     def digest(self, request: ModelRequest) -> str:
         """The sha256 by which the request of a step is known."""
-        begun = build(request.parameters, request.system, request.tools, ())
-        begun.pop("messages")
-        if self._digest is None or self._digest[0] != begun:
-            self._digest = (begun, RequestDigest(begun))
+        started = build(request.parameters, request.system, request.tools, ())
+        started.pop("messages")
+        if self._digest is None or self._digest[0] != started:
+            self._digest = (started, RequestDigest(started))
         return self._digest[1].of(request.messages)
 
     # Telling
@@ -133,8 +133,8 @@ class RunContext:
 
     def error_entry(self, exc: BaseException, *, fatal: bool, **data: Any) -> Entry:
         """An entry of type error; a fatal one ends the run."""
-        told: Json = {"type": wire_name_of(exc), "message": error_text(exc), "fatal": fatal, **data}
-        return self.journal.entry("error", data=told)
+        value: Json = {"type": wire_name_of(exc), "message": error_text(exc), "fatal": fatal, **data}
+        return self.journal.entry("error", data=value)
 
     # What a lease keeper asks of a thread in execution
 
@@ -150,22 +150,22 @@ class RunContext:
         """A cancel request has arrived: stop the current action."""
         self.stopping = True
         self._give_up()
-        for stage in self.within:
-            stage.interrupt()
+        for context in self.within:
+            context.interrupt()
 
     def mark_lost(self, why: str) -> None:
         """The thread is another's now, or soon: give up what is being done, and write nothing more."""
         self.lost = why
         self._give_up()
-        for stage in self.within:
-            stage.mark_lost(why)
+        for context in self.within:
+            context.mark_lost(why)
 
-    def for_nested_run(self, journal: RunSession, setup: RunConfig, system: str | None) -> "RunContext":
+    def for_nested_run(self, session: RunSession, config: RunConfig, system: str | None) -> "RunContext":
         """The stage of a run within this one."""
         return replace(
             self,
-            journal=journal,
-            setup=setup,
+            journal=session,
+            setup=config,
             system=system,
             parameters={},
             activity={},

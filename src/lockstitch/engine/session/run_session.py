@@ -76,9 +76,13 @@ class RunSession:
         if run is not None and run.role == "team":
             within = await store.execution.nested_runs(head, run)
             ledger.keep(within)
-            for one in within:
-                if one.open:
-                    cls(ledger, one, log if one.lane is None else await store.execution.lane_stitches(head, one))
+            for other_run in within:
+                if other_run.open:
+                    cls(
+                        ledger,
+                        other_run,
+                        log if other_run.lane is None else await store.execution.lane_stitches(head, other_run),
+                    )
         return journal
 
     @property
@@ -107,7 +111,7 @@ class RunSession:
     def snapshot(self) -> RunSnapshot:
         """The state that `decide` uses. It is the same object until the state changes."""
         within = self.ledger.nested_runs(self.run) if self.run is not None and self.run.role == "team" else []
-        resting = {one.id: self.ledger.resting_runs[one.id] for one in within if one.id in self.ledger.resting_runs}
+        resting = {run.id: self.ledger.resting_runs[run.id] for run in within if run.id in self.ledger.resting_runs}
         basis = (self.head, self.run, self.recent, len(self.recent), self.tokens, *within, *resting.values())
         same = len(basis) == len(self._basis) and all(map(operator.is_, basis, self._basis))
         if self._situation is None or not same:
@@ -275,8 +279,8 @@ class RunSession:
     def _read(self, log: Sequence[Stitch]) -> None:
         self._context = self._folded(log)
         run = self.run
-        mine = [stitch for stitch in log if run is not None and _concerns(stitch, run)]
-        self.recent = mine
+        stitches = [stitch for stitch in log if run is not None and _concerns(stitch, run)]
+        self.recent = stitches
         self._trim()
         self.tokens = self._size()
 
@@ -297,7 +301,7 @@ class RunSession:
             self.tokens += estimate(stitch.message)
 
     def _trim(self) -> None:
-        last = max((place for place, one in enumerate(self.recent) if starts_recent(one)), default=0)
+        last = max((place for place, stitch in enumerate(self.recent) if starts_recent(stitch)), default=0)
         self.recent = self.recent[last:]
 
     def _size(self) -> int:
@@ -325,21 +329,21 @@ class RunSession:
             moved = {name: positions[old] for name in names if (old := getattr(run, name)) in positions}
             self.run = run.changed(**moved) if moved else run
         if any(stitch.id in stitches for stitch in self.recent):
-            self._context = self._folded([stitches.get(one.id, one) for one in self._context.stitches])
-            self.recent = [stitches.get(one.id, one) for one in self.recent]
+            self._context = self._folded([stitches.get(stitch.id, stitch) for stitch in self._context.stitches])
+            self.recent = [stitches.get(stitch.id, stitch) for stitch in self.recent]
 
     def receive(self, stitches: Sequence[Stitch]) -> None:
         """Add the stitches of deliveries to the context. They come before the buffered entries."""
         mine = [stitch for stitch in stitches if stitch.lane == self.lane]
         if mine:
             self._context = self._folded(sorted([*self._context.stitches, *mine], key=_place))
-        told = [stitch for stitch in stitches if self.run is not None and _concerns(stitch, self.run)]
-        if told:
-            self.recent = sorted([*self.recent, *told], key=_place)
+        messages = [stitch for stitch in stitches if self.run is not None and _concerns(stitch, self.run)]
+        if messages:
+            self.recent = sorted([*self.recent, *messages], key=_place)
             self._trim()
             # The run has an answer, so it may continue.
             self.ledger.resting_runs.pop(self.open_run.id, None)
-        if mine or told:
+        if mine or messages:
             self.tokens = self._size()
 
     def unbuffer(self, ids: set[UUID]) -> None:

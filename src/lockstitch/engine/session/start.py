@@ -56,17 +56,17 @@ async def history_window(
     if definition.history == 0:
         return {"context_from": own}
     first = 0
-    ended = await _turns(store, head, Where("status", "in", ["failed", "cancelled"]))
+    runs = await _turns(store, head, Where("status", "in", ["failed", "cancelled"]))
     if definition.history != "all":
-        kept = await _turns(store, head, Where("status", "=", "completed"), limit=int(definition.history))
+        remaining = await _turns(store, head, Where("status", "=", "completed"), limit=int(definition.history))
         # Before the first completed turn, no model has been told about calls in doubt.
-        kept = kept or [run for run in ended if shown(run)]
-        first = min((min(run.first_position, run.input_position or begins) for run in kept), default=own)
-    failed = [run for run in ended if run.first_position >= first and not shown(run)]
+        remaining = remaining or [run for run in runs if shown(run)]
+        first = min((min(run.first_position, run.input_position or begins) for run in remaining), default=own)
+    failed = [run for run in runs if run.first_position >= first and not shown(run)]
     if again is not None:
         # What is tried again goes on where it was.
         failed = [run for run in failed if run.input_position != again.input_position]
-    given: Json = {"context_from": first} if first else {}
+    value: Json = {"context_from": first} if first else {}
     if failed:
         all_ = await _turns(store, head, Where("status", "in", sorted(TERMINAL_STATUSES)))
         left_out = {run.id for run in failed}
@@ -74,8 +74,8 @@ async def history_window(
         needed |= set(waited).difference(run.input_position for run in failed if run.input_position is not None)
         hidden = _hidden(sorted(all_, key=_sequence), left_out, needed, max(first, head.context_from + 1), begins)
         if hidden:
-            given["without"] = hidden
-    return given
+            value["without"] = hidden
+    return value
 
 
 def _hidden(
@@ -88,7 +88,7 @@ def _hidden(
         if run.id in left_out:
             hidden |= {run.input_position or start, *range(start, end)}
     ranges: list[list[int]] = []
-    for position in sorted(one for one in hidden if one >= first and one not in needed):
+    for position in sorted(number for number in hidden if number >= first and number not in needed):
         if ranges and ranges[-1][1] == position - 1:
             ranges[-1][1] = position
         else:
@@ -150,19 +150,19 @@ def queued_input(entry: Entry, **where: Any) -> RunInput:
     return RunInput(entry.message or user(""), **where, **run_options(entry))
 
 
-async def next_input(stage: RunContext) -> RunInput | None:
+async def next_input(context: RunContext) -> RunInput | None:
     """Return the next cause of a run: the oldest unanswered message of the thread, or its goal."""
-    journal = stage.journal
-    head = journal.head
-    unanswered = [one for one in journal.stitches if one.type == "input" and one.run_id is None]
-    last = await journal.store.execution.last_run(head)
+    session = context.journal
+    head = session.head
+    unanswered = [stitch for stitch in session.stitches if stitch.type == "input" and stitch.run_id is None]
+    last = await session.store.execution.last_run(head)
     after = max(last.first_position, last.input_position or 0) if last is not None else 0
     for stitch in unanswered:
         if stitch.position > after:
             return queued_input(stitch, stitch=stitch)
     # A goal is begun with its goal. Messages for it enter the run that works on the goal.
     if head.kind == "chat" or (head.goal is None and last is None):
-        return await waiting_message(journal)
+        return await waiting_message(session)
     if head.goal is None:
         return None
     if last is None:
@@ -171,28 +171,28 @@ async def next_input(stage: RunContext) -> RunInput | None:
     return RunInput(user(""), retry_of=last) if last.status in ("failed", "cancelled") else None
 
 
-async def waiting_message(journal: RunSession, before: UUID | None = None) -> RunInput | None:
+async def waiting_message(session: RunSession, before: UUID | None = None) -> RunInput | None:
     """The oldest message in the inbox of a held thread, if there is one; only one accepted `before`, if that is said.
 
     The other deliveries stay in the inbox, and the run that begins looks at them before it ends.
     """
-    if not journal.head.delivered:
+    if not session.head.delivered:
         return None
-    letters = await journal.letters_waiting()
-    journal.ledger.inbox_dirty = bool(letters)
-    for letter in letters:
-        entry = letter.as_entry()
-        if entry.type == "input" and (before is None or letter.id < before):
-            journal.ledger.inbox_dirty = len(letters) > 1
-            return queued_input(entry, delivery=letter)
+    deliveries = await session.letters_waiting()
+    session.ledger.inbox_dirty = bool(deliveries)
+    for delivery in deliveries:
+        entry = delivery.as_entry()
+        if entry.type == "input" and (before is None or delivery.id < before):
+            session.ledger.inbox_dirty = len(deliveries) > 1
+            return queued_input(entry, delivery=delivery)
     return None
 
 
-async def start_run(stage: RunContext, given: RunInput) -> None:
+async def start_run(context: RunContext, run_input: RunInput) -> None:
     """Commit the input, before the model is called."""
-    journal, setup = stage.journal, stage.setup
-    store, head, definition = journal.store, journal.head, setup.definition
-    texts = _texts(stage.system, definition)
+    session, config = context.journal, context.setup
+    store, head, definition = session.store, session.head, config.definition
+    texts = _texts(context.system, definition)
     settings = _settings(definition, texts)
     if head.settings.get(_MEMBERS):
         settings[_MEMBERS] = head.settings[_MEMBERS]
@@ -202,61 +202,61 @@ async def start_run(stage: RunContext, given: RunInput) -> None:
     state: Json = {}
     if head.state.get("container_id"):
         state["container_id"] = head.state["container_id"]
-    if given.retry_of is not None and (doubts := unsettled(given.retry_of)):
+    if run_input.retry_of is not None and (doubts := unsettled(run_input.retry_of)):
         state["unsettled"] = doubts
-    said_at = _input_position(given, head.position)
-    waited = [one.position for one in journal.stitches if one.type == "input" and one.run_id is None]
-    back = await history_window(store, definition, head, head.position + 1, said_at, given.retry_of, waited)
-    named = {"id": given.delivery.id} if given.delivery is not None else {}
+    said_at = _input_position(run_input, head.position)
+    waited = [stitch.position for stitch in session.stitches if stitch.type == "input" and stitch.run_id is None]
+    back = await history_window(store, definition, head, head.position + 1, said_at, run_input.retry_of, waited)
+    named = {"id": run_input.delivery.id} if run_input.delivery is not None else {}
     run = store.new_run(
         head,
         **named,
-        **_who(stage),
+        **_who(context),
         state={**state, **back},
         input_position=said_at,
-        extras=given.extras,
-        metadata=given.metadata,
-        tags=list(given.tags),
+        extras=run_input.extras,
+        metadata=run_input.metadata,
+        tags=list(run_input.tags),
     )
-    started = _started(stage, run, texts, back)
-    said = Entry(type="input", run_id=run.id, step_number=0, message=given.message)
-    entries = [started] if given.stitch or given.delivery or given.retry_of else [started, said]
+    started = _started(context, run, texts, back)
+    value = Entry(type="input", run_id=run.id, step_number=0, message=run_input.message)
+    entries = [started] if run_input.stitch or run_input.delivery or run_input.retry_of else [started, value]
     fields: dict[str, Any] = {} if settings == head.settings else {"settings": settings}
-    if (head.agent, head.version) != (definition.name, setup.version):
-        fields |= {"agent": definition.name, "version": setup.version}
+    if (head.agent, head.version) != (definition.name, config.version):
+        fields |= {"agent": definition.name, "version": config.version}
     if head.waiting_for:
         fields["waiting_for"] = []
-    journal.begin(run, entries, by_letter=given.delivery is not None, **fields)
+    session.begin(run, entries, by_letter=run_input.delivery is not None, **fields)
     # The event comes with the commit, and tells of the context as it was before.
-    before = list(journal.messages) if definition.stream_meta_history_and_tool_results else []
-    told: Json = {"agent": definition.name, "model": setup.model, "user_message": text_of(given.message)}
-    stage.emit("started", {**told, "messages": before})
-    taken = []
-    if given.delivery is not None:
-        entry = given.delivery.as_entry().changed(run_id=run.id, step_number=0)
-        taken = [given.delivery.changed(entry=entry.as_json())]
-    await journal.commit(consumed=taken, blob_refs=digests)
+    before = list(session.messages) if definition.stream_meta_history_and_tool_results else []
+    told: Json = {"agent": definition.name, "model": config.model, "user_message": text_of(run_input.message)}
+    context.emit("started", {**told, "messages": before})
+    selected = []
+    if run_input.delivery is not None:
+        entry = run_input.delivery.as_entry().changed(run_id=run.id, step_number=0)
+        selected = [run_input.delivery.changed(entry=entry.as_json())]
+    await session.commit(consumed=selected, blob_refs=digests)
 
 
 async def start_nested_run(
-    stage: RunContext, parent: Run, run_id: UUID, state: Json, log: Sequence[Stitch], task: str | None = None
+    context: RunContext, parent: Run, run_id: UUID, state: Json, log: Sequence[Stitch], task: str | None = None
 ) -> None:
     """Note the beginning of a run within another: a member's with its task, or a further one of the leader, which has
     no input but what is there. `log` is what its context begins with. To be committed before the model is called."""
-    journal = stage.journal
-    store, setup = journal.store, stage.setup
-    texts = _texts(stage.system, setup.definition)
+    session = context.journal
+    store, config = session.store, context.setup
+    texts = _texts(context.system, config.definition)
     digests = {name: digest for name, (digest, _) in texts.items()}
-    known: Json = {**(journal.head.settings.get(_MEMBERS) or {})}
-    new = digests not in (journal.head.settings.get("texts"), known.get(setup.definition.name))
+    known: Json = {**(session.head.settings.get(_MEMBERS) or {})}
+    new = digests not in (session.head.settings.get("texts"), known.get(config.definition.name))
     if new:
         await store.execution.put_texts(dict(texts.values()))
     # Nothing is waited for from here on, so that its place is the next one.
-    position = journal.ledger.next_position
-    given = {name: state[name] for name in _GIVEN if name in state}
+    position = session.ledger.next_position
+    values = {name: state[name] for name in _GIVEN if name in state}
     run = store.new_run(
-        journal.head,
-        **_who(stage),
+        session.head,
+        **_who(context),
         id=run_id,
         parent_run_id=parent.id,
         state=state,
@@ -264,37 +264,37 @@ async def start_nested_run(
         input_position=parent.input_position if task is None else position + 1,
         tags=parent.tags,
     )
-    started = _started(stage, run, texts, given)
-    asked = Entry(type="input", run_id=run.id, lane=run.lane, step_number=0, message=user(task or ""))
-    journal.begin_with(run, log, [started] if task is None else [started, asked])
+    started = _started(context, run, texts, values)
+    entry = Entry(type="input", run_id=run.id, lane=run.lane, step_number=0, message=user(task or ""))
+    session.begin_with(run, log, [started] if task is None else [started, entry])
     if new:
-        latest: Json = journal.head.settings
-        members: Json = {**(latest.get(_MEMBERS) or {}), setup.definition.name: digests}
-        journal.record(settings={**latest, _MEMBERS: members})
-        journal.ledger.blob_refs |= set(digests.values())
+        latest: Json = session.head.settings
+        members: Json = {**(latest.get(_MEMBERS) or {}), config.definition.name: digests}
+        session.record(settings={**latest, _MEMBERS: members})
+        session.ledger.blob_refs |= set(digests.values())
     if task is not None:
-        stage.emit("member_started", {"agent": setup.definition.name, "model": setup.model, "task": task})
+        context.emit("member_started", {"agent": config.definition.name, "model": config.model, "task": task})
 
 
-def _who(stage: RunContext) -> dict[str, Any]:
+def _who(context: RunContext) -> dict[str, Any]:
     """Whose run it is."""
-    setup = stage.setup
+    config = context.setup
     return {
-        "agent": setup.definition.name,
-        "version": setup.version,
-        "role": "team" if setup.definition.team is not None else "agent",
-        "model": setup.model,
-        "provider": setup.provider.name,
+        "agent": config.definition.name,
+        "version": config.version,
+        "role": "team" if config.definition.team is not None else "agent",
+        "model": config.model,
+        "provider": config.provider.name,
     }
 
 
-def _started(stage: RunContext, run: Run, texts: dict[str, tuple[str, str]], given: Json) -> Entry:
+def _started(context: RunContext, run: Run, texts: dict[str, tuple[str, str]], value: Json) -> Entry:
     """The run_started, which keeps what all requests of a run have in common."""
-    definition = stage.setup.definition
-    stage.parameters = stage.first_request(run.state.get("container_id")).parameters
-    common: Json = {**{name: digest for name, (digest, _) in texts.items()}, "parameters": stage.parameters, **given}
+    definition = context.setup.definition
+    context.parameters = context.first_request(run.state.get("container_id")).parameters
+    common: Json = {**{name: digest for name, (digest, _) in texts.items()}, "parameters": context.parameters, **value}
     data: Json = {
-        "queue_present": stage.listener is not None,
+        "queue_present": context.listener is not None,
         "formatter": definition.formatter,
         "log": definition.log,
         "request": common,
@@ -302,35 +302,35 @@ def _started(stage: RunContext, run: Run, texts: dict[str, tuple[str, str]], giv
     return Entry(type="run_started", run_id=run.id, lane=run.lane, step_number=0, data=data)
 
 
-def _input_position(given: RunInput, position: int) -> int | None:
+def _input_position(run_input: RunInput, position: int) -> int | None:
     """Where the input of a run that begins after `position` stands, or will stand."""
-    if given.stitch is not None:
-        return given.stitch.position
-    if given.retry_of is not None:
-        return given.retry_of.input_position
+    if run_input.stitch is not None:
+        return run_input.stitch.position
+    if run_input.retry_of is not None:
+        return run_input.retry_of.input_position
     # A letter comes before everything else of its commit, a message after run_started.
-    return position + (1 if given.delivery is not None else 2)
+    return position + (1 if run_input.delivery is not None else 2)
 
 
-async def restore_request_settings(stage: RunContext) -> None:
+async def restore_request_settings(context: RunContext) -> None:
     """What an open run was begun with: its instructions and parameters, as its run_started keeps them."""
-    journal = stage.journal
-    run = journal.open_run
-    begun = await journal.store.stitches(journal.head, run.first_position, run.first_position + 1)
-    started = next((one for one in begun if one.type == "run_started" and one.run_id == run.id), None)
+    session = context.journal
+    run = session.open_run
+    stitches = await session.store.stitches(session.head, run.first_position, run.first_position + 1)
+    started = next((stitch for stitch in stitches if stitch.type == "run_started" and stitch.run_id == run.id), None)
     common: Json = (started.data.get("request") or {}) if started is not None else {}
-    stage.parameters = common.get("parameters") or {}
-    stage.system = await journal.store.execution.text(common["system"]) if common.get("system") else None
+    context.parameters = common.get("parameters") or {}
+    context.system = await session.store.execution.text(common["system"]) if common.get("system") else None
 
 
 def _texts(system: str | None, definition: AgentDefinition) -> dict[str, tuple[str, str]]:
     """The texts of a run's requests with their hashes."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     if system:
-        found["system"] = system
+        result["system"] = system
     if definition.tools:
-        found["tools"] = codec.dumps(definition.tool_schemas).decode()
-    return {name: (sha256(text.encode()).hexdigest(), text) for name, text in found.items()}
+        result["tools"] = codec.dumps(definition.tool_schemas).decode()
+    return {name: (sha256(text.encode()).hexdigest(), text) for name, text in result.items()}
 
 
 def _settings(definition: AgentDefinition, texts: dict[str, tuple[str, str]]) -> Json:

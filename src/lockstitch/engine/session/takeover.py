@@ -13,26 +13,26 @@ _RECENT: Final = 20
 _ENDED: Final = {"died": "ended", "expired": "lost its lease", "taken_over": "was replaced on request"}
 
 
-async def note_takeover(journal: RunSession) -> None:
+async def note_takeover(session: RunSession) -> None:
     """Commit a `thread_taken_over` stitch if a worker lost this thread and the log does not say so yet.
 
     The stitch is no progress: the thread stays a suspect. It is committed before anything is executed, so that the log
     names this process too if the thread ends it.
     """
-    head = journal.head
-    if head.lost_by is None or await _noted(journal, head):
+    head = session.head
+    if head.lost_by is None or await _noted(session, head):
         return
     data: Json = {
-        "lost_by": await _described(journal, head.lost_by, lost=True),
-        "taken_by": await _described(journal, head.worker_id) if head.worker_id is not None else None,
+        "lost_by": await _described(session, head.lost_by, lost=True),
+        "taken_by": await _described(session, head.worker_id) if head.worker_id is not None else None,
         "alone": head.alone,
         "losses": head.losses,
         "crashes": head.crashes,
     }
-    run = journal.run
+    run = session.run
     about: Json = {} if run is None else {"run_id": run.id, "step_number": run.steps}
-    journal.record(Entry(type=TAKEN_OVER, name=_summary(data)[:255], data=data, **about))
-    await journal.commit()
+    session.record(Entry(type=TAKEN_OVER, name=_summary(data)[:255], data=data, **about))
+    await session.commit()
 
 
 def _summary(data: Json) -> str:
@@ -48,12 +48,12 @@ def _process(worker: Json | None) -> str:
     return f"process {worker['pid']} on {worker['host']}"
 
 
-async def _noted(journal: RunSession, head: Thread) -> bool:
+async def _noted(session: RunSession, head: Thread) -> bool:
     """True if the log names the present takeover: a worker claimed the thread since, and released it without progress.
 
     Only deliveries may follow such a note.
     """
-    recent = await journal.store.stitches(head, max(1, head.position - _RECENT + 1)) if head.position else []
+    recent = await session.store.stitches(head, max(1, head.position - _RECENT + 1)) if head.position else []
     last = next((stitch for stitch in reversed(recent) if stitch.type == TAKEN_OVER), None)
     if last is None:
         return False
@@ -61,8 +61,8 @@ async def _noted(journal: RunSession, head: Thread) -> bool:
     return (lost_by.get("worker"), last.data.get("losses")) == (str(head.lost_by), head.losses)
 
 
-async def _described(journal: RunSession, worker_id: UUID, *, lost: bool = False) -> Json:
-    worker: Worker | None = await journal.store.execution.worker(worker_id)
+async def _described(session: RunSession, worker_id: UUID, *, lost: bool = False) -> Json:
+    worker: Worker | None = await session.store.execution.worker(worker_id)
     described: Json = {"worker": str(worker_id)}
     if worker is not None:
         described |= {"host": worker.host, "pid": worker.pid}

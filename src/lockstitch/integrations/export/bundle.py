@@ -36,7 +36,7 @@ async def export_bundle(store: Store, ref: ThreadRef, path: Path) -> Json:
         root = Path(folder)
         async with open_store(f"file://{root / 'store'}", project=store.project) as target:
             copied = await store.copy_to(target, tree=head)
-            runs = [len(await target.runs(one)) for one in await target.tree(head.id)]
+            runs = [len(await target.runs(thread)) for thread in await target.tree(head.id)]
         if (root / "store" / disk.JOURNAL).stat().st_size:
             raise StoreError("The export was not written completely to the temporary folder. Check the disk and retry.")
         files = sorted(file for file in (root / "store").rglob("*") if file.is_file() and _belongs(file))
@@ -97,10 +97,10 @@ async def _fill(scratch: Store, bundle: BundleReader) -> None:
     await put_copies(scratch, page)
     for head in bundle.threads():
         first, last = bundle.positions(head.id)
-        kept = await scratch.count_stitches(head.id)
-        if kept != last - first + 1:
+        count = await scratch.count_stitches(head.id)
+        if count != last - first + 1:
             raise Refused(
-                f"The log of thread {head.id} has {kept} of {last - first + 1} positions. Nothing was written."
+                f"The log of thread {head.id} has {count} of {last - first + 1} positions. Nothing was written."
             )
 
 
@@ -114,11 +114,11 @@ def _name(root: Path, file: Path) -> str:
 
 
 def _digest(file: Path) -> str:
-    found = sha256()
+    result = sha256()
     with file.open("rb") as content:
         while part := content.read(1 << 20):
-            found.update(part)
-    return found.hexdigest()
+            result.update(part)
+    return result.hexdigest()
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

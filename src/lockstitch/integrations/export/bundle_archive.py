@@ -301,7 +301,7 @@ def _values(text: bytes) -> int:
 
 
 def read_object(text: bytes, name: str) -> Json:
-    found = codec.loads(bounded(text, name))
-    if not isinstance(found, dict):
+    result = codec.loads(bounded(text, name))
+    if not isinstance(result, dict):
         refuse(f"{name} does not contain a JSON object")
-    return cast("Json", found)
+    return cast("Json", result)

@@ -296,22 +296,22 @@ class BundleReader:
 
     def _letters(self) -> Iterator[Delivery]:
         for name, _ in self._documents.matching(_LETTER):
-            letter = self._record(Delivery, name)
-            if disk.letter(letter) != name:
+            delivery = self._record(Delivery, name)
+            if disk.letter(delivery) != name:
                 refuse(f"{name} contains another delivery")
-            self._positions_of(letter.thread_id, name)
-            if letter.entry is not None:
-                _checked(Entry, letter.entry, name)
-            yield letter
+            self._positions_of(delivery.thread_id, name)
+            if delivery.entry is not None:
+                _checked(Entry, delivery.entry, name)
+            yield delivery
 
     def _record(self, kind: type[R], name: str, **beside: Any) -> R:
         return _checked(kind, {**read_object(self._documents.text(name), name), **beside}, name)
 
     def _positions_of(self, thread_id: UUID | None, name: str) -> tuple[int, int]:
-        found = None if thread_id is None else self._tree.positions.get(thread_id)
-        if found is None:
+        matches = None if thread_id is None else self._tree.positions.get(thread_id)
+        if matches is None:
             refuse(f"{name} belongs to a thread that is not in the bundle")
-        return found
+        return matches
 
 
 def _checked(kind: type[R], values: Mapping[str, Any], name: str) -> R:

@@ -233,23 +233,23 @@ class _Writer:
 
     async def write(self, rows: Snapshot, table: _Table) -> None:
         source = f"lens_{table.name}"
-        known = await rows.columns(source)
-        hidden = ["row_id", *(f"{one.column}_row" for one in table.references)] if known else []
+        columns = await rows.columns(source)
+        hidden = ["row_id", *(f"{reference.column}_row" for reference in table.references)] if columns else []
         shown = await rows.columns(table.name)
         if not set(table.columns) <= set(shown):
             raise Refused(f"The file has a table {table.name} with other columns. Choose another file.")
         chosen = [*table.columns, *hidden]
-        order = ", ".join(["row_id"] if known else table.key)
-        query = f"SELECT {', '.join(chosen)} FROM {source if known else table.name} ORDER BY {order}"
+        order = ", ".join(["row_id"] if columns else table.key)
+        query = f"SELECT {', '.join(chosen)} FROM {source if columns else table.name} ORDER BY {order}"
         statement = _upsert(table)
         number = 0
         async for batch in rows.rows(query):
             for values in batch:
                 row = dict(zip(chosen, values, strict=True))
-                if known:
+                if columns:
                     self._name(table, row)
-                found = self._connection.execute(statement, [row[column] for column in table.columns]).fetchone()
-                self._connection.execute("INSERT OR IGNORE INTO temp.seen VALUES (?, ?)", (table.name, found[0]))
+                result = self._connection.execute(statement, [row[column] for column in table.columns]).fetchone()
+                self._connection.execute("INSERT OR IGNORE INTO temp.seen VALUES (?, ?)", (table.name, result[0]))
             number += len(batch)
         self.exported.rows[table.name] = number
 
@@ -263,10 +263,12 @@ class _Writer:
             self.exported.renamed += 1
         execute("INSERT INTO temp.named VALUES (?, ?, ?)", (table.name, row["row_id"], key))
         row[column] = key
-        for one in table.references:
-            meant = row[f"{one.column}_row"]
-            found = execute("SELECT key FROM temp.named WHERE tab = ? AND row = ?", (one.table, meant)).fetchone()
-            row[one.column] = found[0] if found else None
+        for reference in table.references:
+            meant = row[f"{reference.column}_row"]
+            result = execute(
+                "SELECT key FROM temp.named WHERE tab = ? AND row = ?", (reference.table, meant)
+            ).fetchone()
+            row[reference.column] = result[0] if result else None
 
     def remove_vanished(self) -> None:
         """Remove rows of an earlier export that their parent no longer has. Dependent tables come first."""

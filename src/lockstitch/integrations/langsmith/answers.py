@@ -37,13 +37,13 @@ def answers_in(outputs: Json) -> list[LangSmithAnswer]:
     """Return all answers in the outputs of an llm run, in order."""
     outer = _response(outputs)
     for find in (_generations, _choices, _responses_api, _candidates, _messages):
-        if found := list(find(outputs)):
-            return found
-    own = said(outer) or said(outputs.get("output"))
-    if own is None and isinstance(outer.get("content"), list) and outer.get("stop_reason"):
-        own = LangSmithMessage("assistant", outer)
-    if own is not None:
-        return [LangSmithAnswer(own, [outer, outputs])]
+        if lang_smith_answers := list(find(outputs)):
+            return lang_smith_answers
+    lang_smith_message = said(outer) or said(outputs.get("output"))
+    if lang_smith_message is None and isinstance(outer.get("content"), list) and outer.get("stop_reason"):
+        lang_smith_message = LangSmithMessage("assistant", outer)
+    if lang_smith_message is not None:
+        return [LangSmithAnswer(lang_smith_message, [outer, outputs])]
     words = _words(outputs)
     return [LangSmithAnswer(LangSmithMessage("assistant", {"content": words}), [outputs], words)] if words else []
 
@@ -77,19 +77,19 @@ def own_usage(answer: LangSmithAnswer) -> list[Any]:
 
 def usages(answer: LangSmithAnswer) -> Iterator[Any]:
     """Yield the other places of an answer's token counts, the nearest first."""
-    for each in details(answer):
+    for detail in details(answer):
         for key in _USAGE:
-            yield each.get(key)
+            yield detail.get(key)
 
 
 def _generations(outputs: Json) -> Iterator[LangSmithAnswer]:
     beside = first_bag(outputs.get("llm_output"), outputs.get("llmOutput"))
     for prompt, group in enumerate(items(outputs.get("generations"))):
         for each in items(group) if isinstance(group, list) else [group]:
-            one = bag(each)
-            info = first_bag(one.get("generation_info"), one.get("generationInfo"))
-            message = said(one.get("message")) or said(one)
-            written = one.get("text") if isinstance(one.get("text"), str) else None
+            item = bag(each)
+            info = first_bag(item.get("generation_info"), item.get("generationInfo"))
+            message = said(item.get("message")) or said(item)
+            written = item.get("text") if isinstance(item.get("text"), str) else None
             if message is None and written is not None:
                 message = LangSmithMessage("assistant", {"content": written})
             if message is not None and message.speaker == "assistant":
@@ -98,8 +98,8 @@ def _generations(outputs: Json) -> Iterator[LangSmithAnswer]:
 
 def _choices(outputs: Json) -> Iterator[LangSmithAnswer]:
     response = _response(outputs)
-    for each in items(response.get("choices")):
-        choice = bag(each)
+    for item in items(response.get("choices")):
+        choice = bag(item)
         fields = first_bag(choice.get("message"), choice.get("delta"))
         if not fields and text(choice.get("text")):
             fields = {"content": choice["text"]}
@@ -122,8 +122,8 @@ def _responses_api(outputs: Json) -> Iterator[LangSmithAnswer]:
 def _candidates(outputs: Json) -> Iterator[LangSmithAnswer]:
     """Yield the answers of Gemini's response."""
     response = _response(outputs)
-    for each in items(response.get("candidates")):
-        candidate = bag(each)
+    for item in items(response.get("candidates")):
+        candidate = bag(item)
         if parts := items(bag(candidate.get("content")).get("parts")):
             calls = [bag(part).get("functionCall") or bag(part).get("function_call") for part in parts]
             fields: Json = {"content": [part for part, call in zip(parts, calls, strict=True) if not call]}
@@ -149,9 +149,9 @@ def _response(outputs: Json) -> Json:
 
 def _words(outputs: Json) -> str | None:
     """Return the text of a free-form answer. An unknown form is returned as JSON text."""
-    found = first_text(*(outputs.get(key) for key in _WORDS))
-    if found:
-        return found
+    match = first_text(*(outputs.get(key) for key in _WORDS))
+    if match:
+        return match
     rest = {key: value for key, value in outputs.items() if key not in _FREE and value not in (None, "", [], {})}
     if set(rest) <= {"generations", "llm_output", "llmOutput", "run", "type", "messages"}:
         return None

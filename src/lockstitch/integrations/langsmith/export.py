@@ -46,14 +46,14 @@ async def export_run(store: Store, ref: str) -> list[Json]:
     run = await find_run(store, ref)
     if run.source != "native":
         log = await store.log(run.id)
-        return sorted((given_back(one.data) for one in log if one.data.get("id")), key=_place)
+        return sorted((given_back(stitch.data) for stitch in log if stitch.data.get("id")), key=_place)
     head = await store.thread(run.thread_id)
-    runs = [one for one in await store.runs(head) if one.turn == run.turn]
+    runs = [other_run for other_run in await store.runs(head) if other_run.turn == run.turn]
     below = [run, *_below(run, runs)]
-    told: list[Json] = []
-    for one in below:
-        told += _told(head, one, await store.log(one.id), parent=None if one is run else str(one.parent_run_id))
-    return _ordered(told, str(run.id))
+    messages: list[Json] = []
+    for item in below:
+        messages += _told(head, item, await store.log(item.id), parent=None if item is run else str(item.parent_run_id))
+    return _ordered(messages, str(run.id))
 
 
 async def find_run(store: Store, ref: str) -> Run:
@@ -81,27 +81,29 @@ def _place(run: Json) -> tuple[bool, str, str]:
 
 
 def _below(run: Run, runs: Sequence[Run]) -> Iterable[Run]:
-    for one in runs:
-        if one.parent_run_id == run.id:
-            yield one
-            yield from _below(one, runs)
+    for other_run in runs:
+        if other_run.parent_run_id == run.id:
+            yield other_run
+            yield from _below(other_run, runs)
 
 
 def _told(head: Thread, run: Run, log: Sequence[Stitch], parent: str | None) -> list[Json]:
     """Return a native run as a chain, with its model calls and tools as children."""
-    said = {stitch.position: stitch for stitch in log}
-    asked = {(stitch.position, index): call for stitch in log for index, call in enumerate(tool_uses(stitch.message))}
-    told = [_chain(head, run, said, parent)]
+    stitches = {stitch.position: stitch for stitch in log}
+    requested = {
+        (stitch.position, index): call for stitch in log for index, call in enumerate(tool_uses(stitch.message))
+    }
+    messages = [_chain(head, run, stitches, parent)]
     for stitch in log:
         if stitch.type == "llm_call":
-            told.append(_model_call(run, stitch, log))
+            messages.append(_model_call(run, stitch, log))
         elif stitch.type == "tool_call":
-            told.append(_tool_call(run, stitch, asked.get((stitch.reply_to or 0, stitch.call_index or 0))))
-    return told
+            messages.append(_tool_call(run, stitch, requested.get((stitch.reply_to or 0, stitch.call_index or 0))))
+    return messages
 
 
-def _chain(head: Thread, run: Run, said: dict[int, Stitch], parent: str | None) -> Json:
-    question, answer = said.get(run.input_position or 0), said.get(run.output_position or 0)
+def _chain(head: Thread, run: Run, stitches: dict[int, Stitch], parent: str | None) -> Json:
+    question, answer = stitches.get(run.input_position or 0), stitches.get(run.output_position or 0)
     metadata = {
         **run.metadata,
         "ls_model_name": run.model,
@@ -155,7 +157,7 @@ def _model_call(run: Run, stitch: Stitch, log: Sequence[Stitch]) -> Json:
         kwargs["usage_metadata"] = dict(
             zip(("input_tokens", "output_tokens", "total_tokens"), (*tokens, sum(tokens)), strict=True)
         )
-    before = history([one for one in log if one.position < stitch.position], run.id)
+    before = history([other_stitch for other_stitch in log if other_stitch.position < stitch.position], run.id)
     return {
         **_span(run, stitch, stitch.name or "model", "llm"),
         "inputs": {"prompt": data["prompt"]} if data.get("prompt") else {"messages": [before]},
@@ -224,13 +226,13 @@ def _named(data: Json, *names: str) -> Json:
     return {name: data[name] for name in names if data.get(name) is not None}
 
 
-def _ordered(told: list[Json], trace_id: str) -> list[Json]:
+def _ordered(messages: list[Json], trace_id: str) -> list[Json]:
     """Set the dotted_order of each run: the order of its parent, then its own time and id. Return the runs in order."""
     orders: dict[str, str] = {}
-    for run in told:
+    for run in messages:
         began = datetime.fromisoformat(str(run["start_time"]))
         own = f"{began:%Y%m%dT%H%M%S%f}Z{run['id']}"
         above = orders.get(str(run["parent_run_id"]))
         orders[str(run["id"])] = run["dotted_order"] = f"{above}.{own}" if above else own
         run["trace_id"] = trace_id
-    return [told[0], *sorted(told[1:], key=lambda run: str(run["dotted_order"]))]
+    return [messages[0], *sorted(messages[1:], key=lambda run: str(run["dotted_order"]))]

@@ -74,30 +74,32 @@ _THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount")
 
 def tokens_of(usage: Any) -> TokenCounts | None:
     """Return the four counts of one usage object, or None if it has neither input nor output counts."""
-    said = bag(usage)
-    if not any(count(said.get(key)) or said.get(key) == 0 for key in (*_INPUT, *_OUTPUT)):
+    value = bag(usage)
+    if not any(count(value.get(key)) or value.get(key) == 0 for key in (*_INPUT, *_OUTPUT)):
         return None
-    details = first_bag(*(said.get(key) for key in _DETAILS))
-    within_read = _largest(details, _READ) or _largest(said, _WITHIN_READ)
+    details = first_bag(*(value.get(key) for key in _DETAILS))
+    within_read = _largest(details, _READ) or _largest(value, _WITHIN_READ)
     within_write = max(_largest(details, _WRITE), sum(count(details.get(form)) for form in _FORMS))
-    apart_read = _largest(said, _APART_READ)
-    by_form = sum(count(bag(said.get("cache_creation")).get(form)) for form in _FORMS)
-    apart_write = max(_largest(said, _APART_WRITE), by_form)
+    apart_read = _largest(value, _APART_READ)
+    by_form = sum(count(bag(value.get("cache_creation")).get(form)) for form in _FORMS)
+    apart_write = max(_largest(value, _APART_WRITE), by_form)
     read, write = max(within_read, apart_read), max(within_write, apart_write)
-    given = _largest(said, _INPUT)
+    largest = _largest(value, _INPUT)
     # Only separate cache counts are excluded from the input, and an input is never smaller than its parts.
     # `prompt_tokens` is OpenAI's name and includes them, also if a gateway adds separate counts.
-    apart = (apart_read or apart_write) and not (within_read or within_write) and any(key in said for key in _EXCLUSIVE)
-    inclusive = given + read + write if apart or given < read + write else given
-    return TokenCounts(inclusive, _largest(said, _OUTPUT) + _largest(said, _THOUGHTS), read, write)
+    apart = (
+        (apart_read or apart_write) and not (within_read or within_write) and any(key in value for key in _EXCLUSIVE)
+    )
+    inclusive = largest + read + write if apart or largest < read + write else largest
+    return TokenCounts(inclusive, _largest(value, _OUTPUT) + _largest(value, _THOUGHTS), read, write)
 
 
 def total_of(usage: Any) -> int:
     return _largest(bag(usage), _TOTAL)
 
 
-def _largest(said: Json, keys: tuple[str, ...]) -> int:
-    return max(count(said.get(key)) for key in keys)
+def _largest(value: Json, keys: tuple[str, ...]) -> int:
+    return max(count(value.get(key)) for key in keys)
 
 
 _ASKED: Final = ("input", "question", "query", "q", "prompt", "text", "message", "user_input", "human_input", "content")
@@ -114,104 +116,104 @@ class LangSmith:
     source = "langsmith"
     root_names_trace = True
 
-    def facts(self, piece: SpanData) -> SpanFacts:
+    def facts(self, span: SpanData) -> SpanFacts:
         """Compute the facts of merged span data. Never raises, for any data."""
-        role = _role(piece)
+        role = _role(span)
         if role == "llm":
-            return _model_call(piece)
+            return _model_call(span)
         if role == "tool":
-            return _tool_call(piece)
-        return _other(piece)
+            return _tool_call(span)
+        return _other(span)
 
 
-def _role(piece: SpanData) -> Literal["llm", "tool", "span"]:
-    kind = str(piece.get("kind") or "").lower()
+def _role(span: SpanData) -> Literal["llm", "tool", "span"]:
+    kind = str(span.get("kind") or "").lower()
     if kind in ("llm", "chat_model"):
         return "llm"
     if kind:
         return "tool" if kind == "tool" else "span"
     # A patch of older clients does not contain the run type. Until the post arrives, the outputs decide.
-    outputs = bag(piece.get("outputs"))
+    outputs = bag(span.get("outputs"))
     if isinstance(outputs.get("generations"), list):
         return "llm"
     message = said(outputs.get("output"))
     return "tool" if message is not None and message.speaker == "tool" else "span"
 
 
-def _model_call(piece: SpanData) -> SpanFacts:
-    inputs, outputs, metadata, extra = (bag(piece.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
-    took, gave = list(messages_in(inputs)), list(messages_in(outputs))
+def _model_call(span: SpanData) -> SpanFacts:
+    inputs, outputs, metadata, extra = (bag(span.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
+    lang_smith_messages, gave = list(messages_in(inputs)), list(messages_in(outputs))
     answers = answers_in(outputs)
-    error = text(piece.get("error"))
+    error = text(span.get("error"))
     generations = [generation(answer, failed=bool(error)) for answer in answers]
     if error and not generations:
         generations = [Generation({"role": "assistant", "content": []}, "", None, None, failed=True)]
-    around = [each for answer in answers for each in details(answer)]
-    asked = bag(extra.get("invocation_params"))
-    tokens, missing = _tokens(piece, answers, outputs)
+    around = [detail for answer in answers for detail in details(answer)]
+    requested = bag(extra.get("invocation_params"))
+    tokens, missing = _tokens(span, answers, outputs)
     model = _first(around, "model_name", "model", "modelName") or name(metadata.get("ls_model_name"))
-    model = model or _first([asked, inputs], "model_name", "model", "model_id", "modelName")
-    ended = bool(answers or error or "end" in piece)
+    model = model or _first([requested, inputs], "model_name", "model", "model_id", "modelName")
+    ended = bool(answers or error or "end" in span)
     if ended:
-        missing += _missing(piece, model=model, generations=generations)
+        missing += _missing(span, model=model, generations=generations)
     return SpanFacts(
         role="llm",
         model=model,
         provider=_first(around, "model_provider") or name(metadata.get("ls_provider")),
         response_id=_response_id(answers),
-        has_content=any(each.message["content"] for each in generations),
-        parameters=_parameters(piece, asked, metadata),
+        has_content=any(generation.message["content"] for generation in generations),
+        parameters=_parameters(span, requested, metadata),
         generations=generations,
         tokens=tokens,
-        cost=_cost(piece, extra),
-        results=_results(took, gave),
-        said=_last_said(inputs, took),
-        answer=next((each.text for each in reversed(generations) if each.text), None),
+        cost=_cost(span, extra),
+        results=_results(lang_smith_messages, gave),
+        said=_last_said(inputs, lang_smith_messages),
+        answer=next((generation.text for generation in reversed(generations) if generation.text), None),
         missing=missing,
     )
 
 
-def _tool_call(piece: SpanData) -> SpanFacts:
-    inputs, outputs, metadata, extra = (bag(piece.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
-    took, gave = list(messages_in(inputs)), list(messages_in(outputs))
+def _tool_call(span: SpanData) -> SpanFacts:
+    inputs, outputs, metadata, extra = (bag(span.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
+    lang_smith_messages, gave = list(messages_in(inputs)), list(messages_in(outputs))
     message = _tool_message(outputs.get("output", outputs), _known_call(extra, metadata, inputs))
-    result = _result(piece, outputs, message)
+    result = _result(span, outputs, message)
     call_id = (result.call_id if result else None) or _known_call(extra, metadata, inputs)
     if result:
         result = result._replace(call_id=call_id)
     missing = ["tool_call_id"] if call_id is None else []
-    if result is None and "end" in piece:
+    if result is None and "end" in span:
         missing.append("outputs.output")
-    tool = name(piece.get("name")) or (result.name if result else None) or name(inputs.get("name")) or ""
+    tool = name(span.get("name")) or (result.name if result else None) or name(inputs.get("name")) or ""
     own = result_of(message) if message else None
     return SpanFacts(
         role="tool",
         has_content=bool(inputs or outputs),
         call=RequestedCall(call_id, tool, tool_input(inputs)),
         result=result._replace(name=tool or None) if result else None,
-        results=[each for each in _results(took, gave) if each != own],
-        said=_last_said(inputs, took),
+        results=[result for result in _results(lang_smith_messages, gave) if result != own],
+        said=_last_said(inputs, lang_smith_messages),
         answer=_last_answer(outputs, gave),
-        missing=[*missing, *_missing_times(piece)],
+        missing=[*missing, *_missing_times(span)],
     )
 
 
-def _other(piece: SpanData) -> SpanFacts:
-    inputs, outputs = bag(piece.get("inputs")), bag(piece.get("outputs"))
-    took, gave = list(messages_in(inputs)), list(messages_in(outputs))
+def _other(span: SpanData) -> SpanFacts:
+    inputs, outputs = bag(span.get("inputs")), bag(span.get("outputs"))
+    lang_smith_messages, gave = list(messages_in(inputs)), list(messages_in(outputs))
     return SpanFacts(
         role="span",
         has_content=bool(inputs or outputs),
-        results=_results(took, gave),
-        said=_last_said(inputs, took),
+        results=_results(lang_smith_messages, gave),
+        said=_last_said(inputs, lang_smith_messages),
         answer=_last_answer(outputs, gave),
-        missing=_missing_times(piece),
+        missing=_missing_times(span),
     )
 
 
-def _tokens(piece: SpanData, answers: list[LangSmithAnswer], outputs: Json) -> tuple[TokenCounts | None, list[str]]:
+def _tokens(span: SpanData, answers: list[LangSmithAnswer], outputs: Json) -> tuple[TokenCounts | None, list[str]]:
     """Return the token counts from the most reliable place, and the names of missing fields."""
-    metadata, extra = bag(piece.get("metadata")), bag(piece.get("extra"))
+    metadata, extra = bag(span.get("metadata")), bag(span.get("extra"))
     beside = bag(outputs.get("llm_output")) or bag(outputs.get("llmOutput"))
     places = (
         lambda: _by_prompt(answers, own_usage),
@@ -224,37 +226,35 @@ def _tokens(piece: SpanData, answers: list[LangSmithAnswer], outputs: Json) -> t
     )
     nothing: TokenCounts | None = None
     for place in places:
-        if found := place():
-            if any(found):
-                return found, []
-            nothing = found
+        if token_counts := place():
+            if any(token_counts):
+                return token_counts, []
+            nothing = token_counts
     if nothing:
         return nothing, []
     bags = [usage for answer in answers for usage in usages(answer)]
-    totals = (
-        total_of(usage) for usage in (*bags, metadata.get("usage_metadata"), outputs.get("usage_metadata"), piece)
-    )
-    total = next((each for each in totals if each), 0)
+    totals = (total_of(usage) for usage in (*bags, metadata.get("usage_metadata"), outputs.get("usage_metadata"), span))
+    total = next((total for total in totals if total), 0)
     if total:
         return TokenCounts(input=total), ["usage_metadata.input_tokens"]
-    return None, ["usage_metadata"] if "end" in piece and not piece.get("error") else []
+    return None, ["usage_metadata"] if "end" in span and not span.get("error") else []
 
 
 def _by_prompt(
     answers: list[LangSmithAnswer], places: Callable[[LangSmithAnswer], Iterable[Any]]
 ) -> TokenCounts | None:
     """Return the sum over prompts. If a prompt has several answers, the first one with counts is used."""
-    counted: dict[int, TokenCounts] = {}
+    token_counts: dict[int, TokenCounts] = {}
     for answer in answers:
-        found = next((tokens for usage in places(answer) if (tokens := tokens_of(usage))), None)
-        if found and not any(counted.get(answer.prompt, ())):
-            counted[answer.prompt] = found
-    return TokenCounts(*(sum(part) for part in zip(*counted.values(), strict=True))) if counted else None
+        result = next((tokens for usage in places(answer) if (tokens := tokens_of(usage))), None)
+        if result and not any(token_counts.get(answer.prompt, ())):
+            token_counts[answer.prompt] = result
+    return TokenCounts(*(sum(part) for part in zip(*token_counts.values(), strict=True))) if token_counts else None
 
 
-def _cost(piece: SpanData, extra: Json) -> float | None:
+def _cost(span: SpanData, extra: Json) -> float | None:
     """Return the cost. A model call has no descendants, so the total of the source is its own cost."""
-    total = piece.get("total_cost")
+    total = span.get("total_cost")
     if isinstance(total, int | float) and not isinstance(total, bool):
         return float(total)
     parts = [extra.get(key) for key in ("prompt_cost", "completion_cost")]
@@ -266,29 +266,31 @@ def _response_id(answers: list[LangSmithAnswer]) -> str | None:
     for answer in answers:
         fields = answer.message.fields
         own = bag(fields.get("response_metadata")).get("id")
-        given = [own, fields.get("id"), *(each.get("id") for each in answer.around)]
-        found = [each for each in given if isinstance(each, str) and _PROVIDERS_ID.fullmatch(each)]
+        values = [own, fields.get("id"), *(each.get("id") for each in answer.around)]
+        matches = [each for each in values if isinstance(each, str) and _PROVIDERS_ID.fullmatch(each)]
         if isinstance(own, str) and own:
             return name(own)
-        if found:
-            return name(found[0])
+        if matches:
+            return name(matches[0])
     return None
 
 
-def _parameters(piece: SpanData, asked: Json, metadata: Json) -> Json:
-    inputs = bag(piece.get("inputs"))
+def _parameters(span: SpanData, requested: Json, metadata: Json) -> Json:
+    inputs = bag(span.get("inputs"))
     # A wrapped SDK records the complete request as the inputs of the run.
-    source = asked or ({key: each for key, each in inputs.items() if key != "extra"} if "messages" in inputs else {})
-    found = {key: each for key, each in source.items() if key not in _NOT_PARAMETERS and each is not None}
+    source = requested or (
+        {key: each for key, each in inputs.items() if key != "extra"} if "messages" in inputs else {}
+    )
+    result = {key: each for key, each in source.items() if key not in _NOT_PARAMETERS and each is not None}
     for key, word in _LS_PARAMETERS.items():
         if metadata.get(key) is not None:
-            found.setdefault(word, metadata[key])
-    return found
+            result.setdefault(word, metadata[key])
+    return result
 
 
 def _known_call(extra: Json, metadata: Json, inputs: Json) -> str | None:
     own = inputs.get("id") if inputs.get("type") == "tool_call" else None
-    return next((found for each in (extra, metadata) if (found := name(each.get("tool_call_id")))), None) or name(own)
+    return next((match for each in (extra, metadata) if (match := name(each.get("tool_call_id")))), None) or name(own)
 
 
 def _tool_message(output: Any, call_id: str | None) -> LangSmithMessage | None:
@@ -296,68 +298,66 @@ def _tool_message(output: Any, call_id: str | None) -> LangSmithMessage | None:
     if isinstance(output, str):
         fields = tool_message(output)
         return LangSmithMessage("tool", fields) if fields else None
-    found = [message for message in messages_in(output) if message.speaker == "tool"]
-    ours = [message for message in found if call_id and message.fields.get("tool_call_id") == call_id]
-    return next(iter(ours or found), None)
+    lang_smith_messages = [message for message in messages_in(output) if message.speaker == "tool"]
+    ours = [message for message in lang_smith_messages if call_id and message.fields.get("tool_call_id") == call_id]
+    return next(iter(ours or lang_smith_messages), None)
 
 
-def _result(piece: SpanData, outputs: Json, message: LangSmithMessage | None) -> Result | None:
-    error = text(piece.get("error"))
-    tool = name(piece.get("name"))
+def _result(span: SpanData, outputs: Json, message: LangSmithMessage | None) -> Result | None:
+    error = text(span.get("error"))
+    tool = name(span.get("name"))
     if message is not None:
-        told = result_of(message)
-        failed = True if error else told.failed if told.failed is not None else _fate(piece)
-        return told._replace(failed=failed)
+        result = result_of(message)
+        failed = True if error else result.failed if result.failed is not None else _fate(span)
+        return result._replace(failed=failed)
     if error and not outputs:
         return Result(None, tool, error, failed=True)
     if not outputs:
         return None
     content = outputs["output"] if set(outputs) == {"output"} else outputs
-    return Result(
-        None, tool, "null" if content is None else content_of(content), failed=True if error else _fate(piece)
-    )
+    return Result(None, tool, "null" if content is None else content_of(content), failed=True if error else _fate(span))
 
 
-def _fate(piece: SpanData) -> bool | None:
+def _fate(span: SpanData) -> bool | None:
     """Return False if a run without an error ended, True if its status is a failure, None if it has not ended."""
-    status = str(piece.get("status") or "").lower()
+    status = str(span.get("status") or "").lower()
     if status in ("error", "interrupted"):
         return True
-    return False if status == "success" or "end" in piece else None
+    return False if status == "success" or "end" in span else None
 
 
-def _results(took: list[LangSmithMessage], gave: list[LangSmithMessage]) -> list[Result]:
+def _results(lang_smith_messages: list[LangSmithMessage], gave: list[LangSmithMessage]) -> list[Result]:
     """Return the results that inputs and outputs mention. A result in both counts once, because states grow."""
     seen: Counter[str] = Counter()
-    found: list[Result] = []
-    for key, result in _mentioned(took):
+    results: list[Result] = []
+    for key, result in _mentioned(lang_smith_messages):
         seen[key] += 1
-        found.append(result)
+        results.append(result)
     for key, result in _mentioned(gave):
         if seen[key]:
             seen[key] -= 1
         else:
-            found.append(result)
-    return found
+            results.append(result)
+    return results
 
 
 def _mentioned(messages: list[LangSmithMessage]) -> Iterator[tuple[str, Result]]:
-    asked: set[str | None] = set()
+    requested: set[str | None] = set()
     for message in messages:
         if message.speaker == "assistant":
-            asked |= {call.get("id") for call in tool_uses(assistant(message))}
+            requested |= {call.get("id") for call in tool_uses(assistant(message))}
         for result in results_in(message):
             own = message.fields.get("id")
             key = as_text([own if isinstance(own, str) else None, result.call_id, result.content])
-            yield key, result._replace(asked=result.call_id in asked)
+            yield key, result._replace(asked=result.call_id in requested)
 
 
-def _last_said(inputs: Json, took: list[LangSmithMessage]) -> str | None:
-    spoken = _last_words(took, "user")
+def _last_said(inputs: Json, lang_smith_messages: list[LangSmithMessage]) -> str | None:
+    spoken = _last_words(lang_smith_messages, "user")
     if spoken:
         return spoken
-    prompts = [each for each in items(inputs.get("prompts")) if text(each)]
-    plain = [each for each in items(inputs.get("messages")) if text(each)]
+    prompts = [item for item in items(inputs.get("prompts")) if text(item)]
+    plain = [item for item in items(inputs.get("messages")) if text(item)]
     only = list(inputs.values()) if len(inputs) == 1 else []
     return first_text(*prompts[-1:], *(inputs.get(key) for key in _ASKED), *only, *plain[-1:])
 
@@ -375,7 +375,9 @@ def _last_answer(outputs: Json, gave: list[LangSmithMessage]) -> str | None:
 
 
 def _last_words(messages: list[LangSmithMessage], speaker: str) -> str | None:
-    return next((words for each in reversed(messages) if each.speaker == speaker and (words := _words(each))), None)
+    return next(
+        (words for message in reversed(messages) if message.speaker == speaker and (words := _words(message))), None
+    )
 
 
 def _words(message: LangSmithMessage) -> str:
@@ -384,17 +386,17 @@ def _words(message: LangSmithMessage) -> str:
     return text_in(blocks_of(message))
 
 
-def _missing(piece: SpanData, *, model: str | None, generations: list[Generation]) -> list[str]:
-    found = [] if model else ["model_name"]
-    if not piece.get("error"):
-        found += [] if any(each.id for each in generations) else ["message.id"]
-        found += [] if any(each.finish_reason for each in generations) else ["finish_reason"]
-    return [*found, *_missing_times(piece)]
+def _missing(span: SpanData, *, model: str | None, generations: list[Generation]) -> list[str]:
+    matches = [] if model else ["model_name"]
+    if not span.get("error"):
+        matches += [] if any(generation.id for generation in generations) else ["message.id"]
+        matches += [] if any(generation.finish_reason for generation in generations) else ["finish_reason"]
+    return [*matches, *_missing_times(span)]
 
 
-def _missing_times(piece: SpanData) -> list[str]:
-    return [word for key, word in (("start", "start_time"), ("end", "end_time")) if key not in piece]
+def _missing_times(span: SpanData) -> list[str]:
+    return [word for key, word in (("start", "start_time"), ("end", "end_time")) if key not in span]
 
 
 def _first(bags: list[Json], *keys: str) -> str | None:
-    return next((found for each in bags for key in keys if (found := text(each.get(key)))), None)
+    return next((match for each in bags for key in keys if (match := text(each.get(key)))), None)

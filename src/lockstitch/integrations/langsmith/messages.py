@@ -40,13 +40,13 @@ def tool_input(inputs: Any) -> Any:
     Such text is parsed as a Python literal, never evaluated, then as JSON. Otherwise it stays text, because a tool may
     take text.
     """
-    given = bag(inputs)
-    if set(given) == {"input"}:
-        only = given["input"]
-        return _literal(only) if isinstance(only, str) else bag(only) or given
-    if given.get("type") == "tool_call" and isinstance(given.get("args"), dict):
-        return given["args"]
-    return given
+    value = bag(inputs)
+    if set(value) == {"input"}:
+        only = value["input"]
+        return _literal(only) if isinstance(only, str) else bag(only) or value
+    if value.get("type") == "tool_call" and isinstance(value.get("args"), dict):
+        return value["args"]
+    return value
 
 
 def tool_message(words: str) -> dict[str, Any] | None:
@@ -68,16 +68,16 @@ def _literal(words: str) -> Any:
     start = words.strip()
     if start[:1] not in ("{", "[") or len(words) > LONGEST or _depth(start) > _DEEPEST_ARGUMENTS:
         return _json(words)
-    found = literal(start)
-    return cast("Any", found) if isinstance(found, dict | list) else _json(words)
+    result = literal(start)
+    return cast("Any", result) if isinstance(result, dict | list) else _json(words)
 
 
 def _json(words: str) -> Any:
     try:
-        found = storable(parse(words), parsed=True)
+        result = storable(parse(words), parsed=True)
     except (ValueError, RecursionError):
         return words
-    return cast("Any", found) if isinstance(found, dict | list) else words
+    return cast("Any", result) if isinstance(result, dict | list) else words
 
 
 def _depth(words: str) -> int:
@@ -160,8 +160,8 @@ def messages_in(value: Any, depth: int = 0) -> Iterator[LangSmithMessage]:
     if message is not None:
         yield message
     elif isinstance(value, list | tuple):
-        for each in items(cast("Any", value)):
-            yield from messages_in(each, depth + 1)
+        for item in items(cast("Any", value)):
+            yield from messages_in(item, depth + 1)
     elif isinstance(value, dict):
         for place in _PLACES:
             if isinstance(bag(value).get(place), dict | list):
@@ -172,11 +172,11 @@ def blocks_of(message: LangSmithMessage) -> list[Any]:
     """Return the content of a message as blocks. Unknown blocks stay unchanged."""
     fields = message.fields
     content = fields.get("content", fields.get("parts"))
-    found = [_block(each) for each in (items(content) or [content])]
+    matches = [_block(item) for item in (items(content) or [content])]
     thought = first_text(bag(fields.get("additional_kwargs")).get("reasoning_content"), fields.get("reasoning_content"))
-    if thought and not any(bag(each).get("type") == "thinking" for each in found):
-        found.insert(0, {"type": "thinking", "thinking": thought})
-    return [each for each in found if each is not None]
+    if thought and not any(bag(each).get("type") == "thinking" for each in matches):
+        matches.insert(0, {"type": "thinking", "thinking": thought})
+    return [each for each in matches if each is not None]
 
 
 def assistant(message: LangSmithMessage) -> Message:
@@ -190,7 +190,7 @@ def calls_of(fields: Json) -> list[Json]:
     """Return the calls of a message outside of its content as tool_use blocks, from any place."""
     beside = bag(fields.get("additional_kwargs"))
     for source in (fields, beside):
-        if calls := [call for each in items(source.get("tool_calls")) if (call := _call(each))]:
+        if calls := [call for item in items(source.get("tool_calls")) if (call := _call(item))]:
             return calls
     for source in (fields, beside):
         if call := _call(source.get("function_call")):
@@ -199,7 +199,7 @@ def calls_of(fields: Json) -> list[Json]:
 
 
 def text_in(blocks: list[Any]) -> str:
-    return "".join(each["text"] for each in blocks if bag(each).get("type") == "text" and text(each.get("text")))
+    return "".join(block["text"] for block in blocks if bag(block).get("type") == "text" and text(block.get("text")))
 
 
 def result_of(message: LangSmithMessage) -> Result:
@@ -218,19 +218,21 @@ def results_in(message: LangSmithMessage) -> list[Result]:
     """Return the results in a message: a tool message is one result, a user message may contain result blocks."""
     if message.speaker == "tool":
         return [result_of(message)]
-    found: list[Result] = []
-    for each in items(message.content):
-        block = bag(each)
+    results: list[Result] = []
+    for item in items(message.content):
+        block = bag(item)
         if block.get("type") == "tool_result":
             failed = block.get("is_error")
             content = content_of(block.get("content"))
-            found.append(Result(name(block.get("tool_use_id")), None, content, failed if failed is not None else None))
-    return [each._replace(failed=bool(each.failed)) if each.failed is not None else each for each in found]
+            results.append(
+                Result(name(block.get("tool_use_id")), None, content, failed if failed is not None else None)
+            )
+    return [result._replace(failed=bool(result.failed)) if result.failed is not None else result for result in results]
 
 
 def content_of(value: Any) -> Any:
     """Return a result as text, or as a list of blocks."""
-    if isinstance(value, list) and value and all(text(bag(each).get("type")) for each in items(cast("Any", value))):
+    if isinstance(value, list) and value and all(text(bag(item).get("type")) for item in items(cast("Any", value))):
         return cast("Any", value)
     return "" if value is None else as_text(value)
 
@@ -251,33 +253,33 @@ def _block(each: Any) -> Any:
 
 def _thought(block: Json) -> Any:
     said_aloud = first_text(block.get("reasoning"), block.get("text"))
-    summary = "\n".join(bag(each)["text"] for each in items(block.get("summary")) if text(bag(each).get("text")))
-    kept = {key: value for key, value in block.items() if key not in ("type", "reasoning", "text")}
-    return {**kept, "type": "thinking", "thinking": said_aloud or summary}
+    summary = "\n".join(bag(item)["text"] for item in items(block.get("summary")) if text(bag(item).get("text")))
+    stored = {key: value for key, value in block.items() if key not in ("type", "reasoning", "text")}
+    return {**stored, "type": "thinking", "thinking": said_aloud or summary}
 
 
 def _call(value: Any) -> Json | None:
     """Return a tool request in the form of LangChain, OpenAI or Anthropic as a tool_use block, or None."""
-    asked = bag(value)
-    function = bag(asked.get("function")) or asked
+    requested = bag(value)
+    function = bag(requested.get("function")) or requested
     tool = name(function.get("name"))
     if tool is None:
         return None
-    given = [function[key] for key in ("args", "arguments", "input") if function.get(key) is not None]
-    call_id = name(asked.get("call_id")) or name(asked.get("id")) or name(asked.get("tool_call_id"))
-    block: Json = {"type": "tool_use", "id": call_id, "name": tool, "input": arguments(given[0] if given else "")}
+    values = [function[key] for key in ("args", "arguments", "input") if function.get(key) is not None]
+    call_id = name(requested.get("call_id")) or name(requested.get("id")) or name(requested.get("tool_call_id"))
+    block: Json = {"type": "tool_use", "id": call_id, "name": tool, "input": arguments(values[0] if values else "")}
     return block if call_id else {key: each for key, each in block.items() if key != "id"}
 
 
 def _add_calls(blocks: list[Any], calls: list[Json]) -> None:
     """Add calls that the content does not contain. Ids alone do not identify a call, because servers reuse them."""
-    open_blocks = [each for each in blocks if bag(each).get("type") == "tool_use"]
+    open_blocks = [block for block in blocks if bag(block).get("type") == "tool_use"]
     for call in calls:
-        same = next((each for each in open_blocks if _same(each, call)), None)
+        same = next((open_block for open_block in open_blocks if _same(open_block, call)), None)
         if same is None:
             blocks.append(call)
             continue
-        open_blocks = [each for each in open_blocks if each is not same]
+        open_blocks = [open_block for open_block in open_blocks if open_block is not same]
         if not same.get("input"):
             # While it streams, the input of a block is empty, and the separate call has the complete input.
             same["input"] = call["input"]

@@ -61,9 +61,9 @@ def multipart(
             run_id, _, title = rest.partition(".")
             yield Attachment(bounded(run_id) or "", bounded(title) or "attachment", part.media_type, part.content)
         elif kind == "feedback":
-            said = remark({"id": rest, **bag(_json(part, name, on_bad))})
-            if said is not None:
-                yield said
+            span_feedback = remark({"id": rest, **bag(_json(part, name, on_bad))})
+            if span_feedback is not None:
+                yield span_feedback
     yield from run.done()
 
 

@@ -83,10 +83,10 @@ def files(path: Path) -> Iterator[Path]:
         return
     if not path.is_dir():
         raise NotFound(f"File or folder {path} not found.")
-    for found in sorted(path.rglob("*")):
-        hidden = any(part.startswith(".") for part in found.relative_to(path).parts)
-        if found.is_file() and not hidden and not found.name.endswith(_HEADERS):
-            yield found
+    for result in sorted(path.rglob("*")):
+        hidden = any(part.startswith(".") for part in result.relative_to(path).parts)
+        if result.is_file() and not hidden and not result.name.endswith(_HEADERS):
+            yield result
 
 
 def read(
@@ -108,10 +108,10 @@ def read(
     budget = budget or unlimited()
     if isinstance(source, Path):
         name = name or str(source)
-        found, run_path = _recorded(source)
+        result, run_path = _recorded(source)
         try:
             with source.open("rb") as opened:
-                reading = _Reading(name, headers or found, run_id or run_path, source, on_bad, budget)
+                reading = _Reading(name, headers or result, run_id or run_path, source, on_bad, budget)
                 yield from reading.items(ByteSource(opened.read, budget=budget))
         except OSError as exc:
             raise Unreadable(name, exc.strerror or str(exc)) from exc
@@ -162,9 +162,9 @@ class _Reading:
     def _record(self, record: Any, key: str | None, number: int, saved: int) -> Iterator[Item]:
         if isinstance(record, list):
             # One list of runs per trace.
-            for each in items(record):
+            for item in items(record):
                 self._budget.record()
-                yield from self._record(each, key, number, saved)
+                yield from self._record(item, key, number, saved)
             return
         try:
             yield from self._object(bag(record), number, saved)
@@ -173,22 +173,22 @@ class _Reading:
                 raise
             self._on_bad(exc)
 
-    def _object(self, found: dict[str, Any], number: int, saved: int) -> Iterator[Item]:
-        if text(found.get("body_base64")):
-            yield from self._saved(found, number, saved)
-        elif "run_type" not in found and any(isinstance(found.get(each), list) for each in STREAMED):
+    def _object(self, result: dict[str, Any], number: int, saved: int) -> Iterator[Item]:
+        if text(result.get("body_base64")):
+            yield from self._saved(result, number, saved)
+        elif "run_type" not in result and any(isinstance(result.get(each), list) for each in STREAMED):
             for each in STREAMED:
-                yield from self._record(items(found.get(each)), each, number, saved)
-        elif looks_like_feedback(found) and (said := remark(found)):
-            yield said
-        elif looks_like_run(found):
-            yield from pieces(found, parsed=True, budget=self._budget)
-        elif inner := next((bag(found[each]) for each in _INNER if looks_like_run(bag(found.get(each)))), None):
+                yield from self._record(items(result.get(each)), each, number, saved)
+        elif looks_like_feedback(result) and (span_feedback := remark(result)):
+            yield span_feedback
+        elif looks_like_run(result):
+            yield from pieces(result, parsed=True, budget=self._budget)
+        elif inner := next((bag(result[each]) for each in _INNER if looks_like_run(bag(result.get(each)))), None):
             yield from pieces(inner, parsed=True, budget=self._budget)
-        elif self._run_id and found:
-            yield from pieces({**found, "id": self._run_id}, parsed=True, budget=self._budget)
-        elif found.get("run_type") or ("inputs" in found and "outputs" in found):
-            yield from pieces(found, parsed=True, budget=self._budget)
+        elif self._run_id and result:
+            yield from pieces({**result, "id": self._run_id}, parsed=True, budget=self._budget)
+        elif result.get("run_type") or ("inputs" in result and "outputs" in result):
+            yield from pieces(result, parsed=True, budget=self._budget)
         else:
             raise Unreadable(self._name, "this is not a LangSmith run", where=f"record {number}")
 
@@ -235,12 +235,12 @@ def read_feedback(
     source = ByteSource(BytesIO(body).read, budget=budget).unpacked()
     documents = Documents(source, name, _LIMIT)
     for _, record in documents.records():
-        for said in items(record) or [record]:
+        for item in items(record) or [record]:
             source.budget.item()
-            found = bag(said)
+            result = bag(item)
             if feedback_id is not None:
-                found = {**found, "id": feedback_id, "key": "-", "run_id": feedback_id}
-            read = remark(found)
+                result = {**result, "id": feedback_id, "key": "-", "run_id": feedback_id}
+            read = remark(result)
             if read is None:
                 raise Unreadable(name, "this is not feedback on a run", where=f"record {documents.number}")
             yield read if feedback_id is None else read._replace(span_id=None, amends=True)

@@ -58,7 +58,7 @@ class _Redacting:
         delimiter = b"\r\n--" + boundary
         parts = list(self._parts(b"\r\n" + plain, delimiter))
         new = [self._part(part) for part in parts]
-        if all(one is other for one, other in zip(new, parts, strict=True)):
+        if all(item is other for item, other in zip(new, parts, strict=True)):
             return plain
         return delimiter.join(new)[2:]
 
@@ -127,27 +127,27 @@ class _Redacting:
             return self._each(items(value), depth, saved)
         if not isinstance(value, dict):
             return self._hidden(value)
-        found = bag(value)
+        result = bag(value)
         self._budget.step()
-        if isinstance(found.get("body_base64"), str):
-            return self._request(found, saved)
-        streamed = [name for name in STREAMED if isinstance(found.get(name), list)]
-        if "run_type" not in found and streamed:
-            changes = {name: self._each(items(found[name]), depth, saved) for name in streamed}
-            rest = {name: item for name, item in found.items() if name not in changes}
-            return _with(found, {**changes, **self._hidden(rest)})
-        if looks_like_feedback(found):
-            return found
-        changes = {name: self._run(bag(found[name]), depth) for name in _INNER if isinstance(found.get(name), dict)}
-        inner = _with(found, changes)
-        return inner if changes else self._run(found, depth)
+        if isinstance(result.get("body_base64"), str):
+            return self._request(result, saved)
+        streamed = [name for name in STREAMED if isinstance(result.get(name), list)]
+        if "run_type" not in result and streamed:
+            changes = {name: self._each(items(result[name]), depth, saved) for name in streamed}
+            rest = {name: item for name, item in result.items() if name not in changes}
+            return _with(result, {**changes, **self._hidden(rest)})
+        if looks_like_feedback(result):
+            return result
+        changes = {name: self._run(bag(result[name]), depth) for name in _INNER if isinstance(result.get(name), dict)}
+        inner = _with(result, changes)
+        return inner if changes else self._run(result, depth)
 
     def _hidden(self, value: Any) -> Any:
         return redact(value, self._hide, self._budget.pause)
 
     def _each(self, values: list[Any], depth: int, saved: int) -> list[Any]:
         new = [self._record(value, depth + 1, saved) for value in values]
-        return values if all(one is other for one, other in zip(new, values, strict=True)) else new
+        return values if all(item is other for item, other in zip(new, values, strict=True)) else new
 
     def _run(self, run: dict[str, Any], depth: int) -> dict[str, Any]:
         self._budget.step()
@@ -175,9 +175,9 @@ class _Redacting:
         if not isinstance(value, dict):
             return self._hidden(value)
         known = bag(value)
-        kept = {name: item for name, item in known.items() if name in _KEPT}
+        stored = {name: item for name, item in known.items() if name in _KEPT}
         about = known.get("metadata")
-        rest = {name: item for name, item in known.items() if name not in kept and name != "metadata"}
+        rest = {name: item for name, item in known.items() if name not in stored and name != "metadata"}
         changes = {"metadata": self._bag(about)} if "metadata" in known else {}
         hidden = self._hidden(rest)
         return _with(known, {**changes, **(hidden if hidden is not rest else {})})

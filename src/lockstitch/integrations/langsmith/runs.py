@@ -88,7 +88,7 @@ def first_text(*values: Any) -> str | None:
 
 def first_bag(*values: Any) -> Json:
     """Return the first value that is a non-empty object."""
-    return next((found for value in values if (found := bag(value))), cast("Json", {}))
+    return next((result for value in values if (result := bag(value))), cast("Json", {}))
 
 
 def count(value: Any) -> int:
@@ -182,18 +182,18 @@ def _pieces(
 ) -> Iterator[SpanData]:
     """Yield a run and its nested runs. `trace_id` and `inferred` are the named and the inferred trace of its parent."""
     budget.item()
-    piece = _piece(run, trace_id, inferred, parent_id)
+    span = _piece(run, trace_id, inferred, parent_id)
     below = [bag(child) for child in items(run.get("child_runs")) if bag(child)] if depth < _DEEPEST else []
-    own, inferred = piece.get("id"), piece.get("trace_id")
-    trace = None if piece.get("inferred") else inferred
-    nested = [each for child in below for each in _pieces(child, trace, inferred, own, depth + 1, budget)]
+    own, inferred = span.get("id"), span.get("trace_id")
+    trace = None if span.get("inferred") else inferred
+    nested = [span for child in below for span in _pieces(child, trace, inferred, own, depth + 1, budget)]
     listed = [child for child in map(name, items(_parsed(run.get("child_run_ids")))) if child]
     # An empty list has no meaning: the JavaScript client sends one with every run.
-    if children := listed or [child for each in nested if (child := each.get("id"))]:
+    if children := listed or [child for span in nested if (child := span.get("id"))]:
         # Each run lists all its descendants, so deep nesting repeats ids.
         budget.item_size(sum(map(len, children)))
-        piece["children"] = children
-    yield piece
+        span["children"] = children
+    yield span
     yield from nested
 
 
@@ -213,7 +213,7 @@ def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str
     title = first_text(run.get("name"))
     if title and title != name(title):
         extra["name"] = title
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "id": own,
         "trace_id": trace or inferred or parent or own,
         "inferred": None if trace else True,
@@ -238,7 +238,7 @@ def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str
         "total_tokens": _whole(run.get("total_tokens")),
         "total_cost": _number(run.get("total_cost")),
     }
-    return {key: value for key, value in found.items() if value is not None}  # type: ignore[return-value]
+    return {key: value for key, value in result.items() if value is not None}  # type: ignore[return-value]
 
 
 def _line(order: str | None) -> list[str]:
@@ -249,7 +249,7 @@ def _line(order: str | None) -> list[str]:
 
 
 def _first_name(bag_of: Json, keys: tuple[str, ...]) -> str | None:
-    return next((found for key in keys if (found := name(bag_of.get(key)))), None)
+    return next((match for key in keys if (match := name(bag_of.get(key)))), None)
 
 
 def _parsed(value: Any) -> Any:
@@ -278,7 +278,7 @@ def _tags(value: Any) -> list[str] | None:
     value = _parsed(value)
     if isinstance(value, str):
         return [value] if value else None
-    return [as_text(each) for each in items(value)] if isinstance(value, list) else None
+    return [as_text(item) for item in items(value)] if isinstance(value, list) else None
 
 
 def _events(value: Any) -> list[Any] | None:

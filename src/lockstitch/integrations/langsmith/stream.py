@@ -47,8 +47,8 @@ class ByteSource:
     def read(self, size: int = CHUNK) -> bytes:
         """Return at most `size` bytes. Empty at the end."""
         if self._ahead:
-            taken, self._ahead = self._ahead[:size], self._ahead[size:]
-            return taken
+            value, self._ahead = self._ahead[:size], self._ahead[size:]
+            return value
         return self._next(size)
 
     def unpacked(self) -> "ByteSource":
@@ -221,9 +221,9 @@ class Documents:
         """Read more text. The amount doubles, so that a large record is scanned rarely. Return False at the end."""
         if self._ended:
             return False
-        kept = self._text[self._at :]
-        parts = [kept]
-        wanted = max(CHUNK, len(kept))
+        text = self._text[self._at :]
+        parts = [text]
+        wanted = max(CHUNK, len(text))
         got = 0
         while got < wanted:
             data = self._source.read()
@@ -235,7 +235,7 @@ class Documents:
         self._text = "".join(parts)
         self._at = 0
         self._budget.weigh(self._text)
-        return len(self._text) > len(kept)
+        return len(self._text) > len(text)
 
     def _too_large(self) -> Unreadable:
         return self._broken(f"one record is larger than {self._limit >> 20} MB")

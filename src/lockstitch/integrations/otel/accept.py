@@ -44,9 +44,9 @@ def screen(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[s
     hidden = False
     with budget.running():
         for frame in frames(io.BytesIO(body), "the body", budget=budget):
-            found = [frame] if isinstance(frame, Unreadable) else checked(frame)
+            result = [frame] if isinstance(frame, Unreadable) else checked(frame)
             read = unread = False
-            for span in found:
+            for span in result:
                 budget.item()
                 if isinstance(span, Unreadable):
                     rejected, unread = rejected + 1, True

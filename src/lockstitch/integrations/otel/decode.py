@@ -47,10 +47,10 @@ def document_of(body: bytes) -> Any:
 
 def _of_document(document: Any, where: str) -> Iterator[Span | Unreadable]:
     if isinstance(document, list):
-        for number, one in enumerate(as_list(document), 1):
+        for number, item in enumerate(as_list(document), 1):
             yield from (
-                _of_document(one, f"{where}, entry {number}")
-                if isinstance(one, dict)
+                _of_document(item, f"{where}, entry {number}")
+                if isinstance(item, dict)
                 else iter([Unreadable(f"{where}, entry {number}: this is not an OTLP request.")])
             )
         return
@@ -101,19 +101,19 @@ def span_of(span: Json, resource: Json, scope: Json) -> Span:
         attributes=pairs_of(span.get("attributes")),
         events=[
             event_of(
-                _text(one.get("name")),
-                integer(either(one, "timeUnixNano", "time_unix_nano")),
-                pairs_of(one.get("attributes")),
+                _text(item.get("name")),
+                integer(either(item, "timeUnixNano", "time_unix_nano")),
+                pairs_of(item.get("attributes")),
             )
-            for one in map(as_json, as_list(span.get("events")))
+            for item in map(as_json, as_list(span.get("events")))
         ],
         links=[
             link_of(
-                _id(either(one, "traceId", "trace_id"), 16),
-                _id(either(one, "spanId", "span_id"), 8),
-                pairs_of(one.get("attributes")),
+                _id(either(item, "traceId", "trace_id"), 16),
+                _id(either(item, "spanId", "span_id"), 8),
+                pairs_of(item.get("attributes")),
             )
-            for one in map(as_json, as_list(span.get("links")))
+            for item in map(as_json, as_list(span.get("links")))
         ],
         trace_state=_text(either(span, "traceState", "trace_state")),
         dropped=dropped_of(

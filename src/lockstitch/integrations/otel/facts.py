@@ -30,26 +30,28 @@ class OtelAnswer(NamedTuple):
 
 def answer_of(outputs: Json) -> OtelAnswer:
     """Return the answer in outputs: from messages, else from a raw response."""
-    found = _response(as_json(outputs.get("output"))) or _response(outputs)
-    dialogue = messages(outputs.get("messages")) or (found.said if found else _elsewhere(outputs))
-    said = [one for one in dialogue if one.role == "assistant"]
-    if found and not said:
-        said = found.said
-    elif found and len(found.said) == len(said):
+    otel_answer = _response(as_json(outputs.get("output"))) or _response(outputs)
+    dialogue = messages(outputs.get("messages")) or (otel_answer.said if otel_answer else _elsewhere(outputs))
+    otel_messages = [otel_message for otel_message in dialogue if otel_message.role == "assistant"]
+    if otel_answer and not otel_messages:
+        otel_messages = otel_answer.said
+    elif otel_answer and len(otel_answer.said) == len(otel_messages):
         # The raw response contains fields that the derived messages lack.
-        said = [
-            one._replace(
-                id=one.id or other.id,
-                finish_reason=one.finish_reason or other.finish_reason,
-                about=one.about or other.about,
+        otel_messages = [
+            otel_message._replace(
+                id=otel_message.id or other.id,
+                finish_reason=otel_message.finish_reason or other.finish_reason,
+                about=otel_message.about or other.about,
             )
-            for one, other in zip(said, found.said, strict=True)
+            for otel_message, other in zip(otel_messages, otel_answer.said, strict=True)
         ]
-    results = [result for one in dialogue for result in one.results]
-    in_items = any(_is_item(as_json(one)) for one in as_list(outputs.get("messages")))
-    if found:
-        return OtelAnswer(said, results, dialogue, found.id, found.model, found.usage, in_items)
-    return OtelAnswer(said, results, dialogue, in_items=in_items)
+    results = [result for otel_message in dialogue for result in otel_message.results]
+    in_items = any(_is_item(as_json(item)) for item in as_list(outputs.get("messages")))
+    if otel_answer:
+        return OtelAnswer(
+            otel_messages, results, dialogue, otel_answer.id, otel_answer.model, otel_answer.usage, in_items
+        )
+    return OtelAnswer(otel_messages, results, dialogue, in_items=in_items)
 
 
 def _elsewhere(outputs: Json) -> list[OtelMessage]:
@@ -58,7 +60,7 @@ def _elsewhere(outputs: Json) -> list[OtelMessage]:
     inner = as_json(value)
     itself = message(outputs)
     # LangGraph's commands: the output of a node is the change that it makes.
-    commands = [as_json(as_json(one).get("update")).get("messages") for one in [outputs, inner, *as_list(value)]]
+    commands = [as_json(as_json(item).get("update")).get("messages") for item in [outputs, inner, *as_list(value)]]
     for place in (value, inner.get("output"), inner.get("messages"), *commands):
         if itself:
             return [itself]
@@ -81,14 +83,14 @@ def _response(value: Json) -> OtelAnswer | None:
         return _answer(value, [_choice(as_json(choice)) for choice in as_list(value["choices"])])
     if isinstance(value.get("generations"), list):
         batches = as_list(value["generations"])
-        flat = [one for batch in batches for one in (as_list(batch) if isinstance(batch, list) else [batch])]
-        return _answer({**as_json(value.get("llm_output")), "usage": {}}, [_choice(as_json(one)) for one in flat])
+        flat = [item for batch in batches for item in (as_list(batch) if isinstance(batch, list) else [batch])]
+        return _answer({**as_json(value.get("llm_output")), "usage": {}}, [_choice(as_json(item)) for item in flat])
     if value.get("type") == "message" and isinstance(value.get("content"), list):
         # The id of Anthropic's response is the id of its only message.
         return _answer(value, [message({"role": "assistant", **value})])
     if isinstance(value.get("output"), list) and (value.get("object") == "response" or "usage" in value):
         # OpenAI's Responses: several items form one answer.
-        items = [one for one in messages(value.get("output")) if one.role == "assistant"]
+        items = [message for message in messages(value.get("output")) if message.role == "assistant"]
         return _answer(value, [together(items)] if items else [])
     if isinstance(value.get("message"), dict) and ("usage" in value or "role" in as_json(value["message"])):
         return _answer(value, [message({"role": "assistant", **as_json(value["message"])})])
@@ -97,10 +99,10 @@ def _response(value: Json) -> OtelAnswer | None:
     return None
 
 
-def _answer(value: Json, said: list[OtelMessage | None]) -> OtelAnswer:
-    kept = [one for one in said if one]
+def _answer(value: Json, otel_messages: list[OtelMessage | None]) -> OtelAnswer:
+    remaining = [otel_message for otel_message in otel_messages if otel_message]
     model = as_text(first(value, "model", "model_name"))
-    return OtelAnswer(kept, [], kept, as_text(value.get("id")), model, as_json(value.get("usage")))
+    return OtelAnswer(remaining, [], remaining, as_text(value.get("id")), model, as_json(value.get("usage")))
 
 
 def _choice(choice: Json) -> OtelMessage | None:
@@ -126,22 +128,22 @@ class OpenTelemetry:
     source = "otel"
     root_names_trace = False
 
-    def facts(self, piece: SpanData) -> SpanFacts:
+    def facts(self, span: SpanData) -> SpanFacts:
         """Compute the facts of merged span data. Never raises, for any data."""
-        extra = as_json(piece.get("extra"))
+        extra = as_json(span.get("extra"))
         attributes = as_json(extra.get("attributes"))
-        kind = (as_text(piece.get("kind")) or "").lower()
-        inputs, outputs = as_json(piece.get("inputs")), as_json(piece.get("outputs"))
-        asked, answer = _asked(inputs), answer_of(outputs)
+        kind = (as_text(span.get("kind")) or "").lower()
+        inputs, outputs = as_json(span.get("inputs")), as_json(span.get("outputs"))
+        otel_messages, answer = _asked(inputs), answer_of(outputs)
         if kind not in _MODEL_CALLS and kind not in _TOOLS:
-            return _plain(asked, answer, role="span")
-        facts = merged([dialect.facts(attributes, piece) for dialect in DIALECTS])
+            return _plain(otel_messages, answer, role="span")
+        facts = merged([dialect.facts(attributes, span) for dialect in DIALECTS])
         if kind in _TOOLS:
-            return _tool_call(piece, facts, answer)
-        return _model_call(piece, facts, asked, answer)
+            return _tool_call(span, facts, answer)
+        return _model_call(span, facts, otel_messages, answer)
 
 
-def _model_call(piece: SpanData, facts: Facts, asked: list[OtelMessage], answer: OtelAnswer) -> SpanFacts:
+def _model_call(span: SpanData, facts: Facts, otel_messages: list[OtelMessage], answer: OtelAnswer) -> SpanFacts:
     first = answer.said[0] if answer.said else None
     about: Json = first.about if first else {}
     model = facts.model or answer.model or as_text(about.get("model_name")) or facts.asked_model
@@ -151,16 +153,18 @@ def _model_call(piece: SpanData, facts: Facts, asked: list[OtelMessage], answer:
     parameters = dict(facts.parameters)
     if facts.asked_model:
         parameters.setdefault("model", facts.asked_model)
-    generations = _generations(piece, facts, answer, response_id)
-    has_content = any(said.blocks for said in answer.said) or any(said.blocks or said.results for said in asked)
-    plain = _plain(asked, answer, role="llm")
+    generations = _generations(span, facts, answer, response_id)
+    has_content = any(otel_message.blocks for otel_message in answer.said) or any(
+        otel_message.blocks or otel_message.results for otel_message in otel_messages
+    )
+    plain = _plain(otel_messages, answer, role="llm")
     present = {
         "model": model,
         "provider": provider,
         "tokens": tokens,
         "content": has_content or None,
-        "start": piece.get("start"),
-        "end": piece.get("end"),
+        "start": span.get("start"),
+        "end": span.get("end"),
     }
     return SpanFacts(
         role="llm",
@@ -181,42 +185,44 @@ def _model_call(piece: SpanData, facts: Facts, asked: list[OtelMessage], answer:
 
 def _tokens(facts: Facts, answer: OtelAnswer, about: Json) -> TokenCounts | None:
     """Return the counts of the attributes. If they lack the cache, take it from the response in the outputs."""
-    own = raw_counts(answer.usage) or raw_counts(as_json(about.get("usage_metadata")))
-    if own is None:
-        own = raw_counts(as_json(about.get("token_usage")))
-    said = facts.tokens
-    if said is None or own is None:
-        return said or own
-    if said.cache_read or said.cache_write or own.input != said.input:
-        return said
-    return said._replace(cache_read=own.cache_read, cache_write=own.cache_write)
+    token_counts = raw_counts(answer.usage) or raw_counts(as_json(about.get("usage_metadata")))
+    if token_counts is None:
+        token_counts = raw_counts(as_json(about.get("token_usage")))
+    tokens = facts.tokens
+    if tokens is None or token_counts is None:
+        return tokens or token_counts
+    if tokens.cache_read or tokens.cache_write or token_counts.input != tokens.input:
+        return tokens
+    return tokens._replace(cache_read=token_counts.cache_read, cache_write=token_counts.cache_write)
 
 
-def _generations(piece: SpanData, facts: Facts, answer: OtelAnswer, response_id: str | None) -> list[Generation]:
-    failed = bool(piece.get("error"))
+def _generations(span: SpanData, facts: Facts, answer: OtelAnswer, response_id: str | None) -> list[Generation]:
+    failed = bool(span.get("error"))
     reasons = facts.finish_reasons
-    made = [
+    generations = [
         Generation(
-            message={"role": "assistant", "content": said.blocks},
-            text=said.text,
-            id=said.id or (response_id if place == 0 else None),
-            finish_reason=reasons[place] if place < len(reasons) else said.finish_reason,
+            message={"role": "assistant", "content": otel_message.blocks},
+            text=otel_message.text,
+            id=otel_message.id or (response_id if place == 0 else None),
+            finish_reason=reasons[place] if place < len(reasons) else otel_message.finish_reason,
             failed=failed,
         )
-        for place, said in enumerate([together(answer.said)] if answer.in_items and answer.said else answer.said)
+        for place, otel_message in enumerate(
+            [together(answer.said)] if answer.in_items and answer.said else answer.said
+        )
     ]
-    if not made and (failed or reasons or response_id or facts.tokens or piece.get("end")):
+    if not generations and (failed or reasons or response_id or facts.tokens or span.get("end")):
         # The call ended, but its answer was not recorded.
         reason = reasons[0] if reasons else None
-        made = [Generation({"role": "assistant", "content": []}, "", response_id, reason, failed)]
-    return made
+        generations = [Generation({"role": "assistant", "content": []}, "", response_id, reason, failed)]
+    return generations
 
 
-def _tool_call(piece: SpanData, facts: Facts, answer: OtelAnswer) -> SpanFacts:
-    shape = as_json(as_json(piece.get("extra")).get("shape"))
-    inputs, outputs = as_json(piece.get("inputs")), as_json(piece.get("outputs"))
+def _tool_call(span: SpanData, facts: Facts, answer: OtelAnswer) -> SpanFacts:
+    shape = as_json(as_json(span.get("extra")).get("shape"))
+    inputs, outputs = as_json(span.get("inputs")), as_json(span.get("outputs"))
     known = answer.results[0] if answer.results else None
-    name = facts.tool_name or (known.name if known else None) or _bare_name(piece)
+    name = facts.tool_name or (known.name if known else None) or _bare_name(span)
     call_id = facts.call_id or (known.call_id if known else None) or as_text(inputs.get("tool_call_id"))
     args: Any = inputs
     if shape.get("inputs") in ("plain", "parts"):
@@ -225,8 +231,8 @@ def _tool_call(piece: SpanData, facts: Facts, answer: OtelAnswer) -> SpanFacts:
         call_id, args = call_id or as_text(inputs.get("id")), inputs["args"]
     if args is None or args == {}:
         args = as_json(facts.args)
-    failed = True if piece.get("error") else known.failed if known else None
-    if failed is None and "end" in piece:
+    failed = True if span.get("error") else known.failed if known else None
+    if failed is None and "end" in span:
         failed = False
     content: Any = None
     if known:
@@ -235,10 +241,10 @@ def _tool_call(piece: SpanData, facts: Facts, answer: OtelAnswer) -> SpanFacts:
         content = told(outputs["output"])
     elif outputs:
         content = told(outputs.get("result", outputs) if shape.get("outputs") == "parts" else outputs)
-    elif piece.get("error"):
-        content = str(piece.get("error"))
+    elif span.get("error"):
+        content = str(span.get("error"))
     result = Result(call_id, name, content, failed) if content is not None else None
-    present = {"call_id": call_id, "result": result, "start": piece.get("start"), "end": piece.get("end")}
+    present = {"call_id": call_id, "result": result, "start": span.get("start"), "end": span.get("end")}
     return SpanFacts(
         role="tool",
         has_content=bool(inputs or outputs),
@@ -248,19 +254,20 @@ def _tool_call(piece: SpanData, facts: Facts, answer: OtelAnswer) -> SpanFacts:
     )
 
 
-def _plain(asked: list[OtelMessage], answer: OtelAnswer, *, role: Literal["llm", "span"]) -> SpanFacts:
+def _plain(otel_messages: list[OtelMessage], answer: OtelAnswer, *, role: Literal["llm", "span"]) -> SpanFacts:
     results: list[Result] = []
     known: set[str | None] = set()
-    for said in asked:
-        known |= {block.get("id") for block in said.blocks if block.get("type") == "tool_use"}
-        results += [result._replace(asked=result.call_id in known) for result in said.results]
-    told = {result.call_id for result in results if result.call_id}
-    results += [result for result in answer.results if result.call_id not in told]
+    for otel_message in otel_messages:
+        known |= {block.get("id") for block in otel_message.blocks if block.get("type") == "tool_use"}
+        results += [result._replace(asked=result.call_id in known) for result in otel_message.results]
+    messages = {result.call_id for result in results if result.call_id}
+    results += [result for result in answer.results if result.call_id not in messages]
     return SpanFacts(
         role=role,
-        has_content=bool(asked or answer.said),
+        has_content=bool(otel_messages or answer.said),
         results=results,
-        said=_last_words(asked, "user") or (_last_words(answer.dialogue, "user") if not asked else None),
+        said=_last_words(otel_messages, "user")
+        or (_last_words(answer.dialogue, "user") if not otel_messages else None),
         answer=_last_words(answer.said, "assistant"),
     )
 
@@ -271,12 +278,14 @@ def _asked(inputs: Json) -> list[OtelMessage]:
     for bag in (inputs, as_json(inputs.get("input"))):
         for key in ("messages", "input", "prompt", "prompts", "question", "query"):
             value = bag.get(key)
-            found = messages(value) or [_user(prompt) for prompt in map(as_json, as_list(value)) if "text" in prompt]
-            if not found and (text := as_text(value)):
-                found = [_user({"text": text})]
-            if any(said.blocks or said.results for said in found):
-                return found
-            wordless = wordless or found
+            otel_messages = messages(value) or [
+                _user(prompt) for prompt in map(as_json, as_list(value)) if "text" in prompt
+            ]
+            if not otel_messages and (text := as_text(value)):
+                otel_messages = [_user({"text": text})]
+            if any(otel_message.blocks or otel_message.results for otel_message in otel_messages):
+                return otel_messages
+            wordless = wordless or otel_messages
     return wordless
 
 
@@ -284,40 +293,47 @@ def _user(prompt: Json) -> OtelMessage:
     return OtelMessage("user", [{"type": "text", "text": str(prompt["text"])}], [])
 
 
-def _last_words(said: list[OtelMessage], role: str) -> str | None:
-    return next((one.text for one in reversed(said) if one.role == role and one.text), None)
+def _last_words(otel_messages: list[OtelMessage], role: str) -> str | None:
+    return next(
+        (
+            otel_message.text
+            for otel_message in reversed(otel_messages)
+            if otel_message.role == role and otel_message.text
+        ),
+        None,
+    )
 
 
-def _bare_name(piece: SpanData) -> str:
-    name = as_text(piece.get("name")) or "tool"
+def _bare_name(span: SpanData) -> str:
+    name = as_text(span.get("name")) or "tool"
     return name.removeprefix("execute_tool ").removeprefix("running tool: ").removesuffix(".tool") or "tool"
 
 
-def is_same_model_call(one: tuple[SpanData, SpanFacts], other: tuple[SpanData, SpanFacts]) -> bool:
+def is_same_model_call(item: tuple[SpanData, SpanFacts], other: tuple[SpanData, SpanFacts]) -> bool:
     """True if both spans describe the same model call, in one trace or in two.
 
     They name the same response of the same provider, and one started while the other ran. The times matter, because a
     gateway with a cache or a local server may give every response the same id. A failed call has no response id. Then
     one span must be the child of the other.
     """
-    (piece, meaning), (twin, meant) = one, other
-    if meaning.role != "llm" or meant.role != "llm":
+    (span, facts), (twin, meant) = item, other
+    if facts.role != "llm" or meant.role != "llm":
         return False
-    if meaning.response_id is None or meant.response_id is None:
-        return _is_child(piece, twin) or _is_child(twin, piece)
-    if (meaning.provider, meaning.response_id) != (meant.provider, meant.response_id):
+    if facts.response_id is None or meant.response_id is None:
+        return _is_child(span, twin) or _is_child(twin, span)
+    if (facts.provider, facts.response_id) != (meant.provider, meant.response_id):
         return False
-    return _begins_during(piece, twin) or _begins_during(twin, piece)
+    return _begins_during(span, twin) or _begins_during(twin, span)
 
 
-def has_more_detail(one: tuple[SpanData, SpanFacts], other: tuple[SpanData, SpanFacts]) -> bool:
+def has_more_detail(item: tuple[SpanData, SpanFacts], other: tuple[SpanData, SpanFacts]) -> bool:
     """True if the first of two spans of one call is to be kept: it has the content, or it encloses the other."""
-    (piece, meaning), (twin, meant) = one, other
-    if meaning.has_content != meant.has_content:
-        return meaning.has_content
-    if piece.get("start") != twin.get("start"):
-        return piece.get("start", "~") < twin.get("start", "~")
-    return (twin.get("end", ""), twin.get("id", "")) < (piece.get("end", ""), piece.get("id", ""))
+    (span, facts), (twin, meant) = item, other
+    if facts.has_content != meant.has_content:
+        return facts.has_content
+    if span.get("start") != twin.get("start"):
+        return span.get("start", "~") < twin.get("start", "~")
+    return (twin.get("end", ""), twin.get("id", "")) < (span.get("end", ""), span.get("id", ""))
 
 
 def _is_child(inner: SpanData, outer: SpanData) -> bool:

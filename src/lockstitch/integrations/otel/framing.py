@@ -102,28 +102,28 @@ def _is_text(head: bytes) -> bool:
 def _documents(stream: io.BufferedReader, where: str, limit: int, budget: Budget) -> Iterator[Frame | Unreadable]:
     """Yield JSON documents: one per line if the first one is, else up to the closing bracket."""
     lines = _lines(stream, where, limit, budget)
-    begun: list[bytes] = []
+    started: list[bytes] = []
     begun_at = depth = size = 0
     for number, line in lines:
-        if begun and _is_compact(begun[0]) and _is_compact(line):
+        if started and _is_compact(started[0]) and _is_compact(line):
             # The first line is incomplete, and the following lines are separate documents.
             yield Unreadable(f"{where}, line {begun_at}: the document is incomplete.")
             yield Frame("json", line, f"{where}, line {number}")
             break
         begun_at = begun_at or number
-        begun.append(line)
+        started.append(line)
         depth += _depth(line)
         size += len(line)
         if size > limit:
             raise _too_long(f"{where}, line {begun_at}", limit)
         if depth <= 0:
-            alone = len(begun) == 1
-            yield Frame("json", b"".join(begun), f"{where}, line {begun_at}")
-            begun, begun_at, depth, size = [], 0, 0, 0
+            alone = len(started) == 1
+            yield Frame("json", b"".join(started), f"{where}, line {begun_at}")
+            started, begun_at, depth, size = [], 0, 0, 0
             if alone:
                 break
     else:
-        if begun:
+        if started:
             yield Unreadable(f"{where}, line {begun_at}: the document is incomplete.")
     for number, line in lines:
         yield Frame("json", line, f"{where}, line {number}")
@@ -146,10 +146,10 @@ def _lines(stream: io.BufferedReader, where: str, limit: int, budget: Budget) ->
 def _depth(line: bytes) -> int:
     """Return the number of brackets that a line leaves open. A string never continues in the next line."""
     depth = 0
-    for found in _OUTSIDE_TEXT.finditer(line):
-        if found[1]:
+    for match in _OUTSIDE_TEXT.finditer(line):
+        if match[1]:
             depth += 1
-        elif found[2]:
+        elif match[2]:
             depth -= 1
     return depth
 

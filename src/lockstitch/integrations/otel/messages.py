@@ -64,8 +64,8 @@ def _messages(value: Any, depth: int) -> Iterator[OtelMessage]:
         if depth < 3:
             for item in as_list(value):
                 yield from _messages(item, depth + 1)
-    elif isinstance(value, dict) and (said := message(as_json(value))):
-        yield said
+    elif isinstance(value, dict) and (otel_message := message(as_json(value))):
+        yield otel_message
 
 
 def message(value: Json) -> OtelMessage | None:
@@ -141,7 +141,7 @@ def _as_call(value: Any) -> Json:
 def _blocks(parts: list[Any]) -> tuple[list[Json], list[Result]]:
     blocks: list[Json] = []
     results: list[Result] = []
-    asked: set[str] = set()
+    requested: set[str] = set()
     for part in parts:
         if isinstance(part, str):
             blocks.append({"type": "text", "text": part})
@@ -156,9 +156,9 @@ def _blocks(parts: list[Any]) -> tuple[list[Json], list[Result]]:
         elif kind in _CALLS:
             call = _call(entry)
             # Some instrumentations repeat a call: among the parts and in a separate list.
-            if not (call["id"] and call["id"] in asked):
+            if not (call["id"] and call["id"] in requested):
                 blocks.append(call)
-                asked.add(call["id"])
+                requested.add(call["id"])
         elif kind in _RESULTS:
             results.append(_result_of(entry, first(entry, "response", "result", "output", "content")))
         elif kind == "server_tool_call":
@@ -181,8 +181,8 @@ def _thought(entry: Json, kind: str) -> list[Json]:
 def _call(entry: Json) -> Json:
     function = as_json(entry.get("function"))
     name = as_text(first(entry, "name", "tool_name")) or as_text(function.get("name")) or ""
-    said = first(entry, "input", "args", "arguments")
-    args = arguments(said if said is not None else function.get("arguments"))
+    value = first(entry, "input", "args", "arguments")
+    args = arguments(value if value is not None else function.get("arguments"))
     return {
         "type": "tool_use",
         "id": as_text(first(entry, "call_id", "id", "tool_call_id")) or "",

@@ -39,8 +39,8 @@ def files(source: Path) -> list[Path]:
     """Return the files that `read` would read, in its order."""
     if not source.is_dir():
         return [source]
-    found = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return [path for path in found if not path.name.endswith(_HEADERS) and not _is_other_signal(path)]
+    paths = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return [path for path in paths if not path.name.endswith(_HEADERS) and not _is_other_signal(path)]
 
 
 def read_file(path: Path, *, on_bad: OnBad | None = None, limit: int = LIMIT) -> Iterator[SpanData]:

@@ -95,9 +95,9 @@ def _with(span: Span, changes: Json) -> Span:
     )
 
 
-def _recorded(piece: SpanData, hide: frozenset[str]) -> Json:
+def _recorded(span: SpanData, hide: frozenset[str]) -> Json:
     """Return the span data that the record would store."""
-    return {**piece, "metadata": redact(piece.get("metadata"), hide), "extra": redact(piece.get("extra"), hide)}
+    return {**span, "metadata": redact(span.get("metadata"), hide), "extra": redact(span.get("extra"), hide)}
 
 
 def _in_document(value: Any, hide: frozenset[str], pause: Callable[[], None]) -> bool:

@@ -73,8 +73,8 @@ def word(words: tuple[str, ...], value: Any) -> str:
 
 
 def scope_of(name: str, version: str, attributes: Json) -> Json:
-    said = {"name": storable(name), "version": storable(version), "attributes": attributes}
-    return {key: value for key, value in said.items() if value}
+    body = {"name": storable(name), "version": storable(version), "attributes": attributes}
+    return {key: value for key, value in body.items() if value}
 
 
 def event_of(name: str, at: int, attributes: Json) -> Json:
@@ -82,8 +82,8 @@ def event_of(name: str, at: int, attributes: Json) -> Json:
 
 
 def link_of(trace_id: str, span_id: str, attributes: Json) -> Json:
-    said = {"trace_id": trace_id, "span_id": span_id, "attributes": attributes}
-    return {key: value for key, value in said.items() if value}
+    body = {"trace_id": trace_id, "span_id": span_id, "attributes": attributes}
+    return {key: value for key, value in body.items() if value}
 
 
 def dropped_of(attributes: int, events: int, links: int) -> Json:
@@ -169,8 +169,8 @@ def piece_of(span: Span) -> SpanData:
 def _extra(span: Span, content: Content, start: str | None, end: str | None) -> Json:
     extra: Json = {**content.extra, "span_kind": span.kind, "attributes": content.attributes}
     lost: Json = {}
-    for name, at, told in (("start", span.start, start), ("end", span.end, end)):
-        if at % 1000 or (at and not told):
+    for name, at, text in (("start", span.start, start), ("end", span.end, end)):
+        if at % 1000 or (at and not text):
             lost[name] = at
     for name, value in (
         ("resource", span.resource),
@@ -209,9 +209,9 @@ def _take_error(span: Span, content: Content) -> str | None:
     if not failed and not (escaped and span.code == "unset"):
         return None
     if exceptions:
-        said: Json = (escaped or exceptions)[-1]["attributes"]
-        kind = as_text(said.get("exception.type"))
-        message, stack = (as_text(said.pop(f"exception.{part}", None)) for part in ("message", "stacktrace"))
+        value: Json = (escaped or exceptions)[-1]["attributes"]
+        kind = as_text(value.get("exception.type"))
+        message, stack = (as_text(value.pop(f"exception.{part}", None)) for part in ("message", "stacktrace"))
         if stack and (not message or message in stack):
             return stack
         line = ": ".join(part for part in (kind, message) if part)
@@ -222,8 +222,8 @@ def _take_error(span: Span, content: Content) -> str | None:
 
 def _event(event: Json) -> Json:
     at: Any = _time(event["time"])
-    told: Json = {"name": event["name"], "attributes": dict(event["attributes"])}
-    return {**told, "time": at} if at else told
+    value: Json = {"name": event["name"], "attributes": dict(event["attributes"])}
+    return {**value, "time": at} if at else value
 
 
 def _time(nanoseconds: int) -> str | None:

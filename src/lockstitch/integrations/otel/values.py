@@ -53,8 +53,8 @@ def arguments(value: Any) -> Any:
         return value
     read = parsed(value)
     if read is value and value.lstrip()[:1] == "{":
-        found = literal(value.strip())
-        return cast("Json", found) if isinstance(found, dict) and not deeper_than(found, DEEPEST) else value
+        result = literal(value.strip())
+        return cast("Json", result) if isinstance(result, dict) and not deeper_than(result, DEEPEST) else value
     return read
 
 
@@ -174,9 +174,9 @@ _FRAMEWORKS = frozenset(
 )
 
 
-def provider_name(*said: Any) -> str | None:
+def provider_name(*lines: Any) -> str | None:
     """Return the first value that names a provider, in the names of the price table."""
-    for word in said:
+    for word in lines:
         if isinstance(word, str) and (name := word.strip().lower()) and name not in _FRAMEWORKS:
             return _NAMES.get(name, name)
     return None

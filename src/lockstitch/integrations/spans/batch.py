@@ -249,9 +249,9 @@ class Batch:
     seen: object = None
     """The fences that the last attempt read. An equal value means that no other writer changed the traces."""
 
-    def add(self, piece: SpanData) -> None:
-        known = self.pieces.get(piece["id"])
-        self.pieces[piece["id"]] = merge(known, piece) if known else piece
+    def add(self, span: SpanData) -> None:
+        known = self.pieces.get(span["id"])
+        self.pieces[span["id"]] = merge(known, span) if known else span
 
 
 @dataclass(slots=True)
@@ -266,9 +266,9 @@ class TraceBatch:
     @property
     def conversation(self) -> str | None:
         """The conversation of the trace: the one its root names, else its first span that names one."""
-        said = [piece for piece in self.pieces.values() if piece.get("thread_id")]
-        root = [piece for piece in said if is_root(piece)]
-        return (root or said)[0].get("thread_id") if said else None
+        spans = [span for span in self.pieces.values() if span.get("thread_id")]
+        root = [span for span in spans if is_root(span)]
+        return (root or spans)[0].get("thread_id") if spans else None
 
     @property
     def name(self) -> str:
@@ -287,34 +287,34 @@ def sort(
             others.append(item)
             continue
         try:
-            piece = _admitted(item, keep_secrets, hide)
+            span = _admitted(item, keep_secrets, hide)
         except (Refused, RecursionError, KeyError) as exc:
             outcome.refused.append((item.get("id", ""), f"span {item.get('id', '?')}: {_reason(exc)}"))
             continue
-        batch.add(piece)
-        outcome.spans.add(piece["id"])
+        batch.add(span)
+        outcome.spans.add(span["id"])
     return batch, others
 
 
 def leave_out(batch: Batch, outcome: BatchOutcome) -> bool:
     """Remove the spans that cannot be stored from a batch, and report them. Return True if there were any."""
     before = len(outcome.refused)
-    for span_id, piece in list(batch.pieces.items()):
+    for span_id, span in list(batch.pieces.items()):
         try:
-            codec.dumps(piece)
+            codec.dumps(span)
         except Refused as exc:
             del batch.pieces[span_id]
             outcome.refused.append((span_id, f"span {span_id}: {_reason(exc)}"))
     return len(outcome.refused) > before
 
 
-def _admitted(piece: SpanData, keep_secrets: bool, hide: frozenset[str]) -> SpanData:
-    if not piece["id"] or not piece["trace_id"]:
+def _admitted(span: SpanData, keep_secrets: bool, hide: frozenset[str]) -> SpanData:
+    if not span["id"] or not span["trace_id"]:
         raise Refused("it has no id")
     if keep_secrets:
-        return piece
-    hidden = {bag: redact(piece.get(bag), hide) for bag in ("metadata", "extra") if bag in piece}
-    return cast("SpanData", {**piece, **hidden})
+        return span
+    hidden = {bag: redact(span.get(bag), hide) for bag in ("metadata", "extra") if bag in span}
+    return cast("SpanData", {**span, **hidden})
 
 
 def _reason(exc: BaseException) -> str:

@@ -36,10 +36,10 @@ class ModelCallDedup:
     """Finds duplicate spans of model calls in one batch."""
 
     def __init__(
-        self, project: str, bridge: TraceSource, names: MirrorIds, homes: Mapping[str, UUID], now: datetime
+        self, project: str, trace_source: TraceSource, names: MirrorIds, homes: Mapping[str, UUID], now: datetime
     ) -> None:
         self._project = project
-        self._bridge = bridge
+        self._bridge = trace_source
         self._names = names
         self._homes = homes
         """The thread of each span."""
@@ -61,19 +61,19 @@ class ModelCallDedup:
         the same id.
         """
         spans = list(spans)
-        arriving = {self._names.span(one.piece["id"]) for trace in spans for one in trace}
-        known: dict[str, dict[UUID, Stitch]] = defaultdict(dict)
+        arriving = {self._names.span(new_span.piece["id"]) for trace in spans for new_span in trace}
+        stitches: dict[str, dict[UUID, Stitch]] = defaultdict(dict)
         for response_id, row in stored:
-            known[response_id][row.id] = row
+            stitches[response_id][row.id] = row
         claims: list[MirroredModelCall] = []
         revised: list[Stitch] = []
-        for response_id, told in self._by_response(spans).items():
-            rows = known[response_id]
-            witnesses = [self._arrived(one) for one in told]
-            claims += [self._claim(response_id, one) for one in witnesses if one.stitch_id not in rows]
+        for response_id, new_spans in self._by_response(spans).items():
+            rows = stitches[response_id]
+            witnesses = [self._arrived(new_span) for new_span in new_spans]
+            claims += [self._claim(response_id, witness) for witness in witnesses if witness.stitch_id not in rows]
             witnesses += [_stored(row) for row in rows.values() if row.id not in arriving]
             for group in _at_one_time(witnesses):
-                if any(one.arrived for one in group):
+                if any(model_call_span.arrived for model_call_span in group):
                     revised += self._judge(response_id, group)
         return claims, revised
 
@@ -81,52 +81,54 @@ class ModelCallDedup:
         """Decide which overlapping spans count as model calls. Return the stored rows with a changed result."""
         ours: list[tuple[ModelCallSpan, SpanData, SpanFacts]] = []
         standing: list[ModelCallSpan] = []
-        for one in witnesses:
-            if one.arrived is not None:
-                ours.append((one, one.arrived.piece, one.arrived.meaning))
-            elif one.row is not None and self._names.span(str(one.row.data.get("id"))) != one.row.id:
+        for witness in witnesses:
+            if witness.arrived is not None:
+                ours.append((witness, witness.arrived.piece, witness.arrived.meaning))
+            elif witness.row is not None and self._names.span(str(witness.row.data.get("id"))) != witness.row.id:
                 # A span of another integration keeps its state, because this one cannot compute its facts.
-                standing += [one] if one.row.type == "llm_call" else []
-            elif one.row is not None:
-                piece = piece_of(one.row.data)
-                meaning = self._bridge.facts(piece)
-                if meaning.role == "llm" and part(meaning.response_id) == response_id:
-                    ours.append((one, piece, meaning))
-        spans = {piece["id"] for _, piece, _ in ours}
+                standing += [witness] if witness.row.type == "llm_call" else []
+            elif witness.row is not None:
+                span = piece_of(witness.row.data)
+                facts = self._bridge.facts(span)
+                if facts.role == "llm" and part(facts.response_id) == response_id:
+                    ours.append((witness, span, facts))
+        spans = {span["id"] for _, span, _ in ours}
         revised: list[Stitch] = []
-        for one, _, _ in sorted(ours, key=lambda told: _rank(*told, spans)):
-            owner = next((other.stitch_id for other in standing if one.meets(other)), None)
+        for witness, _, _ in sorted(ours, key=lambda messages: _rank(*messages, spans)):
+            owner = next((other.stitch_id for other in standing if witness.meets(other)), None)
             if owner is None:
-                standing.append(one)
-            if one.arrived is not None:
-                one.arrived.duplicate_of = owner
-            elif one.row is not None and one.row.data.get("duplicate_of") != (str(owner) if owner else None):
-                revised.append(one.row)
+                standing.append(witness)
+            if witness.arrived is not None:
+                witness.arrived.duplicate_of = owner
+            elif witness.row is not None and witness.row.data.get("duplicate_of") != (str(owner) if owner else None):
+                revised.append(witness.row)
         return revised
 
-    def _arrived(self, one: NewSpan) -> ModelCallSpan:
-        start = begun(one.piece, self._now)
-        return ModelCallSpan(self._names.span(one.piece["id"]), start, _end(one.piece, start), arrived=one)
+    def _arrived(self, new_span: NewSpan) -> ModelCallSpan:
+        start = begun(new_span.piece, self._now)
+        return ModelCallSpan(
+            self._names.span(new_span.piece["id"]), start, _end(new_span.piece, start), arrived=new_span
+        )
 
-    def _claim(self, response_id: str, one: ModelCallSpan) -> MirroredModelCall:
-        assert one.arrived is not None
+    def _claim(self, response_id: str, model_call_span: ModelCallSpan) -> MirroredModelCall:
+        assert model_call_span.arrived is not None
         return MirroredModelCall(
             project=self._project,
-            provider=one.arrived.meaning.provider or "",
+            provider=model_call_span.arrived.meaning.provider or "",
             response_id=response_id,
-            thread_id=self._homes[one.arrived.piece["id"]],
-            stitch_id=one.stitch_id,
+            thread_id=self._homes[model_call_span.arrived.piece["id"]],
+            stitch_id=model_call_span.stitch_id,
             at=self._now,
         )
 
     def _by_response(self, spans: Iterable[Sequence[NewSpan]]) -> dict[str, list[NewSpan]]:
-        found: dict[str, list[NewSpan]] = defaultdict(list)
+        new_spans: dict[str, list[NewSpan]] = defaultdict(list)
         for trace in spans:
-            for one in trace:
-                response_id = part(one.meaning.response_id)
-                if one.meaning.role == "llm" and response_id:
-                    found[response_id].append(one)
-        return found
+            for new_span in trace:
+                response_id = part(new_span.meaning.response_id)
+                if new_span.meaning.role == "llm" and response_id:
+                    new_spans[response_id].append(new_span)
+        return new_spans
 
 
 def _stored(row: Stitch) -> ModelCallSpan:
@@ -135,24 +137,26 @@ def _stored(row: Stitch) -> ModelCallSpan:
 
 
 def _end(piece: Mapping[str, object], start: datetime) -> datetime:
-    ended = piece.get("end")
-    return parse_time(str(ended)) if ended else start
+    end = piece.get("end")
+    return parse_time(str(end)) if end else start
 
 
 def _at_one_time(witnesses: Sequence[ModelCallSpan]) -> Iterator[list[ModelCallSpan]]:
     """Yield groups of spans that overlap in time. Spans of different groups do not affect each other."""
     group: list[ModelCallSpan] = []
     until: datetime | None = None
-    for one in sorted(witnesses, key=lambda one: one.start):
-        if until is not None and one.start > until:
+    for witness in sorted(witnesses, key=lambda model_call_span: model_call_span.start):
+        if until is not None and witness.start > until:
             yield group
             group, until = [], None
-        group.append(one)
-        until = max(until or one.end, one.start, one.end)
+        group.append(witness)
+        until = max(until or witness.end, witness.start, witness.end)
     if group:
         yield group
 
 
-def _rank(one: ModelCallSpan, piece: SpanData, meaning: SpanFacts, spans: set[str]) -> tuple[bool, bool, datetime, str]:
+def _rank(
+    model_call_span: ModelCallSpan, span: SpanData, facts: SpanFacts, spans: set[str]
+) -> tuple[bool, bool, datetime, str]:
     """Return the rank of a span: spans with content first, then outer spans, then earlier spans."""
-    return not meaning.has_content, piece.get("parent_id") in spans, one.start, piece["id"]
+    return not facts.has_content, span.get("parent_id") in spans, model_call_span.start, span["id"]

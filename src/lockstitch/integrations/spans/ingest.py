@@ -75,10 +75,10 @@ def feedback(
     )
 
 
-def amended(remark: SpanFeedback, known: Feedback, now: datetime) -> Feedback:
+def amended(remark: SpanFeedback, feedback: Feedback, now: datetime) -> Feedback:
     """Return feedback with changed fields. Fields without a new value stay."""
     changes = {"score": remark.score, "value": remark.value, "comment": remark.comment}
-    return known.changed(updated_at=now, **{name: value for name, value in changes.items() if value is not None})
+    return feedback.changed(updated_at=now, **{name: value for name, value in changes.items() if value is not None})
 
 
 def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str], names: MirrorIds) -> list[Record]:
@@ -86,7 +86,7 @@ def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str],
 
     `traces` are the traces of the rows of spans. A record that names no such row moves with the run that it names.
     """
-    found: list[Record] = []
+    matches: list[Record] = []
     threads: dict[UUID, set[UUID]] = {}
 
     def trace_of(row_id: UUID | None, run_id: UUID | None) -> str | None:
@@ -103,21 +103,21 @@ def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str],
             threads.setdefault(joined.origin[run_id], set()).add(joined.homes[trace])
     for record in records:
         if isinstance(record, Blob):
-            found.append(record)
+            matches.append(record)
         elif isinstance(record, Feedback):
             trace = trace_of(record.stitch_id, record.run_id)
             run_id = names.run(trace) if trace and record.run_id else record.run_id
             thread_id = record.thread_id and home_of(trace, record.thread_id)
-            found.append(record.changed(thread_id=thread_id, run_id=run_id))
+            matches.append(record.changed(thread_id=thread_id, run_id=run_id))
         elif isinstance(record, File):
             row_id = next((row for row in _rows_named(record.file_id, names) if row in traces), None)
             trace = trace_of(row_id, record.created_in_run)
             run_id = names.run(trace) if trace else record.created_in_run
             home = home_of(trace, record.thread_id)
-            found.append(record.changed(thread_id=home, created_in_run=run_id, last_updated_run=run_id))
+            matches.append(record.changed(thread_id=home, created_in_run=run_id, last_updated_run=run_id))
             if (record.storage_path or "").startswith("blob:"):
-                found.append(BlobUse(thread_id=home, sha256=(record.storage_path or "").removeprefix("blob:")))
-    return found
+                matches.append(BlobUse(thread_id=home, sha256=(record.storage_path or "").removeprefix("blob:")))
+    return matches
 
 
 def _rows_named(file_id: str, names: MirrorIds) -> Iterator[UUID]:
@@ -143,16 +143,16 @@ class SpanIngest:
     """Writes the spans of one integration into one project of a store."""
 
     def __init__(
-        self, store: Store, bridge: TraceSource, *, keep_secrets: bool = False, hide: Collection[str] = ()
+        self, store: Store, trace_source: TraceSource, *, keep_secrets: bool = False, hide: Collection[str] = ()
     ) -> None:
         self._store = store
-        self._bridge = bridge
-        self._names = MirrorIds(store.project, bridge.source)
+        self._bridge = trace_source
+        self._names = MirrorIds(store.project, trace_source.source)
         self._keep_secrets = keep_secrets
         self._hide = frozenset(name.lower() for name in hide)
-        self._joining = Joining(store.mirrors, bridge, self._names)
-        self._looking = StoreLookup(store.mirrors, bridge, self._names)
-        self._removing = SpanRemoval(store, bridge, self._names)
+        self._joining = Joining(store.mirrors, trace_source, self._names)
+        self._looking = StoreLookup(store.mirrors, trace_source, self._names)
+        self._removing = SpanRemoval(store, trace_source, self._names)
 
     async def write(self, items: Iterable[Item], *, large: bool = False) -> BatchOutcome:
         """Write a batch and return its outcome. The batch is durable when this returns.
@@ -202,22 +202,26 @@ class SpanIngest:
         now = self._store.clock.now()
         joined = await self._joining.join(batch)
         batch.seen = joined.fences(), frozenset(batch.again)
-        parcels, homes, threads = joined.parcels, joined.homes, joined.threads
-        written = BatchOutcome(traces={parcel.trace_id for parcel in parcels}, dissolved=set(joined.dissolved))
+        batches, homes, threads = joined.parcels, joined.homes, joined.threads
+        written = BatchOutcome(traces={batch.trace_id for batch in batches}, dissolved=set(joined.dissolved))
         written.gone = {name for name, _ in joined.merged.values()} - written.traces
-        new = [parcel for parcel in parcels if homes[parcel.trace_id] not in threads]
-        keys = await self._store.mirrors.keys(self._store.project, sorted({self._key(parcel) for parcel in new}))
-        arrived = {parcel.trace_id: self._arrived(parcel, joined.stored, written) for parcel in parcels}
-        at_home = {span_id: homes[parcel.trace_id] for parcel in parcels for span_id in parcel.pieces}
+        new = [batch for batch in batches if homes[batch.trace_id] not in threads]
+        keys = await self._store.mirrors.keys(self._store.project, sorted({self._key(batch) for batch in new}))
+        arrived = {batch.trace_id: self._arrived(batch, joined.stored, written) for batch in batches}
+        at_home = {span_id: homes[batch.trace_id] for batch in batches for span_id in batch.pieces}
         witnesses = ModelCallDedup(self._store.project, self._bridge, self._names, at_home, now)
-        told = await self._store.mirrors.spans_of_responses(self._store.project, witnesses.told(arrived.values()))
-        told = [(response_id, row) for response_id, row in told if row.thread_id not in joined.dissolved]
-        claims, others = witnesses.settle(arrived.values(), told)
+        spans_of_responses = await self._store.mirrors.spans_of_responses(
+            self._store.project, witnesses.told(arrived.values())
+        )
+        spans_of_responses = [
+            (response_id, row) for response_id, row in spans_of_responses if row.thread_id not in joined.dissolved
+        ]
+        claims, others = witnesses.settle(arrived.values(), spans_of_responses)
         if others:
             batch.again |= {str(row.data["id"]) for row in others}
             raise Conflict("Stored spans duplicate other model calls now.")
         mirrored: dict[UUID, MirrorUpdate] = {}
-        for parcel in parcels:
+        for parcel in batches:
             changed = arrived[parcel.trace_id]
             if not changed:
                 continue
@@ -242,23 +246,23 @@ class SpanIngest:
 
     async def _moved(self, joined: Joined) -> list[Record]:
         """Return the side records of dissolved threads, moved to the threads of the commit."""
-        traces = {self._names.span(span_id): parcel.trace_id for parcel in joined.parcels for span_id in parcel.pieces}
+        traces = {self._names.span(span_id): batch.trace_id for batch in joined.parcels for span_id in batch.pieces}
         return moved(await self._store.mirrors.belongings(joined.dissolved), joined, traces, self._names)
 
-    def _key(self, parcel: TraceBatch) -> str:
-        return part(f"{self._bridge.source}:{parcel.name}") or self._bridge.source
+    def _key(self, batch: TraceBatch) -> str:
+        return part(f"{self._bridge.source}:{batch.name}") or self._bridge.source
 
     def _new_thread(
-        self, parcel: TraceBatch, thread_id: UUID, keys: dict[str, UUID], now: datetime, before: Thread | None
+        self, batch: TraceBatch, thread_id: UUID, keys: dict[str, UUID], now: datetime, before: Thread | None
     ) -> Thread:
         """Return a thread for a trace. `before` is one with the same id that the commit deletes."""
-        key = self._key(parcel)
-        foreign = parcel.name
-        kept: dict[str, Any] = {}
+        key = self._key(batch)
+        foreign = batch.name
+        stored: dict[str, Any] = {}
         if before is not None:
             # The fence rises, so that a writer that has seen the earlier thread cannot write to this one.
             names = ("title", "extras", "priority", "expires_at", "created_at")
-            kept = {"fence": before.fence + 1, **{name: getattr(before, name) for name in names}}
+            stored = {"fence": before.fence + 1, **{name: getattr(before, name) for name in names}}
         thread = Thread(
             id=thread_id,
             # A native thread may have the key. The imported trace is then found only by its id.
@@ -270,33 +274,33 @@ class SpanIngest:
             created_at=now,
             updated_at=now,
         )
-        return thread.changed(**kept) if kept else thread
+        return thread.changed(**stored) if stored else thread
 
-    def _arrived(self, parcel: TraceBatch, stored: dict[UUID, Stitch], outcome: BatchOutcome) -> list[NewSpan]:
+    def _arrived(self, batch: TraceBatch, stored: dict[UUID, Stitch], outcome: BatchOutcome) -> list[NewSpan]:
         """Return the spans with new data, merged with the stored data."""
         changed: list[NewSpan] = []
-        for span_id, piece in parcel.pieces.items():
+        for span_id, span in batch.pieces.items():
             old = stored.get(self._names.span(span_id))
-            if old is None and span_id in parcel.recompute:
+            if old is None and span_id in batch.recompute:
                 continue
             if old is not None and old.type != "removed":
                 was = piece_of(old.data)
-                merged = merge(was, piece)
-                if merged == was and span_id not in parcel.recompute:
+                merged = merge(was, span)
+                if merged == was and span_id not in batch.recompute:
                     outcome.rows.append(old)
-                    meaning = self._bridge.facts(was)
-                    outcome.missing[span_id] = meaning.missing
-                    outcome.further += further(self._names, span_id, meaning)
+                    facts = self._bridge.facts(was)
+                    outcome.missing[span_id] = facts.missing
+                    outcome.further += further(self._names, span_id, facts)
                     continue
-                piece = merged
-            meaning = self._bridge.facts(piece)
-            outcome.missing[span_id] = meaning.missing
-            changed.append(NewSpan(piece, meaning))
+                span = merged
+            facts = self._bridge.facts(span)
+            outcome.missing[span_id] = facts.missing
+            changed.append(NewSpan(span, facts))
         return changed
 
     async def _assemble(
         self,
-        parcel: TraceBatch,
+        batch: TraceBatch,
         changed: Sequence[NewSpan],
         runs: dict[UUID, Run],
         stored: dict[UUID, Stitch],
@@ -304,23 +308,23 @@ class SpanIngest:
         now: datetime,
         outcome: BatchOutcome,
     ) -> None:
-        run_id = self._names.run(parcel.trace_id)
+        run_id = self._names.run(batch.trace_id)
         run = runs.get(run_id)
-        known = StoredTrace(run or self._new_run(parcel, run_id, into, now), run is None, stored)
+        stored_trace = StoredTrace(run or self._new_run(batch, run_id, into, now), run is None, stored)
         if run is not None:
-            await self._looking.load(known, changed, now)
-        trace = TraceBuilder(self._bridge, self._names, known, price, now)
+            await self._looking.load(stored_trace, changed, now)
+        trace = TraceBuilder(self._bridge, self._names, stored_trace, price, now)
         after, rows = trace.assemble(changed)
-        if needs_all_calls(known, rows):
-            known.calls = await self._store.mirrors.model_calls(run_id)
-            trace = TraceBuilder(self._bridge, self._names, known, price, now)
+        if needs_all_calls(stored_trace, rows):
+            stored_trace.calls = await self._store.mirrors.model_calls(run_id)
+            trace = TraceBuilder(self._bridge, self._names, stored_trace, price, now)
             after, rows = trace.assemble(changed)
-        add_to_mirror(into, known, after, rows, trace.root_id)
+        add_to_mirror(into, stored_trace, after, rows, trace.root_id)
         outcome.rows += [row.stitch() for row in rows]
 
-    def _new_run(self, parcel: TraceBatch, run_id: UUID, into: MirrorUpdate, now: datetime) -> Run:
+    def _new_run(self, batch: TraceBatch, run_id: UUID, into: MirrorUpdate, now: datetime) -> Run:
         number = len(into.new_runs) + 1
-        started = min(begun(piece, now) for piece in parcel.pieces.values())
+        started = min(begun(span, now) for span in batch.pieces.values())
         return Run(
             id=run_id,
             thread_id=into.head.id,
@@ -330,7 +334,7 @@ class SpanIngest:
             status="running",
             first_position=0,
             source=self._bridge.source,
-            foreign_id=parcel.trace_id,
+            foreign_id=batch.trace_id,
             started_at=started,
         )
 
@@ -363,5 +367,5 @@ class SpanIngest:
 
     async def _earlier(self, others: Sequence[Attachment | SpanFeedback]) -> dict[UUID, Feedback]:
         """Return the stored feedback that is to be changed."""
-        ids = [self._names.remark(one.id) for one in others if isinstance(one, SpanFeedback) and one.amends]
+        ids = [self._names.remark(other.id) for other in others if isinstance(other, SpanFeedback) and other.amends]
         return await self._store.mirrors.feedback(ids) if ids else {}

@@ -87,13 +87,13 @@ def deal(requests: Sequence[Request], spans: Sequence[Span]) -> list[Span]:
     for request in requests:
         request.span = None
     before: list[Request] = []
-    asked = 0
+    requested = 0
     moved: list[Span] = []
     for span in sorted(spans, key=lambda span: span.turn):
         at = format_time(span.at)
-        while asked < len(requests) and requests[asked].asked_at <= at:
-            before.append(requests[asked])
-            asked += 1
+        while requested < len(requests) and requests[requested].asked_at <= at:
+            before.append(requests[requested])
+            requested += 1
         request = before.pop() if before else None
         if request is not None:
             request.span = span
@@ -118,14 +118,14 @@ def asked_at(stitch: Stitch) -> datetime:
     return parse_time(str(text)) if text else at_of(stitch)
 
 
-def given_id(meaning: SpanFacts) -> str | None:
+def given_id(facts: SpanFacts) -> str | None:
     """Return the call id that a tool span contains, or None."""
-    return part(meaning.call.id) if meaning.call else None
+    return part(facts.call.id) if facts.call else None
 
 
-def name_of(piece: SpanData, meaning: SpanFacts) -> str:
+def name_of(span: SpanData, facts: SpanFacts) -> str:
     """Return the tool name of a tool span."""
-    return part((meaning.call.name if meaning.call else None) or piece.get("name")) or NAMELESS
+    return part((facts.call.name if facts.call else None) or span.get("name")) or NAMELESS
 
 
 def is_guessed(stitch: Stitch) -> bool:

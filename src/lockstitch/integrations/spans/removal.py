@@ -17,33 +17,35 @@ _TITLE: Final = 80
 
 
 def add_to_mirror(
-    into: MirrorUpdate, known: StoredTrace, run: Run, rows: Sequence[SpanRow], root_id: UUID | None
+    into: MirrorUpdate, stored_trace: StoredTrace, run: Run, rows: Sequence[SpanRow], root_id: UUID | None
 ) -> None:
     """Add the rows and the run of a trace to the update of its thread."""
     head = into.head
     position = head.position + len(into.stitches)
-    run = place(known, run, rows, position, head.fence + 1, root_id)
+    run = place(stored_trace, run, rows, position, head.fence + 1, root_id)
     into.stitches += sorted((row.stitch() for row in rows if row.old is None), key=lambda stitch: stitch.position)
     into.replaced += [row.stitch() for row in rows if row.old is not None and row.differs()]
-    if known.is_new:
+    if stored_trace.is_new:
         into.new_runs.append(run)
-    elif run != known.run:
+    elif run != stored_trace.run:
         into.runs.append(run)
-    into.fields |= _head_fields(into, known, run)
+    into.fields |= _head_fields(into, stored_trace, run)
 
 
-def _head_fields(into: MirrorUpdate, known: StoredTrace, run: Run) -> dict[str, Any]:
+def _head_fields(into: MirrorUpdate, stored_trace: StoredTrace, run: Run) -> dict[str, Any]:
     """Return the changed fields of the thread."""
     head = into.head
     fields: dict[str, Any] = {}
-    if known.is_new:
+    if stored_trace.is_new:
         fields["last_sequence"], fields["last_turn"] = run.sequence, run.turn
-    finished = run.status in TERMINAL_STATUSES and (known.is_new or known.run.status not in TERMINAL_STATUSES)
+    finished = run.status in TERMINAL_STATUSES and (
+        stored_trace.is_new or stored_trace.run.status not in TERMINAL_STATUSES
+    )
     if finished:
         fields["total_runs"] = into.fields.get("total_runs", head.total_runs) + 1
     last = into.fields.get("last_run_at", head.last_run_at)
     # A run with a corrected, earlier start time is still the last run if it was the last before.
-    if last is None or run.started_at >= last or known.run.started_at == last:
+    if last is None or run.started_at >= last or stored_trace.run.started_at == last:
         fields["last_run_at"], fields["status"] = run.started_at, run.status
     state = run.state
     if head.user_id is None and state.get("user_id"):
@@ -59,9 +61,9 @@ _ATTEMPTS: Final = 20
 class SpanRemoval:
     """Removes spans from the traces of one source and project."""
 
-    def __init__(self, store: Store, bridge: TraceSource, names: MirrorIds) -> None:
+    def __init__(self, store: Store, trace_source: TraceSource, names: MirrorIds) -> None:
         self._store = store
-        self._bridge = bridge
+        self._bridge = trace_source
         self._names = names
 
     async def drop_others(self, trace_id: str, keep: Callable[[str], bool]) -> int:
@@ -75,38 +77,38 @@ class SpanRemoval:
             # Read again after the thread, so that these rows belong to the fence of the thread.
             run = (await self._store.mirrors.runs([run_id])).get(run_id, run)
             rows = await self._store.mirrors.rows(run_id)
-            gone = _gone(rows, keep)
-            if not gone:
+            stitches = _gone(rows, keep)
+            if not stitches:
                 return 0
             try:
-                await self._write(head, run, gone, rows)
-                return len(gone)
+                await self._write(head, run, stitches, rows)
+                return len(stitches)
             except (Conflict, OutcomeUnknown):
                 continue
         raise Conflict(f"Other writers keep changing trace {trace_id}. Nothing was removed. Try again later.")
 
-    async def _write(self, head: Thread, run: Run, gone: Sequence[Stitch], rows: Sequence[Stitch]) -> None:
+    async def _write(self, head: Thread, run: Run, stitches: Sequence[Stitch], rows: Sequence[Stitch]) -> None:
         """Write a trace without the removed rows."""
         now = self._store.clock.now()
         into = MirrorUpdate(head, is_new=False)
-        places = {row.position for row in gone}
-        known = StoredTrace(
+        places = {row.position for row in stitches}
+        stored_trace = StoredTrace(
             run,
             is_new=False,
             tools=[row for row in rows if row.type == "tool_call" and row.position not in places],
             calls=[row for row in rows if row.type == "llm_call"],
         )
-        after, changed = TraceBuilder(self._bridge, self._names, known, price, now).assemble([], gone)
-        add_to_mirror(into, known, after, changed, None)
+        after, changed = TraceBuilder(self._bridge, self._names, stored_trace, price, now).assemble([], stitches)
+        add_to_mirror(into, stored_trace, after, changed, None)
         await self._store.mirrors.write([into], now)
 
 
 def _gone(rows: Sequence[Stitch], keep: Callable[[str], bool]) -> list[Stitch]:
     """Return the rows of spans that are not kept, and of calls that only such a span requested."""
-    gone = [row for row in rows if row.type != "removed" and _span(row) and not keep(_span(row))]
-    places = {row.position for row in gone}
+    stitches = [row for row in rows if row.type != "removed" and _span(row) and not keep(_span(row))]
+    places = {row.position for row in stitches}
     orphans = [row for row in rows if row.type == "tool_call" and not _span(row) and row.reply_to in places]
-    return [*gone, *orphans]
+    return [*stitches, *orphans]
 
 
 def _span(row: Stitch) -> str:

@@ -133,26 +133,26 @@ def as_span(row: SpanRow, duplicate_of: UUID | None = None) -> None:
 
 
 def as_model_call(
-    row: SpanRow, meaning: SpanFacts, generation: Generation | None, first: bool, cost: Json | None
+    row: SpanRow, facts: SpanFacts, generation: Generation | None, first: bool, cost: Json | None
 ) -> None:
     """Make the row a model call. Only the first generation of a span contains the tokens and the cost."""
     values, data = row.values, row.values["data"]
     message = generation.message if generation else None
     calls = len(tool_uses(message))
     values["type"] = "llm_call"
-    values["name"] = part(meaning.model or values["name"] or "")
+    values["name"] = part(facts.model or values["name"] or "")
     values["message"] = message
     values["calls"] = calls or None
     values["call_id"] = part(generation.id) if generation and generation.id else None
     values["status"] = _stop(values["status"], generation, calls)
-    if first and meaning.tokens is not None:
-        values |= dict(zip(TOKENS, _storable(meaning.tokens), strict=True))
+    if first and facts.tokens is not None:
+        values |= dict(zip(TOKENS, _storable(facts.tokens), strict=True))
     said: Json = {
-        "model": meaning.model,
-        "provider": meaning.provider,
-        "response_id": meaning.response_id,
+        "model": facts.model,
+        "provider": facts.provider,
+        "response_id": facts.response_id,
         "finish_reason": generation.finish_reason if generation else None,
-        "parameters": meaning.parameters or None,
+        "parameters": facts.parameters or None,
         "failed": True if (generation and generation.failed) or values["status"] == "error" else None,
         "cost": cost if first else None,
     }
@@ -174,10 +174,10 @@ def removed(old: Stitch) -> Json:
 
 
 def _status(piece: Mapping[str, Any]) -> str | None:
-    said = (piece.get("status") or "").lower()
-    if piece.get("error") or said in ("error", "failed", "interrupted", "cancelled"):
+    value = (piece.get("status") or "").lower()
+    if piece.get("error") or value in ("error", "failed", "interrupted", "cancelled"):
         return "error"
-    if piece.get("end") or said in ("success", "ok", "completed"):
+    if piece.get("end") or value in ("success", "ok", "completed"):
         return "ok"
     return None
 

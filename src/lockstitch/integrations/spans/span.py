@@ -159,24 +159,24 @@ class TraceSource(Protocol):
     root_names_trace: bool
     """True if a trace has the id of its root span. Only then can the trace of a span be inferred from its parent."""
 
-    def facts(self, piece: SpanData) -> SpanFacts:
+    def facts(self, span: SpanData) -> SpanFacts:
         """Compute the facts of merged span data. Never raises, for any data."""
         ...
 
 
-def is_root(piece: SpanData) -> bool:
+def is_root(span: SpanData) -> bool:
     """True if the span is the root of its trace. False as long as the data does not decide it."""
-    return not piece.get("parent_id") and (piece["id"] == piece["trace_id"] or "start" in piece)
+    return not span.get("parent_id") and (span["id"] == span["trace_id"] or "start" in span)
 
 
-def above(piece: SpanData) -> str | None:
+def above(span: SpanData) -> str | None:
     """Return the id that decides the trace of a span: the trace that the source names, else the parent.
 
     None if the span is the root of its trace. In a source whose traces have the id of their root span, both are ids of
     spans, so following these links from span to span leads to the root.
     """
-    link = piece.get("parent_id") if piece.get("inferred") else piece["trace_id"]
-    return link if link and link != piece["id"] else None
+    link = span.get("parent_id") if span.get("inferred") else span["trace_id"]
+    return link if link and link != span["id"] else None
 
 
 def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> SpanData:

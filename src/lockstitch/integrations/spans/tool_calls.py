@@ -44,14 +44,14 @@ class ToolCallIndex:
         names: MirrorIds,
         run: Run,
         now: datetime,
-        known: Sequence[Stitch],
-        meaning: Callable[[SpanData], SpanFacts],
+        stitches: Sequence[Stitch],
+        callback: Callable[[SpanData], SpanFacts],
         anew: Collection[str] = (),
     ) -> None:
         self._names = names
         self._run = run
         self._now = now
-        self._meaning = meaning
+        self._meaning = callback
         self._anew = anew
         self._requests: dict[str, list[Request]] = defaultdict(list)
         self._spans: dict[str, list[Span]] = defaultdict(list)
@@ -65,7 +65,7 @@ class ToolCallIndex:
         """Rows of requests that no response makes any longer."""
         self._orphans: dict[str, Stitch] = {}
         """Rows of mentioned results without a known request."""
-        for stitch in known:
+        for stitch in stitches:
             self._know(stitch)
 
     def _know(self, stitch: Stitch) -> None:
@@ -92,17 +92,17 @@ class ToolCallIndex:
         for index, (call_id, name) in enumerate(asked(response.values["message"], response.id)):
             self._touched.add(call_id)
             asked_at, order = format_time(response.at), (*response.order, index)
-            known = self._placed.get((response.position or 0, index))
-            if known is not None and known.call_id == call_id:
-                known.response, known.name, known.asked_at = response, name, asked_at
+            request = self._placed.get((response.position or 0, index))
+            if request is not None and request.call_id == call_id:
+                request.response, request.name, request.asked_at = response, name, asked_at
                 continue
-            if known is not None:
-                self._drop(known)
+            if request is not None:
+                self._drop(request)
             self._requests[call_id].append(Request(response, index, call_id, name, asked_at, order))
 
     def remove_request(self, response: Stitch) -> None:
         """Drop the requests of a response that is now a duplicate of another model call."""
-        for request in [one for found in self._requests.values() for one in found]:
+        for request in [request for requests in self._requests.values() for request in requests]:
             if request.response == response.position:
                 self._drop(request)
 
@@ -114,17 +114,17 @@ class ToolCallIndex:
         if (row := request.own_row) is not None:
             self._left[request.call_id].append(row)
 
-    def run_span(self, piece: SpanData, meaning: SpanFacts, old: Stitch | None) -> None:
+    def run_span(self, span: SpanData, facts: SpanFacts, old: Stitch | None) -> None:
         """Add a new or changed tool span."""
-        call_id, name = given_id(meaning), None
+        call_id, name = given_id(facts), None
         if call_id is None:
-            call_id, name = without_call(piece), name_of(piece, meaning)
+            call_id, name = without_call(span), name_of(span, facts)
             self._guessed.add(name)
         self._touched.add(call_id)
-        self._meanings[piece["id"]] = meaning
+        self._meanings[span["id"]] = facts
         if old is not None and old.type == "tool_call":
             self._forget(old)
-        self._spans[call_id].append(Span(piece, begun(piece, self._now), old, call_id, name))
+        self._spans[call_id].append(Span(span, begun(span, self._now), old, call_id, name))
 
     def _forget(self, old: Stitch) -> None:
         """Remove the stored version of a span, because new data of it arrived."""
@@ -155,7 +155,7 @@ class ToolCallIndex:
             self._mentions.append(MentionedResult(at, span_id, news))
         for mention in sorted(self._mentions, key=lambda mention: mention[:2]):
             self._fill(rows, mention.at, mention.results)
-        return [row for found in rows.values() for row in found] + self._gone()
+        return [row for span_rows in rows.values() for row in span_rows] + self._gone()
 
     def _guess(self) -> None:
         """Match the spans without a call id to the remaining requests with their names."""
@@ -164,17 +164,17 @@ class ToolCallIndex:
             names.update(request.name for request in self._requests.get(call_id, ()))
             names.update(span.name for span in self._spans.get(call_id, ()) if span.name)
         spans: dict[str, list[Span]] = defaultdict(list)
-        for span in [span for found in self._spans.values() for span in found]:
+        for span in [span for spans in self._spans.values() for span in spans]:
             if span.name in names:
                 spans[span.name].append(span)
         if not spans:
             return
         free: dict[str, list[Request]] = defaultdict(list)
-        for request in [request for found in self._requests.values() for request in found]:
+        for request in [request for requests in self._requests.values() for request in requests]:
             if request.name in spans and (request.span is None or request.span.name):
                 free[request.name].append(request)
-        for name, found in spans.items():
-            for span in deal(free[name], found):
+        for name, matches in spans.items():
+            for span in deal(free[name], matches):
                 self._move(span)
 
     def _move(self, span: Span) -> None:
@@ -192,16 +192,16 @@ class ToolCallIndex:
         spans = sorted(self._spans.get(call_id, ()), key=lambda span: span.turn)
         self._inherit(call_id, [*requests, *spans])
         rows: list[SpanRow] = []
-        kept: set[int] = set()
+        remaining: set[int] = set()
         for span in spans:
             row = self._span_row(call_id, span)
-            kept.add(row.position or 0)
+            remaining.add(row.position or 0)
             rows.append(row)
         for request in requests:
             old = request.own_row
             if request.span is None:
                 rows.append(self._request_row(call_id, request, old))
-            elif old is not None and old.position not in kept:
+            elif old is not None and old.position not in remaining:
                 self._left[call_id].append(old)
         return rows
 
@@ -226,26 +226,26 @@ class ToolCallIndex:
         parent = piece.get("parent_id")
         parent_id = self._names.span(parent) if parent else self._run.id
         row = new_row(piece, self._names.span(piece["id"]), self._run, parent_id, span.row or before, self._now)
-        meaning = self._meanings.get(piece["id"])
-        if meaning is None and call_id in self._anew:
-            meaning = self._meaning(piece)
+        facts = self._meanings.get(piece["id"])
+        if facts is None and call_id in self._anew:
+            facts = self._meaning(piece)
         values, data = row.values, row.values["data"]
         values["type"], values["call_id"] = "tool_call", call_id
-        if meaning is None:
+        if facts is None:
             # The span itself has no new data. Only its request may have changed.
-            known = span.row
-            assert known is not None
-            values["name"], values["message"], values["status"] = known.name, known.message, known.status
-            args = known.data.get("args")
+            stitch = span.row
+            assert stitch is not None
+            values["name"], values["message"], values["status"] = stitch.name, stitch.message, stitch.status
+            args = stitch.data.get("args")
         else:
-            call = meaning.call
+            call = facts.call
             args = call.args if call else None
             values["name"] = (part(call.name) if call else None) or values["name"] or NAMELESS
-            values["message"], values["status"] = _result(call_id, meaning.result, piece, values["status"])
-        for told in (span.row, before):
+            values["message"], values["status"] = _result(call_id, facts.result, piece, values["status"])
+        for value in (span.row, before):
             # Messages about another call, which the span matched before, do not apply.
-            if told is not None and told.call_id == call_id and call_id not in self._anew:
-                _keep_told(row, told, piece)
+            if value is not None and value.call_id == call_id and call_id not in self._anew:
+                _keep_told(row, value, piece)
         if span.name:
             data["by_name"] = True
         if request is not None:
@@ -283,9 +283,9 @@ class ToolCallIndex:
             if call_id := part(result.call_id):
                 by_id[call_id].append(result)
         for call_id, mentioned in by_id.items():
-            asked = [row for row in rows.get(call_id, ()) if row.values["type"] == "tool_call" and _before(row, at)]
-            asked.sort(key=lambda row: str(row.values["data"].get("asked_at") or format_time(row.at)))
-            for row, result in zip(reversed(asked), reversed(mentioned), strict=False):
+            span_rows = [row for row in rows.get(call_id, ()) if row.values["type"] == "tool_call" and _before(row, at)]
+            span_rows.sort(key=lambda row: str(row.values["data"].get("asked_at") or format_time(row.at)))
+            for row, result in zip(reversed(span_rows), reversed(mentioned), strict=False):
                 _mentioned(row, call_id, result, at)
             if not rows.get(call_id) and not mentioned[-1].asked:
                 rows[call_id] = [self._orphan(call_id, at, mentioned[-1])]
@@ -300,17 +300,17 @@ class ToolCallIndex:
         return row
 
 
-def _keep_told(row: SpanRow, told: Stitch, piece: Mapping[str, Any]) -> None:
+def _keep_told(row: SpanRow, stitch: Stitch, piece: Mapping[str, Any]) -> None:
     """Keep the result that messages mention: the old row has it, and the messages may not arrive again."""
     values = row.values
-    said, at = told.message, told.data.get("told_at")
-    if said is not None and values["message"] is None:
-        values["message"], values["status"] = said, values["status"] or told.status
-    elif said is not None and _only_raised(values["message"], piece):
-        values["message"] = said
-    if at is not None and values["message"] == said:
+    value, at = stitch.message, stitch.data.get("told_at")
+    if value is not None and values["message"] is None:
+        values["message"], values["status"] = value, values["status"] or stitch.status
+    elif value is not None and _only_raised(values["message"], piece):
+        values["message"] = value
+    if at is not None and values["message"] == value:
         values["data"]["told_at"] = at
-    if told.data.get("failed"):
+    if stitch.data.get("failed"):
         _fail(row)
 
 
@@ -323,12 +323,12 @@ def _asked(row: SpanRow, request: Request) -> None:
         row.values["reply_to"] = request.response
 
 
-def _result(call_id: str, result: Result | None, piece: SpanData, status: str | None) -> tuple[Json | None, str | None]:
+def _result(call_id: str, result: Result | None, span: SpanData, status: str | None) -> tuple[Json | None, str | None]:
     """Return the result of a tool span as a block, and the status."""
     failed = bool(status == "error" or (result is not None and result.failed))
     if result is None and not failed:
         return None, status
-    content = result.content if result is not None and result.content not in (None, "") else piece.get("error", "")
+    content = result.content if result is not None and result.content not in (None, "") else span.get("error", "")
     return tool_result(call_id, content, is_error=failed), "error" if failed else "ok"
 
 

@@ -66,20 +66,26 @@ class NewSpan:
 class TraceBuilder:
     """Computes the rows and the run to write for the new spans of one trace."""
 
-    def __init__(self, bridge: TraceSource, names: MirrorIds, known: StoredTrace, price: Price, now: datetime) -> None:
-        self._bridge = bridge
+    def __init__(
+        self, trace_source: TraceSource, names: MirrorIds, stored_trace: StoredTrace, price: Price, now: datetime
+    ) -> None:
+        self._bridge = trace_source
         self._names = names
-        self._known = known
+        self._known = stored_trace
         self._price = price
         self._now = now
         self._rows: list[SpanRow] = []
-        self._calls = ToolCallIndex(names, known.run, now, known.tools, bridge.facts, known.anew)
+        self._calls = ToolCallIndex(
+            names, stored_trace.run, now, stored_trace.tools, trace_source.facts, stored_trace.anew
+        )
         self._root: tuple[SpanRow | None, NewSpan] | None = None
 
     def assemble(self, arrived: Sequence[NewSpan], vanished: Sequence[Stitch] = ()) -> tuple[Run, list[SpanRow]]:
         """Return the run, and the rows that are new or changed. `place` sets their positions later."""
-        for one in sorted(arrived, key=lambda one: order_of(one.piece, begun(one.piece, self._now))):
-            self._take(one)
+        for new_span in sorted(
+            arrived, key=lambda new_span: order_of(new_span.piece, begun(new_span.piece, self._now))
+        ):
+            self._take(new_span)
         rows = [*self._rows, *self._calls.rows(self._known.mentions)]
         places = {stitch.position for stitch in vanished}
         rows += [SpanRow(_left_of(stitch, places), (), stitch) for stitch in vanished]
@@ -87,46 +93,46 @@ class TraceBuilder:
         self._number(rows)
         return self._run(rows), [row for row in rows if row.differs() or row.asker is not None]
 
-    def _take(self, one: NewSpan) -> None:
-        piece, meaning = one.piece, one.meaning
+    def _take(self, new_span: NewSpan) -> None:
+        span, facts = new_span.piece, new_span.meaning
         row: SpanRow | None = None
-        if meaning.role == "tool":
-            self._calls.run_span(piece, meaning, self._known.rows.get(self._names.span(piece["id"])))
-        elif meaning.role == "llm" and one.duplicate_of is None:
-            row = self._take_model_call(piece, meaning)
+        if facts.role == "tool":
+            self._calls.run_span(span, facts, self._known.rows.get(self._names.span(span["id"])))
+        elif facts.role == "llm" and new_span.duplicate_of is None:
+            row = self._take_model_call(span, facts)
         else:
-            row = self._row(piece)
-            as_span(row, one.duplicate_of)
+            row = self._row(span)
+            as_span(row, new_span.duplicate_of)
             self._rows.append(row)
-            self._withdraw(row, meaning)
-        self._calls.mention(MentionedResult(begun(piece, self._now), piece["id"], meaning.results))
-        if self._is_root(piece):
-            self._root = (row, one)
+            self._withdraw(row, facts)
+        self._calls.mention(MentionedResult(begun(span, self._now), span["id"], facts.results))
+        if self._is_root(span):
+            self._root = (row, new_span)
 
-    def _is_root(self, piece: SpanData) -> bool:
+    def _is_root(self, span: SpanData) -> bool:
         """True if a span is the root of this trace. Other spans may lack a parent until more data arrives."""
         if self._bridge.root_names_trace:
-            return piece["id"] == self._known.run.foreign_id
-        return is_root(piece)
+            return span["id"] == self._known.run.foreign_id
+        return is_root(span)
 
-    def _take_model_call(self, piece: SpanData, meaning: SpanFacts) -> SpanRow:
+    def _take_model_call(self, span: SpanData, facts: SpanFacts) -> SpanRow:
         rows: list[SpanRow] = []
-        generations: Sequence[Generation | None] = meaning.generations or (None,)
+        generations: Sequence[Generation | None] = facts.generations or (None,)
         for number, generation in enumerate(generations):
-            row = self._row(piece, number)
-            cost = None if number else self._price(meaning, row.at)
-            as_model_call(row, meaning, generation, number == 0, cost)
+            row = self._row(span, number)
+            cost = None if number else self._price(facts, row.at)
+            as_model_call(row, facts, generation, number == 0, cost)
             rows.append(row)
             self._calls.ask(row)
         self._rows += rows
         return rows[0]
 
-    def _withdraw(self, row: SpanRow, meaning: SpanFacts) -> None:
+    def _withdraw(self, row: SpanRow, facts: SpanFacts) -> None:
         """Drop the requests and further generations of a span that no longer counts as a model call."""
         if row.old is None or row.old.type != "llm_call":
             return
         self._calls.remove_request(row.old)
-        for number in range(1, len(meaning.generations)):
+        for number in range(1, len(facts.generations)):
             further = self._known.rows.get(self._names.span(row.values["data"]["id"], f"#{number}"))
             if further is not None:
                 self._calls.remove_request(further)
@@ -140,32 +146,32 @@ class TraceBuilder:
             if stitch.reply_to in places and "id" in stitch.data
         ]
 
-    def _row(self, piece: SpanData, number: int = 0) -> SpanRow:
-        run, parent = self._known.run, piece.get("parent_id")
-        row_id = self._names.span(piece["id"], f"#{number}" if number else "")
+    def _row(self, span: SpanData, number: int = 0) -> SpanRow:
+        run, parent = self._known.run, span.get("parent_id")
+        row_id = self._names.span(span["id"], f"#{number}" if number else "")
         parent_id = self._names.span(parent) if parent else run.id
-        said: Mapping[str, Any] = piece
+        said: Mapping[str, Any] = span
         if number:
             # A further generation of one call. The first generation has the span data.
-            said = {key: value for key, value in piece.items() if key in ("trace_id", "start", "end", "order")}
-            said = {**said, "of": piece["id"], "generation": number}
+            said = {key: value for key, value in span.items() if key in ("trace_id", "start", "end", "order")}
+            said = {**said, "of": span["id"], "generation": number}
         return new_row(said, row_id, run, parent_id, self._known.rows.get(row_id), self._now)
 
     def _number(self, rows: list[SpanRow]) -> None:
         """Number the model calls in the order of their start: the new ones, and those that come after them."""
-        ours = {row.id: row for row in rows if row.values["type"] == "llm_call"}
-        gone = {row.old.id for row in rows if row.old is not None and row.old.type == "llm_call"} - ours.keys()
-        if not ours and not gone:
+        span_rows = {row.id: row for row in rows if row.values["type"] == "llm_call"}
+        removed = {row.old.id for row in rows if row.old is not None and row.old.type == "llm_call"} - span_rows.keys()
+        if not span_rows and not removed:
             return
         whole = self._known.calls is not None
         stored = self._known.calls if self._known.calls is not None else self._known.later
         others = [
             SpanRow(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch)
             for stitch in stored
-            if stitch.id not in ours and stitch.id not in gone
+            if stitch.id not in span_rows and stitch.id not in removed
         ]
         before = 0 if whole else self._known.run.steps - len(self._known.later)
-        ordered = sorted([*ours.values(), *others], key=lambda row: row.order)
+        ordered = sorted([*span_rows.values(), *others], key=lambda row: row.order)
         for number, row in enumerate(ordered, start=before + 1):
             row.values["step_number"] = number
         rows += [row for row in others if row.differs()]
@@ -194,12 +200,12 @@ class TraceBuilder:
                 cost = costs.add(cost, after)
         if self._known.calls is not None:
             changed = {row.old.id for row in rows if row.old is not None}
-            kept = [stitch.data for stitch in self._known.calls if stitch.id not in changed]
-            kept += [row.values["data"] for row in rows if row.values["type"] == "llm_call"]
+            remaining = [stitch.data for stitch in self._known.calls if stitch.id not in changed]
+            remaining += [row.values["data"] for row in rows if row.values["type"] == "llm_call"]
             cost = {}
-            for data in kept:
-                if (one := _cost(data)) is not None:
-                    cost = costs.add(cost, one)
+            for data in remaining:
+                if (item := _cost(data)) is not None:
+                    cost = costs.add(cost, item)
         return {**tokens, "steps": steps, "cost": cost, "total_cost": costs.total(cost)}
 
     def _first_call(self, rows: Sequence[SpanRow]) -> dict[str, Any]:
@@ -210,21 +216,21 @@ class TraceBuilder:
         return {"model": part(data.get("model"), 100), "provider": part(data.get("provider"), 100)}
 
     def _of_root(self, row: SpanRow | None, root: NewSpan) -> dict[str, Any]:
-        piece = root.piece
-        status = _status(piece)
-        end = piece.get("end")
-        kept = ("thread_id", "user_id", "session_id", "group", "total_tokens", "total_cost")
-        state: Json = {**self._known.run.state, **{key: value for key, value in piece.items() if key in kept}}
+        span = root.piece
+        status = _status(span)
+        end = span.get("end")
+        remaining = ("thread_id", "user_id", "session_id", "group", "total_tokens", "total_cost")
+        state: Json = {**self._known.run.state, **{key: value for key, value in span.items() if key in remaining}}
         if root.meaning.said:
             state["said"] = root.meaning.said[:200]
-        error = piece.get("error") or (piece.get("status") if status == "failed" else None)
+        error = span.get("error") or (span.get("status") if status == "failed" else None)
         return {
-            "agent": part(piece.get("name")),
+            "agent": part(span.get("name")),
             "status": status,
             "stop_reason": {"completed": "end_turn", "failed": "error"}.get(status),
             "error": error,
-            "tags": [str(tag) for tag in piece.get("tags") or []],
-            "metadata": piece.get("metadata") or {},
+            "tags": [str(tag) for tag in span.get("tags") or []],
+            "metadata": span.get("metadata") or {},
             "state": state,
             "completed_at": parse_time(end) if end and status in TERMINAL_STATUSES else None,
         }
@@ -236,7 +242,7 @@ class TraceBuilder:
 
 
 def place(
-    known: StoredTrace, run: Run, rows: Sequence[SpanRow], position: int, fence: int, root_id: UUID | None
+    stored_trace: StoredTrace, run: Run, rows: Sequence[SpanRow], position: int, fence: int, root_id: UUID | None
 ) -> Run:
     """Set the positions of the new rows of a trace after `position`. Return the run with these positions."""
     new = sorted((row for row in rows if row.old is None), key=lambda row: row.order)
@@ -251,26 +257,26 @@ def place(
     root = next((row for row in rows if row.id == root_id), None) if root_id else None
     if root is not None:
         changes["input_position"] = root.position
-    answer = _last_answer(known, run, rows)
+    answer = _last_answer(stored_trace, run, rows)
     if answer is not None:
         changes["output_position"] = answer.position
         changes["state"] = {**run.state, "answered_at": format_time(answer.at)}
-    elif known.calls is not None:
+    elif stored_trace.calls is not None:
         changes["output_position"] = None
         changes["state"] = {key: value for key, value in run.state.items() if key != "answered_at"}
     return run.changed(**changes)
 
 
-def _last_answer(known: StoredTrace, run: Run, rows: Sequence[SpanRow]) -> SpanRow | None:
+def _last_answer(stored_trace: StoredTrace, run: Run, rows: Sequence[SpanRow]) -> SpanRow | None:
     """Return the last model call with text and without tool calls, or None if it is not known to be the last."""
     calls = list(rows)
-    if known.calls is not None:
+    if stored_trace.calls is not None:
         ours = {row.old.id for row in rows if row.old is not None}
-        others = (stitch for stitch in known.calls if stitch.id not in ours)
+        others = (stitch for stitch in stored_trace.calls if stitch.id not in ours)
         calls += (SpanRow(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch) for stitch in others)
     answers = [row for row in calls if row.values["type"] == "llm_call" and not row.values["calls"]]
     last = max((row for row in answers if answer_of(row.values["message"])), key=lambda row: row.order, default=None)
-    if last is None or known.calls is not None:
+    if last is None or stored_trace.calls is not None:
         return last
     return last if format_time(last.at) >= str(run.state.get("answered_at") or "") else None
 
@@ -284,9 +290,9 @@ def _left_of(stitch: Stitch, places: set[int]) -> Json:
     return {**stitch.__dict__, **unanswered, "id": new_id()}
 
 
-def needs_all_calls(known: StoredTrace, rows: Sequence[SpanRow]) -> bool:
+def needs_all_calls(stored_trace: StoredTrace, rows: Sequence[SpanRow]) -> bool:
     """True if a counted model call no longer counts or has another cost, so that the totals must be computed again."""
-    return known.calls is None and any(
+    return stored_trace.calls is None and any(
         row.old is not None
         and row.old.type == "llm_call"
         and (row.values["type"] != "llm_call" or _cost(row.old.data) not in (None, _cost(row.values["data"])))
@@ -299,13 +305,13 @@ def _cost(data: Json) -> Json | None:
     return data.get("cost")
 
 
-def _status(piece: SpanData) -> RunStatus:
-    said = (piece.get("status") or "").lower()
-    if piece.get("error") or said in ("error", "failed", "interrupted"):
+def _status(span: SpanData) -> RunStatus:
+    text = (span.get("status") or "").lower()
+    if span.get("error") or text in ("error", "failed", "interrupted"):
         return "failed"
-    if said == "cancelled":
+    if text == "cancelled":
         return "cancelled"
-    return "completed" if piece.get("end") or said in ("success", "ok", "completed") else "running"
+    return "completed" if span.get("end") or text in ("success", "ok", "completed") else "running"
 
 
 _NO_PARTS: Final = ("input_cost", "output_cost", "cache_write_cost", "cache_read_cost")
@@ -313,26 +319,26 @@ _ABSURD: Final = 1e9
 """Dollars above which a given cost is ignored, so that sums stay finite."""
 
 
-def price(meaning: SpanFacts, at: datetime) -> Json | None:
+def price(facts: SpanFacts, at: datetime) -> Json | None:
     """Return the cost of a call, {} if it is unknown, None if it has no token counts."""
-    tokens = meaning.tokens
+    tokens = facts.tokens
     if tokens is None:
         return None
-    if meaning.cost is not None and 0 <= meaning.cost < _ABSURD:
+    if facts.cost is not None and 0 <= facts.cost < _ABSURD:
         return {
             **dict.fromkeys(_NO_PARTS, 0.0),
-            "total_cost": meaning.cost,
+            "total_cost": facts.cost,
             "total_input_tokens": tokens.input,
             "total_output_tokens": tokens.output,
             "total_cache_creation_tokens": tokens.cache_write,
             "total_cache_read_tokens": tokens.cache_read,
-            "model_id": meaning.model,
+            "model_id": facts.model,
             "long_context_applied": False,
             "currency": "USD",
             "source": "given",
             "version": None,
         }
-    if not meaning.model:
+    if not facts.model:
         return {}
     usage = Usage(
         input_tokens=tokens.input,
@@ -340,4 +346,4 @@ def price(meaning: SpanFacts, at: datetime) -> Json | None:
         cache_read_tokens=tokens.cache_read,
         cache_write_tokens=tokens.cache_write,
     )
-    return costs.price(meaning.provider or "", meaning.model or "", usage, at)
+    return costs.price(facts.provider or "", facts.model or "", usage, at)

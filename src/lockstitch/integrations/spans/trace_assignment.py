@@ -84,9 +84,9 @@ class _Plan:
 class Joining:
     """Sorts the batches of one source and project into traces."""
 
-    def __init__(self, mirrors: MirrorStore, bridge: TraceSource, names: MirrorIds) -> None:
+    def __init__(self, mirrors: MirrorStore, trace_source: TraceSource, names: MirrorIds) -> None:
         self._mirrors = mirrors
-        self._infers = bridge.root_names_trace
+        self._infers = trace_source.root_names_trace
         self._names = names
 
     async def join(self, batch: Batch) -> Joined:
@@ -95,7 +95,7 @@ class Joining:
         Threads are read before their rows. Each later write to such a thread raises the fence that the commit compares.
         The rows can show that more threads are involved, so reading repeats until the set of threads no longer changes.
         """
-        plan = _Plan({span_id: piece["trace_id"] for span_id, piece in batch.pieces.items()})
+        plan = _Plan({span_id: span["trace_id"] for span_id, span in batch.pieces.items()})
         seen = _Seen()
         for _ in range(_ROUNDS):
             run_ids = {self._names.run(trace) for trace in {*plan.traces.values(), *batch.absorbed}}
@@ -103,9 +103,9 @@ class Joining:
             threads = await self._mirrors.threads({*homes.values(), *plan.opened})
             seen = await self._look(batch, plan, run_ids, threads)
             new = await self._plan(batch, plan, seen)
-            parcels = self._parcels(batch, new, seen)
-            if new == plan and homes == self._homes(parcels, seen.runs, new):
-                return await self._joined(parcels, homes, new, seen)
+            batches = self._parcels(batch, new, seen)
+            if new == plan and homes == self._homes(batches, seen.runs, new):
+                return await self._joined(batches, homes, new, seen)
             plan = new
         raise Conflict("The traces of these spans changed while they were read. Nothing was written.")
 
@@ -118,7 +118,7 @@ class Joining:
         batch = Batch()
         if not self._infers:
             return batch
-        spans = [(parcel.trace_id, span_id) for parcel in joined.parcels for span_id in parcel.pieces]
+        spans = [(batch.trace_id, span_id) for batch in joined.parcels for span_id in batch.pieces]
         named = {self._names.run(span_id): span_id for trace, span_id in spans if span_id != trace}
         waiting = {named[run_id]: run for run_id, run in (await self._mirrors.runs(named)).items()}
         rows = await self._mirrors.stitches(map(self._names.span, joined.homes))
@@ -136,8 +136,8 @@ class Joining:
     async def _look(self, batch: Batch, plan: _Plan, run_ids: set[UUID], threads: dict[UUID, Thread]) -> _Seen:
         wanted = {*batch.pieces, *batch.again}
         if self._infers:
-            wanted |= {link for piece in batch.pieces.values() if (link := above(piece))}
-        opened = [threads[one] for one in plan.opened if one in threads]
+            wanted |= {link for span in batch.pieces.values() if (link := above(span))}
+        opened = [threads[item_id] for item_id in plan.opened if item_id in threads]
         return _Seen(
             await self._mirrors.runs(run_ids),
             threads,
@@ -173,7 +173,7 @@ class Joining:
         links: dict[str, str] = {}
         unchanged: dict[str, Stitch] = {}
         if not self._infers:
-            links = {span_id: piece["trace_id"] for span_id, piece in batch.pieces.items()}
+            links = {span_id: span["trace_id"] for span_id, span in batch.pieces.items()}
             return links | {span_id: row.data["trace_id"] for span_id, row in rows.items()}
         for span_id in {*batch.pieces, *rows}:
             row, piece = rows.get(span_id), batch.pieces.get(span_id)
@@ -194,52 +194,56 @@ class Joining:
 
     async def _stored_traces(self, rows: Mapping[str, Stitch]) -> dict[str, str]:
         """Return the trace of each of these rows. Nearly every row names it itself."""
-        found = {span_id: str(row.data["trace_id"]) for span_id, row in rows.items()}
-        others = {span_id for span_id, trace in found.items() if self._names.run(trace) != rows[span_id].run_id}
+        result = {span_id: str(row.data["trace_id"]) for span_id, row in rows.items()}
+        others = {span_id for span_id, trace in result.items() if self._names.run(trace) != rows[span_id].run_id}
         runs = await self._mirrors.runs(run_id for span_id in others if (run_id := rows[span_id].run_id))
         for span_id in others:
             run = runs.get(rows[span_id].run_id or UUID(int=0))
-            found[span_id] = (run.foreign_id if run is not None else None) or found[span_id]
-        return found
+            result[span_id] = (run.foreign_id if run is not None else None) or result[span_id]
+        return result
 
     def _parcels(self, batch: Batch, plan: _Plan, seen: _Seen) -> list[TraceBatch]:
-        parcels: dict[str, TraceBatch] = {}
+        batches: dict[str, TraceBatch] = {}
         members = {span_id: row for span_id, row in seen.members().items() if row.thread_id in plan.dissolved}
         for span_id, trace in plan.traces.items():
-            parcel = parcels.setdefault(trace, TraceBatch(trace))
-            piece = batch.pieces.get(span_id)
+            parcel = batches.setdefault(trace, TraceBatch(trace))
+            span = batch.pieces.get(span_id)
             if span_id in members:
                 known = piece_of(members[span_id].data)
-                piece = merge(known, piece) if piece else known
-            elif piece is None:
-                piece = cast("SpanData", {"id": span_id, "trace_id": trace, "inferred": True})
+                span = merge(known, span) if span else known
+            elif span is None:
+                span = cast("SpanData", {"id": span_id, "trace_id": trace, "inferred": True})
                 parcel.recompute.add(span_id)
             elif span_id in batch.again and self._names.span(span_id) in seen.stored:
                 parcel.recompute.add(span_id)
-            parcel.pieces[span_id] = cast("SpanData", {**piece, "trace_id": trace}) if piece.get("inferred") else piece
-        return list(parcels.values())
+            parcel.pieces[span_id] = cast("SpanData", {**span, "trace_id": trace}) if span.get("inferred") else span
+        return list(batches.values())
 
-    def _homes(self, parcels: Iterable[TraceBatch], runs: Mapping[UUID, Run], plan: _Plan) -> dict[str, UUID]:
+    def _homes(self, batches: Iterable[TraceBatch], runs: Mapping[UUID, Run], plan: _Plan) -> dict[str, UUID]:
         """Return the thread of each trace: its stored thread, else the thread of its conversation, else its own."""
         homes: dict[str, UUID] = {}
-        for parcel in parcels:
-            run = runs.get(self._names.run(parcel.trace_id))
-            kept = run is not None and run.thread_id not in plan.dissolved
-            homes[parcel.trace_id] = run.thread_id if run and kept else self._names.thread(parcel.name)
+        for batch in batches:
+            run = runs.get(self._names.run(batch.trace_id))
+            stored = run is not None and run.thread_id not in plan.dissolved
+            homes[batch.trace_id] = run.thread_id if run and stored else self._names.thread(batch.name)
         return homes
 
-    async def _joined(self, parcels: list[TraceBatch], homes: dict[str, UUID], plan: _Plan, seen: _Seen) -> Joined:
-        gone = plan.dissolved
+    async def _joined(self, batches: list[TraceBatch], homes: dict[str, UUID], plan: _Plan, seen: _Seen) -> Joined:
+        dissolved = plan.dissolved
         joined = Joined(
-            parcels,
+            batches,
             homes,
-            {run_id: run for run_id, run in seen.runs.items() if run.thread_id not in gone},
-            {thread_id: head for thread_id, head in seen.threads.items() if thread_id not in gone},
-            {row_id: row for row_id, row in seen.stored.items() if row.thread_id not in gone and row.data.get("id")},
+            {run_id: run for run_id, run in seen.runs.items() if run.thread_id not in dissolved},
+            {thread_id: head for thread_id, head in seen.threads.items() if thread_id not in dissolved},
+            {
+                row_id: row
+                for row_id, row in seen.stored.items()
+                if row.thread_id not in dissolved and row.data.get("id")
+            },
         )
-        if gone:
-            joined.dissolved = {thread_id: seen.threads[thread_id] for thread_id in gone}
-            runs = await self._mirrors.thread_runs(gone)
+        if dissolved:
+            joined.dissolved = {thread_id: seen.threads[thread_id] for thread_id in dissolved}
+            runs = await self._mirrors.thread_runs(dissolved)
             traces, _ = ends(plan.links, {str(run.foreign_id) for run in runs})
             joined.origin = {run.id: run.thread_id for run in runs}
             joined.merged = {run.id: (str(run.foreign_id), traces[str(run.foreign_id)]) for run in runs}
@@ -255,19 +259,19 @@ def ends(links: Mapping[str, str], ids: Collection[str]) -> tuple[dict[str, str]
 
     The end of a chain that leads into a circle is the smallest id of the circle. Each link is followed once.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     circular: set[str] = set()
     for start in ids:
         path: dict[str, None] = {}
         here = start
-        while here not in found and here not in path and links.get(here, here) != here:
+        while here not in result and here not in path and links.get(here, here) != here:
             path[here] = None
             here = links[here]
-        end = found.get(here, here)
+        end = result.get(here, here)
         if here in path:
             passed = list(path)
             circle = passed[passed.index(here) :]
             circular.update(circle)
             end = min(circle)
-        found |= dict.fromkeys((*path, here), end)
-    return {span_id: found[span_id] for span_id in ids}, circular
+        result |= dict.fromkeys((*path, here), end)
+    return {span_id: result[span_id] for span_id in ids}, circular

@@ -161,8 +161,8 @@ def literal(words: str) -> Any:
         with warnings.catch_warnings():
             # A stray backslash in foreign text is not an error of this program.
             warnings.simplefilter("ignore")
-            found = ast.literal_eval(words)
+            literal_eval = ast.literal_eval(words)
         # Written and parsed again, because tuples and sets of Python are lists in JSON.
-        return found if isinstance(found, str) else parse(as_text(found))
+        return literal_eval if isinstance(literal_eval, str) else parse(as_text(literal_eval))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None

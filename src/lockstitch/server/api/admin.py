@@ -53,16 +53,16 @@ async def audit(caller: Admin, limit: Limit = 50) -> ExactJSON:
 @router.get("/workers", response_model=responses.Workers)
 async def workers(caller: Reader) -> ExactJSON:
     """List the workers, and the threads of this project that they hold."""
-    picture = await DashboardReader(caller.store, all_projects=False).read()
-    own = {thread.id for held in picture.held.values() for thread in held if thread.project == caller.project}
-    found: list[Json] = []
-    for worker, row in zip(picture.workers, picture.as_json()["workers"], strict=True):
-        mine = [thread.id for thread in picture.held.get(worker.id, []) if thread.id in own]
+    dashboard = await DashboardReader(caller.store, all_projects=False).read()
+    own = {thread.id for held in dashboard.held.values() for thread in held if thread.project == caller.project}
+    matches: list[Json] = []
+    for worker, row in zip(dashboard.workers, dashboard.as_json()["workers"], strict=True):
+        mine = [thread.id for thread in dashboard.held.get(worker.id, []) if thread.id in own]
         # Threads of other projects are only counted.
-        doing = {name: act for name, act in worker.doing.items() if name in {str(one) for one in own}}
-        held = len(picture.held.get(worker.id, []))
-        found.append({**row, "holds": [str(one) for one in mine], "doing": doing, "threads": held})
-    return ExactJSON({"workers": found, "open": picture.counts})
+        doing = {name: act for name, act in worker.doing.items() if name in {str(item_id) for item_id in own}}
+        held = len(dashboard.held.get(worker.id, []))
+        matches.append({**row, "holds": [str(item_id) for item_id in mine], "doing": doing, "threads": held})
+    return ExactJSON({"workers": matches, "open": dashboard.counts})
 
 
 @router.get("/projects", response_model=responses.Projects)

@@ -98,7 +98,7 @@ async def answer_question(caller: Writer, ref: ThreadRefParam, said: AnswerBody)
 @router.post("/tool_results", response_model=responses.Status)
 async def tool_results(caller: Writer, ref: ThreadRefParam, said: ToolResults) -> ExactJSON:
     """Submit the results of frontend tools: exactly those that the thread waits for."""
-    await submit_results(caller.store, ref, [one.model_dump() for one in said.results])
+    await submit_results(caller.store, ref, [tool_result.model_dump() for tool_result in said.results])
     return await _now(caller, ref)
 
 

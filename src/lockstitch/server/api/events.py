@@ -84,11 +84,11 @@ def last_seen(last_event_id: str | None, after: int) -> int:
     return max(after, int(text)) if text.isascii() and text.isdigit() and len(text) < 19 else after
 
 
-async def _frames(told: AsyncGenerator[StreamItem]) -> AsyncGenerator[bytes]:
+async def _frames(stream_items: AsyncGenerator[StreamItem]) -> AsyncGenerator[bytes]:
     # Send a comment first, so proxies forward the start of the response.
     yield b": here\n\n"
     try:
-        async with aclosing(told) as events:
+        async with aclosing(stream_items) as events:
             async for event in events:
                 yield frame(event)
     except StoreError as exc:
@@ -96,11 +96,11 @@ async def _frames(told: AsyncGenerator[StreamItem]) -> AsyncGenerator[bytes]:
         _log.warning("Event stream ended, store unreachable: %s", exc)
 
 
-def frame(told: StreamItem) -> bytes:
-    if told.kind == "beat":
+def frame(stream_item: StreamItem) -> bytes:
+    if stream_item.kind == "beat":
         return b": \n\n"
-    position = b"id: %d\n" % told.stitch.position if told.stitch is not None else b""
-    return position + b"event: " + told.kind.encode() + b"\ndata: " + _line(told.data) + b"\n\n"
+    position = b"id: %d\n" % stream_item.stitch.position if stream_item.stitch is not None else b""
+    return position + b"event: " + stream_item.kind.encode() + b"\ndata: " + _line(stream_item.data) + b"\n\n"
 
 
 def _line(data: Json) -> bytes:

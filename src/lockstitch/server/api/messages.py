@@ -61,13 +61,13 @@ async def run(
     if stream and prompt.wait:
         raise Problem(422, "Refused", "Set wait or stream, not both.")
     before = await _before(caller, prompt.thread)
-    begun = await begin(caller, name, prompt)
+    started = await begin(caller, name, prompt)
     if stream:
-        return stream_run(caller, before, begun)
+        return stream_run(caller, before, started)
     if prompt.wait:
-        result, idle = await wait_for_run(request, caller, begun)
+        result, idle = await wait_for_run(request, caller, started)
         return ExactJSON(result.as_json(), 200 if idle else 202)
-    return ExactJSON(begun.as_json(), 202)
+    return ExactJSON(started.as_json(), 202)
 
 
 async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
@@ -81,38 +81,38 @@ async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
         tags=prompt.tags,
         extras=prompt.extras,
     )
-    begun = await result_enqueued(caller.store, message)
-    add_log_fields(thread=begun.thread_id, run=begun.run_id)
-    return begun
+    result = await result_enqueued(caller.store, message)
+    add_log_fields(thread=result.thread_id, run=result.run_id)
+    return result
 
 
-def stream_run(caller: Caller, before: Thread | None, begun: Result) -> Response:
+def stream_run(caller: Caller, before: Thread | None, result: Result) -> Response:
     """Stream the events of a thread after the position of `before` until its run has ended or waits for a person."""
     position = before.position if before is not None else 0
-    return streamed(caller, ThreadStream(caller.store, caller.state.news, begun.thread_id, position), "idle")
+    return streamed(caller, ThreadStream(caller.store, caller.state.news, result.thread_id, position), "idle")
 
 
-async def wait_for_run(request: Request, caller: Caller, begun: Result) -> tuple[Result, bool]:
+async def wait_for_run(request: Request, caller: Caller, result: Result) -> tuple[Result, bool]:
     """Wait until the run of a message has ended or the thread waits for a person. Return its result and True.
 
     If the message is queued behind a run that waits for a person, return the result of that run. If the client
     disconnects or the server stops before, return the current state of the message and False.
     """
     store, news = caller.store, caller.state.news
-    with news.subscribe(begun.thread_id) as reader:
+    with news.subscribe(result.thread_id) as reader:
         while True:
-            head = await store.thread(begun.thread_id)
+            head = await store.thread(result.thread_id)
             idle = is_idle(head)
-            own = (
-                await store.run(begun.run_id)
-                if begun.queued_message_id is None
-                else await run_of_message(store, head, begun.queued_message_id)
+            run = (
+                await store.run(result.run_id)
+                if result.queued_message_id is None
+                else await run_of_message(store, head, result.queued_message_id)
             )
-            done = idle or (own is not None and own.status in TERMINAL_STATUSES)
+            done = idle or (run is not None and run.status in TERMINAL_STATUSES)
             if done or news.leaving or await request.is_disconnected():
-                ahead = await store.execution.open_run(head) if own is None and idle else None
+                ahead = await store.execution.open_run(head) if run is None and idle else None
                 return await (
-                    result_for(store, begun.run_id) if ahead is None else result_from_store(store, ahead)
+                    result_for(store, result.run_id) if ahead is None else result_from_store(store, ahead)
                 ), done
             await reader.wait(LIVELY if head.status == "running" else QUIET)
 

@@ -63,15 +63,15 @@ async def remember(caller: Writer, memory: NewMemory) -> ExactJSON:
     """Create a memory."""
     now = caller.store.clock.now()
     head = await caller.store.thread(memory.thread) if memory.thread is not None else None
-    made = Memory(
+    result = Memory(
         **memory.model_dump(exclude={"thread"}),
         project=caller.project,
         thread_id=head.id if head is not None else None,
         created_at=now,
         updated_at=now,
     )
-    await caller.store.memories.put(made)
-    return ExactJSON(made.as_json(), 201)
+    await caller.store.memories.put(result)
+    return ExactJSON(result.as_json(), 201)
 
 
 @router.delete("/memories/{id}", response_model=responses.Deleted)
@@ -107,10 +107,12 @@ async def give_feedback(caller: Writer, said: NewFeedback) -> ExactJSON:
     named = said.run or (stitch.run_id if stitch is not None else None)
     run = await store.run(named) if named is not None else None
     thread = await store.thread(said.thread) if said.thread is not None else None
-    places = {one for one in (stitch and stitch.thread_id, run and run.thread_id, thread and thread.id) if one}
+    places = {
+        item_id for item_id in (stitch and stitch.thread_id, run and run.thread_id, thread and thread.id) if item_id
+    }
     if len(places) != 1:
         raise Problem(422, "Refused", "Set thread, run or stitch, all of the same thread.")
-    made = Feedback(
+    feedback = Feedback(
         **said.model_dump(exclude={"thread", "run", "stitch"}),
         project=caller.project,
         thread_id=places.pop(),
@@ -119,8 +121,8 @@ async def give_feedback(caller: Writer, said: NewFeedback) -> ExactJSON:
         created_at=now,
         updated_at=now,
     )
-    await store.feedback.put(made)
-    return ExactJSON(made.as_json(), 201)
+    await store.feedback.put(feedback)
+    return ExactJSON(feedback.as_json(), 201)
 
 
 @router.get("/threads/{ref}/files", response_model=list[responses.File])
@@ -139,10 +141,10 @@ async def content(caller: Reader, ref: ThreadRefParam, file_id: Annotated[Name, 
     """Download the content of a file, if the agent that created it stores the content."""
     head = await caller.store.thread(ref)
     file = await caller.store.files.get(head.id, file_id)
-    kept = await _read(caller, file, head.agent)
+    stored = await _read(caller, file, head.agent)
     name = quote(file.filename.rsplit("/", 1)[-1] or "file", safe="")
     return Response(
-        kept,
+        stored,
         headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"},
         media_type="application/octet-stream",
     )

@@ -20,8 +20,8 @@ router = APIRouter(prefix="/api/runs", tags=["runs"], default_response_class=Exa
 @router.get("/{id}", response_model=responses.RunWithUsage)
 async def run(caller: Reader, id: RunRef) -> ExactJSON:
     """Return a run with its token usage. The status is `pending` while its message is queued."""
-    found = await _known(caller, id)
-    return ExactJSON({**found.as_json(), "usage": found.usage})
+    result = await _known(caller, id)
+    return ExactJSON({**result.as_json(), "usage": result.usage})
 
 
 @router.get("/{id}/result", response_model=responses.Result)
@@ -35,15 +35,15 @@ async def result(caller: Reader, id: RunRef) -> ExactJSON:
 @router.get("/{id}/log", response_model=list[responses.Stitch])
 async def log(caller: Reader, id: RunRef) -> ExactJSON:
     """Return the stitches of a run in order. Empty while its message is queued."""
-    found = await _known(caller, id)
-    return ExactJSON(rows(await caller.store.log(found.id) if found.status != "pending" else []))
+    run = await _known(caller, id)
+    return ExactJSON(rows(await caller.store.log(run.id) if run.status != "pending" else []))
 
 
 @router.get("/{id}/messages", response_model=list[Json])
 async def messages(caller: Reader, id: RunRef) -> ExactJSON:
     """Return the messages of a run, including compacted messages. Empty while its message is queued."""
-    found = await _known(caller, id)
-    return ExactJSON(await caller.store.messages(found.id) if found.status != "pending" else [])
+    run = await _known(caller, id)
+    return ExactJSON(await caller.store.messages(run.id) if run.status != "pending" else [])
 
 
 @router.get("/{id}/trace", response_model=responses.Trace)
@@ -62,23 +62,23 @@ async def export(
     caller: Reader, id: RunRef, form: Annotated[Literal["langsmith"], Query(alias="as")] = "langsmith"
 ) -> ExactJSON:
     """Export a run in the format of another system."""
-    found = await _known(caller, id)
-    answer = ExactJSON(await export_run(caller.store, str(found.id)))
-    answer.headers["Content-Disposition"] = f'attachment; filename="{found.id}.{form}.json"'
+    run = await _known(caller, id)
+    answer = ExactJSON(await export_run(caller.store, str(run.id)))
+    answer.headers["Content-Disposition"] = f'attachment; filename="{run.id}.{form}.json"'
     return answer
 
 
 @router.get("/{a}/difference/{b}", response_model=responses.Difference)
 async def difference(caller: Reader, a: RunRef, b: RunRef) -> ExactJSON:
     """Compare two runs: totals and steps."""
-    one, other = await _known(caller, a), await _known(caller, b)
-    return ExactJSON((await caller.store.difference(one.id, other.id)).as_json())
+    run, other = await _known(caller, a), await _known(caller, b)
+    return ExactJSON((await caller.store.difference(run.id, other.id)).as_json())
 
 
 async def _known(caller: Caller, id: str) -> Run:
-    found = await run_for(caller.store, id)
-    add_log_fields(thread=found.thread_id, run=found.id)
-    return found
+    run = await run_for(caller.store, id)
+    add_log_fields(thread=run.thread_id, run=run.id)
+    return run
 
 
 agents_router = APIRouter(prefix="/api/agents", tags=["agents"], default_response_class=ExactJSON)
@@ -114,10 +114,10 @@ async def versions(
     newest: Annotated[int, Query(ge=1, le=1000, description="Maximum number of versions, newest ones.")] = 1000,
 ) -> ExactJSON:
     """List the versions of an agent, oldest first."""
-    found = await caller.store.agents.versions(caller.project, name)
-    if not found:
+    agent_versions = await caller.store.agents.versions(caller.project, name)
+    if not agent_versions:
         raise NotFound(f"Agent {name} not found in project {caller.project}.")
-    return ExactJSON(rows(found[-newest:]))
+    return ExactJSON(rows(agent_versions[-newest:]))
 
 
 stitches_router = APIRouter(prefix="/api/stitches", tags=["stitches"], default_response_class=ExactJSON)
@@ -126,9 +126,9 @@ stitches_router = APIRouter(prefix="/api/stitches", tags=["stitches"], default_r
 @stitches_router.get("/{id}", response_model=responses.Stitch)
 async def stitch(caller: Reader, id: Id) -> ExactJSON:
     """Return a stitch."""
-    found = await caller.store.stitch(id)
-    add_log_fields(thread=found.thread_id, run=found.run_id)
-    return ExactJSON(found.as_json())
+    result = await caller.store.stitch(id)
+    add_log_fields(thread=result.thread_id, run=result.run_id)
+    return ExactJSON(result.as_json())
 
 
 @stitches_router.get("/{id}/request", response_model=Json)

@@ -40,18 +40,18 @@ async def stats(
     """
     only: RunFilter = {"since": since, "until": until, "agent": agent, "model": model, "user": user}
     figures = caller.store.statistics
-    found: Json = {
+    result: Json = {
         "project": caller.project,
         "since": format_time(since) if since else None,
         "until": format_time(until) if until else None,
     }
     if by:
-        found["usage"] = (await figures.usage(*by, **only)).as_json()
+        result["usage"] = (await figures.usage(*by, **only)).as_json()
     for part in parts or ():
-        found[part] = await _part(figures, part, only, limit)
+        result[part] = await _part(figures, part, only, limit)
     if not by and not parts:
-        found |= await _overview(figures, only)
-    return ExactJSON(found)
+        result |= await _overview(figures, only)
+    return ExactJSON(result)
 
 
 async def _overview(figures: Statistics, only: RunFilter) -> Json:
@@ -61,8 +61,8 @@ async def _overview(figures: Statistics, only: RunFilter) -> Json:
         "total": models.total.as_json(),
         "by_model": models.as_json()["rows"],
         **{f"by_{group}": (await figures.usage(group, **only)).as_json()["rows"] for group in groups},
-        "tools": [one.as_json() for one in await figures.tools(**only)],
-        "latency": [one.as_json() for one in await figures.models(**only)],
+        "tools": [tool.as_json() for tool in await figures.tools(**only)],
+        "latency": [model.as_json() for model in await figures.models(**only)],
     }
 
 
@@ -70,9 +70,9 @@ async def _part(figures: Statistics, part: Part, only: RunFilter, limit: int) ->
     if part == "usage":
         return (await figures.usage(**only)).as_json()
     if part == "tools":
-        return [one.as_json() for one in await figures.tools(**only)]
+        return [tool.as_json() for tool in await figures.tools(**only)]
     if part == "latency":
-        return [one.as_json() for one in await figures.models(**only)]
+        return [model.as_json() for model in await figures.models(**only)]
     if part == "failed":
         only = {**only, "status": "failed"}
     order = "slowest" if part == "slowest" else "newest"

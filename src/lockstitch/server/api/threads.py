@@ -77,7 +77,7 @@ async def threads(
 ) -> ExactJSON:
     """List threads with totals of their runs, most recently active first. Pass `next` as `after` for the next page."""
     store = caller.store
-    found = await store.threads(
+    matches = await store.threads(
         limit=limit + 1,
         after=await store.thread(after) if after else None,
         since=since,
@@ -87,11 +87,11 @@ async def threads(
         user_id=user_id,
         depth=0 if root_only else None,
     )
-    shown = found[:limit]
+    shown = matches[:limit]
     return ExactJSON(
         {
-            "threads": [{**one.as_json(), **_more(one.thread)} for one in await store.overview(shown)],
-            "next": str(shown[-1].id) if len(found) > limit else None,
+            "threads": [{**overview.as_json(), **_more(overview.thread)} for overview in await store.overview(shown)],
+            "next": str(shown[-1].id) if len(matches) > limit else None,
         }
     )
 
@@ -99,10 +99,10 @@ async def threads(
 @router.post("", status_code=201, response_model=responses.Thread)
 async def start(caller: Writer, goal: Goal) -> ExactJSON:
     """Start a thread with a goal. A worker executes it."""
-    given: dict[str, Any] = goal.model_dump(exclude={"agent", "goal"})
-    made = await caller.store.start(goal.agent, goal.goal, **given)
-    add_log_fields(thread=made.id)
-    return ExactJSON(made.as_json(), 201)
+    values: dict[str, Any] = goal.model_dump(exclude={"agent", "goal"})
+    thread = await caller.store.start(goal.agent, goal.goal, **values)
+    add_log_fields(thread=thread.id)
+    return ExactJSON(thread.as_json(), 201)
 
 
 @router.get("/{ref}", response_model=responses.Thread)
@@ -146,8 +146,10 @@ async def tree(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
 @router.get("/{ref}/children", response_model=list[responses.ThreadRow])
 async def children(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
     """List the children of a thread with totals of their runs."""
-    found = await caller.store.children(await _known(caller.store, ref))
-    return ExactJSON([{**one.as_json(), **_more(one.thread)} for one in await caller.store.overview(found)])
+    threads = await caller.store.children(await _known(caller.store, ref))
+    return ExactJSON(
+        [{**overview.as_json(), **_more(overview.thread)} for overview in await caller.store.overview(threads)]
+    )
 
 
 @router.get("/{ref}/ancestors", response_model=list[responses.Thread])
@@ -195,9 +197,9 @@ async def stitches(
     head = await _known(caller.store, ref)
     first = max(1, first)
     end = min(first + limit - 1, head.position if last is None else min(last, head.position))
-    found = await caller.store.stitches(head, first, end) if end >= first else []
+    matches = await caller.store.stitches(head, first, end) if end >= first else []
     wanted = head.position if last is None else min(last, head.position)
-    return ExactJSON({"stitches": rows(found), "next": end + 1 if first <= end < wanted else None})
+    return ExactJSON({"stitches": rows(matches), "next": end + 1 if first <= end < wanted else None})
 
 
 @router.get("/{ref}/size", response_model=dict[str, int])
@@ -211,11 +213,11 @@ async def fork(caller: Writer, ref: ThreadRefParam, fork: Fork | None = None) ->
     """Create a thread that continues from a position of this thread."""
     head = await _known(caller.store, ref)
     fork = fork or Fork()
-    given = {name: value for name in ("key", "title", "user_id") if (value := getattr(fork, name)) is not None}
+    values = {name: value for name in ("key", "title", "user_id") if (value := getattr(fork, name)) is not None}
     if fork.at is not None and fork.at > head.position:
         raise Problem(422, "Refused", f"Thread {head.id} has {head.position} stitches. `at` is higher.")
-    made = await caller.store.fork(head, at=fork.at, **given)
-    return ExactJSON(made.as_json(), 201)
+    thread = await caller.store.fork(head, at=fork.at, **values)
+    return ExactJSON(thread.as_json(), 201)
 
 
 async def _known(store: Store, ref: str) -> Thread:

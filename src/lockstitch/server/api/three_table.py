@@ -56,9 +56,9 @@ async def run(caller: Writer, asked: RunRequest) -> StreamingResponse:
     message = await caller.store.enqueue(
         agent.name, as_message(asked.user_prompt), thread=asked.agent_uuid, user_id=asked.user_id
     )
-    begun = await result_enqueued(caller.store, message)
-    add_log_fields(thread=begun.thread_id, run=begun.run_id)
-    return _streamed(caller, agent, await caller.store.thread(begun.thread_id), begun=begun)
+    result = await result_enqueued(caller.store, message)
+    add_log_fields(thread=result.thread_id, run=result.run_id)
+    return _streamed(caller, agent, await caller.store.thread(result.thread_id), begun=result)
 
 
 @router.post("/tool_results", responses=STREAM, response_class=StreamingResponse)
@@ -67,15 +67,15 @@ async def tool_results(caller: Writer, executed: Executed) -> StreamingResponse:
     head = await caller.store.thread(executed.agent_uuid)
     add_log_fields(thread=head.id)
     agent = caller.app.agent(head.agent)
-    await submit_results(caller.store, head, [one.model_dump() for one in executed.tool_results])
+    await submit_results(caller.store, head, [tool_result.model_dump() for tool_result in executed.tool_results])
     return _streamed(caller, agent, head)
 
 
 @router.get("/sessions", response_model=responses.Sessions)
 async def sessions(caller: Reader, limit: Limit = 20, offset: Offset = 0) -> ExactJSON:
     """List threads as sessions, most recently active first."""
-    found = await caller.store.threads(limit=limit + 1, offset=offset)
-    return ExactJSON({"sessions": [_session(head) for head in found[:limit]], "has_more": len(found) > limit})
+    threads = await caller.store.threads(limit=limit + 1, offset=offset)
+    return ExactJSON({"sessions": [_session(head) for head in threads[:limit]], "has_more": len(threads) > limit})
 
 
 @router.get("/{ref}/conversations", response_model=responses.Conversations)
@@ -101,25 +101,25 @@ def _streamed(caller: Caller, agent: Agent, head: Thread, begun: Result | None =
     return StreamingResponse(_frames(caller, agent, head, begun), media_type=EVENT_STREAM)
 
 
-async def _frames(caller: Caller, agent: Agent, head: Thread, begun: Result | None) -> AsyncGenerator[str]:
-    after = head.position if begun is None else await _before(caller, begun)
+async def _frames(caller: Caller, agent: Agent, head: Thread, result: Result | None) -> AsyncGenerator[str]:
+    after = head.position if result is None else await _before(caller, result)
     follower = ThreadStream(caller.store, caller.state.news, head.id, after)
-    async with aclosing(follower.events("idle")) as told:
-        events = _told(EventReplay(caller.store, head).events(told))
+    async with aclosing(follower.events("idle")) as stream_items:
+        events = _told(EventReplay(caller.store, head).events(stream_items))
         async for frame in formats.stream(events, agent.formatter()):
             yield frame
 
 
-async def _before(caller: Caller, begun: Result) -> int:
+async def _before(caller: Caller, result: Result) -> int:
     """Return the position before the run of a message, once the run starts.
 
     If the message is queued behind a run that waits for a person, return the position before that run.
     """
     store, news = caller.store, caller.state.news
-    with news.subscribe(begun.thread_id) as reader:
+    with news.subscribe(result.thread_id) as reader:
         while True:
-            head = await store.thread(begun.thread_id)
-            run = await run_for(store, begun.run_id)
+            head = await store.thread(result.thread_id)
+            run = await run_for(store, result.run_id)
             if run.status == "pending" and is_idle(head):
                 run = await store.execution.open_run(head) or run
             if run.status != "pending" or is_idle(head) or news.leaving:

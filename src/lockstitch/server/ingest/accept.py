@@ -51,11 +51,11 @@ async def accept(request: Request, caller: Caller, source: str) -> list[str]:
     problems: list[str] = []
     if source == OTEL:
         looking = partial(screen, body, budget, keep_secrets=settings.keep_secrets, hide=hide)
-        found = await _apart(intake, body, budget, looking)
-        if found.malformed:
-            raise Problem(400, "Not OTLP", f"Nothing was stored: {'; '.join(found.problems)}")
-        body = found.body
-        problems = found.problems + [""] * (found.rejected - len(found.problems))
+        screened = await _apart(intake, body, budget, looking)
+        if screened.malformed:
+            raise Problem(400, "Not OTLP", f"Nothing was stored: {'; '.join(screened.problems)}")
+        body = screened.body
+        problems = screened.problems + [""] * (screened.rejected - len(screened.problems))
     elif not settings.keep_secrets:
         body = await _apart(intake, body, budget, partial(redacted_body, body, headers, budget, hide))
     await intake.put(caller.project, source, headers, body)

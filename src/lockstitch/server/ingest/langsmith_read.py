@@ -45,8 +45,8 @@ def session_of(store: Store, run: Run) -> str:
 async def spans_of(store: Store, run: Run) -> list[Json]:
     """Return all spans of a run, root first."""
     if run.source == "native":
-        return [_ours(store, run, told) for told in await export_run(store, str(run.id))]
-    spans = [_mirrored(store, run, one) for one in await store.log(run.id) if one.data.get("id")]
+        return [_ours(store, run, value) for value in await export_run(store, str(run.id))]
+    spans = [_mirrored(store, run, stitch) for stitch in await store.log(run.id) if stitch.data.get("id")]
     return sorted(spans, key=lambda span: (span["parent_run_id"] is not None, span["start_time"], span["id"]))
 
 
@@ -55,10 +55,10 @@ async def roots_of(store: Store, runs: Iterable[Run]) -> list[Json]:
     names = MirrorIds(store.project, "langsmith")
     mirrors = {run.id: run for run in runs}
     wanted = {names.span(run.foreign_id): run for run in mirrors.values() if run.foreign_id}
-    found = {row.run_id: row for row in (await store.mirrors.stitches(wanted)).values() if row.data.get("id")}
+    stitches = {row.run_id: row for row in (await store.mirrors.stitches(wanted)).values() if row.data.get("id")}
     roots: list[Json] = []
     for run in mirrors.values():
-        row = found.get(run.id)
+        row = stitches.get(run.id)
         if row is not None:
             roots.append(_mirrored(store, run, row))
         else:
@@ -68,8 +68,8 @@ async def roots_of(store: Store, runs: Iterable[Run]) -> list[Json]:
 
 async def read_span(store: Store, ref: str) -> Json:
     """Return a span by its LangSmith id or its own id. The id of a run returns its root span."""
-    known = await store.mirrors.stitches([MirrorIds(store.project, "langsmith").span(ref)])
-    for stitch in known.values():
+    stitches = await store.mirrors.stitches([MirrorIds(store.project, "langsmith").span(ref)])
+    for stitch in stitches.values():
         if stitch.run_id is not None and stitch.data.get("id"):
             return _mirrored(store, await store.run(stitch.run_id), stitch)
     own = as_id(ref)
@@ -93,19 +93,19 @@ async def read_span(store: Store, ref: str) -> Json:
 
 def _mirrored(store: Store, run: Run, stitch: Stitch) -> Json:
     """Return a span as it was received, with computed fields."""
-    told = given_back(stitch.data)
+    value = given_back(stitch.data)
     began = stitch.at or run.started_at
-    if as_id(str(told["id"])) is None or as_id(str(told.get("trace_id"))) is None:
+    if as_id(str(value["id"])) is None or as_id(str(value.get("trace_id"))) is None:
         # The client accepts only UUIDs, so use the ids of the record for spans of other systems.
-        above = stitch.parent_id if told.get("parent_run_id") else None
-        told |= {"id": str(stitch.id), "trace_id": str(run.id), "parent_run_id": str(above) if above else None}
-        told.pop("dotted_order", None)
+        above = stitch.parent_id if value.get("parent_run_id") else None
+        value |= {"id": str(stitch.id), "trace_id": str(run.id), "parent_run_id": str(above) if above else None}
+        value.pop("dotted_order", None)
     counted = stitch.input_tokens is not None or stitch.output_tokens is not None
     tokens = (stitch.input_tokens or 0, stitch.output_tokens or 0)
     figures: Json = {"prompt_tokens": None, "completion_tokens": None}
     if counted:
         figures = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
-    elif told["parent_run_id"] is None:
+    elif value["parent_run_id"] is None:
         figures = {
             "prompt_tokens": run.input_tokens,
             "completion_tokens": run.output_tokens,
@@ -115,30 +115,30 @@ def _mirrored(store: Store, run: Run, stitch: Stitch) -> Json:
     cost = stitch.data.get("cost")
     if isinstance(cost, int | float):
         figures["total_cost"] = cost
-    kind = str(told.get("run_type") or "")
+    kind = str(value.get("run_type") or "")
     return _whole(
         store,
         run,
         {
-            **told,
+            **value,
             **figures,
-            "name": told.get("name") or stitch.name or "run",
+            "name": value.get("name") or stitch.name or "run",
             "run_type": kind if kind in _WORDS else _KINDS.get(stitch.type, "chain"),
-            "start_time": told.get("start_time") or format_time(began),
+            "start_time": value.get("start_time") or format_time(began),
         },
     )
 
 
-def _ours(store: Store, run: Run, told: Json) -> Json:
-    return _whole(store, run, told)
+def _ours(store: Store, run: Run, value: Json) -> Json:
+    return _whole(store, run, value)
 
 
-def _whole(store: Store, run: Run, told: Json) -> Json:
+def _whole(store: Store, run: Run, value: Json) -> Json:
     """Return a span with all fields that the client's schema requires."""
-    order = str(told.get("dotted_order") or "")
-    above = [one for one in _ORDER.split(order)[1:-1] if as_id(one)]
-    failed = bool(told.get("error"))
-    ended = told.get("end_time") is not None
+    order = str(value.get("dotted_order") or "")
+    above = [item for item in _ORDER.split(order)[1:-1] if as_id(item)]
+    failed = bool(value.get("error"))
+    ended = value.get("end_time") is not None
     name = session_of(store, run)
     return {
         "inputs": {},
@@ -150,14 +150,14 @@ def _whole(store: Store, run: Run, told: Json) -> Json:
         "extra": {},
         "total_tokens": None,
         "total_cost": None,
-        **told,
-        "status": told.get("status") or ("error" if failed else "success" if ended else "pending"),
+        **value,
+        "status": value.get("status") or ("error" if failed else "success" if ended else "pending"),
         "session_id": session_id(store.project, name),
         "session_name": name,
         "dotted_order": order,
-        "parent_run_ids": above or ([told["parent_run_id"]] if told.get("parent_run_id") else []),
+        "parent_run_ids": above or ([value["parent_run_id"]] if value.get("parent_run_id") else []),
         "child_run_ids": None,
-        "thread_id": told.get("thread_id"),
+        "thread_id": value.get("thread_id"),
         "app_path": f"/run/{run.id}",
         "feedback_stats": None,
         "reference_example_id": None,
@@ -174,7 +174,7 @@ async def sessions(store: Store, most: int) -> list[Json]:
 
 
 def _session(store: Store, name: str, began: datetime) -> Json:
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "id": session_id(store.project, name),
         "name": name,
         "start_time": format_time(began),
@@ -184,7 +184,7 @@ def _session(store: Store, name: str, began: datetime) -> Json:
         "tenant_id": str(UUID(int=0)),
         "reference_dataset_id": None,
     }
-    return found
+    return result
 
 
 _PAGE: Final = 100
@@ -251,9 +251,9 @@ async def read_run(request: Request, caller: Reader, run_id: str) -> Response:
     return ExactJSON(span)
 
 
-async def list_runs(caller: Reader, asked: RunQuery) -> ExactJSON:
+async def list_runs(caller: Reader, run_query: RunQuery) -> ExactJSON:
     """List runs (spans): newest traces first, the spans of a trace together."""
-    unserved = [name for name in _UNSERVED if (asked.model_extra or {}).get(name)]
+    unserved = [name for name in _UNSERVED if (run_query.model_extra or {}).get(name)]
     if unserved:
         raise Problem(
             501,
@@ -262,47 +262,47 @@ async def list_runs(caller: Reader, asked: RunQuery) -> ExactJSON:
             "parent, is_root, error and start_time, or use SQL: lockstitch sql --lens langsmith.",
         )
     await caller.state.intake.settled(_SETTLING)
-    most = min(asked.limit or _PAGE, _PAGE)
-    found: list[Json] = []
+    most = min(run_query.limit or _PAGE, _PAGE)
+    matches: list[Json] = []
     following: str | None = None
-    async for span, here in _spans(caller, asked):
-        if not asked.wants(span):
+    async for span, here in _spans(caller, run_query):
+        if not run_query.wants(span):
             continue
-        if len(found) == most:
+        if len(matches) == most:
             following = here
             break
-        found.append(span)
-    return ExactJSON({"runs": [_selected(span, asked.select) for span in found], "cursors": {"next": following}})
+        matches.append(span)
+    return ExactJSON({"runs": [_selected(span, run_query.select) for span in matches], "cursors": {"next": following}})
 
 
-async def _spans(caller: Caller, asked: RunQuery) -> AsyncIterator[tuple[Json, str | None]]:
+async def _spans(caller: Caller, run_query: RunQuery) -> AsyncIterator[tuple[Json, str | None]]:
     """Yield the candidate spans with their cursors."""
     store = caller.store
-    if asked.id is not None:
-        for ref in asked.id:
+    if run_query.id is not None:
+        for ref in run_query.id:
             with suppress(NotFound):
                 yield await read_span(store, codec.check_text(ref, "The id")), None
         return
-    if asked.trace is not None:
+    if run_query.trace is not None:
         with suppress(NotFound):
-            run = await store.run(codec.check_text(asked.trace, "The trace"))
-            skip = _cursor(asked.cursor)[2] if asked.cursor else 0
+            run = await store.run(codec.check_text(run_query.trace, "The trace"))
+            skip = _cursor(run_query.cursor)[2] if run_query.cursor else 0
             for number, span in enumerate(await spans_of(store, run)):
                 if number >= skip:
                     yield span, _cursor_text(run, number)
         return
-    async for run, skip in _runs(caller, asked):
-        spans = await roots_of(store, [run]) if asked.is_root else await spans_of(store, run)
+    async for run, skip in _runs(caller, run_query):
+        spans = await roots_of(store, [run]) if run_query.is_root else await spans_of(store, run)
         for number, span in enumerate(spans):
             if number >= skip:
                 yield span, _cursor_text(run, number)
 
 
-async def _runs(caller: Caller, asked: RunQuery) -> AsyncIterator[tuple[Run, int]]:
+async def _runs(caller: Caller, run_query: RunQuery) -> AsyncIterator[tuple[Run, int]]:
     """Yield the runs of the requested projects, newest first, with the number of spans to skip."""
     store = caller.store
-    at, run_id, skip = _cursor(asked.cursor) if asked.cursor else (None, "", 0)
-    since = _later(_aware(asked.start_time), timedelta(days=-1)) if asked.start_time else None
+    at, run_id, skip = _cursor(run_query.cursor) if run_query.cursor else (None, "", 0)
+    since = _later(_aware(run_query.start_time), timedelta(days=-1)) if run_query.start_time else None
     seen: set[str] = set()
     until = _later(at, _MOMENT) if at else None
     reached = at is None
@@ -316,7 +316,7 @@ async def _runs(caller: Caller, asked: RunQuery) -> AsyncIterator[tuple[Run, int
                 if not reached:
                     continue
             first = skip if str(run.id) == run_id else 0
-            if asked.session is None or session_id(store.project, session_of(store, run)) in asked.session:
+            if run_query.session is None or session_id(store.project, session_of(store, run)) in run_query.session:
                 yield run, first
         if len(fresh) < _RUNS:
             return
@@ -335,23 +335,23 @@ async def list_sessions(
 ) -> ExactJSON:
     """List LangSmith projects."""
     await caller.state.intake.settled(_SETTLING)
-    found = await sessions(caller.store, _SESSIONS)
-    found = [
-        one
-        for one in found
-        if name in (None, one["name"])
-        and (name_contains or "").lower() in str(one["name"]).lower()
-        and (id is None or one["id"] in id)
+    matches = await sessions(caller.store, _SESSIONS)
+    matches = [
+        item
+        for item in matches
+        if name in (None, item["name"])
+        and (name_contains or "").lower() in str(item["name"]).lower()
+        and (id is None or item["id"] in id)
     ]
-    return ExactJSON(found[offset : offset + limit])
+    return ExactJSON(matches[offset : offset + limit])
 
 
 async def read_session(caller: Reader, session: str) -> ExactJSON:
     """Return a LangSmith project."""
     await caller.state.intake.settled(_SETTLING)
-    for one in await sessions(caller.store, _SESSIONS):
-        if one["id"] == session:
-            return ExactJSON(one)
+    for item in await sessions(caller.store, _SESSIONS):
+        if item["id"] == session:
+            return ExactJSON(item)
     raise NotFound(f"LangSmith project {session} not found.")
 
 
@@ -378,14 +378,14 @@ def _selected(span: Json, names: list[str] | None) -> Json:
 
 
 def _cursor_text(run: Run, number: int) -> str:
-    said = codec.dumps([format_time(run.started_at), str(run.id), number])
-    return base64.urlsafe_b64encode(said).decode()
+    value = codec.dumps([format_time(run.started_at), str(run.id), number])
+    return base64.urlsafe_b64encode(value).decode()
 
 
 def _cursor(text: str) -> tuple[datetime, str, int]:
     try:
-        said: Any = codec.loads(base64.urlsafe_b64decode(text.encode()))
-        at, run_id, number = cast("list[Any]", said)
+        value: Any = codec.loads(base64.urlsafe_b64decode(text.encode()))
+        at, run_id, number = cast("list[Any]", value)
         return parse_time(str(at)), str(run_id), int(number)
     except (ValueError, TypeError, OverflowError, binascii.Error) as exc:
         raise Problem(422, "Refused", "The cursor is not valid.") from exc

@@ -156,11 +156,11 @@ class IngestProcessor:
     async def _with_bodies(self, rows: Sequence[Waiting]) -> list[IngestBody]:
         """Return the rows with their bodies, from memory or the store. Another process has processed missing rows."""
         absent = [row.id for row in rows if row.body is None]
-        found: dict[UUID, IngestBody] = {}
+        ingest_bodies: dict[UUID, IngestBody] = {}
         if absent:
             where = (Where("id", "in", absent), *WAITING)
-            found = {row.id: row for row in await self._bodies.find(*where)}
-        bodies = [row.body or found.get(row.id) for row in rows]
+            ingest_bodies = {row.id: row for row in await self._bodies.find(*where)}
+        bodies = [row.body or ingest_bodies.get(row.id) for row in rows]
         return [body for body in bodies if body is not None]
 
     async def _left_behind(self, older_than: float) -> None:
@@ -169,10 +169,10 @@ class IngestProcessor:
         after: tuple[UUID] | None = None
         while not self._leaving:
             where = (*WAITING, Where("at", "<=", until))
-            found = await self._bodies.find(*where, order=("id",), after=after, limit=1)
-            if not found:
+            rows = await self._bodies.find(*where, order=("id",), after=after, limit=1)
+            if not rows:
                 return
-            row = found[0]
+            row = rows[0]
             after = (row.id,)
             if self._intake.knows(row.id):
                 continue
@@ -182,10 +182,10 @@ class IngestProcessor:
                 continue
             # Load before counting the attempt: a process that dies while loading has not read the body.
             await self._make_ready()
-            counted = row.changed(headers={**row.headers, "attempts": attempts + 1})
-            await self._bodies.put(counted)
+            ingest_body = row.changed(headers={**row.headers, "attempts": attempts + 1})
+            await self._bodies.put(ingest_body)
             try:
-                done = await self._digest([counted])
+                done = await self._digest([ingest_body])
             except StoreError:
                 self._survived[row.id] = 1
                 raise
@@ -214,14 +214,14 @@ class IngestProcessor:
         first = rows[0]
         await self._make_ready()
         try:
-            bridge = bridge_of(first.source)
+            trace_source = bridge_of(first.source)
         except LockstitchError as exc:
             for row in rows:
                 await self._keep(row, [str(exc)])
             return True
         settings = self._settings
         store = self._store.in_project(first.project)
-        ingest = SpanIngest(store, bridge, keep_secrets=settings.keep_secrets, hide=settings.redact)
+        ingest = SpanIngest(store, trace_source, keep_secrets=settings.keep_secrets, hide=settings.redact)
         readers = self._readers = [Reader(row, settings.body_cost) for row in rows]
         waiting = deque(readers)
         small = all(_is_plain(row) for row in rows) and sum(len(row.body) for row in rows) <= SMALL
@@ -267,7 +267,7 @@ class IngestProcessor:
             await self._take(ingest, part[half:])
             return
         if outcome.refused:
-            readers = {_name(each.item): each.reader for each in part}
+            readers = {_name(read.item): read.reader for read in part}
             for span_id, why in outcome.refused:
                 readers.get(span_id, part[0].reader).problems.append(why)
 
@@ -276,10 +276,10 @@ class IngestProcessor:
 
         Raises `StoreError` if the store does not work. Raises another error if the part itself is the cause.
         """
-        large = sum(each.weight for each in part) > LARGE
+        large = sum(read.weight for read in part) > LARGE
         for tries in range(1, TRIES + 1):
             try:
-                return await ingest.write([each.item for each in part], large=large)
+                return await ingest.write([read.item for read in part], large=large)
             except _BROKEN:
                 raise
             except StoreError as exc:
@@ -301,10 +301,10 @@ class IngestProcessor:
 
     async def _keep(self, row: IngestBody, problems: Sequence[str]) -> None:
         """Move a body to quarantine."""
-        said = "; ".join(dict.fromkeys(problems)).encode(errors="replace").decode().replace("\0", "\ufffd")
+        text = "; ".join(dict.fromkeys(problems)).encode(errors="replace").decode().replace("\0", "\ufffd")
         headers = {name: value for name, value in row.headers.items() if name != "attempts"}
-        await self._bodies.put(row.changed(problem=said[:_PROBLEM], headers=headers))
-        _log.warning("Quarantined a body of %s (%s): %s", row.source, row.id, said[:200])
+        await self._bodies.put(row.changed(problem=text[:_PROBLEM], headers=headers))
+        _log.warning("Quarantined a body of %s (%s): %s", row.source, row.id, text[:200])
 
     async def _give_way(self) -> None:
         """Let the server handle requests and receive bodies before the next part."""

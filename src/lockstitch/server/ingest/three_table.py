@@ -69,11 +69,11 @@ async def _parts(caller: Caller, trace_id: str) -> tuple[Json, list[Json], list[
     await caller.state.intake.settled(5.0)
     run = await caller.store.run(trace_id)
     add_log_fields(run=run.id, thread=run.thread_id)
-    found = await _rows(caller, "agent_runs", "row_id", [run])
+    rows = await _rows(caller, "agent_runs", "row_id", [run])
     calls = await _rows(caller, "llm_calls", "run_id_row", [run])
     tools = await _rows(caller, "tool_calls", "run_id_row", [run])
     calls.sort(key=lambda call: (call["step_index"] is None, call["step_index"], call["row_id"]))
-    return found[0], calls, sorted(tools, key=lambda tool: str(tool["row_id"]))
+    return rows[0], calls, sorted(tools, key=lambda tool: str(tool["row_id"]))
 
 
 async def _rows(caller: Caller, table: str, column: str, runs: list[Run]) -> list[Json]:
@@ -105,10 +105,10 @@ def _shown(row: Json) -> Json:
 def _json_columns(table: str) -> frozenset[str]:
     """Return the JSON columns of a table. SQLite returns them as text."""
     inside = False
-    found: set[str] = set()
+    matches: set[str] = set()
     for line in script("langsmith", "tables").splitlines():
         if line.startswith("CREATE TABLE"):
             inside = f" {table} " in line
         elif inside and " JSON " in line:
-            found.add(line.split()[0])
-    return frozenset(found)
+            matches.add(line.split()[0])
+    return frozenset(matches)

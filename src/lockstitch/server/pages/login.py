@@ -18,8 +18,8 @@ Next = Annotated[str, Query(max_length=2000)]
 
 @router.get("/login", name="login")
 async def login(request: Request, next: Next = "/") -> Response:
-    house = server_state(request)
-    if not house.settings.tokens_needed:
+    state = server_state(request)
+    if not state.settings.tokens_needed:
         return redirect_to(request, inside(next))
     return render(request, "login.html", {"caller": None, "next": inside(next), "wrong": False})
 
@@ -32,11 +32,11 @@ async def enter(
 ) -> Response:
     """Set the cookie if the token is valid. All invalid tokens get the same response."""
     store = server_state(request).store
-    found = await store.tokens.find(token.strip()) if token.strip() else None
-    if found is None:
+    result = await store.tokens.find(token.strip()) if token.strip() else None
+    if result is None:
         return render(request, "login.html", {"caller": None, "next": inside(next), "wrong": True}, 401)
     response = redirect_to(request, inside(next))
-    left = None if found.expires_at is None else (found.expires_at - store.clock.now()).total_seconds()
+    left = None if result.expires_at is None else (result.expires_at - store.clock.now()).total_seconds()
     response.set_cookie(
         TOKEN_COOKIE,
         token.strip(),
@@ -46,7 +46,7 @@ async def enter(
         samesite="strict",
         secure=request.url.scheme == "https",
     )
-    await store.in_project(found.project).audits.record(found.name, "login", found.name)
+    await store.in_project(result.project).audits.record(result.name, "login", result.name)
     return response
 
 

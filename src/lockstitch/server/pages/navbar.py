@@ -54,7 +54,7 @@ async def bar_of(caller: Caller) -> Bar:
     workers = await _workers(caller.store)
     open_to_all = not caller.state.settings.tokens_needed and caller.actor == "local"
     return Bar(
-        sections=[one for one in caller.state.extensions.sections if caller.may(one.scope)],
+        sections=[section for section in caller.state.extensions.sections if caller.may(section.scope)],
         project=caller.project,
         projects=await _projects(caller.store) if open_to_all else [caller.project],
         wants=await caller.store.count_awaiting_person(),
@@ -83,8 +83,8 @@ BarShown: Any = Depends(with_bar)
 async def _workers(store: Store) -> list[Worker]:
     """Return the workers with a valid lease."""
     now = store.clock.now()
-    found = await store.table(Worker).find(Where("dead", "=", False))
-    return [one for one in found if (now - one.beat_at).total_seconds() <= one.lease_seconds]
+    rows = await store.table(Worker).find(Where("dead", "=", False))
+    return [worker for worker in rows if (now - worker.beat_at).total_seconds() <= worker.lease_seconds]
 
 
 async def _projects(store: Store) -> list[str]:

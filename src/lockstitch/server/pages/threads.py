@@ -78,8 +78,8 @@ class Filters:
     def address(self, **other: str) -> str:
         """Return the query string of the filters, with the changes in `other`."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__} | other
-        said = urlencode({name: value for name, value in values.items() if value})
-        return f"?{said}" if said else ""
+        text = urlencode({name: value for name, value in values.items() if value})
+        return f"?{text}" if text else ""
 
     def begin(self, now: datetime) -> datetime | None:
         return now - timedelta(hours=SPANS[self.since][1]) if self.since else None
@@ -88,8 +88,8 @@ class Filters:
         """Return the conditions for the store. Without filters only root threads match."""
         values: dict[str, Any] = {"agent": self.agent, "kind": self.kind, "user_id": self.user}
         values["status"] = "" if self.status == "person" else self.status
-        asked = {name: value for name, value in values.items() if value}
-        return asked or {"depth": 0}
+        requested = {name: value for name, value in values.items() if value}
+        return requested or {"depth": 0}
 
     def fits(self, thread: Thread, now: datetime) -> bool:
         """True if a thread from a search matches the filters."""
@@ -117,25 +117,25 @@ async def listed(store: Store, filters: Filters, *, after: str = "") -> Listed:
     """Return the page after a thread, or the first page."""
     now = store.clock.now()
     if filters.q:
-        found = [thread for thread in await _searched(store, filters.q) if filters.fits(thread, now)]
-        wanting = [thread for thread in found if waiting.person_waits_of(thread)]
+        threads = [thread for thread in await _searched(store, filters.q) if filters.fits(thread, now)]
+        wanting = [thread for thread in threads if waiting.person_waits_of(thread)]
         if filters.status == "person":
             return Listed(wanting, [], more=False)
-        return Listed(wanting, [thread for thread in found if thread not in wanting], more=False)
+        return Listed(wanting, [thread for thread in threads if thread not in wanting], more=False)
     needing: list[Thread] = []
     if not after and filters.status in ("", "person", "waiting"):
         needing = [thread for thread in (await waiting.needing(store))[0] if filters.fits(thread, now)]
     if filters.status == "person":
         return Listed(needing, [], more=False)
     last = await store.thread(after) if after else None
-    found = await store.threads(limit=PAGE + 1, after=last, since=filters.begin(now), **filters.equal())
+    threads = await store.threads(limit=PAGE + 1, after=last, since=filters.begin(now), **filters.equal())
     # Threads that need a person are in the first group.
     others = [
         thread
-        for thread in found[:PAGE]
+        for thread in threads[:PAGE]
         if not waiting.person_waits_of(thread) or filters.status not in ("", "waiting")
     ]
-    return Listed(needing, others, more=len(found) > PAGE)
+    return Listed(needing, others, more=len(threads) > PAGE)
 
 
 async def _searched(store: Store, text: str) -> list[Thread]:
@@ -145,10 +145,10 @@ async def _searched(store: Store, text: str) -> list[Thread]:
     except NotFound:
         named = []
     hits = await store.search(text, limit=FOUND)
-    wanted = list(dict.fromkeys(hit.thread_id for hit in hits))
-    known = await store.threads_by_id(wanted)
-    found = [known[one] for one in wanted if one in known]
-    return [*named, *(thread for thread in found if thread not in named)]
+    fromkeys = list(dict.fromkeys(hit.thread_id for hit in hits))
+    threads = await store.threads_by_id(fromkeys)
+    matches = [threads[item_id] for item_id in fromkeys if item_id in threads]
+    return [*named, *(thread for thread in matches if thread not in named)]
 
 
 router = APIRouter(include_in_schema=False)
@@ -167,13 +167,13 @@ async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResp
     """Render the list; for htmx only its rows."""
     store = caller.store
     filters = Filters.of(request.query_params)
-    found = await listed(store, filters, after=after)
+    result = await listed(store, filters, after=after)
     shown: dict[str, Any] = {
         "filters": filters,
-        "needing": await rows(store, found.needing[:_SHOWN]),
-        "needing_count": len(found.needing),
-        "others": await rows(store, found.others),
-        "more": found.more,
+        "needing": await rows(store, result.needing[:_SHOWN]),
+        "needing_count": len(result.needing),
+        "others": await rows(store, result.others),
+        "more": result.more,
         "after": after,
     }
     if after and is_htmx_request(request):
@@ -187,7 +187,7 @@ async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResp
         return render_page(request, caller, "threads/first.html", **_first(request, caller))
     agents = await store.agents.list(project=store.project)
     shown |= {
-        "agents": sorted(one.name for one in agents),
+        "agents": sorted(agent.name for agent in agents),
         "kinds": KINDS,
         "spans": [(name, word) for name, (word, _) in SPANS.items()],
         "code": forms.agents_of(caller),
@@ -207,10 +207,10 @@ async def counts(request: Request, caller: Reader) -> HTMLResponse:
 @router.get("/next")
 async def following(request: Request, caller: Reader, after: str = "") -> Response:
     """Redirect to the next thread that needs a person, longest first."""
-    found, _ = await waiting.needing(caller.store)
-    if not found:
+    threads, _ = await waiting.needing(caller.store)
+    if not threads:
         return redirect_to(request, "/", "No threads need you.")
-    names = [str(thread.id) for thread in found]
+    names = [str(thread.id) for thread in threads]
     place = (names.index(after) + 1) % len(names) if after in names else 0
     return redirect_to(request, f"/threads/{names[place]}#needs")
 
@@ -218,18 +218,18 @@ async def following(request: Request, caller: Reader, after: str = "") -> Respon
 @router.get("/threads/{ref}/row")
 async def row(request: Request, caller: Reader, ref: UUID, lines: Lines | None = None, last: bool = False) -> Response:
     """Render one row."""
-    made = (await rows(caller.store, [await caller.store.thread(ref)], lines=lines))[0]
-    if made.guides and not last:
-        made = forms.changed(made, guides=(*made.guides[:-1], "tee"), last=False)
-    return render_page(request, caller, "threads/row.html", row=made)
+    thread_list_row = (await rows(caller.store, [await caller.store.thread(ref)], lines=lines))[0]
+    if thread_list_row.guides and not last:
+        thread_list_row = forms.changed(thread_list_row, guides=(*thread_list_row.guides[:-1], "tee"), last=False)
+    return render_page(request, caller, "threads/row.html", row=thread_list_row)
 
 
 @router.get("/threads/{ref}/children")
 async def children(request: Request, caller: Reader, ref: UUID, lines: Lines = "") -> Response:
     """Render the rows of the children of a thread."""
-    found = await caller.store.children(ref)
+    threads = await caller.store.children(ref)
     return render_page(
-        request, caller, "threads/rows.html", rows=await rows(caller.store, found, lines=lines), more=False
+        request, caller, "threads/rows.html", rows=await rows(caller.store, threads, lines=lines), more=False
     )
 
 
@@ -263,8 +263,8 @@ def forget() -> None:
 
 async def _count(store: Store) -> dict[str, int]:
     words = [word for word, _ in TABS if word not in ("", "person")]
-    found = {word: await store.count(status=word) for word in words}
-    return {**found, "": sum(found.values()), "person": await store.count_awaiting_person()}
+    result = {word: await store.count(status=word) for word in words}
+    return {**result, "": sum(result.values()), "person": await store.count_awaiting_person()}
 
 
 def _first(request: Request, caller: Caller) -> dict[str, Any]:

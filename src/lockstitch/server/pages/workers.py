@@ -97,11 +97,11 @@ async def limits_of(store: Store) -> list[Bound]:
 
 
 async def _held(store: Store, workers: Sequence[UUID]) -> dict[UUID, list[Thread]]:
-    found: defaultdict[UUID, list[Thread]] = defaultdict(list)
+    threads: defaultdict[UUID, list[Thread]] = defaultdict(list)
     for thread in await store.held_by(workers):
         if thread.worker_id is not None:
-            found[thread.worker_id].append(thread)
-    return found
+            threads[thread.worker_id].append(thread)
+    return threads
 
 
 def _hand(store: Store, worker: Worker, threads: Sequence[Thread], now: datetime) -> WorkerRow:
@@ -112,8 +112,8 @@ def _hand(store: Store, worker: Worker, threads: Sequence[Thread], now: datetime
 
 
 def _told(worker: Worker, thread: Thread) -> Held:
-    told: Any = worker.doing.get(str(thread.id))
-    bag = cast("Json", told) if isinstance(told, dict) else {}
+    value: Any = worker.doing.get(str(thread.id))
+    bag = cast("Json", value) if isinstance(value, dict) else {}
     try:
         since = parse_time(str(bag["since"]))
     except (KeyError, ValueError):
@@ -155,27 +155,27 @@ async def now(request: Request, caller: Reader) -> HTMLResponse:
 async def measured(request: Request, caller: Admin) -> HTMLResponse:
     """Render the counts and sizes of the store. It reads all rows, so it runs only on request."""
     store = caller.store
-    found: dict[str, Any] = {"problem": None}
+    result: dict[str, Any] = {"problem": None}
     try:
-        found["report"] = await store.counts()
-        found["sizes"] = await store.size()
-        found["schema"] = await store.migrate()
+        result["report"] = await store.counts()
+        result["sizes"] = await store.size()
+        result["schema"] = await store.migrate()
     except LockstitchError as exc:
-        found["problem"] = problem_of(exc)
-    return render_page(request, caller, "workers/store.html", **found)
+        result["problem"] = problem_of(exc)
+    return render_page(request, caller, "workers/store.html", **result)
 
 
 async def _now(caller: Caller) -> dict[str, Any]:
     """Return workers, limits and ingest state. If the store is unreachable, return the problem."""
     try:
-        found: dict[str, Any] = {"crew": await crew_of(caller.store), "trouble": None, "limits": [], "came": None}
+        result: dict[str, Any] = {"crew": await crew_of(caller.store), "trouble": None, "limits": [], "came": None}
         if caller.may("admin"):
-            found["limits"] = await limits_of(caller.store)
-            found["came"] = await caller.state.intake.counts(caller.project)
-            found["quarantine"] = await caller.state.intake.quarantine(caller.project, 10) if found["came"] else []
+            result["limits"] = await limits_of(caller.store)
+            result["came"] = await caller.state.intake.counts(caller.project)
+            result["quarantine"] = await caller.state.intake.quarantine(caller.project, 10) if result["came"] else []
     except LockstitchError as exc:
         return {"crew": None, "trouble": problem_of(exc), "limits": [], "came": None, "quarantine": []}
-    return {"quarantine": [], **found}
+    return {"quarantine": [], **result}
 
 
 async def _kept(caller: Caller) -> dict[str, Any]:

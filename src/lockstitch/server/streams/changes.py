@@ -94,13 +94,13 @@ class ChangeFeed:
     async def _watch(self) -> None:
         while True:
             try:
-                async with aclosing(self._store.changes()) as sightings:
-                    async for sighting in sightings:
-                        if sighting == WATCHING:
+                async with aclosing(self._store.changes()) as hints:
+                    async for hint in hints:
+                        if hint == WATCHING:
                             # Changes before the watch started may be missed, so wake all readers.
                             self._call_all()
-                        elif sighting != WORK_READY:
-                            self._tell(sighting.thread_id)
+                        elif hint != WORK_READY:
+                            self._tell(hint.thread_id)
             except LockstitchError as exc:
                 _log.warning("Store watch failed, falling back to polling: %s", exc)
             await asyncio.sleep(random.uniform(0.5, 1.5))
@@ -110,7 +110,7 @@ class ChangeFeed:
             reader.notify(thread_id)
 
     def _call_all(self) -> None:
-        for reader in (*(one for readers in self._of_thread.values() for one in readers), *self._of_all):
+        for reader in (*(reader for readers in self._of_thread.values() for reader in readers), *self._of_all):
             reader.notify()
 
 

@@ -40,9 +40,9 @@ class ProjectStream:
             active: set[UUID] = set()
             beaten = looked = time.monotonic()
             while True:
-                for told in self._changes(heads):
+                for change in self._changes(heads):
                     beaten = time.monotonic()
-                    yield told
+                    yield change
                 if once or self._news.leaving:
                     return
                 active = {head.id for head in heads if head.status in ("pending", "running")}
@@ -55,8 +55,8 @@ class ProjectStream:
                 now_active = await self._active()
                 wanted -= {head.id for head in now_active}
                 heads = [*await self._among(sorted(wanted)), *now_active]
-                for told in self._deleted(wanted, {head.id for head in heads}):
-                    yield told
+                for change in self._deleted(wanted, {head.id for head in heads}):
+                    yield change
                 if time.monotonic() - beaten >= BEAT:
                     beaten = time.monotonic()
                     yield StreamItem("beat", {})
@@ -80,9 +80,9 @@ class ProjectStream:
         while len(self._told) > _KEPT:
             self._told.pop(next(iter(self._told)))
 
-    def _deleted(self, wanted: Collection[UUID], found: Collection[UUID]) -> Iterator[StreamItem]:
+    def _deleted(self, wanted: Collection[UUID], matches: Collection[UUID]) -> Iterator[StreamItem]:
         for thread_id in wanted:
-            if thread_id not in found and self._told.pop(thread_id, None) is not None:
+            if thread_id not in matches and self._told.pop(thread_id, None) is not None:
                 yield StreamItem("status", {"thread_id": str(thread_id), "status": "deleted"})
 
 

@@ -33,18 +33,18 @@ class EventReplay:
         self._runs: dict[UUID, Run] = {}
         """Known runs. Their agent does not change."""
 
-    async def events(self, told: AsyncIterable[StreamItem]) -> AsyncGenerator[Event | None]:
+    async def events(self, stream_items: AsyncIterable[StreamItem]) -> AsyncGenerator[Event | None]:
         """Yield events. None is a sign of life without an event."""
-        async for one in told:
-            if one.kind == "beat":
+        async for stream_item in stream_items:
+            if stream_item.kind == "beat":
                 yield None
-            elif one.kind == "delta":
-                await self._know(UUID(one.data["run_id"]))
-                for event in self._delta(one.data):
+            elif stream_item.kind == "delta":
+                await self._know(UUID(stream_item.data["run_id"]))
+                for event in self._delta(stream_item.data):
                     yield event
-            elif one.stitch is not None and one.stitch.run_id is not None:
-                await self._know(one.stitch.run_id)
-                for event in await self._stitch(one.stitch, one.stitch.run_id):
+            elif stream_item.stitch is not None and stream_item.stitch.run_id is not None:
+                await self._know(stream_item.stitch.run_id)
+                for event in await self._stitch(stream_item.stitch, stream_item.stitch.run_id):
                     yield event
 
     def _delta(self, data: Json) -> Iterator[Event]:
@@ -86,8 +86,8 @@ class EventReplay:
             return []
         result = await result_from_store(self._store, run)
         if run.parent_run_id is not None:
-            told = {"status": run.status, "output_text": result.output_text, "error": run.error}
-            return [self._event("member_finished", run_id, step, {"agent": run.agent, **told})]
+            body = {"status": run.status, "output_text": result.output_text, "error": run.error}
+            return [self._event("member_finished", run_id, step, {"agent": run.agent, **body})]
         events: list[Event] = []
         if await self._is_passed_on(run):
             events.append(self._event("text", run_id, step, {"text": result.output_text}))
@@ -100,20 +100,23 @@ class EventReplay:
     def _answer(self, stitch: Stitch, run_id: UUID, step: int) -> Iterator[Event]:
         """Yield the events of a response without the parts that were streamed."""
         message = stitch.message or {}
-        told = {kind: "".join(self._said[run_id, kind]) for kind in ("thinking", "text")}
-        whole = {"thinking": "".join(str(one.get("thinking", "")) for one in blocks(message)), "text": text_of(message)}
-        if any(not whole[kind].startswith(told[kind]) for kind in told):
+        body = {kind: "".join(self._said[run_id, kind]) for kind in ("thinking", "text")}
+        whole = {
+            "thinking": "".join(str(block.get("thinking", "")) for block in blocks(message)),
+            "text": text_of(message),
+        }
+        if any(not whole[kind].startswith(body[kind]) for kind in body):
             yield self._event("retry", run_id, step, {})
-            told = dict.fromkeys(told, "")
+            body = dict.fromkeys(body, "")
         self._forget(run_id)
         for block in blocks(message):
             kind = str(block.get("type"))
             if kind in ("text", "thinking"):
-                said = str(block.get(kind, ""))
-                skipped = min(len(said), len(told[kind]))
-                told[kind] = told[kind][skipped:]
-                if said[skipped:]:
-                    yield self._event("text" if kind == "text" else "thinking", run_id, step, {"text": said[skipped:]})
+                text = str(block.get(kind, ""))
+                skipped = min(len(text), len(body[kind]))
+                body[kind] = body[kind][skipped:]
+                if text[skipped:]:
+                    yield self._event("text" if kind == "text" else "thinking", run_id, step, {"text": text[skipped:]})
             elif kind == "tool_use":
                 yield self._event(
                     "tool_call", run_id, step, {name: block.get(name) for name in ("id", "name", "input")}
@@ -125,21 +128,21 @@ class EventReplay:
 
     async def _started(self, run_id: UUID) -> Event:
         run = self._runs[run_id]
-        found: list[Stitch] = []
+        stitches: list[Stitch] = []
         if run.input_position:
-            found = await self._store.stitches(self._head, run.input_position, run.input_position)
-        said = text_of(found[0].message) if found else ""
+            stitches = await self._store.stitches(self._head, run.input_position, run.input_position)
+        text = text_of(stitches[0].message) if stitches else ""
         who: Json = {"agent": run.agent, "model": run.model}
         if run.parent_run_id is not None:
-            return self._event("member_started", run_id, 0, {**who, "task": said})
-        return self._event("started", run_id, 0, {**who, "user_message": said})
+            return self._event("member_started", run_id, 0, {**who, "task": text})
+        return self._event("started", run_id, 0, {**who, "user_message": text})
 
     async def _is_passed_on(self, run: Run) -> bool:
         """True if the answer of a run is the answer of a member, which was already sent."""
         if run.role != "team" or run.output_position is None:
             return False
-        found = await self._store.stitches(self._head, run.output_position, run.output_position)
-        return bool(found) and found[0].lane is not None
+        stitches = await self._store.stitches(self._head, run.output_position, run.output_position)
+        return bool(stitches) and stitches[0].lane is not None
 
     async def _pending(self) -> list[Json]:
         """Return the open calls for the frontend, without delegations to members."""

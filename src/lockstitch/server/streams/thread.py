@@ -99,9 +99,9 @@ class ThreadStream:
                     )
                     return
                 try:
-                    async for told in self._look(head):
+                    async for stream_item in self._look(head):
                         beaten = time.monotonic()
-                        yield told
+                        yield stream_item
                 except NotFound:
                     # The thread was deleted between two reads.
                     continue
@@ -126,8 +126,8 @@ class ThreadStream:
         """Yield the new items. The status comes last, after all stitches."""
         while self._after < head.position and not self._news.leaving:
             last = min(self._after + _PAGE, head.position)
-            found = await self._store.stitches(head, self._after + 1, last)
-            for stitch in found:
+            stitches = await self._store.stitches(head, self._after + 1, last)
+            for stitch in stitches:
                 if stitch.position != self._after + 1 and self._patience:
                     break
                 self._after = stitch.position
@@ -140,8 +140,8 @@ class ThreadStream:
             self._after = max(self._after, last)
             self._patience = _PATIENCE
         if head.status == "running":
-            for told in await self._said(head):
-                yield told
+            for stream_item in await self._said(head):
+                yield stream_item
         status = status_of(head)
         shown = {name: value for name, value in status.items() if name not in ("position", "updated_at")}
         if head.kind == "trace":
@@ -155,15 +155,15 @@ class ThreadStream:
         """Return the new deltas of responses that are not sent as stitches."""
         after = max(self._number, first_delta_number(head))
         where = (Where("thread_id", "=", head.id), Where("number", ">", after))
-        found = await self._store.table(LiveDelta).find(*where, order=("number",), limit=_DELTAS)
-        told: list[StreamItem] = []
-        for delta in found:
+        rows = await self._store.table(LiveDelta).find(*where, order=("number",), limit=_DELTAS)
+        stream_items: list[StreamItem] = []
+        for delta in rows:
             self._number = delta.number
             if delta.run_id not in self._steps:
                 self._steps[delta.run_id] = await self._step(delta.run_id)
             if delta.step_number > self._steps[delta.run_id]:
-                told.append(StreamItem("delta", _delta(delta)))
-        return told
+                stream_items.append(StreamItem("delta", _delta(delta)))
+        return stream_items
 
     async def _step(self, run_id: UUID) -> int:
         runs = await self._store.find_runs(self._thread_id, Where("id", "=", run_id), limit=1)

@@ -107,22 +107,22 @@ class _Copy:
 
     async def compare(self, head: Thread) -> Thread | None:
         """Return the target's thread of this id. Raises Conflict if it is another thread, or is ahead of this one."""
-        there = await self._target.get(Thread, (head.id,))
-        if there is None:
+        thread = await self._target.get(Thread, (head.id,))
+        if thread is None:
             return None
-        if (there.project, there.kind) != (head.project, head.kind):
+        if (thread.project, thread.kind) != (head.project, head.kind):
             raise Conflict(
-                f"The target has another thread {head.id}: a {there.kind} of project {there.project}, and not a "
+                f"The target has another thread {head.id}: a {thread.kind} of project {thread.project}, and not a "
                 f"{head.kind} of project {head.project}. It is not overwritten.",
                 thread_id=head.id,
             )
-        if await self._has_gone_on(there, head):
+        if await self._has_gone_on(thread, head):
             raise Conflict(
-                f"Thread {head.id} has gone on in the target (position {there.position}, here {head.position}); "
+                f"Thread {head.id} has gone on in the target (position {thread.position}, here {head.position}); "
                 "it is not overwritten.",
                 thread_id=head.id,
             )
-        return there
+        return thread
 
     async def compare_owned(self, head: Thread) -> None:
         """Raise Conflict if the target has a record of this thread's in another thread."""
@@ -159,16 +159,16 @@ class _Copy:
         if {_AFTER} <= extension.queries("sqlite").keys() & extension.queries("postgres").keys():
             await target.run_query(extension, _AFTER, {}, None, writes=True)
 
-    async def _has_gone_on(self, there: Thread, head: Thread) -> bool:
+    async def _has_gone_on(self, thread: Thread, head: Thread) -> bool:
         """Whether something happened to the thread in the target that did not happen here."""
-        if there.position > head.position or there.fence > head.fence or there.delivered > head.delivered:
+        if thread.position > head.position or thread.fence > head.fence or thread.delivered > head.delivered:
             return True
-        if head.kind == "trace" or there.position < head.first_position:
+        if head.kind == "trace" or thread.position < head.first_position:
             return False
         # Native logs only grow, so they are of one line if the last stitch that both have is the same.
-        last = [(there.position, there.position)]
-        ours, theirs = await self._source.read(head.id, last), await self._target.read(head.id, last)
-        return [stitch.id for stitch in ours] != [stitch.id for stitch in theirs]
+        last = [(thread.position, thread.position)]
+        stitches, theirs = await self._source.read(head.id, last), await self._target.read(head.id, last)
+        return [stitch.id for stitch in stitches] != [stitch.id for stitch in theirs]
 
     async def _log(self, head: Thread) -> None:
         """The stitches that the target lacks; if what it has differs, all of them again."""
@@ -198,10 +198,10 @@ class _Copy:
                 await self._target.put(missing)
                 self.copied.stitches += len(missing)
                 self._progress(self.copied)
-        there = _Digest()
+        digest = _Digest()
         for first in range(start, head.position + 1, _PAGE):
-            there.add(await self._target.read(head.id, [(first, min(first + _PAGE - 1, head.position))]))
-        return here == there
+            digest.add(await self._target.read(head.id, [(first, min(first + _PAGE - 1, head.position))]))
+        return here == digest
 
     async def _blobs(self, head: Thread) -> None:
         from lockstitch.model import BlobUse
@@ -230,10 +230,10 @@ class _Copy:
         kind = type(record)
         if isinstance(record, Blob):
             return bool(await self._target.count(Find(Blob, (Where("sha256", "=", record.sha256),))))
-        found = await self._target.get(kind, [getattr(record, field) for field in kind.primary_key])
-        if found is not None and _owner(found) != _owner(record):
+        result = await self._target.get(kind, [getattr(record, field) for field in kind.primary_key])
+        if result is not None and _owner(result) != _owner(record):
             raise Conflict(f"The target has this {kind.__name__} in another thread; it is not overwritten.")
-        return found is not None and found.as_json() == record.as_json()
+        return result is not None and result.as_json() == record.as_json()
 
 
 class _Digest:

@@ -68,8 +68,8 @@ async def _purge_tree(store: StoreCore, root: Thread, before: datetime | None, n
 
 async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:
     """Refused before anything is deleted when one of their threads is held."""
-    theirs = Where("user_id", "=", user_id)
-    async for head in threads(store, theirs):
+    where = Where("user_id", "=", user_id)
+    async for head in threads(store, where):
         held = [thread for thread in await store.tree(head) if thread.held]
         if held and not force:
             raise ThreadHeld(
@@ -77,7 +77,7 @@ async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:
                 thread_id=held[0].id,
             )
     number = 0
-    async for head in threads(store, theirs):
+    async for head in threads(store, where):
         try:
             tree = await store.tree(head)
         except NotFound:
@@ -85,7 +85,7 @@ async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:
         await _keep_figures(store, tree)
         number += await store.delete(head, force=force)
     for kind in (Memory, Feedback):
-        await store._backend.delete(Find(kind, (Where("project", "=", store.project), theirs)))
+        await store._backend.delete(Find(kind, (Where("project", "=", store.project), where)))
     return number
 
 

@@ -116,8 +116,8 @@ class ExecutionQueries:
 
     async def answer_text_at(self, head: Thread, position: int) -> str | None:
         """The answer that a model gave there."""
-        found = await self._reading.stitches(head, [(position, position)])
-        return answer_of(found[0].message) if found else None
+        stitches = await self._reading.stitches(head, [(position, position)])
+        return answer_of(stitches[0].message) if stitches else None
 
     async def run_log(self, head: Thread, run: Run) -> list[Stitch]:
         """Everything a run did, in order."""
@@ -142,8 +142,8 @@ class ExecutionQueries:
     async def next_wake_at(self, agents: Sequence[str]) -> datetime | None:
         """When the next timer of a waiting thread of these agents ends."""
         where = (Where("status", "=", "waiting"), Where("wake_at", "is not null"), Where("agent", "in", agents))
-        found = await self._backend.find(Find(Thread, where, order=("wake_at",), limit=1))
-        return found[0].wake_at if found else None
+        threads = await self._backend.find(Find(Thread, where, order=("wake_at",), limit=1))
+        return threads[0].wake_at if threads else None
 
     async def ready_agents_except(self, known: Sequence[str], project: str | None) -> set[str]:
         """Agents that are not among these and have threads that are ready; a few of them."""
@@ -162,8 +162,8 @@ class ExecutionQueries:
         ]
         if project is not None:
             where.append(Where("project", "=", project))
-        found = await self._backend.find(Find(Thread, where, order=("-losses",), limit=1))
-        return found[0] if found else None
+        threads = await self._backend.find(Find(Thread, where, order=("-losses",), limit=1))
+        return threads[0] if threads else None
 
     async def worker(self, worker_id: UUID) -> Worker | None:
         """Return a worker by its id; None if it ended long ago and was deleted."""
@@ -174,7 +174,7 @@ class ExecutionQueries:
         if not head.delivered or not children:
             return set()
         where = (Where("thread_id", "=", head.id), Where("sender", "in", list(children)))
-        return {letter.sender for letter in await self._backend.find(Find(Delivery, where))}
+        return {delivery.sender for delivery in await self._backend.find(Find(Delivery, where))}
 
     async def tree_cost(self, head: Thread, *, but: UUID | None = None) -> float:
         """USD that all runs of a thread's whole tree have cost, but for one run."""
@@ -206,16 +206,16 @@ class ExecutionQueries:
 
     async def delivery(self, delivery_id: UUID) -> Delivery | None:
         """One delivery by its id, waiting or taken into the log."""
-        found = await self._backend.find(Find(Delivery, (Where("id", "=", delivery_id),), limit=1))
-        return found[0] if found else None
+        deliveries = await self._backend.find(Find(Delivery, (Where("id", "=", delivery_id),), limit=1))
+        return deliveries[0] if deliveries else None
 
-    async def earlier_delivery(self, letter: Delivery) -> Entry | Stitch | None:
+    async def earlier_delivery(self, delivery: Delivery) -> Entry | Stitch | None:
         """What was delivered by the same sender for the same call, wherever it is by now."""
-        same = {"thread_id": letter.thread_id, "sender": letter.sender, "call_id": letter.call_id}
+        same = {"thread_id": delivery.thread_id, "sender": delivery.sender, "call_id": delivery.call_id}
         where = [Where(name, "=", value) for name, value in same.items()]
-        for found in await self._backend.find(Find(Delivery, where)):
-            if found.position is None:
-                return found.as_entry()
-            for stitch in await self._backend.read(letter.thread_id, [(found.position, found.position)]):
+        for result in await self._backend.find(Find(Delivery, where)):
+            if result.position is None:
+                return result.as_entry()
+            for stitch in await self._backend.read(delivery.thread_id, [(result.position, result.position)]):
                 return stitch
         return None

@@ -90,17 +90,17 @@ class LogQueries:
         log = await self.stitches(head, [(max(start, 1), until)])
         if not start or not log or log[0].type != "compaction":
             return log
-        kept = kept_positions(log[0])
-        kept += [(position, position) for position in replaced_positions(log[0])]
-        return [*(await self.stitches(head, kept)), *log] if kept else log
+        remaining = kept_positions(log[0])
+        remaining += [(position, position) for position in replaced_positions(log[0])]
+        return [*(await self.stitches(head, remaining)), *log] if remaining else log
 
     async def lane_stitches(self, head: Thread, lane: UUID, until: int | None = None) -> list[Stitch]:
         """The stitches of a member's lane, behind what it was given of others."""
         run = await self._backend.get(Run, (lane,))
         if run is None or run.thread_id != head.id:
             return []
-        given: list[Json] = run.state.get("injected") or []
-        named = {int(one["position"]): str(one["agent"]) for one in given}
+        values: list[Json] = run.state.get("injected") or []
+        named = {int(item["position"]): str(item["agent"]) for item in values}
         answers = await self.stitches(head, [(position, position) for position in named]) if named else []
         log = await self.stitches(head, [(run.first_position, until)])
         return [
@@ -113,17 +113,17 @@ class LogQueries:
 
     async def last_linked(self, head: Thread, tip_id: UUID) -> Stitch | None:
         """The stitch at the end of the list; that of a thread which was archived whole stands in its last archive."""
-        found = await self._backend.find(Find(Stitch, (Where("id", "=", tip_id),), limit=1))
-        if found:
-            return (await self._media.restore(found))[0]
+        stitches = await self._backend.find(Find(Stitch, (Where("id", "=", tip_id),), limit=1))
+        if stitches:
+            return (await self._media.restore(stitches))[0]
         log = await self.stitches(head, [(1, None)])
         return next((stitch for stitch in reversed(log) if stitch.id == tip_id), None)
 
     async def log(self, head: Thread, run: Run) -> list[Stitch]:
         """The stitches of a run in the order in which they were written."""
         if run.first_position >= head.first_position:
-            found = await self._backend.find(Find(Stitch, (Where("run_id", "=", run.id),), order=("position",)))
-            return [*(await self._earlier_input(head, run)), *(await self._media.restore(found))]
+            stitches = await self._backend.find(Find(Stitch, (Where("run_id", "=", run.id),), order=("position",)))
+            return [*(await self._earlier_input(head, run)), *(await self._media.restore(stitches))]
         log = await self.stitches(head, [(run.first_position, None)])
         return [stitch for stitch in log if stitch.run_id == run.id]
 
@@ -140,8 +140,8 @@ class LogQueries:
         """The input of a run that was there before it: delivered while nobody held the thread, it caused the run."""
         if run.input_position is None or run.input_position >= run.first_position:
             return []
-        found = await self.stitches(head, [(run.input_position, run.input_position)])
-        return [stitch.changed(run_id=run.id) for stitch in found]
+        stitches = await self.stitches(head, [(run.input_position, run.input_position)])
+        return [stitch.changed(run_id=run.id) for stitch in stitches]
 
     async def messages(self, head: Thread, run: Run) -> list[Message]:
         return history(await self.log(head, run), run.id)
@@ -164,13 +164,15 @@ class LogQueries:
         own: Json | None = stitch.data.get("request")
         if stitch.type != "llm_call" or own is None:
             raise NotFound(f"Stitch {stitch.id} is a {stitch.type} that keeps no request.")
-        kept: Json = {**(await self._common_request(stitch, head)), **own}
-        system = await self._optional_text(kept.get("system"))
-        tools_text = await self._optional_text(kept.get("tools"))
+        stored: Json = {**(await self._common_request(stitch, head)), **own}
+        system = await self._optional_text(stored.get("system"))
+        tools_text = await self._optional_text(stored.get("tools"))
         tools: list[Json] = codec.loads(tools_text) if tools_text is not None else []
         log = await self.for_context(head, stitch.position - 1, stitch.lane)
-        request = build(kept.get("parameters") or {}, system, tools, context(visible_stitches(log, kept), stitch.lane))
-        if codec.digest(request) != kept.get("sha256"):
+        request = build(
+            stored.get("parameters") or {}, system, tools, context(visible_stitches(log, stored), stitch.lane)
+        )
+        if codec.digest(request) != stored.get("sha256"):
             raise StoreDamaged(
                 f"The request of stitch {stitch.id} cannot be rebuilt to the bytes that were sent: "
                 "what it was made of has changed. Run `lockstitch doctor --verify`."
@@ -182,28 +184,30 @@ class LogQueries:
         run = await self._backend.get(Run, (stitch.run_id,)) if stitch.run_id else None
         if run is None:
             return {}
-        begun = await self.stitches(head, [(run.first_position, run.first_position + 1)])
-        started = next((one for one in begun if one.type == "run_started" and one.run_id == run.id), None)
+        stitches = await self.stitches(head, [(run.first_position, run.first_position + 1)])
+        started = next(
+            (stitch for stitch in stitches if stitch.type == "run_started" and stitch.run_id == run.id), None
+        )
         return (started.data.get("request") or {}) if started is not None else {}
 
     async def latest(
         self, project: str, limit: int, since: datetime | None = None, types: Collection[str] = ()
     ) -> list[Stitch]:
         """The latest stitches across threads, of these types only if given, newest first."""
-        found: list[Stitch] = []
+        stitches: list[Stitch] = []
         mark: int | None = None
-        while len(found) < limit:
+        while len(stitches) < limit:
             where = [Where("type", "in", sorted(types))] if types else []
             if since is not None:
                 where.append(Where("at", ">=", since))
             after = None if mark is None else (mark,)
             rows = await self._backend.find(Find(Stitch, where, order=("-log_id",), after=after, limit=limit))
             projects = await self._projects({row.thread_id for row in rows})
-            found += [row for row in rows if projects.get(row.thread_id) == project]
+            stitches += [row for row in rows if projects.get(row.thread_id) == project]
             if len(rows) < limit:
                 break
             mark = rows[-1].log_id
-        return found[:limit]
+        return stitches[:limit]
 
     async def _projects(self, ids: set[UUID]) -> dict[UUID, str]:
         if not ids:
@@ -214,14 +218,14 @@ class LogQueries:
     async def _as_turns(self, head: Thread, runs: Sequence[Run]) -> list[Turn]:
         positions = {position for run in runs for position in (run.input_position, run.output_position) if position}
         log = await self.stitches(head, [(position, position) for position in positions]) if positions else []
-        said = {stitch.position: stitch.message for stitch in log}
+        body = {stitch.position: stitch.message for stitch in log}
         files = await self.files(head, runs)
         return [
             Turn(
                 run,
                 # A mirror's root carries no message; what the user said in it stands with its run.
-                text_of(said.get(run.input_position or 0)) or str(run.state.get("said") or ""),
-                answer_of(said.get(run.output_position or 0)) if run.output_position else None,
+                text_of(body.get(run.input_position or 0)) or str(run.state.get("said") or ""),
+                answer_of(body.get(run.output_position or 0)) if run.output_position else None,
                 files.get(run.id, []),
             )
             for run in runs
@@ -234,11 +238,11 @@ class LogQueries:
             Where("thread_id", "=", head.id),
             Where("last_updated_run", "in", [run.id for run in runs]),
         )
-        found: dict[UUID, list[Json]] = {}
+        result: dict[UUID, list[Json]] = {}
         for file in await self._backend.find(Find(File, where, order=("file_id",))):
             if file.last_updated_run:
-                found.setdefault(file.last_updated_run, []).append(as_generated(file))
-        return found
+                result.setdefault(file.last_updated_run, []).append(as_generated(file))
+        return result
 
     async def _optional_text(self, digest: str | None) -> str | None:
         return None if digest is None else await self.text(digest)
@@ -277,14 +281,14 @@ class LogWatcher:
 
     async def thread(self, thread_id: UUID, after: int) -> AsyncGenerator[Stitch, None]:
         """Of one thread everything after a position, what is there already first."""
-        async with aclosing(self._backend.watch()) as sightings:
+        async with aclosing(self._backend.watch()) as hints:
             # Watch first, read after: what comes in between is seen twice rather than never.
-            await anext(sightings)
+            await anext(hints)
             for stitch in await self._after(thread_id, after):
                 after = stitch.position
                 yield stitch
-            async for sighting in sightings:
-                if sighting.thread_id != thread_id or sighting.position <= after:
+            async for hint in hints:
+                if hint.thread_id != thread_id or hint.position <= after:
                     continue
                 for stitch in await self._after(thread_id, after):
                     after = stitch.position
@@ -292,21 +296,21 @@ class LogWatcher:
 
     async def project(self, project: str, recent: int) -> AsyncGenerator[Stitch, None]:
         """Of all threads of a project the most recent ones, and then whatever is new."""
-        async with aclosing(self._backend.watch()) as sightings:
-            await anext(sightings)
+        async with aclosing(self._backend.watch()) as hints:
+            await anext(hints)
             mark, old = await self._newest()
             for stitch in reversed(await self._reading.latest(project, recent) if recent else []):
                 # What came since is left to the watch, which keeps the order.
                 if stitch.id in old or (stitch.log_id or 0) <= mark:
                     yield stitch
             seen: dict[UUID, int] = {}
-            async for sighting in sightings:
-                if sighting == WORK_READY:
+            async for hint in hints:
+                if hint == WORK_READY:
                     continue
-                last = seen.get(sighting.thread_id, 0)
-                if sighting.position <= last or not await self._belongs(sighting.thread_id, project):
+                last = seen.get(hint.thread_id, 0)
+                if hint.position <= last or not await self._belongs(hint.thread_id, project):
                     continue
-                for stitch in await self._since(sighting.thread_id, last, mark):
+                for stitch in await self._since(hint.thread_id, last, mark):
                     seen[stitch.thread_id] = stitch.position
                     if stitch.id not in old:
                         yield stitch

@@ -127,9 +127,9 @@ async def trees(backend: FullBackend, threads: Sequence[Thread]) -> list[Node]:
     return build_trees(await overviews(backend, await descendants_of(backend, threads)))
 
 
-def build_trees(found: Sequence[Overview]) -> list[Node]:
+def build_trees(overviews: Sequence[Overview]) -> list[Node]:
     """These threads as trees: each below its parent where that is among them, the eldest child first."""
-    nodes = {one.thread.id: Node(one) for one in found}
+    nodes = {overview.thread.id: Node(overview) for overview in overviews}
     tops: list[Node] = []
     for node in nodes.values():
         parent = nodes.get(node.thread.parent_id) if node.thread.parent_id else None
@@ -143,7 +143,9 @@ async def roots_of(backend: FullBackend, threads: Sequence[Thread]) -> list[Thre
     """The roots above these threads, each once."""
     known = {thread.id: thread for thread in threads}
     level = list(threads)
-    while missing := {one.parent_id for one in level if one.parent_id is not None and one.parent_id not in known}:
+    while missing := {
+        thread.parent_id for thread in level if thread.parent_id is not None and thread.parent_id not in known
+    }:
         level = await _among(backend, "id", list(missing))
         known |= {thread.id: thread for thread in level}
         if not level:
@@ -158,15 +160,15 @@ async def roots_of(backend: FullBackend, threads: Sequence[Thread]) -> list[Thre
 
 async def descendants_of(backend: FullBackend, threads: Sequence[Thread]) -> list[Thread]:
     """These threads and all their descendants, parents before children."""
-    found = level = list(threads)
+    matches = level = list(threads)
     while level:
         level = await _among(backend, "parent_id", [thread.id for thread in level])
-        found = [*found, *level]
-    return found
+        matches = [*matches, *level]
+    return matches
 
 
 async def _among(backend: FullBackend, field: str, ids: Sequence[UUID]) -> list[Thread]:
-    found: list[Thread] = []
+    threads: list[Thread] = []
     for start in range(0, len(ids), _MANY):
-        found += await backend.find(Find(Thread, (Where(field, "in", ids[start : start + _MANY]),), order=("id",)))
-    return found
+        threads += await backend.find(Find(Thread, (Where(field, "in", ids[start : start + _MANY]),), order=("id",)))
+    return threads

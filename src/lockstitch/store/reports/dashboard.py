@@ -104,17 +104,17 @@ class Dashboard:
             "threads": [tree.as_json() for tree in self.trees],
             "workers": [
                 {
-                    "id": str(one.id),
-                    "host": one.host,
-                    "pid": one.pid,
-                    "dead": one.dead,
-                    "beat_at": format_time(one.beat_at),
-                    "seconds_since_beat": self.since_beat(one),
-                    "lease_seconds": one.lease_seconds,
-                    "holds": [str(thread.id) for thread in self.held.get(one.id, [])],
-                    "doing": one.doing,
+                    "id": str(worker.id),
+                    "host": worker.host,
+                    "pid": worker.pid,
+                    "dead": worker.dead,
+                    "beat_at": format_time(worker.beat_at),
+                    "seconds_since_beat": self.since_beat(worker),
+                    "lease_seconds": worker.lease_seconds,
+                    "holds": [str(thread.id) for thread in self.held.get(worker.id, [])],
+                    "doing": worker.doing,
                 }
-                for one in self.workers
+                for worker in self.workers
             ],
             "cost": {"today": self.cost_today, "shown": self.cost_shown},
         }
@@ -134,15 +134,15 @@ class DashboardReader:
 
     async def read(self) -> Dashboard:
         store, now = self._store, self._store.clock.now()
-        found = await self._trees()
+        nodes = await self._trees()
         counts = {word: await store.count(status=word, all_projects=self._all_projects) for word in OPEN}
-        shown = [node.thread for tree in found for node, _ in tree.walk()]
+        threads = [node.thread for tree in nodes for node, _ in tree.walk()]
         workers = await self._workers(now)
         held = await self._held(workers)
         if self._thread_id is not None:
-            holders = {thread.worker_id for thread in shown}
+            holders = {thread.worker_id for thread in threads}
             workers = [worker for worker in workers if worker.id in holders]
-        return Dashboard(now, counts, found, workers, held, await self._costs.today())
+        return Dashboard(now, counts, nodes, workers, held, await self._costs.today())
 
     async def _trees(self) -> list[Node]:
         store = self._store

@@ -102,7 +102,7 @@ def difference(a: Run, log_a: Sequence[Stitch], b: Run, log_b: Sequence[Stitch])
     changes = [Change(name, facts_a[name], facts_b[name]) for name in facts_a if facts_a[name] != facts_b[name]]
     allowance = Allowance()
     aligned = _aligned(steps_of(log_a), steps_of(log_b))
-    pairs = [Pair(one, other, _changes(one, other, allowance)) for one, other in aligned]
+    pairs = [Pair(step, other, _changes(step, other, allowance)) for step, other in aligned]
     return Difference(a, b, changes, pairs)
 
 
@@ -113,74 +113,77 @@ def steps_of(log: Sequence[Stitch]) -> list[Step]:
     began: list[tuple[Any, ...]] = []
     places: dict[int, int] = {}
     responses: dict[int, Stitch] = {}
-    for one in sorted((one for one in log if one.type == "llm_call"), key=lambda one: _began(one, mirrored)):
-        places[one.position] = len(began)
-        responses[one.position] = one
-        began.append(_began(one, mirrored))
+    for other_stitch in sorted(
+        (stitch for stitch in log if stitch.type == "llm_call"), key=lambda stitch: _began(stitch, mirrored)
+    ):
+        places[other_stitch.position] = len(began)
+        responses[other_stitch.position] = other_stitch
+        began.append(_began(other_stitch, mirrored))
 
-    def place(one: Stitch) -> tuple[int, ...]:
-        if one.type == "llm_call":
-            return (places[one.position], 0)
-        if one.reply_to in places:
-            return (places[one.reply_to], 1, one.call_index or 0, one.position)
+    def place(stitch: Stitch) -> tuple[int, ...]:
+        if stitch.type == "llm_call":
+            return (places[stitch.position], 0)
+        if stitch.reply_to in places:
+            return (places[stitch.reply_to], 1, stitch.call_index or 0, stitch.position)
         # Nobody asked for it: it stands behind the last response that was there when it began.
-        return (bisect(began, _began(one, mirrored)) - 1, 2, one.position)
+        return (bisect(began, _began(stitch, mirrored)) - 1, 2, stitch.position)
 
-    calls = sorted((one for one in log if one.type in ("llm_call", "tool_call")), key=place)
+    calls = sorted((stitch for stitch in log if stitch.type in ("llm_call", "tool_call")), key=place)
     return [
-        _model(one, common) if one.type == "llm_call" else _tool(one, responses.get(one.reply_to or 0)) for one in calls
+        _model(call, common) if call.type == "llm_call" else _tool(call, responses.get(call.reply_to or 0))
+        for call in calls
     ]
 
 
-def _began(one: Stitch, mirrored: bool) -> tuple[Any, ...]:
+def _began(stitch: Stitch, mirrored: bool) -> tuple[Any, ...]:
     """Spans come in any order; a log of ours is in order."""
-    return (one.at, one.position) if mirrored else (one.position,)
+    return (stitch.at, stitch.position) if mirrored else (stitch.position,)
 
 
-def _model(one: Stitch, common: Json) -> Step:
-    request: Json = {**common, **(one.data.get("request") or {})}
-    uses = tool_uses(one.message)
-    extra: Any = one.data.get("extra")
+def _model(stitch: Stitch, common: Json) -> Step:
+    request: Json = {**common, **(stitch.data.get("request") or {})}
+    uses = tool_uses(stitch.message)
+    extra: Any = stitch.data.get("extra")
     invocation: Any = cast("Json", extra).get("invocation_params") if isinstance(extra, dict) else None
-    inputs: Any = one.data.get("inputs")
+    inputs: Any = stitch.data.get("inputs")
     return Step(
         "model",
-        one.name,
+        stitch.name,
         {
-            "model": one.name,
-            "purpose": one.data.get("purpose"),
-            "parameters": request.get("parameters") or one.data.get("parameters") or invocation or {},
+            "model": stitch.name,
+            "purpose": stitch.data.get("purpose"),
+            "parameters": request.get("parameters") or stitch.data.get("parameters") or invocation or {},
             "system": request.get("system"),
             "tools": request.get("tools"),
             # A mirror keeps what was sent with the span itself.
             "prompt": codec.digest(inputs) if inputs else None,
-            "answer": said(one),
+            "answer": said(stitch),
             "calls": [[use.get("name"), use.get("input")] for use in uses],
-            "finish": one.status,
-            "error": error_summary(one),
+            "finish": stitch.status,
+            "error": error_summary(stitch),
         },
-        _told(one),
+        _told(stitch),
         tuple(str(use.get("name")) for use in uses),
     )
 
 
-def _tool(one: Stitch, asking: Stitch | None) -> Step:
+def _tool(stitch: Stitch, asking: Stitch | None) -> Step:
     values = {
-        "args": arguments(one, asking),
-        "result": outcome(one),
-        "status": one.status,
-        "error": error_summary(one),
+        "args": arguments(stitch, asking),
+        "result": outcome(stitch),
+        "status": stitch.status,
+        "error": error_summary(stitch),
     }
-    return Step("tool", one.name, values, _told(one))
+    return Step("tool", stitch.name, values, _told(stitch))
 
 
-def _told(one: Stitch) -> Json:
+def _told(stitch: Stitch) -> Json:
     counts: Json = {
-        "position": one.position,
-        "input_tokens": one.input_tokens,
-        "output_tokens": one.output_tokens,
-        "duration_ms": one.duration_ms,
-        "total_cost": cost_of(one),
+        "position": stitch.position,
+        "input_tokens": stitch.input_tokens,
+        "output_tokens": stitch.output_tokens,
+        "duration_ms": stitch.duration_ms,
+        "total_cost": cost_of(stitch),
     }
     return counts
 

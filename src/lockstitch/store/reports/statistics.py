@@ -61,14 +61,14 @@ class Statistics:
         Days and hours are in order, the rest has what costs most first. However it is put together, the total is the
         same.
         """
-        asked = self._asked(all_projects, only, by)
-        found = [*await self._backend.usage(asked), *await self._removed(asked)]
+        stats_filter = self._asked(all_projects, only, by)
+        usage_rows = [*await self._backend.usage(stats_filter), *await self._removed(stats_filter)]
         groups: defaultdict[tuple[str | None, ...], list[UsageRow]] = defaultdict(list)
-        for row in found:
+        for row in usage_rows:
             groups[row.group].append(row)
         rows = [sum_usage(same, group) for group, same in groups.items()]
         rows = [row for row in rows if any(row[1:])]
-        return UsageTable(asked.by, sorted(rows, key=lambda row: _order(asked.by, row)), sum_usage(rows))
+        return UsageTable(stats_filter.by, sorted(rows, key=lambda row: _order(stats_filter.by, row)), sum_usage(rows))
 
     async def tools(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
         """How long each tool took and how often it failed, the slowest on average first."""
@@ -82,8 +82,8 @@ class Statistics:
         self, kind: Literal["tool", "model"], per: Span, *, all_projects: bool = False, **only: Unpack[RunFilter]
     ) -> list[LatencyRow]:
         """How long all calls of tools or of models took in each day or hour, which is the name of a row; in order."""
-        found = await self._backend.latencies(self._asked(all_projects, only, (per,)), kind)
-        return sorted(found, key=lambda one: one.name or "")
+        latency_rows = await self._backend.latencies(self._asked(all_projects, only, (per,)), kind)
+        return sorted(latency_rows, key=lambda latency_row: latency_row.name or "")
 
     async def runs(
         self,
@@ -113,24 +113,24 @@ class Statistics:
                 codec.check_text(value, f"The {name}")
         return StatsFilter(tuple(dict.fromkeys(by)), None if all_projects else self._project, **only)
 
-    async def _removed(self, asked: StatsFilter) -> list[UsageRow]:
+    async def _removed(self, stats_filter: StatsFilter) -> list[UsageRow]:
         """What the daily metrics hold of whole days; nothing where more is asked than they know."""
-        if asked.user is not None or asked.status is not None:
+        if stats_filter.user is not None or stats_filter.status is not None:
             return []
-        where = [] if asked.project is None else [Where("project", "=", asked.project)]
-        if asked.since is not None:
-            where.append(Where("day", ">=", _day(asked.since + timedelta(days=1, microseconds=-1))))
-        if asked.until is not None:
-            where.append(Where("day", "<", _day(asked.until)))
-        named = (("agent", asked.agent), ("model", asked.model))
+        where = [] if stats_filter.project is None else [Where("project", "=", stats_filter.project)]
+        if stats_filter.since is not None:
+            where.append(Where("day", ">=", _day(stats_filter.since + timedelta(days=1, microseconds=-1))))
+        if stats_filter.until is not None:
+            where.append(Where("day", "<", _day(stats_filter.until)))
+        named = (("agent", stats_filter.agent), ("model", stats_filter.model))
         where += [Where(name, "=", value) for name, value in named if value is not None]
-        return [_figures(metric, asked.by) for metric in await self._backend.find(Find(DailyMetric, where))]
+        return [_figures(metric, stats_filter.by) for metric in await self._backend.find(Find(DailyMetric, where))]
 
 
-async def daily(backend: FullBackend, asked: StatsFilter) -> list[DailyMetric]:
+async def daily(backend: FullBackend, stats_filter: StatsFilter) -> list[DailyMetric]:
     """A day's totals of the runs that are asked of, by project, day, agent and model."""
-    found = await backend.usage(replace(asked, by=_DAILY))
-    metrics = [_metric(row) for row in found if any(row[1:])]
+    usage_rows = await backend.usage(replace(stats_filter, by=_DAILY))
+    metrics = [_metric(row) for row in usage_rows if any(row[1:])]
     return sorted(metrics, key=lambda metric: (metric.project, metric.day, metric.agent, metric.model))
 
 
@@ -143,14 +143,14 @@ async def metrics_to_keep(backend: FullBackend, threads: Sequence[UUID]) -> list
     """The daily metrics as they are to be once these threads are gone, so that removing them loses no figure."""
     totals: list[DailyMetric] = []
     for metric in await figures_of(backend, threads):
-        kept = await backend.get(DailyMetric, [getattr(metric, name) for name in DailyMetric.primary_key])
-        totals.append(metric if kept is None else together(kept, metric))
+        daily_metric = await backend.get(DailyMetric, [getattr(metric, name) for name in DailyMetric.primary_key])
+        totals.append(metric if daily_metric is None else together(daily_metric, metric))
     return totals
 
 
-def together(one: DailyMetric, other: DailyMetric) -> DailyMetric:
+def together(daily_metric: DailyMetric, other: DailyMetric) -> DailyMetric:
     """Two metrics of the same day, agent and model as one."""
-    rows = [_figures(one, _DAILY), _figures(other, _DAILY)]
+    rows = [_figures(daily_metric, _DAILY), _figures(other, _DAILY)]
     return _metric(sum_usage(rows, rows[0].group))
 
 
@@ -190,5 +190,5 @@ def _order(by: Sequence[Group], row: UsageRow) -> tuple[Any, ...]:
     return (-(row.cost or 0.0), -(row.input_tokens + row.output_tokens), -row.runs, group)
 
 
-def _slowest(found: list[LatencyRow]) -> list[LatencyRow]:
-    return sorted(found, key=lambda one: (-(one.average_ms or 0.0), one.name or ""))
+def _slowest(latency_rows: list[LatencyRow]) -> list[LatencyRow]:
+    return sorted(latency_rows, key=lambda latency_row: (-(latency_row.average_ms or 0.0), latency_row.name or ""))

@@ -134,30 +134,37 @@ def native(run: Run, log: Sequence[StitchOutline], open_calls: Mapping[int, Sequ
     # The entries about a call that has no result yet, by the index of the call in the last response. Entries that other
     # programs append may have only the id of the call.
     waiting: defaultdict[int | str | None, list[Node]] = defaultdict(list)
-    spawned = {one.child_id for one in log if one.type == "thread_spawned"}
+    spawned = {stitch_outline.child_id for stitch_outline in log if stitch_outline.type == "thread_spawned"}
     paused: Node | None = None
-    for one in log:
-        node = _node(run, one)
+    for other_stitch_outline in log:
+        node = _node(run, other_stitch_outline)
         if paused is not None:
-            paused.pause_ms, paused = max(0, round((one.at - paused.start).total_seconds() * 1000)), None
-        if one.type == "run_paused":
+            paused.pause_ms, paused = (
+                max(0, round((other_stitch_outline.at - paused.start).total_seconds() * 1000)),
+                None,
+            )
+        if other_stitch_outline.type == "run_paused":
             paused = node
-        if one.type == "llm_call":
+        if other_stitch_outline.type == "llm_call":
             node.children, tried, last = tried, [], node
-            calls[one.position] = node
+            calls[other_stitch_outline.position] = node
             root.children.append(node)
-        elif one.type == "tool_call":
-            node.children = waiting.pop(one.call_index, [])
-            if one.call_id is not None:
-                node.children += waiting.pop(one.call_id, [])
-            calls.get(one.reply_to or 0, last or root).children.append(node)
-        elif one.type == "api_retry":
+        elif other_stitch_outline.type == "tool_call":
+            node.children = waiting.pop(other_stitch_outline.call_index, [])
+            if other_stitch_outline.call_id is not None:
+                node.children += waiting.pop(other_stitch_outline.call_id, [])
+            calls.get(other_stitch_outline.reply_to or 0, last or root).children.append(node)
+        elif other_stitch_outline.type == "api_retry":
             tried.append(node)
-        elif one.type in _OF_CALL:
-            waiting[one.call_id if one.call_index is None else one.call_index].append(node)
-        elif one.type == "thread_result" and one.child_id in spawned:
+        elif other_stitch_outline.type in _OF_CALL:
+            waiting[
+                other_stitch_outline.call_id
+                if other_stitch_outline.call_index is None
+                else other_stitch_outline.call_index
+            ].append(node)
+        elif other_stitch_outline.type == "thread_result" and other_stitch_outline.child_id in spawned:
             continue
-        elif one.type not in _QUIET:
+        elif other_stitch_outline.type not in _QUIET:
             root.children.append(node)
     for position, uses in (open_calls or {}).items():
         if (asking := calls.get(position)) is not None:
@@ -172,19 +179,25 @@ def native(run: Run, log: Sequence[StitchOutline], open_calls: Mapping[int, Sequ
 def mirror(run: Run, log: Sequence[StitchOutline]) -> Node:
     """Another system's trace: every span below the one that it names, in order of their beginning."""
     root = root_of(run)
-    nodes = {one.id: _node(run, one, mirrored=True) for one in log if one.type != "removed"}
+    nodes = {
+        stitch_outline.id: _node(run, stitch_outline, mirrored=True)
+        for stitch_outline in log
+        if stitch_outline.type != "removed"
+    }
     below: defaultdict[UUID | None, list[StitchOutline]] = defaultdict(list)
-    for one in log:
-        if one.type != "removed":
-            below[one.parent_id if one.parent_id in nodes else None].append(one)
+    for other_stitch_outline in log:
+        if other_stitch_outline.type != "removed":
+            below[other_stitch_outline.parent_id if other_stitch_outline.parent_id in nodes else None].append(
+                other_stitch_outline
+            )
     reached = set[UUID]()
     _hang(root, None, below, nodes, reached)
     # Spans of a cycle are below each other and not below the root.
-    for one in log:
-        if one.id in nodes and one.id not in reached:
-            root.children.append(nodes[one.id])
-            reached.add(one.id)
-            _hang(nodes[one.id], one.id, below, nodes, reached)
+    for other_stitch_outline in log:
+        if other_stitch_outline.id in nodes and other_stitch_outline.id not in reached:
+            root.children.append(nodes[other_stitch_outline.id])
+            reached.add(other_stitch_outline.id)
+            _hang(nodes[other_stitch_outline.id], other_stitch_outline.id, below, nodes, reached)
     return root
 
 
@@ -199,23 +212,28 @@ def _hang(
     waiting = [(top, key)]
     while waiting:
         node, here = waiting.pop()
-        for one in sorted(below.get(here, ()), key=lambda one: (one.at, one.position)):
-            if one.id not in reached:
-                reached.add(one.id)
-                node.children.append(nodes[one.id])
-                waiting.append((nodes[one.id], one.id))
+        for stitch_outline in sorted(
+            below.get(here, ()), key=lambda stitch_outline: (stitch_outline.at, stitch_outline.position)
+        ):
+            if stitch_outline.id not in reached:
+                reached.add(stitch_outline.id)
+                node.children.append(nodes[stitch_outline.id])
+                waiting.append((nodes[stitch_outline.id], stitch_outline.id))
 
 
 def nest(root: Node, member: Node, run: Run) -> None:
     """Hang a nested run below what caused it: a member's below the call that asked for it, a leader's further run below
     the first. Of others only what came before is known."""
-    models = [one for one in root.children if one.kind == "model" and (one.position or 0) < run.first_position]
+    models = [child for child in root.children if child.kind == "model" and (child.position or 0) < run.first_position]
     if run.compiles:
         root.children.append(member)
         return
-    asked = (run.state.get("step"), run.state.get("call"))
+    requested = (run.state.get("step"), run.state.get("call"))
     calls = (
-        call for one in models for call in one.children if call.kind == "tool" and (one.step, call.call_id) == asked
+        call
+        for model in models
+        for call in model.children
+        if call.kind == "tool" and (model.step, call.call_id) == requested
     )
     next(calls, models[-1] if models else root).children.append(member)
 
@@ -248,34 +266,34 @@ def cut(root: Node, depth: int | None, limit: int) -> tuple[int, int]:
     return len(shown), len(order) - len(shown)
 
 
-def _node(run: Run, one: StitchOutline, *, mirrored: bool = False) -> Node:
-    kind, at = _kind(one), one.at
-    if not mirrored and one.duration_ms and kind != "event":
-        at -= timedelta(milliseconds=one.duration_ms)  # a native one is written when it is done
+def _node(run: Run, stitch_outline: StitchOutline, *, mirrored: bool = False) -> Node:
+    kind, at = _kind(stitch_outline), stitch_outline.at
+    if not mirrored and stitch_outline.duration_ms and kind != "event":
+        at -= timedelta(milliseconds=stitch_outline.duration_ms)  # a native one is written when it is done
     return Node(
         kind,
-        one.type,
-        one.child_id if kind == "thread" and one.child_id else one.id,
+        stitch_outline.type,
+        stitch_outline.child_id if kind == "thread" and stitch_outline.child_id else stitch_outline.id,
         run.thread_id,
         at,
-        position=one.position,
-        name=one.name,
-        status=one.status or ("error" if one.type in ERROR_TYPES else None),
-        duration_ms=one.duration_ms,
-        step=one.step_number if kind == "model" else None,
-        usage=_usage(one),
-        cost=one.cost,
-        call_id=one.call_id,
-        reply_to=one.reply_to,
-        call_index=one.call_index if kind == "tool" else None,
-        label=one.purpose if kind == "model" else None,
-        first_token_ms=one.first_token_ms,
-        pause_ms=None if one.delay is None else round(one.delay * 1000),
+        position=stitch_outline.position,
+        name=stitch_outline.name,
+        status=stitch_outline.status or ("error" if stitch_outline.type in ERROR_TYPES else None),
+        duration_ms=stitch_outline.duration_ms,
+        step=stitch_outline.step_number if kind == "model" else None,
+        usage=_usage(stitch_outline),
+        cost=stitch_outline.cost,
+        call_id=stitch_outline.call_id,
+        reply_to=stitch_outline.reply_to,
+        call_index=stitch_outline.call_index if kind == "tool" else None,
+        label=stitch_outline.purpose if kind == "model" else None,
+        first_token_ms=stitch_outline.first_token_ms,
+        pause_ms=None if stitch_outline.delay is None else round(stitch_outline.delay * 1000),
     )
 
 
-def _kind(one: StitchOutline) -> NodeKind:
-    match one.type:
+def _kind(stitch_outline: StitchOutline) -> NodeKind:
+    match stitch_outline.type:
         case "llm_call":
             return "model"
         case "tool_call":
@@ -288,8 +306,13 @@ def _kind(one: StitchOutline) -> NodeKind:
             return "event"
 
 
-def _usage(one: StitchOutline) -> dict[str, int] | None:
-    counts = (one.input_tokens, one.output_tokens, one.cache_write_tokens, one.cache_read_tokens)
+def _usage(stitch_outline: StitchOutline) -> dict[str, int] | None:
+    counts = (
+        stitch_outline.input_tokens,
+        stitch_outline.output_tokens,
+        stitch_outline.cache_write_tokens,
+        stitch_outline.cache_read_tokens,
+    )
     if counts == _UNCOUNTED:
         return None
     names = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")

@@ -168,17 +168,20 @@ class TraceReader:
 
     async def _open_calls(self, head: Thread, log: Sequence[StitchOutline]) -> dict[int, list[Json]]:
         answered: defaultdict[int, set[int]] = defaultdict(set)
-        for one in log:
-            if one.type == "tool_call":
-                answered[one.reply_to or 0].add(one.call_index or 0)
+        for stitch_outline in log:
+            if stitch_outline.type == "tool_call":
+                answered[stitch_outline.reply_to or 0].add(stitch_outline.call_index or 0)
         wanting = [
-            one.position for one in log if one.type == "llm_call" and (one.calls or 0) > len(answered[one.position])
+            stitch_outline.position
+            for stitch_outline in log
+            if stitch_outline.type == "llm_call"
+            and (stitch_outline.calls or 0) > len(answered[stitch_outline.position])
         ]
-        found: dict[int, list[Json]] = {}
+        result: dict[int, list[Json]] = {}
         for stitch in await self._stitches(head, wanting):
             uses = [{**use, "index": index} for index, use in enumerate(tool_uses(stitch.message))]
-            found[stitch.position] = [use for use in uses if use["index"] not in answered[stitch.position]]
-        return found
+            result[stitch.position] = [use for use in uses if use["index"] not in answered[stitch.position]]
+        return result
 
     async def _expand(self, root: Node, level: int) -> None:
         """Put what is known of them into the nodes of child threads, and their runs below them."""
@@ -192,8 +195,10 @@ class TraceReader:
                 continue
             node.status, node.name = child.status, child.agent
             node.text = one_line_summary(child.goal or child.title)
-            node.usage = {name: sum(one.usage[name] for one in used[child.id]) for name in used[child.id][0].usage}
-            costs = [one.total_cost for one in used[child.id] if one.total_cost is not None]
+            node.usage = {
+                name: sum(overview.usage[name] for overview in used[child.id]) for name in used[child.id][0].usage
+            }
+            costs = [overview.total_cost for overview in used[child.id] if overview.total_cost is not None]
             node.cost = math.fsum(costs) if costs else None
             if child.ended:
                 ended = (child.updated_at - node.start).total_seconds()
@@ -205,22 +210,22 @@ class TraceReader:
                 node.children.append(await self._grown(child, run, here + 1))
 
     async def _threads(self, ids: Sequence[UUID]) -> list[Thread]:
-        found: list[Thread] = []
+        threads: list[Thread] = []
         for start in range(0, len(ids), _MANY):
             where = (Where("id", "in", ids[start : start + _MANY]),)
-            found += await self._store._backend.find(Find(Thread, where, order=("id",)))
-        return found
+            threads += await self._store._backend.find(Find(Thread, where, order=("id",)))
+        return threads
 
     async def _used(self, children: Sequence[Thread]) -> dict[UUID, list[Overview]]:
         """Each of these threads with all below it, and what their runs used."""
         tree = await descendants_of(self._store._backend, children)
         top = {child.id: child.id for child in children}
         used: dict[UUID, list[Overview]] = {child.id: [] for child in children}
-        for one in await overviews(self._store._backend, tree):
-            thread = one.thread
+        for overview in await overviews(self._store._backend, tree):
+            thread = overview.thread
             if thread.id not in top and thread.parent_id is not None:
                 top[thread.id] = top[thread.parent_id]
-            used[top[thread.id]].append(one)
+            used[top[thread.id]].append(overview)
         return used
 
     async def _fill(self, root: Node) -> None:
@@ -232,7 +237,7 @@ class TraceReader:
             for start in range(0, len(nodes), _MANY):
                 some = nodes[start : start + _MANY]
                 positions = {place for node in some for place in (node.position, node.reply_to) if place is not None}
-                log = {one.position: one for one in await self._stitches(self._heads[thread_id], positions)}
+                log = {stitch.position: stitch for stitch in await self._stitches(self._heads[thread_id], positions)}
                 for node in some:
                     _fill(node, log)
 

@@ -28,13 +28,13 @@ class Archives:
         if all(first >= head.first_position for first, _ in ranges):
             return live
         old = await self._unpacked(head, min(first for first, _ in ranges))
-        wanted = [
+        stitches = [
             stitch
             for stitch in old
             if any(first <= stitch.position and (last is None or stitch.position <= last) for first, last in ranges)
         ]
-        found = {stitch.position: stitch for stitch in [*wanted, *live]}
-        return [found[position] for position in sorted(found)]
+        result = {stitch.position: stitch for stitch in [*stitches, *live]}
+        return [result[position] for position in sorted(result)]
 
     async def archive(self, head: Thread, before: datetime) -> int:
         """Archive the whole turns of a thread that ended before then, oldest first; how many.
@@ -64,7 +64,9 @@ class Archives:
         for run, following in zip_longest(turns, turns[1:]):
             last = following.first_position - 1 if following else head.position
             members = [member for member in runs if member.turn == run.turn]
-            ended = all(one.status in TERMINAL_STATUSES and (one.completed_at or before) < before for one in members)
+            ended = all(
+                member.status in TERMINAL_STATUSES and (member.completed_at or before) < before for member in members
+            )
             if not ended or last > limit or last < first:
                 break
             await self._pack(head.id, run.id, first, last, await self._backend.read(head.id, [(first, last)]))

@@ -95,7 +95,7 @@ class Media:
     async def restore(self, stitches: Sequence[Stitch]) -> list[Stitch]:
         """Return the stitches with their media in place. Raises `StoreDamaged` if a blob is missing."""
         marks = [(*_references(stitch.message), *_references(stitch.data)) for stitch in stitches]
-        wanted = {digest for found in marks for digest in found if digest is not None}
+        wanted = {digest for mark in marks for digest in mark if digest is not None}
         texts: dict[str, str] = {}
         if wanted:
             blobs = await self._backend.find(Find(Blob, (Where("sha256", "in", sorted(wanted)),)))
@@ -107,9 +107,9 @@ class Media:
             )
         return [
             stitch.changed(message=_restored(stitch.message, texts), data=_restored(stitch.data, texts))
-            if found
+            if matches
             else stitch
-            for stitch, found in zip(stitches, marks, strict=True)
+            for stitch, matches in zip(stitches, marks, strict=True)
         ]
 
 
@@ -143,19 +143,19 @@ def has_large_media(value: Any) -> bool:
     return False
 
 
-def _lift(value: Any, found: dict[str, tuple[str, str | None]]) -> Any:
+def _lift(value: Any, result: dict[str, tuple[str, str | None]]) -> Any:
     if isinstance(value, list):
         items = cast("list[Any]", value)
-        return [_lift(item, found) for item in items] if any(_is_bag(item) for item in items) else items
+        return [_lift(item, result) for item in items] if any(_is_bag(item) for item in items) else items
     if not isinstance(value, dict):
         return value
     bag = cast("Json", value)
     data = bag.get("data")
     if bag.get("type") == "base64" and isinstance(data, str) and _is_large(data) and "sha256" not in bag:
         digest = sha256(data.encode()).hexdigest()
-        found[digest] = (data, _plain_text(bag.get("media_type")))
+        result[digest] = (data, _plain_text(bag.get("media_type")))
         return _renamed(bag, "data", "sha256", digest, BLOB)
-    lifted = {name: _lift(item, found) for name, item in bag.items()}
+    lifted = {name: _lift(item, result) for name, item in bag.items()}
     return {"type": BLOB, "bag": lifted} if bag.get("type") == BLOB else lifted
 
 
@@ -182,7 +182,7 @@ def _is_bag(value: Any) -> bool:
 
 def _references(value: Any) -> list[str | None]:
     """Return the hashes of the blobs that a value refers to, and None for each wrapped bag."""
-    waiting, found = [value], list[str | None]()
+    waiting, matches = [value], list[str | None]()
     while waiting:
         item = waiting.pop()
         if isinstance(item, list):
@@ -191,12 +191,12 @@ def _references(value: Any) -> list[str | None]:
             bag = cast("Json", item)
             inside = _unwrapped(bag)
             if inside is None:
-                found.append(bag["sha256"])
+                matches.append(bag["sha256"])
                 continue
             if inside is not bag:
-                found.append(None)
+                matches.append(None)
             waiting.extend(inside.values())
-    return found
+    return matches
 
 
 def _restored(value: Any, texts: Mapping[str, str]) -> Any:

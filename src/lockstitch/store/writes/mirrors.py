@@ -42,8 +42,8 @@ class MirrorStore:
     async def keys(self, project: str, keys: Sequence[str]) -> dict[str, UUID]:
         """Which threads of a project have these keys."""
         where = (Where("project", "=", project), Where("key", "in", keys))
-        found = await self._backend.find(Find(Thread, where)) if keys else []
-        return {thread.key: thread.id for thread in found if thread.key is not None}
+        threads = await self._backend.find(Find(Thread, where)) if keys else []
+        return {thread.key: thread.id for thread in threads if thread.key is not None}
 
     async def runs(self, ids: Iterable[UUID]) -> dict[UUID, Run]:
         return {run.id: run for run in await self._among(Run, "id", ids)}
@@ -53,12 +53,12 @@ class MirrorStore:
 
     async def tool_calls(self, run_id: UUID, call_ids: Iterable[str], names: Iterable[str]) -> list[Stitch]:
         """The tool calls of a run that have one of these ids, or one of these names, in order."""
-        found: dict[UUID, Stitch] = {}
+        stitches: dict[UUID, Stitch] = {}
         for column, values in (("call_id", sorted(set(call_ids))), ("name", sorted(set(names)))):
             if values:
                 where = (Where("run_id", "=", run_id), Where("type", "=", "tool_call"), Where(column, "in", values))
-                found |= {one.id: one for one in await self._backend.find(Find(Stitch, where))}
-        return sorted(found.values(), key=lambda stitch: stitch.position)
+                stitches |= {stitch.id: stitch for stitch in await self._backend.find(Find(Stitch, where))}
+        return sorted(stitches.values(), key=lambda stitch: stitch.position)
 
     async def tools_since(self, run_id: UUID, names: Iterable[str], since: datetime) -> list[Stitch]:
         """The tool calls of a run with one of these names that were asked for, or began, at a time and later."""
@@ -85,8 +85,8 @@ class MirrorStore:
             return []
         where = (Where("project", "=", project), Where("response_id", "in", response_ids))
         claims = await self._backend.find(Find(MirroredModelCall, where))
-        found = await self.stitches(claim.stitch_id for claim in claims)
-        return [(claim.response_id, found[claim.stitch_id]) for claim in claims if claim.stitch_id in found]
+        stitches = await self.stitches(claim.stitch_id for claim in claims)
+        return [(claim.response_id, stitches[claim.stitch_id]) for claim in claims if claim.stitch_id in stitches]
 
     async def thread_rows(self, thread_id: UUID) -> list[Stitch]:
         """Return all stitches of a thread, in order."""
@@ -102,11 +102,11 @@ class MirrorStore:
         uses = await self._among(BlobUse, "thread_id", ids)
         # One by one: each blob may be large.
         blobs = [await self._backend.get(Blob, (digest,)) for digest in sorted({use.sha256 for use in uses})]
-        found: list[Record] = [blob for blob in blobs if blob is not None]
-        found += uses
-        found += await self._among(File, "thread_id", ids)
-        found += await self._among(Feedback, "thread_id", ids)
-        return found
+        records: list[Record] = [blob for blob in blobs if blob is not None]
+        records += uses
+        records += await self._among(File, "thread_id", ids)
+        records += await self._among(Feedback, "thread_id", ids)
+        return records
 
     async def write(
         self,
@@ -120,11 +120,11 @@ class MirrorStore:
         `dissolved` are threads that are deleted first; `records` are side records, written last. Raises `Conflict` if
         another writer changed one of the threads since its head was read. Nothing was written then.
         """
-        ordered = sorted(mirrored, key=lambda one: one.head.id)
-        threads = [one.head for one in ordered if one.is_new]
+        mirror_updates = sorted(mirrored, key=lambda mirror_update: mirror_update.head.id)
+        threads = [mirror_update.head for mirror_update in mirror_updates if mirror_update.is_new]
         heads = sorted(dissolved, key=lambda head: head.id)
         superseded = [ThreadChange(head.id, head.fence, head.position) for head in heads]
-        changes = [_change(one, now) for one in ordered]
+        changes = [_change(mirror_update, now) for mirror_update in mirror_updates]
         await self._backend.append(Commit(changes, threads, records=_in_order(records), superseded=superseded))
 
     async def keep(self, records: Sequence[Record]) -> None:
@@ -134,7 +134,7 @@ class MirrorStore:
                 await self._backend.put(wanted)
 
     async def feedback(self, ids: Iterable[UUID]) -> dict[UUID, Feedback]:
-        return {one.id: one for one in await self._among(Feedback, "id", ids)}
+        return {feedback.id: feedback for feedback in await self._among(Feedback, "id", ids)}
 
     async def _among(self, kind: type[R], column: str, values: Iterable[UUID]) -> list[R]:
         wanted = sorted(set(values))
@@ -149,18 +149,18 @@ def _in_order(records: Sequence[Record]) -> list[Record]:
     return [record for kind in _KEPT for record in records if isinstance(record, kind)]
 
 
-def _change(one: MirrorUpdate, now: datetime) -> ThreadChange:
-    head = one.head
-    changed = [(run.id, _fields(run)) for run in one.runs]
+def _change(mirror_update: MirrorUpdate, now: datetime) -> ThreadChange:
+    head = mirror_update.head
+    changed = [(run.id, _fields(run)) for run in mirror_update.runs]
     return ThreadChange(
         thread_id=head.id,
         fence=head.fence,
         position=head.position,
-        stitches=one.stitches,
-        head={**one.fields, "fence": head.fence + 1, "updated_at": now},
-        new_runs=one.new_runs,
+        stitches=mirror_update.stitches,
+        head={**mirror_update.fields, "fence": head.fence + 1, "updated_at": now},
+        new_runs=mirror_update.new_runs,
         runs=changed,
-        replaced_stitches=one.replaced,
+        replaced_stitches=mirror_update.replaced,
     )
 
 

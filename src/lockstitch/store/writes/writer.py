@@ -123,17 +123,17 @@ class CommitWriter:
             pause = min(pause * 2, 1.0)
 
     async def _lookup_or_resend(self, commit: Commit) -> list[Receipt]:
-        found = await self._lookup_receipts(commit)
-        if found is not None:
-            return found
+        receipts = await self._lookup_receipts(commit)
+        if receipts is not None:
+            return receipts
         try:
             return await self._backend.append(commit)
         except Conflict:
             # The first send may have been in flight until now, and have arrived just before the second one.
-            found = await self._lookup_receipts(commit)
-            if found is None:
+            receipts = await self._lookup_receipts(commit)
+            if receipts is None:
                 raise
-            return found
+            return receipts
 
     async def _lookup_receipts(self, commit: Commit) -> list[Receipt] | None:
         """Return the receipts of a commit that happened, and None if it did not happen."""
@@ -157,27 +157,27 @@ class CommitWriter:
     async def _lookup_receipt(self, step: ThreadChange | Delivery | ThreadEdit, head: Thread) -> Receipt | None:
         """Return the receipt of a step that the store contains, and None if the store does not contain it."""
         if isinstance(step, ThreadEdit):
-            made = all(getattr(head, name) == value for name, value in step.fields.items())
-            return Receipt(None) if made else None
+            created = all(getattr(head, name) == value for name, value in step.fields.items())
+            return Receipt(None) if created else None
         if isinstance(step, Delivery):
             return await self._lookup_delivery(step, head)
         if step.stitches:
-            there = await self._backend.get(Stitch, (step.thread_id, step.stitches[0].position))
-            if there is None or there.id != step.stitches[0].id:
+            stitch = await self._backend.get(Stitch, (step.thread_id, step.stitches[0].position))
+            if stitch is None or stitch.id != step.stitches[0].id:
                 return None
         elif head.updated_at != step.head.get("updated_at"):
             return None
         return Receipt(head.position, head.delivered, head.cancel_requested)
 
-    async def _lookup_delivery(self, letter: Delivery, head: Thread) -> Receipt | None:
+    async def _lookup_delivery(self, delivery: Delivery, head: Thread) -> Receipt | None:
         where = (
-            Where("thread_id", "=", letter.thread_id),
-            Where("sender", "=", letter.sender),
-            Where("call_id", "=", letter.call_id),
+            Where("thread_id", "=", delivery.thread_id),
+            Where("sender", "=", delivery.sender),
+            Where("call_id", "=", delivery.call_id),
         )
-        found = await self._backend.find(Find(Delivery, where, limit=1))
-        if found:
-            first, new = found[0], found[0].id == letter.id
+        deliveries = await self._backend.find(Find(Delivery, where, limit=1))
+        if deliveries:
+            first, new = deliveries[0], deliveries[0].id == delivery.id
             return Receipt(first.position, head.delivered, head.cancel_requested, new=new, delivery_id=first.id)
         # A thread that has ended stores no deliveries, so a delivery that was too late leaves no row.
         return Receipt(None, head.delivered, head.cancel_requested, new=False) if head.ended else None

@@ -27,19 +27,21 @@ Text = Annotated[str, Form(max_length=200_000)]
 
 @list_router.get("", name="notebooks")
 async def notebooks(request: Request, caller: Reader, skip: Annotated[int, Query(ge=0, lt=2**31)] = 0) -> HTMLResponse:
-    found = await shelf.counted(caller.store, limit=PAGE + 1, offset=skip)
+    counteds = await shelf.counted(caller.store, limit=PAGE + 1, offset=skip)
     rows = [
         BookRow(
-            id=one.notebook.number,
-            title=one.notebook.title,
-            description=one.notebook.description or "",
-            sources=one.sources,
-            chats=one.chats,
-            updated_at=max(one.notebook.updated_at, one.last_chat_at or one.notebook.updated_at),
+            id=other_counted.notebook.number,
+            title=other_counted.notebook.title,
+            description=other_counted.notebook.description or "",
+            sources=other_counted.sources,
+            chats=other_counted.chats,
+            updated_at=max(
+                other_counted.notebook.updated_at, other_counted.last_chat_at or other_counted.notebook.updated_at
+            ),
         )
-        for one in found[:PAGE]
+        for other_counted in counteds[:PAGE]
     ]
-    more = skip + PAGE if len(found) > PAGE else None
+    more = skip + PAGE if len(counteds) > PAGE else None
     shown: dict[str, Any] = {"rows": rows, "more": more, "paged": bool(skip), "can_act": caller.may("write")}
     return render_page(request, caller, "notebooks/list.html", **shown)
 
@@ -54,13 +56,13 @@ async def new(request: Request, caller: Reader) -> HTMLResponse:
 async def make(
     request: Request, caller: FormWriter, title: Title = "", description: Text = "", instructions: Text = ""
 ) -> Response:
-    made = await shelf.create(
+    notebook = await shelf.create(
         caller.store,
         title.strip() or None,
         description=description.strip() or None,
         instructions=instructions.strip() or None,
     )
-    return redirect_to(request, f"/notebooks/{made.id}")
+    return redirect_to(request, f"/notebooks/{notebook.id}")
 
 
 router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}")
@@ -73,9 +75,9 @@ async def ask_first(
     request: Request, caller: FormWriter, application: Application, notebook_id: int, message: Message
 ) -> Response:
     """The first question of a new chat."""
-    found = await shelf.get(caller.store, notebook_id)
-    begun = await application.run(caller.store, found.number, message, user_id=caller.actor, detach=True)
-    return redirect_to(request, f"/notebooks/{found.id}/chats/{begun.thread_id}")
+    notebook = await shelf.get(caller.store, notebook_id)
+    result = await application.run(caller.store, notebook.number, message, user_id=caller.actor, detach=True)
+    return redirect_to(request, f"/notebooks/{notebook.id}/chats/{result.thread_id}")
 
 
 @router.post("/chats/{thread_id}/ask")
@@ -83,39 +85,39 @@ async def ask(
     request: Request, caller: FormWriter, application: Application, notebook_id: int, thread_id: UUID, message: Message
 ) -> Response:
     """The next question: it begins a run, or waits in line behind the open one."""
-    found, head = await chat_in(caller, notebook_id, thread_id)
+    notebook, head = await chat_in(caller, notebook_id, thread_id)
     named = {"session_id": str(head.id), "user_id": head.user_id}
-    await application.run(caller.store, found.number, message, **named, detach=True)
-    return _done(request, f"/notebooks/{found.id}/chats/{head.id}")
+    await application.run(caller.store, notebook.number, message, **named, detach=True)
+    return _done(request, f"/notebooks/{notebook.id}/chats/{head.id}")
 
 
 @router.post("/chats/{thread_id}/stop")
 async def stop(request: Request, caller: FormWriter, notebook_id: int, thread_id: UUID) -> Response:
     """End the open run; what was committed of it stays."""
-    found, head = await chat_in(caller, notebook_id, thread_id)
+    notebook, head = await chat_in(caller, notebook_id, thread_id)
     await cancel(caller.store, head)
-    return _done(request, f"/notebooks/{found.id}/chats/{head.id}", "Stop requested")
+    return _done(request, f"/notebooks/{notebook.id}/chats/{head.id}", "Stop requested")
 
 
 @router.post("/chats/{thread_id}/title")
 async def rename(
     request: Request, caller: FormWriter, notebook_id: int, thread_id: UUID, title: Title = ""
 ) -> Response:
-    found, head = await chat_in(caller, notebook_id, thread_id)
+    notebook, head = await chat_in(caller, notebook_id, thread_id)
     await caller.store.edit(head, title=title.strip() or None)
-    return redirect_to(request, f"/notebooks/{found.id}/chats/{head.id}", "Renamed")
+    return redirect_to(request, f"/notebooks/{notebook.id}/chats/{head.id}", "Renamed")
 
 
 @router.get("/chats/{thread_id}/delete")
 async def confirm_delete_chat(request: Request, caller: Reader, notebook_id: int, thread_id: UUID) -> HTMLResponse:
     """What would be deleted, before it is."""
-    found, head = await chat_in(caller, notebook_id, thread_id)
-    here = f"{base_path(request)}/notebooks/{found.id}/chats/{head.id}"
+    notebook, head = await chat_in(caller, notebook_id, thread_id)
+    here = f"{base_path(request)}/notebooks/{notebook.id}/chats/{head.id}"
     return render_page(
         request,
         caller,
         "notebooks/delete.html",
-        notebook=found,
+        notebook=notebook,
         asks="Delete this chat?",
         goes=f"“{(head.title or 'Untitled chat')[:120]}” will be deleted permanently",
         why=f"{plural(head.last_turn, 'question')} with their answers are deleted. The sources stay.",
@@ -127,17 +129,17 @@ async def confirm_delete_chat(request: Request, caller: Reader, notebook_id: int
 
 @router.post("/chats/{thread_id}/delete")
 async def delete_chat(request: Request, caller: FormWriter, notebook_id: int, thread_id: UUID) -> Response:
-    found, head = await chat_in(caller, notebook_id, thread_id)
+    notebook, head = await chat_in(caller, notebook_id, thread_id)
     await caller.store.delete(head)
     await caller.store.audits.record(caller.actor, "delete thread", str(head.id), key=head.key, threads=1)
-    return redirect_to(request, f"/notebooks/{found.id}", f"Deleted “{(head.title or 'Untitled chat')[:80]}”")
+    return redirect_to(request, f"/notebooks/{notebook.id}", f"Deleted “{(head.title or 'Untitled chat')[:80]}”")
 
 
 @router.get("/edit")
 async def edit(request: Request, caller: Reader, notebook_id: int) -> HTMLResponse:
     """The form for what the team is told of a notebook, for who has no script."""
-    found = await shelf.get(caller.store, notebook_id)
-    return render_page(request, caller, "notebooks/edit.html", notebook=found)
+    notebook = await shelf.get(caller.store, notebook_id)
+    return render_page(request, caller, "notebooks/edit.html", notebook=notebook)
 
 
 @router.post("/edit")
@@ -149,25 +151,25 @@ async def change(
     description: Text = "",
     instructions: Text = "",
 ) -> Response:
-    found = await shelf.get(caller.store, notebook_id)
+    notebook = await shelf.get(caller.store, notebook_id)
     fields = {"description": description.strip() or None, "instructions": instructions.strip() or None}
-    await shelf.change(caller.store, found.number, title=title.strip() or found.title, **fields)
-    return redirect_to(request, f"/notebooks/{found.id}", "Saved. The team gets the change with the next question.")
+    await shelf.change(caller.store, notebook.number, title=title.strip() or notebook.title, **fields)
+    return redirect_to(request, f"/notebooks/{notebook.id}", "Saved. The team gets the change with the next question.")
 
 
 @router.get("/delete")
 async def confirm_delete(request: Request, caller: Reader, notebook_id: int) -> HTMLResponse:
     """What would be deleted, before it is."""
-    found = await shelf.get(caller.store, notebook_id)
-    chats = len(await shelf.sessions(caller.store, found.number))
-    here = f"{base_path(request)}/notebooks/{found.id}"
+    notebook = await shelf.get(caller.store, notebook_id)
+    chats = len(await shelf.sessions(caller.store, notebook.number))
+    here = f"{base_path(request)}/notebooks/{notebook.id}"
     return render_page(
         request,
         caller,
         "notebooks/delete.html",
-        notebook=found,
+        notebook=notebook,
         asks="Delete this notebook?",
-        goes=f"“{found.title[:120]}” will be deleted permanently",
+        goes=f"“{notebook.title[:120]}” will be deleted permanently",
         why=f"Its sources and {plural(chats, 'chat')} with all messages are deleted."
         if chats
         else "Its sources are deleted.",
@@ -181,16 +183,18 @@ async def confirm_delete(request: Request, caller: Reader, notebook_id: int) -> 
 async def delete(
     request: Request, caller: FormWriter, notebook_id: int, keep: Annotated[str, Form(max_length=10)] = ""
 ) -> Response:
-    found = await shelf.get(caller.store, notebook_id)
-    removed = await shelf.remove(caller.store, found.number, keep_sessions=bool(keep))
-    await caller.store.audits.record(caller.actor, "delete notebook", str(found.id), title=found.title, threads=removed)
+    notebook = await shelf.get(caller.store, notebook_id)
+    removed = await shelf.remove(caller.store, notebook.number, keep_sessions=bool(keep))
+    await caller.store.audits.record(
+        caller.actor, "delete notebook", str(notebook.id), title=notebook.title, threads=removed
+    )
     more = f" and {plural(removed, 'chat')}" if removed else ""
-    return redirect_to(request, "/notebooks", f"Deleted “{found.title[:80]}”{more}")
+    return redirect_to(request, "/notebooks", f"Deleted “{notebook.title[:80]}”{more}")
 
 
-def _done(request: Request, path: str, said: str = "") -> Response:
+def _done(request: Request, path: str, text: str = "") -> Response:
     """After an act: with script the page stays where it is and looks what has changed."""
-    return Response(status_code=204) if is_htmx_request(request) else redirect_to(request, path, said)
+    return Response(status_code=204) if is_htmx_request(request) else redirect_to(request, path, text)
 
 
 memories_router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}/memories")
@@ -199,13 +203,13 @@ memories_router = APIRouter(include_in_schema=False, prefix="/notebooks/{noteboo
 @memories_router.get("")
 async def memories(request: Request, caller: Reader, notebook_id: int, chat: UUID | None = None) -> HTMLResponse:
     """What is known about whose chat it is, or else about whoever looks."""
-    found, head = await _whose(caller, notebook_id, chat)
+    notebook, head = await _whose(caller, notebook_id, chat)
     user_id = user_of(caller, head)
     known = await memories_of(caller.store, user_id)
     shown: dict[str, Any] = {
-        "notebook": found,
+        "notebook": notebook,
         "user": "you" if user_id == caller.actor else user_id or "users without a name",
-        "memories": [MemoryView(one.id, one.text, ", ".join(one.tags), one.updated_at) for one in known],
+        "memories": [MemoryView(memory.id, memory.text, ", ".join(memory.tags), memory.updated_at) for memory in known],
         "chat_id": chat,
     }
     return render_page(request, caller, "notebooks/memories.html", **shown, can_act=caller.may("write"))
@@ -215,12 +219,12 @@ async def memories(request: Request, caller: Reader, notebook_id: int, chat: UUI
 async def forget(
     request: Request, caller: FormWriter, notebook_id: int, memory_id: UUID, chat: Annotated[UUID | None, Form()] = None
 ) -> Response:
-    found, head = await _whose(caller, notebook_id, chat)
-    if memory_id not in {one.id for one in await memories_of(caller.store, user_of(caller, head))}:
+    notebook, head = await _whose(caller, notebook_id, chat)
+    if memory_id not in {memory.id for memory in await memories_of(caller.store, user_of(caller, head))}:
         raise NotFound("The memory was not found or belongs to another user.")
     await caller.store.memories.delete(id=memory_id, project=caller.project)
     more = f"?chat={chat}" if chat else ""
-    return redirect_to(request, f"/notebooks/{found.id}/memories{more}", "Forgotten")
+    return redirect_to(request, f"/notebooks/{notebook.id}/memories{more}", "Forgotten")
 
 
 async def _whose(caller: Caller, notebook_id: int, chat: UUID | None) -> tuple[Notebook, Thread | None]:

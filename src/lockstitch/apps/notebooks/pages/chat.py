@@ -40,20 +40,20 @@ class Runs:
 
     def by_position(self, position: int | None) -> Run | None:
         """The run that gave the answer at a position: of two that share it, the inner one."""
-        found = [run for run in self.all if position and run.output_position == position]
-        return found[-1] if found else None
+        runs = [run for run in self.all if position and run.output_position == position]
+        return runs[-1] if runs else None
 
     def helpers(self, turn: int, answering: Run | None) -> list[str]:
         """Who else of the team took part in a turn, each once."""
         names = [name_of(run) for run in self.all if run.turn == turn and run.role == "agent" and run.parent_run_id]
         return [name for name in dict.fromkeys(names) if answering is None or name != name_of(answering)]
 
-    def turns(self, asked: dict[int, str], calls: Calls) -> list[TurnView]:
+    def turns(self, requested: dict[int, str], calls: Calls) -> list[TurnView]:
         """Every question with the tree of its runs."""
         by_turn: defaultdict[int, list[Run]] = defaultdict(list)
         for run in self.all:
             by_turn[run.turn].append(run)
-        return [TurnView(asked.get(turn, ""), _tree(runs, calls)) for turn, runs in by_turn.items()]
+        return [TurnView(requested.get(turn, ""), _tree(runs, calls)) for turn, runs in by_turn.items()]
 
 
 def name_of(run: Run) -> str:
@@ -62,9 +62,9 @@ def name_of(run: Run) -> str:
 
 def given_by(run: Run) -> list[str]:
     """Whose answers a member was given with what it was asked."""
-    told: Any = run.state.get("injected")
-    entries = cast("list[Json]", told) if isinstance(told, list) else []
-    return list(dict.fromkeys(str(one.get("agent")) for one in entries if one.get("agent")))
+    value: Any = run.state.get("injected")
+    entries = cast("list[Json]", value) if isinstance(value, list) else []
+    return list(dict.fromkeys(str(entry.get("agent")) for entry in entries if entry.get("agent")))
 
 
 def listed(names: Sequence[str]) -> str:
@@ -85,13 +85,15 @@ def _tree(runs: Sequence[Run], calls: Calls) -> list[Did]:
         below[None if beside else run.parent_run_id].append(run)
 
     def did(run: Run) -> Did:
-        members = [did(one) for one in below[run.id]]
+        members = [did(other_run) for other_run in below[run.id]]
         searches = sum(count for name, count in calls.get(run.id, {}).items() if "search" in name)
-        deed = RunActivity(run, "", None, searches, [one.deed for one in members])
+        deed = RunActivity(run, "", None, searches, [member.deed for member in members])
         took = deed.seconds * 1000 if deed.seconds is not None else None
         if took is not None and deed.leads:
             # What it took itself: the time of those within it is told with them.
-            took = max(0.0, took - sum(_within(run, one) for one in runs if one.parent_run_id == run.id))
+            took = max(
+                0.0, took - sum(_within(run, other_run) for other_run in runs if other_run.parent_run_id == run.id)
+            )
         return Did(deed, took, members)
 
     return [did(run) for run in below[None]]
@@ -137,24 +139,28 @@ async def chat_of(store: Store, head: Thread, href: str, before: int | None = No
     first = max(1, last - TURNS + 1)
     runs = await Runs.of(store, head, first, last)
     tops = [run for run in runs.all if run.parent_run_id is None]
-    said = await _read(store, head, {place for run in tops for place in (run.input_position, run.output_position)})
+    stitches = await _read(store, head, {place for run in tops for place in (run.input_position, run.output_position)})
     ends = await _ends(store, head, tops)
-    asked = {run.turn: text_of(said[run.input_position].message) for run in tops if run.input_position in said}
-    spoken: list[MessageView] = []
+    requested = {
+        run.turn: text_of(stitches[run.input_position].message) for run in tops if run.input_position in stitches
+    }
+    message_views: list[MessageView] = []
     for run in tops:
-        spoken += _of_run(run, runs, said, ends.get(run.id), href)
+        message_views += _of_run(run, runs, stitches, ends.get(run.id), href)
     open_ = await _open(store, head, runs) if not before else Open()
     calls = await _calls(store, head, runs)
-    (whole,) = await store.overview([head])
-    return ChatView(spoken, open_, runs.turns(asked, calls)[-_TREES:], whole.runs, whole.total_cost, first)
+    (overview,) = await store.overview([head])
+    return ChatView(
+        message_views, open_, runs.turns(requested, calls)[-_TREES:], overview.runs, overview.total_cost, first
+    )
 
 
-def _of_run(run: Run, runs: Runs, said: dict[int, Stitch], end: Stitch | None, href: str) -> Iterable[MessageView]:
+def _of_run(run: Run, runs: Runs, stitches: dict[int, Stitch], end: Stitch | None, href: str) -> Iterable[MessageView]:
     """What a question brought: the question, and the answer or what became of it."""
-    question = said.get(run.input_position or 0)
+    question = stitches.get(run.input_position or 0)
     if question is not None:
         yield MessageView(question.position, "asked", text_of(question.message), at=question.at)
-    answer = said.get(run.output_position or 0)
+    answer = stitches.get(run.output_position or 0)
     took = (run.completed_at - run.started_at).total_seconds() * 1000 if run.completed_at else None
     if answer is not None:
         by = runs.by_position(answer.position) or run
@@ -181,24 +187,24 @@ def _of_run(run: Run, runs: Runs, said: dict[int, Stitch], end: Stitch | None, h
 
 async def _calls(store: Store, head: Thread, runs: Runs) -> Calls:
     """How often each of these runs called which tools."""
-    found: Calls = {}
+    calls: Calls = {}
     first = min((run.first_position for run in runs.all), default=1)
     rows: Any = await store.query(EXTENSION, "chat_calls", thread=head.id, first=first)
     for run_id, name, count in rows:
-        found.setdefault(UUID(str(run_id)), {})[str(name)] = int(count)
-    return found
+        calls.setdefault(UUID(str(run_id)), {})[str(name)] = int(count)
+    return calls
 
 
 async def _read(store: Store, head: Thread, positions: set[int | None]) -> dict[int, Stitch]:
     """Single stitches of a log, by position."""
     wanted = sorted(place for place in positions if place)
     stitches = await store.find_stitches(head.id, Where("position", "in", wanted)) if wanted else []
-    found = {stitch.position: stitch for stitch in stitches}
+    result = {stitch.position: stitch for stitch in stitches}
     for place in wanted:
-        if place not in found:
+        if place not in result:
             # It was archived: the store reads through.
-            found |= {one.position: one for one in await store.stitches(head, place, place)}
-    return found
+            result |= {stitch.position: stitch for stitch in await store.stitches(head, place, place)}
+    return result
 
 
 async def _ends(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, Stitch]:
@@ -207,24 +213,24 @@ async def _ends(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, S
     if not wanted:
         return {}
     where = (Where("run_id", "in", wanted), Where("type", "in", list(_ENDS)))
-    found = await store.find_stitches(head.id, *where)
-    return {one.run_id: one for one in found if one.run_id is not None}
+    stitches = await store.find_stitches(head.id, *where)
+    return {stitch.run_id: stitch for stitch in stitches if stitch.run_id is not None}
 
 
 async def _open(store: Store, head: Thread, runs: Runs) -> Open:
     """What is not committed yet."""
-    found = await load_open_calls(store, head)
+    open_calls = await load_open_calls(store, head)
     if head.status not in ("running", "pending"):
-        return Open([], found.queued, bool(found.asks))
+        return Open([], open_calls.queued, bool(open_calls.asks))
     at_work = runs.open
     doing = await _doing(store, head, at_work)
-    return Open([_at_work(run, doing.get(run.id, "")) for run in at_work], found.queued, bool(found.asks))
+    return Open([_at_work(run, doing.get(run.id, "")) for run in at_work], open_calls.queued, bool(open_calls.asks))
 
 
 def _at_work(run: Run, doing: str) -> AtWork:
-    given = given_by(run)
+    values = given_by(run)
     default = "compiling" if run.state.get("compiles") else "thinking"
-    return AtWork(run.id, name_of(run), doing or default, notes_of(given) if given else "")
+    return AtWork(run.id, name_of(run), doing or default, notes_of(values) if values else "")
 
 
 async def _doing(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, str]:
@@ -235,14 +241,14 @@ async def _doing(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, 
     types = ["llm_call", "tool_call"]
     where = (Where("run_id", "in", ids), Where("type", "in", types))
     recent = await store.find_stitches(head.id, *where, order=("-position",), limit=20)
-    answered = {(one.reply_to, one.call_index) for one in recent if one.type == "tool_call"}
-    found: dict[UUID, str] = {}
-    for one in reversed([one for one in recent if one.type == "llm_call"]):
-        calls = enumerate(tool_uses(one.message))
-        names = [str(call.get("name")) for index, call in calls if (one.position, index) not in answered]
-        if one.run_id is not None:
-            found[one.run_id] = _word(names[0]) if names else ""
-    return found
+    answered = {(stitch.reply_to, stitch.call_index) for stitch in recent if stitch.type == "tool_call"}
+    result: dict[UUID, str] = {}
+    for other_stitch in reversed([stitch for stitch in recent if stitch.type == "llm_call"]):
+        calls = enumerate(tool_uses(other_stitch.message))
+        names = [str(call.get("name")) for index, call in calls if (other_stitch.position, index) not in answered]
+        if other_stitch.run_id is not None:
+            result[other_stitch.run_id] = _word(names[0]) if names else ""
+    return result
 
 
 def _word(tool: str) -> str:

@@ -23,10 +23,10 @@ async def beside(caller: Caller, application: Notebooks, notebook: Notebook, hea
     store = caller.store
     chats = await activity.chats(store, notebook)
     return {
-        "sources": [source_row(one) for one in await sources.listed(store, notebook)],
-        "underway": [one.name for one in application.underway(notebook.number)],
+        "sources": [source_row(source) for source in await sources.listed(store, notebook)],
+        "underway": [underway.name for underway in application.underway(notebook.number)],
         "chats": chats,
-        "chat": next((one for one in chats if head is not None and one.thread.id == head.id), None),
+        "chat": next((chat for chat in chats if head is not None and chat.thread.id == head.id), None),
         "memories": len(await memories_of(store, user_of(caller, head))),
         "team": await _team(store, application),
         "goes_along": await _goes_along(store, application, head),
@@ -58,15 +58,15 @@ def user_of(caller: Caller, head: Thread | None) -> str | None:
 
 async def memories_of(store: Store, user_id: str | None) -> list[Memory]:
     """What is known about a user, the newest first; nobody else's is among it."""
-    found = await store.memories.list(project=store.project, user_id=user_id, kind="memory")
-    return sorted(found, key=lambda one: (one.updated_at, one.id), reverse=True)
+    memories = await store.memories.list(project=store.project, user_id=user_id, kind="memory")
+    return sorted(memories, key=lambda memory: (memory.updated_at, memory.id), reverse=True)
 
 
 async def _team(store: Store, application: Notebooks) -> str:
     """The team as one names it: NotebookLM v6 with Researcher and Writer."""
     team = application.team
-    known = await store.agents.list(project=store.project, name=team.name)
-    version = f" v{known[0].version}" if known else ""
+    agents = await store.agents.list(project=store.project, name=team.name)
+    version = f" v{agents[0].version}" if agents else ""
     return f"{team.name}{version} with {listed(list(team.members))}"
 
 
@@ -91,9 +91,9 @@ After = Annotated[int, Query(ge=0, lt=2**62)]
 @router.get("", name="notebook")
 async def notebook(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
     """A notebook with the chat in which something was said last."""
-    found = await notebooks.get(caller.store, notebook_id)
-    chats = await activity.chats(caller.store, found)
-    return await _page(request, caller, application, found, chats[0].thread if chats else None)
+    result = await notebooks.get(caller.store, notebook_id)
+    chats = await activity.chats(caller.store, result)
+    return await _page(request, caller, application, result, chats[0].thread if chats else None)
 
 
 @router.get("/new")
@@ -119,12 +119,12 @@ async def chat(
     before: Before = None,
 ) -> HTMLResponse:
     """A chat, with a cited place. Asked for as a part of a page it is the place alone."""
-    found, head = await chat_in(caller, notebook_id, thread_id)
-    wanted = Highlight.of(cited)
+    notebook, head = await chat_in(caller, notebook_id, thread_id)
+    highlight = Highlight.of(cited)
     if is_htmx_request(request):
-        place = await place_of(caller.store, head, wanted) if wanted else None
-        return render_page(request, caller, "notebooks/place.html", notebook=found, place=place)
-    return await _page(request, caller, application, found, head, wanted, before)
+        place = await place_of(caller.store, head, highlight) if highlight else None
+        return render_page(request, caller, "notebooks/place.html", notebook=notebook, place=place)
+    return await _page(request, caller, application, notebook, head, highlight, before)
 
 
 @router.get("/chats/{thread_id}/now")
@@ -137,83 +137,87 @@ async def now(
     after: After = 0,
 ) -> HTMLResponse:
     """What changes as a chat goes on: what was said after a position, who is at it, and what stands beside."""
-    found, head = await chat_in(caller, notebook_id, thread_id)
-    return await _now(request, caller, application, found, head, after)
+    notebook, head = await chat_in(caller, notebook_id, thread_id)
+    return await _now(request, caller, application, notebook, head, after)
 
 
 async def chat_in(caller: Caller, notebook_id: int, thread_id: UUID) -> tuple[Notebook, Thread]:
     """A notebook and one of its chats. NotFound where the thread is none of them."""
-    found = await notebooks.get(caller.store, notebook_id)
+    notebook = await notebooks.get(caller.store, notebook_id)
     head = await caller.store.thread(thread_id)
     link = await notebooks.link_of(caller.store, head)
-    if link is None or link.notebook_id != found.number:
+    if link is None or link.notebook_id != notebook.number:
         raise NotFound(f"Notebook {notebook_id} has no chat {thread_id}.")
-    return found, head
+    return notebook, head
 
 
 async def _page(
     request: Request,
     caller: Caller,
     application: Notebooks,
-    found: Notebook,
+    notebook: Notebook,
     head: Thread | None,
     cited: Highlight | None = None,
     before: int | None = None,
 ) -> HTMLResponse:
-    here = _here(request, found, head)
-    told = await chat_of(caller.store, head, f"{here}?cited=", before) if head is not None else ChatView()
-    place = await _place(caller, head, told, cited)
-    shown = await _shown(caller, application, found, head, here, told)
+    here = _here(request, notebook, head)
+    chat_view = await chat_of(caller.store, head, f"{here}?cited=", before) if head is not None else ChatView()
+    place = await _place(caller, head, chat_view, cited)
+    shown = await _shown(caller, application, notebook, head, here, chat_view)
     return render_page(request, caller, "notebooks/page.html", **shown, place=place, before=before)
 
 
 async def _now(
-    request: Request, caller: Caller, application: Notebooks, found: Notebook, head: Thread | None, after: int
+    request: Request, caller: Caller, application: Notebooks, notebook: Notebook, head: Thread | None, after: int
 ) -> HTMLResponse:
-    here = _here(request, found, head)
-    told = await chat_of(caller.store, head, f"{here}?cited=") if head is not None else ChatView()
-    shown = await _shown(caller, application, found, head, here, told)
-    shown["spoken"] = [one for one in told.spoken if one.position > after]
+    here = _here(request, notebook, head)
+    chat_view = await chat_of(caller.store, head, f"{here}?cited=") if head is not None else ChatView()
+    shown = await _shown(caller, application, notebook, head, here, chat_view)
+    shown["spoken"] = [message_view for message_view in chat_view.spoken if message_view.position > after]
     return render_page(request, caller, "notebooks/now.html", **shown, place=None)
 
 
 async def _shown(
-    caller: Caller, application: Notebooks, found: Notebook, head: Thread | None, here: str, told: ChatView
+    caller: Caller, application: Notebooks, notebook: Notebook, head: Thread | None, here: str, chat_view: ChatView
 ) -> dict[str, Any]:
     return {
-        "notebook": found,
+        "notebook": notebook,
         "here": here,
-        "spoken": told.spoken,
-        "open": told.open,
-        "turns": told.turns,
-        "runs": told.runs,
-        "cost": told.cost,
-        "rest": told.rest,
-        "first": told.first,
+        "spoken": chat_view.spoken,
+        "open": chat_view.open,
+        "turns": chat_view.turns,
+        "runs": chat_view.runs,
+        "cost": chat_view.cost,
+        "rest": chat_view.rest,
+        "first": chat_view.first,
         "can_act": caller.may("write"),
-        **await beside(caller, application, found, head),
+        **await beside(caller, application, notebook, head),
     }
 
 
-async def _place(caller: Caller, head: Thread | None, told: ChatView, cited: Highlight | None) -> CitedPassage | None:
+async def _place(
+    caller: Caller, head: Thread | None, chat_view: ChatView, cited: Highlight | None
+) -> CitedPassage | None:
     """The place that was asked for; without, the first that the last answer cites."""
     if head is None:
         return None
-    for one in [cited] if cited else _cited_last(told.spoken):
-        place = await place_of(caller.store, head, one)
+    for highlight in [cited] if cited else _cited_last(chat_view.spoken):
+        place = await place_of(caller.store, head, highlight)
         if place is not None:
             return place
     return None
 
 
-def _cited_last(spoken: list[MessageView]) -> list[Highlight]:
-    for said in reversed(spoken):
-        numbers = [text for block in said.blocks for item in block.items for kind, text, _ in item if kind == "cite"]
+def _cited_last(message_views: list[MessageView]) -> list[Highlight]:
+    for message_view in reversed(message_views):
+        numbers = [
+            text for block in message_view.blocks for item in block.items for kind, text, _ in item if kind == "cite"
+        ]
         if numbers:
-            return [Highlight(said.position, int(number)) for number in dict.fromkeys(numbers)]
+            return [Highlight(message_view.position, int(number)) for number in dict.fromkeys(numbers)]
     return []
 
 
-def _here(request: Request, found: Notebook, head: Thread | None) -> str:
-    path = f"{base_path(request)}/notebooks/{found.id}"
+def _here(request: Request, notebook: Notebook, head: Thread | None) -> str:
+    path = f"{base_path(request)}/notebooks/{notebook.id}"
     return f"{path}/chats/{head.id}" if head is not None else path

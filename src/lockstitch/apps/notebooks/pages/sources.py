@@ -48,17 +48,17 @@ async def add(
     file: UploadFile | None = None,
 ) -> Response:
     """A file, a text or an address. What is wrong with it is said where one can try again, and nothing was changed."""
-    found = await notebooks.get(caller.store, notebook_id)
+    notebook = await notebooks.get(caller.store, notebook_id)
     try:
         if url.strip():
-            source = await application.add_url(caller.store, found.number, url.strip())
+            source = await application.add_url(caller.store, notebook.number, url.strip())
         else:
             name, content = await _content(title, text, file)
-            source = await application.add_source(caller.store, found.number, name, content)
+            source = await application.add_source(caller.store, notebook.number, name, content)
     except Refused as exc:
-        return _ways(request, caller, application, found, str(exc))
+        return _ways(request, caller, application, notebook, str(exc))
     return redirect_to(
-        request, f"/notebooks/{found.id}", f"Added {source.name[:80]}: {plural(source.passages, 'passage')}"
+        request, f"/notebooks/{notebook.id}", f"Added {source.name[:80]}: {plural(source.passages, 'passage')}"
     )
 
 
@@ -72,19 +72,21 @@ async def source(
     mark: Annotated[str, Query(max_length=40)] = "",
 ) -> HTMLResponse:
     """The passages of a source, from a little before the one that was asked for, with what is marked in that."""
-    found = await notebooks.get(caller.store, notebook_id)
-    one = await sources.get(caller.store, found, source_id)
+    notebook = await notebooks.get(caller.store, notebook_id)
+    other_source = await sources.get(caller.store, notebook, source_id)
     first = max(1, (passage or 1) - _BEFORE)
-    shown = await sources.passages(caller.store, one, after=first - 1, limit=PAGE)
-    last = first + len(shown) - 1
+    passages = await sources.passages(caller.store, other_source, after=first - 1, limit=PAGE)
+    last = first + len(passages) - 1
     context: dict[str, Any] = {
-        "notebook": found,
-        "source": source_row(one),
-        "passages": [_shown(each, mark if each.number == passage else None) for each in shown],
+        "notebook": notebook,
+        "source": source_row(other_source),
+        "passages": [
+            _shown(other_passage, mark if other_passage.number == passage else None) for other_passage in passages
+        ],
         "marked": passage,
         "earlier": max(1, first - PAGE) + _BEFORE if first > 1 else None,
-        "later": last + 1 + _BEFORE if shown and last < one.passages else None,
-        "facts": _facts(one),
+        "later": last + 1 + _BEFORE if passages and last < other_source.passages else None,
+        "facts": _facts(other_source),
         "can_act": caller.may("write"),
     }
     return render_page(request, caller, "notebooks/source.html", **context)
@@ -92,11 +94,13 @@ async def source(
 
 @router.post("/{source_id}/remove")
 async def remove(request: Request, caller: FormWriter, notebook_id: int, source_id: UUID) -> Response:
-    found = await notebooks.get(caller.store, notebook_id)
-    one = await sources.get(caller.store, found, source_id)
-    await sources.remove(caller.store, found, one.id)
-    await caller.store.audits.record(caller.actor, "remove source", str(one.id), name=one.name, notebook=found.id)
-    return redirect_to(request, f"/notebooks/{found.id}", f"Removed {one.name[:80]}")
+    notebook = await notebooks.get(caller.store, notebook_id)
+    source = await sources.get(caller.store, notebook, source_id)
+    await sources.remove(caller.store, notebook, source.id)
+    await caller.store.audits.record(
+        caller.actor, "remove source", str(source.id), name=source.name, notebook=notebook.id
+    )
+    return redirect_to(request, f"/notebooks/{notebook.id}", f"Removed {source.name[:80]}")
 
 
 async def _content(title: str, text: str, file: UploadFile | None) -> tuple[str, bytes]:
@@ -109,37 +113,37 @@ async def _content(title: str, text: str, file: UploadFile | None) -> tuple[str,
     return name if name.lower().endswith((".md", ".txt")) else f"{name}.md", text.encode(errors="surrogatepass")
 
 
-def _shown(one: Passage, mark: str | None) -> Json:
-    return {"number": one.number, "where": one.place.words, "text": _marked(one, mark)}
+def _shown(passage: Passage, mark: str | None) -> Json:
+    return {"number": passage.number, "where": passage.place.words, "text": _marked(passage, mark)}
 
 
-def _marked(one: Passage, mark: str | None) -> tuple[str, str, str]:
+def _marked(passage: Passage, mark: str | None) -> tuple[str, str, str]:
     """A passage in three; what stands in the middle is marked. One that is chosen without more is marked whole."""
-    text = one.text
+    text = passage.text
     if mark is None:
         return text.strip(), "", ""
     range_ = _RANGE.fullmatch(mark)
-    start, end = (int(range_[1]) - one.start_at, int(range_[2]) - one.start_at) if range_ else (-1, -1)
+    start, end = (int(range_[1]) - passage.start_at, int(range_[2]) - passage.start_at) if range_ else (-1, -1)
     if 0 <= start < end <= len(text):
         return text[:start].lstrip("\n"), text[start:end], text[end:].rstrip()
     return "", text.strip(), ""
 
 
-def _ways(request: Request, caller: Caller, application: Any, found: Notebook, wrong: str = "") -> HTMLResponse:
-    context: dict[str, Any] = {"notebook": found, "wrong": wrong, **ways(application)}
+def _ways(request: Request, caller: Caller, application: Any, notebook: Notebook, wrong: str = "") -> HTMLResponse:
+    context: dict[str, Any] = {"notebook": notebook, "wrong": wrong, **ways(application)}
     return render_page(request, caller, "notebooks/add.html", status=422 if wrong else 200, **context)
 
 
-def _facts(one: Source) -> list[tuple[str, str]]:
+def _facts(source: Source) -> list[tuple[str, str]]:
     known = [
-        ("Kind", {"pdf": "PDF", "html": "HTML", "markdown": "Markdown"}.get(one.kind, "Text")),
-        ("Pages", f"{one.pages:,}" if one.pages else ""),
-        ("Passages", f"{one.passages:,}"),
-        ("Characters", f"{one.characters:,}"),
-        ("File", size(one.size)),
-        ("Title", one.title or ""),
-        ("From", one.url or ""),
-        ("Found by", "words and meaning" if one.embedder else "words"),
-        ("Added", format.day_and_time(one.created_at)),
+        ("Kind", {"pdf": "PDF", "html": "HTML", "markdown": "Markdown"}.get(source.kind, "Text")),
+        ("Pages", f"{source.pages:,}" if source.pages else ""),
+        ("Passages", f"{source.passages:,}"),
+        ("Characters", f"{source.characters:,}"),
+        ("File", size(source.size)),
+        ("Title", source.title or ""),
+        ("From", source.url or ""),
+        ("Found by", "words and meaning" if source.embedder else "words"),
+        ("Added", format.day_and_time(source.created_at)),
     ]
     return [(name, value) for name, value in known if value]

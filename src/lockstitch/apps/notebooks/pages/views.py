@@ -27,8 +27,8 @@ class Highlight(NamedTuple):
     time: int = 1
 
     @classmethod
-    def of(cls, told: str) -> "Highlight | None":
-        parts = told.split(".")
+    def of(cls, text: str) -> "Highlight | None":
+        parts = text.split(".")
         return cls(*map(int, parts)) if 2 <= len(parts) <= 3 and all(map(_is_count, parts)) else None
 
     def __str__(self) -> str:
@@ -59,26 +59,26 @@ class CitedPassage(NamedTuple):
 
 async def place_of(store: Store, head: Thread, mark: Highlight) -> CitedPassage | None:
     """What a citation in a chat points to; None where nothing of this number was found."""
-    found = await store.stitches(head, mark.position, mark.position)
-    said = statements(answer_of(found[0].message) if found else "", mark.number)
+    stitches = await store.stitches(head, mark.position, mark.position)
+    lines = statements(answer_of(stitches[0].message) if stitches else "", mark.number)
     try:
-        return CitedPassage(await cited(store, head, mark.number, said="".join(said[mark.time - 1 : mark.time])), mark)
+        return CitedPassage(await cited(store, head, mark.number, said="".join(lines[mark.time - 1 : mark.time])), mark)
     except NotFound:
         return None
 
 
 def statements(answer: str, number: int) -> list[str]:
     """What an answer says each time it cites this: from the line's beginning, or the citation before it, on."""
-    found: list[str] = []
-    earlier, said = 0, ""
+    matches: list[str] = []
+    earlier, value = 0, ""
     for mention in mentions(answer):
         begin = max(answer.rfind("\n", 0, mention.start) + 1, earlier)
         # Two citations side by side go with the same words.
-        said = answer[begin : mention.start].strip(" \t.,;") or said
+        value = answer[begin : mention.start].strip(" \t.,;") or value
         if number in mention.numbers:
-            found.append(said)
+            matches.append(value)
         earlier = mention.end
-    return found
+    return matches
 
 
 def _is_count(text: str) -> bool:
@@ -175,17 +175,19 @@ class MemoryView:
 
 def blocks(text: str, position: int, href: str) -> list[Block]:
     """The answer at a position as Markdown's blocks; `href` is what stands before a citation in a link."""
-    found = content.markdown_blocks(text)
+    matches = content.markdown_blocks(text)
     times: Counter[int] = Counter()
-    for block in found:
-        block.items = [[piece for one in item for piece in _pieces(one, position, href, times)] for item in block.items]
-    return found
+    for block in matches:
+        block.items = [
+            [piece for inline in item for piece in _pieces(inline, position, href, times)] for item in block.items
+        ]
+    return matches
 
 
-def _pieces(piece: Inline, position: int, href: str, times: Counter[int]) -> Iterator[Inline]:
-    kind, text, _ = piece
+def _pieces(inline: Inline, position: int, href: str, times: Counter[int]) -> Iterator[Inline]:
+    kind, text, _ = inline
     if kind != "text":
-        yield piece
+        yield inline
         return
     place = 0
     for mention in mentions(text):

@@ -30,7 +30,7 @@ async def read_in_subprocess(kind: str, name: str, content: bytes, limits: Limit
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        said, _ = await asyncio.wait_for(process.communicate(content), limits.seconds)
+        value, _ = await asyncio.wait_for(process.communicate(content), limits.seconds)
     except TimeoutError as exc:
         raise Refused(
             f"{name} takes more than {limits.seconds:g} seconds to be read, so it was given up. Nothing was added."
@@ -41,12 +41,12 @@ async def read_in_subprocess(kind: str, name: str, content: bytes, limits: Limit
                 process.kill()
             await process.wait()
     try:
-        found = codec.loads(said)
+        result = codec.loads(value)
     except ValueError as exc:
         raise Refused(f"{name} cannot be read: it is damaged, or takes too much memory. Nothing was added.") from exc
-    if "refused" in found:
-        raise Refused(f"{name} {found['refused']} Nothing was added.")
-    return found
+    if "refused" in result:
+        raise Refused(f"{name} {result['refused']} Nothing was added.")
+    return result
 
 
 def answer(read: Callable[[bytes, int, int], Json], arguments: Sequence[str]) -> None:
@@ -54,12 +54,12 @@ def answer(read: Callable[[bytes, int, int], Json], arguments: Sequence[str]) ->
     pages, characters, memory, seconds = map(int, arguments)
     _limit(memory, seconds)
     try:
-        said = read(sys.stdin.buffer.read(), pages, characters)
+        value = read(sys.stdin.buffer.read(), pages, characters)
     except MemoryError:
-        said: Json = {"refused": "takes too much memory to be read."}
+        value: Json = {"refused": "takes too much memory to be read."}
     except Exception as exc:  # what is broken may break a reader in any way
-        said = {"refused": f"cannot be read; it is damaged, or too large inside ({type(exc).__name__})."}
-    sys.stdout.buffer.write(codec.dumps(said))
+        value = {"refused": f"cannot be read; it is damaged, or too large inside ({type(exc).__name__})."}
+    sys.stdout.buffer.write(codec.dumps(value))
 
 
 def _limit(memory: int, seconds: int) -> None:
@@ -94,9 +94,9 @@ class HtmlReader:
     async def read(self, name: str, content: bytes, limits: Limits) -> Document:
         # Whether it is text at all is known at once; a markup may be made so that a parser takes forever over it.
         text = markup_of(name, content)
-        found = await read_in_subprocess("html", name, text.encode(), limits)
-        headings = [Heading(*heading) for heading in found["headings"]]
-        return checked(name, Document("html", found["text"], found["title"], headings=headings), limits)
+        result = await read_in_subprocess("html", name, text.encode(), limits)
+        headings = [Heading(*heading) for heading in result["headings"]]
+        return checked(name, Document("html", result["text"], result["title"], headings=headings), limits)
 
 
 def markup_of(name: str, content: bytes) -> str:
@@ -226,8 +226,8 @@ class PdfReader:
             raise Refused(f"{name} is no PDF, whatever it is called. Nothing was added.")
         if find_spec("pypdf") is None:
             raise Refused("Reading a PDF needs pypdf: pip install 'lockstitch[notebooks]'.")
-        found = await read_in_subprocess("pdf", name, content, limits)
-        return checked(name, _document(found["pages"], found.get("title"), found.get("outline") or ()), limits)
+        result = await read_in_subprocess("pdf", name, content, limits)
+        return checked(name, _document(result["pages"], result.get("title"), result.get("outline") or ()), limits)
 
 
 def _document(pages: Sequence[str], title: str | None, outline: Sequence[Any]) -> Document:

@@ -48,17 +48,17 @@ def read_pdf(content: bytes, most_pages: int, most_characters: int) -> Json:
     return {"pages": texts, "title": title, "outline": outline}
 
 
-def _collect(reader: Any, entries: Any, level: int, found: list[tuple[int, str, int]]) -> None:
+def _collect(reader: Any, entries: Any, level: int, matches: list[tuple[int, str, int]]) -> None:
     for entry in entries:
-        if len(found) >= _MOST_HEADINGS:
+        if len(matches) >= _MOST_HEADINGS:
             return
         if isinstance(entry, list):
             if level < _DEEPEST:
-                _collect(reader, entry, level + 1, found)
+                _collect(reader, entry, level + 1, matches)
             continue
         page = reader.get_destination_page_number(entry)
         if page is not None:
-            found.append((level, str(entry.title), int(page)))
+            matches.append((level, str(entry.title), int(page)))
 
 
 def read_html(content: bytes, _pages: int, most_characters: int) -> Json:

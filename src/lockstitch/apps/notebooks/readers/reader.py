@@ -74,13 +74,13 @@ class Document:
     def _paths(self) -> list[tuple[int, str]]:
         """Each heading with those that it stands under."""
         above: list[Heading] = []
-        found: list[tuple[int, str]] = []
+        matches: list[tuple[int, str]] = []
         for heading in self.headings:
-            above = [one for one in above if one.level < heading.level]
+            above = [other_heading for other_heading in above if other_heading.level < heading.level]
             above.append(heading)
-            path = _UNDER.join(one.text for one in above)
-            found.append((heading.at, path if len(path) <= _PATH else heading.text[:_PATH]))
-        return found
+            path = _UNDER.join(heading.text for heading in above)
+            matches.append((heading.at, path if len(path) <= _PATH else heading.text[:_PATH]))
+        return matches
 
     def place(self, start: int, end: int) -> Location:
         """How a person would find the characters from `start` to before `end`."""
@@ -90,7 +90,7 @@ class Document:
 
     def _heading(self, start: int, end: int) -> str | None:
         """Under which heading a range stands. Of several with nothing in between, it is the last."""
-        last = bisect_right(self._paths, start, key=lambda one: one[0]) - 1
+        last = bisect_right(self._paths, start, key=lambda item: item[0]) - 1
         while 0 <= last < len(self.headings) - 1 and self.headings[last + 1].at < end:
             here, following = self.headings[last], self.headings[last + 1]
             if self.text[here.at : following.at].replace(here.text, "", 1).strip("#=- \t\n"):

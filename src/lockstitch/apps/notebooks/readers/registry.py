@@ -50,16 +50,16 @@ def kind_of(name: str, content: bytes, media_type: str | None = None) -> Kind:
     by_name = _ENDINGS.get(PurePosixPath(name).suffix.lower())
     by_type = _MEDIA_TYPES.get((media_type or "").partition(";")[0].strip().lower())
     # A browser calls everything plain text that it does not know better, so the name says more.
-    found = by_name or by_type
-    if found is None:
+    result = by_name or by_type
+    if result is None:
         raise Refused(f"{name} is none of the kinds that are read: {', '.join(ENDINGS)}. Nothing was added.")
-    return found
+    return result
 
 
 def kind_of_text(name: str) -> Kind:
     """Which kind a source is that was given as a text."""
-    found = _ENDINGS.get(PurePosixPath(name).suffix.lower(), "text")
-    return "text" if found == "pdf" else found
+    result = _ENDINGS.get(PurePosixPath(name).suffix.lower(), "text")
+    return "text" if result == "pdf" else result
 
 
 async def read(name: str, content: bytes, kind: Kind | None = None, *, limits: Limits | None = None) -> Document:

@@ -71,7 +71,7 @@ class MarkdownReader:
 
 def headings_of(text: str) -> list[Heading]:
     """The headings of a Markdown text; what stands in a block of code is none."""
-    found: list[Heading] = []
+    headings: list[Heading] = []
     fence, before, before_at, at = "", "", 0, 0
     for line in text.split("\n"):
         fenced = _FENCE.match(line)
@@ -81,19 +81,19 @@ def headings_of(text: str) -> list[Heading]:
         elif fenced:
             fence, before = fenced[1], ""
         elif (marked := _HASHES.match(line)) and (said := _said(marked[2])):
-            found.append(Heading(at, len(marked[1]), said))
+            headings.append(Heading(at, len(marked[1]), said))
             before = ""
         elif (under := _UNDER.match(line)) and before and not _NO_HEADING.match(before):
-            found.append(Heading(before_at, 1 if under[1][0] == "=" else 2, before.strip()))
+            headings.append(Heading(before_at, 1 if under[1][0] == "=" else 2, before.strip()))
             before = ""
         else:
             before, before_at = line, at
         at += len(line) + 1
-    return found
+    return headings
 
 
 def _said(heading: str) -> str:
     """What a heading says, without the marks that may close it after a space."""
-    said = heading.strip()
-    open_ = said.rstrip("#")
-    return open_.rstrip() if open_ != open_.rstrip() or not open_ else said
+    text = heading.strip()
+    open_ = text.rstrip("#")
+    return open_.rstrip() if open_ != open_.rstrip() or not open_ else text

@@ -45,15 +45,15 @@ def fetch(url: str, limits: Limits, *, allowed: Collection[str] = ()) -> Fetched
     It blocks. Refused says what is wrong: the address, who it leads to, the answer, or how long that takes.
     """
     deadline = time.monotonic() + limits.seconds
-    asked = url
+    value = url
     for _ in range(_REDIRECTS + 1):
-        parts = _parts(asked)
+        parts = _parts(value)
         opened = _opened(parts, allowed, lambda: _left(deadline, url))
         try:
             answer = _ask(opened, parts)
             location = answer.getheader("Location")
             if answer.status in (301, 302, 303, 307, 308) and location:
-                asked = _onward(asked, location, url)
+                value = _onward(value, location, url)
                 continue
             if answer.status != 200:
                 raise Refused(f"{url} answers {answer.status} {answer.reason}. Nothing was added.")
@@ -62,13 +62,13 @@ def fetch(url: str, limits: Limits, *, allowed: Collection[str] = ()) -> Fetched
             raise Refused(f"{url} cannot be fetched: {_said(exc)}. Nothing was added.") from exc
         finally:
             opened.shut()
-        return Fetched(asked, (answer.getheader("Content-Type") or "").partition(";")[0].strip().lower(), content)
+        return Fetched(value, (answer.getheader("Content-Type") or "").partition(";")[0].strip().lower(), content)
     raise Refused(f"{url} leads on more than {_REDIRECTS} times. Nothing was added.")
 
 
-def _onward(asked: str, location: str, url: str) -> str:
+def _onward(value: str, location: str, url: str) -> str:
     try:
-        return urljoin(asked, location)
+        return urljoin(value, location)
     except ValueError as exc:
         raise Refused(f"{url} leads on to {location!r}, which is no address. Nothing was added.") from exc
 
@@ -162,20 +162,20 @@ def _looked_up(name: str, port: int, left: Callable[[], float]) -> list[str]:
 
     def look_up() -> None:
         try:
-            found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-            answers.put([str(one[4][0]) for one in found])
+            matches = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+            answers.put([str(item[4][0]) for item in matches])
         except (OSError, UnicodeError) as exc:
             answers.put(exc)
 
     threading.Thread(target=look_up, name="lockstitch-resolver", daemon=True).start()
     try:
-        found = answers.get(timeout=left())
+        result = answers.get(timeout=left())
     except queue.Empty:
         left()
         raise Refused(f"The name {name} takes too long to be looked up. Nothing was added.") from None
-    if isinstance(found, Exception):
-        raise found
-    return found
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _public(text: str) -> bool:
@@ -183,7 +183,7 @@ def _public(text: str) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         # Ways to write an address of the older kind, which then decides.
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-        if inner is None and any(address in one for one in _HOLDING):
+        if inner is None and any(address in i_pv6_network for i_pv6_network in _HOLDING):
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return _public(str(inner))

@@ -60,15 +60,15 @@ def lines(waves: Sequence["Wave"]) -> list[Line]:
         leaving.setdefault(left.number, []).append(index)
         # Two of one wave are joined on the same side.
         (leaving if left.wave == right.wave else arriving).setdefault(right.number, []).append(index)
-    found: list[Line] = []
+    matches: list[Line] = []
     for index, (left, right) in enumerate(ends):
         begins = _port(leaving[left.number], index, left, ends, broken)
         same = left.wave == right.wave
         arrives = _port((leaving if same else arriving)[right.number], index, right, ends, broken)
         card, link = wanted[index]
         path = grid.path(_End(left, begins), _End(right, arrives), index)
-        found.append(Line(card.number, link.other.number, link.mark, path))
-    return found
+        matches.append(Line(card.number, link.other.number, link.mark, path))
+    return matches
 
 
 def _ends(card: "Card", link: "Link") -> tuple["Card", "Card"]:
@@ -78,7 +78,9 @@ def _ends(card: "Card", link: "Link") -> tuple["Card", "Card"]:
 
 def _port(at: list[int], index: int, card: "Card", ends: list[tuple["Card", "Card"]], broken: set[int]) -> float:
     """How far down a line meets a card: those at one side stand in the order of where they lead, broken ones last."""
-    ordered = sorted(at, key=lambda one: (one in broken, ends[one][1 if ends[one][0] is card else 0].row, one))
+    ordered = sorted(
+        at, key=lambda number: (number in broken, ends[number][1 if ends[number][0] is card else 0].row, number)
+    )
     room = min(PORT, (CARD - 24) / max(1, len(ordered) - 1))
     return HEAD + card.row * STEP + CARD / 2 + (ordered.index(index) - (len(ordered) - 1) / 2) * room
 
@@ -254,19 +256,21 @@ def _cards(plan: Plan, places: Mapping[str, CardPosition]) -> dict[str, Card]:
     }
 
 
-def _link(cards: Mapping[str, Card], known: Iterable[TaskDependency], broken: Sequence[TaskDependency]) -> None:
-    for one in known:
-        source, target = cards[one.source_task_id], cards[one.target_task_id]
-        if one.orders:
-            source.after.append(Link(target, one))
-            target.before.append(Link(source, one))
+def _link(
+    cards: Mapping[str, Card], task_dependencies: Iterable[TaskDependency], broken: Sequence[TaskDependency]
+) -> None:
+    for task_dependency in task_dependencies:
+        source, target = cards[task_dependency.source_task_id], cards[task_dependency.target_task_id]
+        if task_dependency.orders:
+            source.after.append(Link(target, task_dependency))
+            target.before.append(Link(source, task_dependency))
         else:
-            source.related.append(Link(target, one))
-            target.related.append(Link(source, one))
-    for one in broken:
-        source, target = cards.get(one.source_task_id), cards.get(one.target_task_id)
+            source.related.append(Link(target, task_dependency))
+            target.related.append(Link(source, task_dependency))
+    for task_dependency in broken:
+        source, target = cards.get(task_dependency.source_task_id), cards.get(task_dependency.target_task_id)
         if source is not None and target is not None:
-            source.after.append(Link(target, one, broken=True))
+            source.after.append(Link(target, task_dependency, broken=True))
 
 
 def _fits(waves: Sequence[Wave], cards: Iterable[Card]) -> bool:

@@ -47,7 +47,7 @@ async def make_plan(
         store,
         user,
         wanted,
-        documents=[one.id for one in read.documents],
+        documents=[document.id for document in read.documents],
         replace=replace,
         records=[wanted, *read.records],
         task_count=read.task_count,
@@ -66,9 +66,9 @@ async def keep_dependency(prioritizer: Prioritizer, store: Store, session: Sessi
 async def make_again(prioritizer: Prioritizer, store: Store, session: Session) -> UUID:
     """Begin another session for the same outcome and the same documents, as they stand now."""
     named = (await store.thread(session.thread_id)).extras.get("documents")
-    documents = None if named is None else [UUID(str(one)) for one in named]
-    begun = await prioritizer.start(store, session.user_id, session.outcome_id, documents=documents)
-    return begun.thread_id
+    documents = None if named is None else [UUID(str(item)) for item in named]
+    started = await prioritizer.start(store, session.user_id, session.outcome_id, documents=documents)
+    return started.thread_id
 
 
 router = APIRouter(include_in_schema=False)
@@ -108,56 +108,56 @@ async def make(
     replace: Annotated[bool, Form()] = False,
 ) -> Response:
     """A plan for a list of tasks, written down or in a file. What is wrong with it is said above what was written."""
-    given = {"outcome": outcome, "tasks": tasks, "user": user}
+    text_params = {"outcome": outcome, "tasks": tasks, "user": user}
     name, content = PASTED, tasks.encode()
     if file is not None and file.filename:
         name, content = file.filename, await file.read()
     try:
         _check(outcome, user, content)
-        begun = await make_plan(
+        started = await make_plan(
             prioritizer, caller.store, user.strip(), outcome, content, codec.check_text(name, "A name"), replace=replace
         )
     except Refused as exc:
-        return _form(request, caller, prioritizer, given, str(exc), 422)
+        return _form(request, caller, prioritizer, text_params, str(exc), 422)
     except SessionRunning as exc:
-        return _form(request, caller, prioritizer, given, str(exc), 409)
-    return redirect_to(request, f"/plans/{begun}")
+        return _form(request, caller, prioritizer, text_params, str(exc), 409)
+    return redirect_to(request, f"/plans/{started}")
 
 
 @router.get("/plans/{ref}")
 async def plan(request: Request, caller: Reader, ref: ThreadRefParam, task: Words = "", q: Words = "") -> Response:
     """A plan, or how far its reasoning is. htmx and the page's own module get it without the frame."""
-    found = await views.whole(caller.store, ref)
+    result = await views.whole(caller.store, ref)
     template = "prioritizer/whole.html" if is_htmx_request(request) else "prioritizer/plan.html"
-    trace = await views.trace(caller.store, found)
-    return render_page(request, caller, template, **_shown(found, task, q), trace=trace)
+    trace = await views.trace(caller.store, result)
+    return render_page(request, caller, template, **_shown(result, task, q), trace=trace)
 
 
 @router.get("/plans/{ref}/task")
 async def chosen(request: Request, caller: Reader, ref: ThreadRefParam, task: Words) -> Response:
     """What is known of one task of a plan."""
-    found = await views.whole(caller.store, ref)
-    if found.picture is None or task not in found.picture.cards:
+    result = await views.whole(caller.store, ref)
+    if result.picture is None or task not in result.picture.cards:
         raise NotFound("This plan does not have the task.")
-    return render_page(request, caller, "prioritizer/chosen.html", **_shown(found, task, ""))
+    return render_page(request, caller, "prioritizer/chosen.html", **_shown(result, task, ""))
 
 
 @router.get("/plans/{ref}/trace")
 async def steps(request: Request, caller: Reader, ref: ThreadRefParam) -> Response:
     """The reasoning as far as it is."""
-    found = await views.whole(caller.store, ref)
-    trace = await views.trace(caller.store, found)
-    return render_page(request, caller, "prioritizer/trace.html", shown=found.shown, trace=trace)
+    result = await views.whole(caller.store, ref)
+    trace = await views.trace(caller.store, result)
+    return render_page(request, caller, "prioritizer/trace.html", shown=result.shown, trace=trace)
 
 
 @router.get("/plans/{ref}/plan.md")
 async def exported(caller: Reader, ref: ThreadRefParam) -> Response:
     """A plan as Markdown."""
-    found = await views.whole(caller.store, ref)
-    if found.picture is None:
-        raise Problem(409, "No plan", f"This session is {found.shown.status} and has no plan.")
+    result = await views.whole(caller.store, ref)
+    if result.picture is None:
+        raise Problem(409, "No plan", f"This session is {result.shown.status} and has no plan.")
     headers = {"Content-Disposition": 'attachment; filename="plan.md"'}
-    return Response(markdown(found.shown, found.picture), headers=headers, media_type="text/markdown; charset=utf-8")
+    return Response(markdown(result.shown, result.picture), headers=headers, media_type="text/markdown; charset=utf-8")
 
 
 @router.post("/plans/{ref}/again")
@@ -207,33 +207,33 @@ def _form(
     request: Request,
     caller: Caller,
     prioritizer: Prioritizer,
-    given: dict[str, str],
+    values: dict[str, str],
     wrong: str = "",
     status: int = 200,
 ) -> Response:
-    shown: dict[str, Any] = {"given": given, "wrong": wrong, "example": EXAMPLE, "running": status == 409}
+    shown: dict[str, Any] = {"given": values, "wrong": wrong, "example": EXAMPLE, "running": status == 409}
     latest = prioritizer.sessions == "latest"
     return render_page(request, caller, "prioritizer/new.html", status=status, latest=latest, **shown)
 
 
-def _shown(found: views.Whole, task: str, q: str) -> dict[str, Any]:
+def _shown(result: views.Whole, task: str, q: str) -> dict[str, Any]:
     """What the templates of one plan need."""
-    picture = found.picture
+    plan_diagram = result.picture
     words = q.lower().split()
     return {
-        "shown": found.shown,
-        "picture": picture,
-        "chosen": _chosen(picture, task),
+        "shown": result.shown,
+        "picture": plan_diagram,
+        "chosen": _chosen(plan_diagram, task),
         "q": q,
-        "found": {card.id for card in picture.cards.values() if all(word in card.words for word in words)}
-        if picture is not None
+        "found": {card.id for card in plan_diagram.cards.values() if all(word in card.words for word in words)}
+        if plan_diagram is not None
         else set[str](),
         "hours": hours,
         "label": label,
     }
 
 
-def _chosen(picture: PlanDiagram | None, task: str) -> Card | None:
-    if picture is None:
+def _chosen(plan_diagram: PlanDiagram | None, task: str) -> Card | None:
+    if plan_diagram is None:
         return None
-    return picture.cards.get(task) or picture.first
+    return plan_diagram.cards.get(task) or plan_diagram.first

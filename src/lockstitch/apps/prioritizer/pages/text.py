@@ -39,17 +39,17 @@ def cycle(broken: BrokenCycle, cards: Mapping[str, Card]) -> str:
     source, target = broken.dropped.source_task_id, broken.dropped.target_task_id
     ends = [label(cards[id]) if id in cards else id for id in (source, target)]
     whom = "the other" if len(names) == 2 else "the next"
-    asked = f"{_listed(names)} each depend on {whom}."
-    return f"{asked} {ends[0]} after {ends[1]} ({broken.dropped.confidence:.2f}) was removed."
+    value = f"{_listed(names)} each depend on {whom}."
+    return f"{value} {ends[0]} after {ends[1]} ({broken.dropped.confidence:.2f}) was removed."
 
 
 def said(step: ReasoningStep) -> str:
     """What a tool was asked and what came of it, in a line."""
-    asked = _asked(step.tool_input or {})
+    value = _asked(step.tool_input or {})
     if step.status == "success":
-        return ", ".join(filter(None, (asked, _counted(step.tool_name, step.tool_output or {}))))
+        return ", ".join(filter(None, (value, _counted(step.tool_name, step.tool_output or {}))))
     why = _why(step.tool_output or {})
-    return ", ".join(filter(None, (asked, why)))
+    return ", ".join(filter(None, (value, why)))
 
 
 def took(step: ReasoningStep) -> str:
@@ -57,25 +57,25 @@ def took(step: ReasoningStep) -> str:
     return format.duration(step.duration_ms) if step.duration_ms else ""
 
 
-def _asked(given: Mapping[str, Any]) -> str:
+def _asked(values: Mapping[str, Any]) -> str:
     """What a tool was asked for, if that says something: words, or one task."""
-    if isinstance(query := given.get("query"), str):
+    if isinstance(query := values.get("query"), str):
         return f"query “{_short(query)}”"
-    if isinstance(task := given.get("task_id"), str):
+    if isinstance(task := values.get("task_id"), str):
         return f"of {_short(task, 40)}"
     return ""
 
 
 def _counted(tool: str | None, output: Mapping[str, Any]) -> str:
     """How much came of it."""
-    field, one, many = _FOUND.get(tool or "", ("", "", ""))
-    found = output.get(field)
-    if not isinstance(found, list):
+    field, value, many = _FOUND.get(tool or "", ("", "", ""))
+    result = output.get(field)
+    if not isinstance(result, list):
         return ""
-    items = cast("list[Any]", found)
-    said = format.plural(len(items), one, many)
+    items = cast("list[Any]", result)
+    plural = format.plural(len(items), value, many)
     unsure = sum(isinstance(item, dict) and _number(cast("Any", item).get("confidence")) < _UNSURE for item in items)
-    return f"{said}, {unsure} below {_UNSURE}" if unsure else said
+    return f"{plural}, {unsure} below {_UNSURE}" if unsure else plural
 
 
 def _number(value: Any) -> float:

@@ -69,9 +69,9 @@ class TraceView:
 def trace_shown(
     steps: Sequence[ReasoningStep], total_ms: int, *, following: Sequence[Step] = (), why: str = ""
 ) -> TraceView:
-    taken = f"{len(steps)} of at most {MAX_STEPS} steps"
+    value = f"{len(steps)} of at most {MAX_STEPS} steps"
     spent = f"{format.duration(total_ms)} of {BUDGET_MS // 1000} s" if total_ms else ""
-    return TraceView([*(_step(step) for step in steps), *following], " · ".join(filter(None, (taken, spent))), why)
+    return TraceView([*(_step(step) for step in steps), *following], " · ".join(filter(None, (value, spent))), why)
 
 
 def _step(step: ReasoningStep) -> Step:
@@ -83,7 +83,11 @@ async def read_steps(store: Store, run: Run | None) -> tuple[list[ReasoningStep]
     if run is None:
         return [], []
     stitches = await store.log(run.id)
-    responses = [one for one in stitches if one.type == "llm_call" and one.message is not None and one.lane is None]
+    responses = [
+        stitch
+        for stitch in stitches
+        if stitch.type == "llm_call" and stitch.message is not None and stitch.lane is None
+    ]
     last = responses[-1] if responses else None
     answer = run.output_position
     if answer is None and last is not None and not tool_uses(last.message):
@@ -93,14 +97,16 @@ async def read_steps(store: Store, run: Run | None) -> tuple[list[ReasoningStep]
     return steps, _open(stitches, last, len(steps)) if run.status == "running" and last is not None else []
 
 
-def _open(stitches: list[Stitch], response: Stitch, taken: int) -> list[Step]:
+def _open(stitches: list[Stitch], response: Stitch, value: int) -> list[Step]:
     """The calls of the last response that have no result yet."""
-    answered = {one.call_index for one in stitches if one.type == "tool_call" and one.reply_to == response.position}
+    answered = {
+        stitch.call_index for stitch in stitches if stitch.type == "tool_call" and stitch.reply_to == response.position
+    }
     calls = list(enumerate(tool_uses(response.message)))
     waiting = [(index, str(call.get("name", ""))) for index, call in calls if index not in answered]
     return [
         Step(
-            number=taken + place,
+            number=value + place,
             thought=(thought_of(response) or "") if index == 0 else "",
             tool=name,
             said="",
@@ -109,7 +115,7 @@ def _open(stitches: list[Stitch], response: Stitch, taken: int) -> list[Step]:
             open=True,
         )
         for place, (index, name) in enumerate(waiting, start=1)
-        if taken + place <= MAX_STEPS
+        if value + place <= MAX_STEPS
     ]
 
 
@@ -145,10 +151,10 @@ class Whole:
 async def listed(store: Store, after: UUID | None = None) -> tuple[list[SessionRow], UUID | None]:
     """Sessions, the latest first, and after which one older ones follow, if there are any."""
     last = await session_of(store, after) if after is not None else None
-    found = await sessions(store, limit=PAGE + 1, after=last)
-    shown = found[:PAGE]
+    matches = await sessions(store, limit=PAGE + 1, after=last)
+    shown = matches[:PAGE]
     outcomes = await outcomes_of(store, shown)
-    return [_row(one, outcomes) for one in shown], shown[-1].thread_id if len(found) > PAGE else None
+    return [_row(session, outcomes) for session in shown], shown[-1].thread_id if len(matches) > PAGE else None
 
 
 async def session_named(store: Store, ref: str) -> Session:
@@ -181,20 +187,22 @@ async def whole(store: Store, ref: str) -> Whole:
         summary=_summary(plan),
         note=metadata.status_note,
         warnings=metadata.warnings,
-        cycles=[cycle(one, drawn.cards) for one in metadata.broken_cycles] if drawn is not None else [],
+        cycles=[cycle(broken_cycle, drawn.cards) for broken_cycle in metadata.broken_cycles]
+        if drawn is not None
+        else [],
     )
     return Whole(session, run, shown, drawn)
 
 
-async def trace(store: Store, found: Whole) -> TraceView:
+async def trace(store: Store, result: Whole) -> TraceView:
     """The reasoning as far as it is, or that it is kept no longer."""
-    session = found.session
+    session = result.session
     now = store.clock.now()
     if session.status != "running" and (session.trace_expires_at <= now or not session.trace_kept):
         return trace_shown((), 0, why="The reasoning has expired and was deleted. The plan stays.")
-    steps, following = await read_steps(store, found.run)
+    steps, following = await read_steps(store, result.run)
     running = session.status == "running"
-    began = found.run.started_at if found.run is not None else now
+    began = result.run.started_at if result.run is not None else now
     spent = round((now - began).total_seconds() * 1000) if running else metadata_of(session).total_time_ms
     return trace_shown(steps, spent, following=following, why="No reasoning: the session ended before its first step.")
 
@@ -202,14 +210,20 @@ async def trace(store: Store, found: Whole) -> TraceView:
 async def _places(store: Store, session: Session) -> Mapping[str, CardPosition]:
     """What is known of the tasks. A plan may be older than its documents, and then a task has only its id."""
     return {
-        id: CardPosition(one.task.title, one.document.title, one.task.line, one.task.details, one.task.estimate_hours)
-        for id, one in (await tasks_of(store, session)).items()
+        id: CardPosition(
+            other_placed.task.title,
+            other_placed.document.title,
+            other_placed.task.line,
+            other_placed.task.details,
+            other_placed.task.estimate_hours,
+        )
+        for id, other_placed in (await tasks_of(store, session)).items()
     }
 
 
 async def _run(store: Store, thread_id: UUID) -> Run | None:
-    found = await store.find_runs(thread_id, Where("parent_run_id", "is null"), order=("-sequence",), limit=1)
-    return found[0] if found else None
+    runs = await store.find_runs(thread_id, Where("parent_run_id", "is null"), order=("-sequence",), limit=1)
+    return runs[0] if runs else None
 
 
 def _row(session: Session, outcomes: Mapping[UUID, Outcome]) -> SessionRow:
@@ -234,13 +248,17 @@ def _summary(plan: Plan | None) -> str:
 _MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>#|"})
 
 
-def markdown(shown: Shown, picture: PlanDiagram) -> str:
+def markdown(shown: Shown, plan_diagram: PlanDiagram) -> str:
     """Waves as headings, tasks as items to tick off, each with what it waits for."""
     parts = [f"# {_plain(shown.outcome)}", _plain(shown.summary)]
-    for wave in picture.waves:
-        known = wave.known
-        spent = f", {hours(known.estimated_duration_hours)}" if known.estimated_duration_hours is not None else ""
-        parts.append(f"## Wave {known.wave_number} ({wave.manner}{spent})")
+    for wave in plan_diagram.waves:
+        execution_wave = wave.known
+        spent = (
+            f", {hours(execution_wave.estimated_duration_hours)}"
+            if execution_wave.estimated_duration_hours is not None
+            else ""
+        )
+        parts.append(f"## Wave {execution_wave.wave_number} ({wave.manner}{spent})")
         parts.append("\n".join(_item(card) for card in wave.cards))
     notes = [*shown.cycles, *([shown.note] if shown.note else []), *shown.warnings]
     if notes:
@@ -250,12 +268,12 @@ def markdown(shown: Shown, picture: PlanDiagram) -> str:
 
 
 def _item(card: Card) -> str:
-    told = [f"confidence {card.confidence:.2f}"]
+    messages = [f"confidence {card.confidence:.2f}"]
     if card.place.estimate_hours is not None:
-        told.insert(0, hours(card.place.estimate_hours))
+        messages.insert(0, hours(card.place.estimate_hours))
     if card.waits_for:
-        told.append("after " + ", ".join(_plain(one.id) for one in card.waits_for))
-    return f"- [ ] **{_plain(card.id)}** {_plain(card.place.title)} ({'; '.join(told)})"
+        messages.append("after " + ", ".join(_plain(other_card.id) for other_card in card.waits_for))
+    return f"- [ ] **{_plain(card.id)}** {_plain(card.place.title)} ({'; '.join(messages)})"
 
 
 def _plain(text: str) -> str:

@@ -99,15 +99,15 @@ class Convention(Protocol):
         """Move the content that it knows out of the attributes. Never raises."""
         ...
 
-    def facts(self, attributes: Json, piece: SpanData) -> Facts:
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         """Return the facts in the remaining attributes. Never raises."""
         ...
 
 
-def merged(told: list[Facts]) -> Facts:
+def merged(messages: list[Facts]) -> Facts:
     """Merge the facts of several conventions. The first value wins, and counts of 0 are filled from the others."""
     whole = Facts()
-    for facts in told:
+    for facts in messages:
         whole.model = whole.model or facts.model
         whole.asked_model = whole.asked_model or facts.asked_model
         whole.provider = whole.provider or facts.provider

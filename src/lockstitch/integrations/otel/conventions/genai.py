@@ -60,7 +60,7 @@ class GenAI:
         user = first(attributes, "user.id", "enduser.id", "gen_ai.user", "llm.user")
         content.belongs(thread_id=attributes.get("gen_ai.conversation.id"), user_id=user)
 
-    def facts(self, attributes: Json, piece: SpanData) -> Facts:
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         anthropic_usage = as_json(_read(attributes.get("gen_ai.usage.raw")))
         return Facts(
             model=as_text(attributes.get("gen_ai.response.model")),
@@ -99,7 +99,7 @@ class GenAI:
 
     def _take_events(self, content: Content) -> None:
         """Move messages from the events of the span to inputs and outputs. Other events stay."""
-        asked: list[Any] = []
+        requested: list[Any] = []
         answered: list[Any] = []
         others: list[Json] = []
         for event in content.events:
@@ -108,7 +108,7 @@ class GenAI:
                 body = as_json(_read(said.get("gen_ai.event.content"))) or {
                     key: _read(value) for key, value in said.items()
                 }
-                (answered if name == "gen_ai.choice" else asked).append({"event.name": name, **body})
+                (answered if name == "gen_ai.choice" else requested).append({"event.name": name, **body})
             elif name == "gen_ai.content.prompt" and "gen_ai.prompt" in said:
                 content.put("inputs", "input", _read(said["gen_ai.prompt"]), "gen_ai.prompt")
             elif name == "gen_ai.content.completion" and "gen_ai.completion" in said:
@@ -119,7 +119,7 @@ class GenAI:
             else:
                 others.append(event)
         content.events = others
-        content.put("inputs", "messages", asked or None, "events")
+        content.put("inputs", "messages", requested or None, "events")
         content.put("outputs", "messages", answered or None, "events")
 
     def _kind(self, content: Content) -> str | None:
@@ -155,7 +155,7 @@ _BLOBS: tuple[tuple[str, Side, str], ...] = (
 
 def _finish_reasons(attributes: Json) -> list[str]:
     """Return the finish reasons: a list, JSON text as Logfire writes it, or one word in older versions."""
-    said = _read(
+    value = _read(
         first(
             attributes,
             "gen_ai.response.finish_reasons",
@@ -167,20 +167,20 @@ def _finish_reasons(attributes: Json) -> list[str]:
             "anthropic.message.stop_reason",
         )
     )
-    reasons: list[Any] = [said] if isinstance(said, str) else as_list(said)
+    reasons: list[Any] = [value] if isinstance(value, str) else as_list(value)
     return [reason for reason in reasons if isinstance(reason, str)]
 
 
 def _parameters(attributes: Json) -> Json:
-    said = {
+    body = {
         name[len(_REQUEST) :]: value
         for name, value in attributes.items()
         if name.startswith(_REQUEST) and name != "gen_ai.request.model"
     }
     for name in ("frequency_penalty", "presence_penalty", "top_k"):
         if (value := attributes.get(f"llm.{name}")) is not None:
-            said.setdefault(name, value)
-    return said
+            body.setdefault(name, value)
+    return body
 
 
 def _read(value: Any) -> Any:

@@ -65,11 +65,11 @@ class OpenInference:
             user_id=attributes.get("user.id"),
         )
 
-    def facts(self, attributes: Json, piece: SpanData) -> Facts:
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         if "openinference.span.kind" not in attributes and "llm.model_name" not in attributes:
             return Facts()
         parameters = as_json(_read(attributes.get("llm.invocation_parameters")))
-        raw = as_json(as_json(as_json(piece.get("outputs")).get("output")).get("usage"))
+        raw = as_json(as_json(as_json(span.get("outputs")).get("output")).get("usage"))
         finish_reason = as_text(attributes.get("llm.finish_reason"))
         return Facts(
             model=as_text(first(attributes, "llm.response.model_name", "llm.model_name")),

@@ -38,9 +38,9 @@ class Logfire:
             for name, side, key in _LOGFIRE_CONTENT:
                 content.move(name, side, key)
             request = attributes.get("request_data")
-            asked = as_json(parsed(request) if isinstance(request, str) else request)
+            requested = as_json(parsed(request) if isinstance(request, str) else request)
             # Newer versions store only the name of the model here.
-            if "messages" in asked or "prompt" in asked or "input" in asked:
+            if "messages" in requested or "prompt" in requested or "input" in requested:
                 content.move("request_data", "inputs", "input")
         content.tags.extend(tag for tag in as_list(attributes.pop("logfire.tags", None)) if isinstance(tag, str))
         template = as_text(attributes.get("logfire.msg_template")) or content.name
@@ -49,8 +49,8 @@ class Logfire:
             # The answer of a stream is a separate entry, which is the model call then.
             content.kind = "request"
 
-    def facts(self, attributes: Json, piece: SpanData) -> Facts:
-        outputs = as_json(piece.get("outputs"))
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
+        outputs = as_json(span.get("outputs"))
         usage = as_json(as_json(outputs.get("output")).get("usage") or outputs.get("usage"))
         return Facts(
             tokens=raw_counts(usage) if _says_logfire(attributes) else None,
@@ -60,8 +60,8 @@ class Logfire:
     def _take_dialogue(self, content: Content) -> None:
         """Split a conversation in one attribute: messages before the answer are input, the rest is output."""
         for name in ("pydantic_ai.all_messages", "all_messages_events", "events"):
-            said = content.attributes.get(name)
-            messages = as_list(parsed(said) if isinstance(said, str) else said)
+            value = content.attributes.get(name)
+            messages = as_list(parsed(value) if isinstance(value, str) else value)
             if not messages or not all(isinstance(message, dict) for message in messages):
                 continue
             del content.attributes[name]
@@ -139,11 +139,11 @@ class Traceloop:
             user_id=content.metadata.get("user_id"),
         )
 
-    def facts(self, attributes: Json, piece: SpanData) -> Facts:
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         if "traceloop.entity.path" not in attributes and "traceloop.entity.name" not in attributes:
             return Facts()
-        metadata = as_json(piece.get("metadata"))
-        callback = as_json(as_json(piece.get("extra")).get("callback"))
+        metadata = as_json(span.get("metadata"))
+        callback = as_json(as_json(span.get("extra")).get("callback"))
         return Facts(
             asked_model=as_text(metadata.get("ls_model_name")),
             provider=provider_name(metadata.get("ls_provider")),
@@ -200,10 +200,10 @@ class LangSmith:
             group=attributes.get("langsmith.trace.session_name"),
         )
 
-    def facts(self, attributes: Json, piece: SpanData) -> Facts:
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         if "langsmith.span.kind" not in attributes:
             return Facts()
-        metadata = as_json(piece.get("metadata"))
+        metadata = as_json(span.get("metadata"))
         # LangChain includes the cache in the input.
         return Facts(
             asked_model=as_text(metadata.get("ls_model_name")),

@@ -50,9 +50,9 @@ def _pieces(value: Any, level: int) -> Iterator[Piece]:
     inner = "" if flat else "\n" + "  " * (level + 1)
     items: list[tuple[str | None, Any]]
     if isinstance(value, dict):
-        items = [(str(key), one) for key, one in cast("dict[Any, Any]", value).items()]
+        items = [(str(key), item) for key, item in cast("dict[Any, Any]", value).items()]
     else:
-        items = [(None, one) for one in cast("list[Any]", value)]
+        items = [(None, item) for item in cast("list[Any]", value)]
     yield ("", opening + inner)
     for number, (key, one) in enumerate(items):
         if number:
@@ -71,15 +71,15 @@ def _small(value: Any) -> bool:
     left = WIDTH
     waiting: list[Any] = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            left -= len(one) + 2
-        elif isinstance(one, dict):
-            known = cast("dict[Any, Any]", one)
+        item = waiting.pop()
+        if isinstance(item, str):
+            left -= len(item) + 2
+        elif isinstance(item, dict):
+            known = cast("dict[Any, Any]", item)
             left -= 2 + sum(len(str(key)) + 4 for key in list(known)[:WIDTH])
             waiting += list(known.values())[:WIDTH]
-        elif isinstance(one, list):
-            known_list = cast("list[Any]", one)
+        elif isinstance(item, list):
+            known_list = cast("list[Any]", item)
             left -= 2 + len(known_list)
             waiting += known_list[:WIDTH]
         else:
@@ -94,8 +94,8 @@ def arguments(value: Any, limit: int = 160) -> str:
     if not isinstance(value, dict):
         return cut(codec.dumps(value).decode(), limit) if value else ""
     said = ""
-    for key, one in cast("dict[str, Any]", value).items():
-        shown = one[:limit] if isinstance(one, str) else one
+    for key, item in cast("dict[str, Any]", value).items():
+        shown = item[:limit] if isinstance(item, str) else item
         said += f"{', ' if said else ''}{key} {codec.dumps(shown).decode()}"
         if len(said) > limit:
             return cut(said, limit)
@@ -121,8 +121,8 @@ def answer_line(text: str, limit: int = 200) -> str:
         value = cast("dict[str, Any]", codec.loads(given))
     except ValueError:
         return one_line(text, limit)
-    told = ((one_line(name.replace("_", " "), 40), _told(one)) for name, one in value.items())
-    return one_line(" · ".join(f"{name} {said}" for name, said in told if said), limit) or one_line(text, limit)
+    messages = ((one_line(name.replace("_", " "), 40), _told(item)) for name, item in value.items())
+    return one_line(" · ".join(f"{name} {text}" for name, text in messages if text), limit) or one_line(text, limit)
 
 
 def _told(value: Any) -> str:
@@ -138,19 +138,19 @@ def json_text(value: Any) -> str:
 
 def message_line(message: Json) -> str:
     """Return a message on one line: texts, tool calls and tool results."""
-    said: list[str] = []
+    lines: list[str] = []
     for block in blocks(message)[:20]:
         match block.get("type"):
             case "text":
-                said.append(one_line(str(block.get("text"))))
+                lines.append(one_line(str(block.get("text"))))
             case "tool_use":
-                said.append(f"{block.get('name')}({arguments(block.get('input'), 60)})")
+                lines.append(f"{block.get('name')}({arguments(block.get('input'), 60)})")
             case "tool_result":
                 content: Any = block.get("content")
-                said.append("result: " + one_line(content if isinstance(content, str) else text_of(block), 80))
+                lines.append("result: " + one_line(content if isinstance(content, str) else text_of(block), 80))
             case kind:
-                said.append(f"[{kind}]")
-    return " ".join(said)
+                lines.append(f"[{kind}]")
+    return " ".join(lines)
 
 
 _FENCE: Final = re.compile(r"^ {0,3}(```+|~~~+)")
@@ -181,14 +181,14 @@ class Block:
 
 def markdown_blocks(text: str) -> list[Block]:
     """Return a Markdown text as blocks, in one pass over its lines."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     paragraph: list[str] = []
     lines = text.split("\n")
     place = 0
 
     def end_paragraph() -> None:
         if paragraph:
-            found.append(Block("p", [inlines("\n".join(paragraph))]))
+            blocks.append(Block("p", [inlines("\n".join(paragraph))]))
             paragraph.clear()
 
     while place < len(lines):
@@ -202,47 +202,47 @@ def markdown_blocks(text: str) -> list[Block]:
                 code.append(lines[place])
                 place += 1
             place += 1
-            found.append(Block("pre", text="\n".join(code)))
+            blocks.append(Block("pre", text="\n".join(code)))
         elif not line.strip():
             end_paragraph()
         elif heading := _HEADING.match(line):
             end_paragraph()
             # A pattern for the closing marks would backtrack quadratically.
-            found.append(Block("h", [inlines(heading[1].rstrip("#").rstrip())]))
+            blocks.append(Block("h", [inlines(heading[1].rstrip("#").rstrip())]))
         elif (bullet := _BULLET.match(line)) or (_NUMBER.match(line) and not paragraph):
             end_paragraph()
             kind, number = ("ul", None) if bullet else ("ol", _NUMBER.match(line))
-            said = bullet[1] if bullet else number[2] if number else ""
-            if found and found[-1].kind == kind and lines[place - 2].strip():
-                found[-1].items.append(inlines(said))
+            value = bullet[1] if bullet else number[2] if number else ""
+            if blocks and blocks[-1].kind == kind and lines[place - 2].strip():
+                blocks[-1].items.append(inlines(value))
             else:
-                found.append(Block(kind, [inlines(said)], start=int(number[1]) if number else 1))
-        elif found and found[-1].kind in ("ul", "ol") and line.startswith("  ") and not paragraph:
-            found[-1].items[-1] += [("text", "\n", ""), *inlines(line.strip())]
+                blocks.append(Block(kind, [inlines(value)], start=int(number[1]) if number else 1))
+        elif blocks and blocks[-1].kind in ("ul", "ol") and line.startswith("  ") and not paragraph:
+            blocks[-1].items[-1] += [("text", "\n", ""), *inlines(line.strip())]
         else:
             paragraph.append(line)
     end_paragraph()
-    return found
+    return blocks
 
 
 def inlines(text: str) -> list[Inline]:
     """Return the inline nodes of a text. Each alternative of the pattern is bounded, so the work is linear."""
-    found: list[Inline] = []
+    matches: list[Inline] = []
     place = 0
     for match in _INLINE.finditer(text):
         if match.start() > place:
-            found.append(("text", text[place : match.start()], ""))
+            matches.append(("text", text[place : match.start()], ""))
         place = match.end()
         kind = str(match.lastgroup)
         if kind == "href":
-            found.append(("link", match["name"], match["href"]))
+            matches.append(("link", match["name"], match["href"]))
         elif kind == "url":
-            found.append(("link", match["url"], match["url"]))
+            matches.append(("link", match["url"], match["url"]))
         else:
-            found.append((kind, match[kind], ""))
+            matches.append((kind, match[kind], ""))
     if place < len(text):
-        found.append(("text", text[place:], ""))
-    return found
+        matches.append(("text", text[place:], ""))
+    return matches
 
 
 SHOWN: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -283,22 +283,22 @@ class Medium:
 
 def media_of(stitch: Stitch) -> list[Medium]:
     """Return the media of a stitch in order."""
-    found: list[Medium] = []
+    mediums: list[Medium] = []
     content: Any = (stitch.message or {}).get("content")
     for number, block in enumerate(cast("list[Any]", content) if isinstance(content, list) else []):
-        _collect(block, number, found)
-    return found
+        _collect(block, number, mediums)
+    return mediums
 
 
-def _collect(block: Any, place: int, found: list[Medium]) -> None:
+def _collect(block: Any, place: int, mediums: list[Medium]) -> None:
     if not isinstance(block, dict):
         return
     known = cast("Json", block)
     source: Any = known.get("source")
     if known.get("type") in ("image", "document") and isinstance(source, dict):
-        told = cast("Json", source)
-        if told.get("type") == "base64" and isinstance(told.get("data"), str):
-            found.append(Medium(len(found), place, str(told.get("media_type") or "").lower(), told["data"]))
+        value = cast("Json", source)
+        if value.get("type") == "base64" and isinstance(value.get("data"), str):
+            mediums.append(Medium(len(mediums), place, str(value.get("media_type") or "").lower(), value["data"]))
     inner: Any = known.get("content")
-    for one in cast("list[Any]", inner) if isinstance(inner, list) else []:
-        _collect(one, place, found)
+    for item in cast("list[Any]", inner) if isinstance(inner, list) else []:
+        _collect(item, place, mediums)

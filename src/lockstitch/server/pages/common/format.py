@@ -17,16 +17,16 @@ def span(seconds: float, *, parts: int = 2) -> str:
     left = max(0, int(seconds))
     if left < 3_600:
         parts = 1
-    said: list[str] = []
+    lines: list[str] = []
     for unit, length in _UNITS:
         count, left = divmod(left, length)
-        if count or said:
-            said.append(f"{count} {unit}")
-        if len(said) == parts:
+        if count or lines:
+            lines.append(f"{count} {unit}")
+        if len(lines) == parts:
             break
-    while len(said) > 1 and said[-1].startswith("0 "):
-        said.pop()
-    return " ".join(said) or "0 s"
+    while len(lines) > 1 and lines[-1].startswith("0 "):
+        lines.pop()
+    return " ".join(lines) or "0 s"
 
 
 def ago(moment: datetime | None, now: datetime, *, parts: int = 1) -> str:

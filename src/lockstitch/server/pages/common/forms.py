@@ -42,13 +42,13 @@ def fields_of(schema: Json, given: Any) -> list[Field]:
         return []
     required: Any = schema.get("required") or []
     known: Json = cast("Json", given) if isinstance(given, dict) else {}
-    found: list[Field] = []
-    for name, one in cast("Json", properties).items():
-        about: Json = cast("Json", one) if isinstance(one, dict) else {}
+    fields: list[Field] = []
+    for name, item in cast("Json", properties).items():
+        about: Json = cast("Json", item) if isinstance(item, dict) else {}
         choices: Any = about.get("enum")
         kind = _SIMPLE.get(str(about.get("type")), "json")
         value: Any = known.get(name, about.get("default"))
-        found.append(
+        fields.append(
             Field(
                 name=name,
                 kind="choice" if isinstance(choices, list) else kind,
@@ -59,24 +59,24 @@ def fields_of(schema: Json, given: Any) -> list[Field]:
                 help=str(about.get("description") or ""),
             )
         )
-    return found
+    return fields
 
 
 def filled(fields: list[Field], prefix: str, form: Mapping[str, Any]) -> Json:
     """Return the submitted values as JSON. Raises `Refused` with the name of an invalid field."""
-    told: Json = {}
-    for one in fields:
-        text = str(form.get(f"{prefix}{one.name}", "")).strip()
-        if one.kind == "yes":
-            told[one.name] = bool(text)
-        elif text or one.required or one.kind == "text":
-            told[one.name] = _read(one, text)
-    return told
+    value: Json = {}
+    for field in fields:
+        text = str(form.get(f"{prefix}{field.name}", "")).strip()
+        if field.kind == "yes":
+            value[field.name] = bool(text)
+        elif text or field.required or field.kind == "text":
+            value[field.name] = _read(field, text)
+    return value
 
 
-def _read(one: Field, text: str) -> Any:
+def _read(field: Field, text: str) -> Any:
     try:
-        match one.kind:
+        match field.kind:
             case "whole":
                 return int(text)
             case "number":
@@ -86,7 +86,7 @@ def _read(one: Field, text: str) -> Any:
             case _:
                 return text
     except (ValueError, LockstitchError) as exc:
-        raise Refused(f"{one.label}: {text[:80]!r} is not {_KIND_NAMES[one.kind]}.") from exc
+        raise Refused(f"{field.label}: {text[:80]!r} is not {_KIND_NAMES[field.kind]}.") from exc
 
 
 def _shown(value: Any, kind: str) -> str:
@@ -109,11 +109,11 @@ def agents_of(caller: Caller) -> list[str]:
     return sorted(caller.state.app.agents) if caller.state.app else []
 
 
-def done(request: Request, path: str, said: str = "") -> Response:
+def done(request: Request, path: str, text: str = "") -> Response:
     """Redirect after an action: with a header for htmx, else with a 303 response."""
     if is_htmx_request(request):
         return Response(status_code=204, headers={"HX-Redirect": base_path(request) + path})
-    return redirect_to(request, path, said)
+    return redirect_to(request, path, text)
 
 
 async def begin(caller: Caller, agent: str, message: str, *, key: str | None, kind: str) -> UUID:

@@ -82,9 +82,9 @@ async def load_open_calls(store: Store, head: Thread) -> OpenCalls:
     within = await store.execution.nested_runs(head, run) if run.role == "team" else []
     asks: list[PersonRequest] = []
     running: list[tuple[Call, datetime | None]] = []
-    for one in (run, *(member for member in within if member.open)):
-        asked, busy = await _of_run(store, head, one)
-        asks += asked
+    for other_run in (run, *(member for member in within if member.open)):
+        person_requests, busy = await _of_run(store, head, other_run)
+        asks += person_requests
         running += busy
     return OpenCalls(asks, running if head.status == "running" else [], queued)
 
@@ -93,17 +93,17 @@ async def _of_run(
     store: Store, head: Thread, run: Run
 ) -> tuple[list[PersonRequest], list[tuple[Call, datetime | None]]]:
     """Return the requests of a run to a person, and its running calls."""
-    situation = RunSnapshot(head, run, await _recent(store, head, run))
+    snapshot = RunSnapshot(head, run, await _recent(store, head, run))
     definition = await _definition(store, head, run)
-    calls = {call.key: await _with_input(store, head, call) for call in situation.calls if call.state != "answered"}
-    waits = [wait for wait in _waits(head, situation) if wait.run_id in (None, run.id)]
+    calls = {call.key: await _with_input(store, head, call) for call in snapshot.calls if call.state != "answered"}
+    waits = [wait for wait in _waits(head, snapshot) if wait.run_id in (None, run.id)]
     asks = _asks(waits, calls, definition)
-    asked = {call.key for ask in asks for call in ask.calls}
-    begun = {stitch.call_index: stitch.at for stitch in situation.after_response if stitch.type == "tool_started"}
+    requested = {call.key for ask in asks for call in ask.calls}
+    started = {stitch.call_index: stitch.at for stitch in snapshot.after_response if stitch.type == "tool_started"}
     running = [
-        (call, begun.get(call.index))
+        (call, started.get(call.index))
         for call in calls.values()
-        if call.key not in asked and call.state in ("running", "cut")
+        if call.key not in requested and call.state in ("running", "cut")
     ]
     return asks, running
 
@@ -112,24 +112,28 @@ async def _with_input(store: Store, head: Thread, call: Call) -> Call:
     """Return the call with its input, which is in the response of the retried run if an earlier run made the call."""
     if not call.earlier:
         return call
-    found = await store.stitches(head, call.response, call.response)
-    blocks = tool_uses(found[0].message) if found else []
+    stitches = await store.stitches(head, call.response, call.response)
+    blocks = tool_uses(stitches[0].message) if stitches else []
     return replace(call, input=blocks[call.index].get("input")) if call.index < len(blocks) else call
 
 
 async def _recent(store: Store, head: Thread, run: Run) -> list[Stitch]:
     """Return the stitches of the open run, starting with its last response."""
     first = max(run.first_position, head.position - _BACK)
-    found = [one for one in await store.stitches(head, first) if one.run_id == run.id or one.type == "thread_result"]
-    last = max((place for place, one in enumerate(found) if starts_recent(one)), default=0)
-    return found[last:]
+    stitches = [
+        stitch
+        for stitch in await store.stitches(head, first)
+        if stitch.run_id == run.id or stitch.type == "thread_result"
+    ]
+    last = max((place for place, stitch in enumerate(stitches) if starts_recent(stitch)), default=0)
+    return stitches[last:]
 
 
 async def _queued(store: Store, head: Thread, run: Run | None) -> list[str]:
     """Return the texts of the messages in the inbox."""
     where = (Where("thread_id", "=", head.id), Where("position", "is null"))
-    letters = await store.table(Delivery).find(*where, order=("id",), limit=20) if head.delivered else []
-    entries = [letter.as_entry() for letter in letters]
+    rows = await store.table(Delivery).find(*where, order=("id",), limit=20) if head.delivered else []
+    entries = [delivery.as_entry() for delivery in rows]
     return [text_of(entry.message) for entry in entries if entry.type == "input"]
 
 
@@ -143,9 +147,9 @@ async def _definition(store: Store, head: Thread, run: Run) -> AgentDefinition |
         return None
 
 
-def _waits(head: Thread, situation: RunSnapshot) -> list[Wait]:
+def _waits(head: Thread, snapshot: RunSnapshot) -> list[Wait]:
     """Return the waits that a person can end. While the thread is held, the last pause has them."""
-    pause = situation.last("run_paused")
+    pause = snapshot.last("run_paused")
     if head.status == "waiting" or pause is None:
         return person_waits(head.waits)
     return person_waits(parse_waits(pause.data["waiting_for"]))
@@ -161,24 +165,24 @@ def _asks(waits: Sequence[Wait], calls: dict[str, Call], definition: AgentDefini
     browser = [(wait, call) for wait, call in open_calls if isinstance(wait, FrontendToolWait)]
     if browser:
         # Their results are submitted together, because the model gets them together.
-        asked = [_asked(call, definition) for _, call in browser]
-        asks.append(PersonRequest(FrontendToolWait.KIND, browser[0][0].since, asked))
+        requested = [_asked(call, definition) for _, call in browser]
+        asks.append(PersonRequest(FrontendToolWait.KIND, browser[0][0].since, requested))
     return asks
 
 
 def _asked(call: Call, definition: AgentDefinition | None) -> OpenCall:
     tool: ToolDefinition | None = definition.tool(call.name) if definition is not None else None
-    given: Any = call.input
-    options: Any = given.get("options") if isinstance(given, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    value: Any = call.input
+    options: Any = value.get("options") if isinstance(value, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return OpenCall(
         id=call.id,
         name=call.name,
-        input=given,
+        input=value,
         description=tool.description if tool else "",
         effect=_EFFECTS[tool.effect] if tool and tool.side == "backend" else "",
-        fields=fields_of(tool.input_schema, given) if tool and tool.side == "frontend" else [],
+        fields=fields_of(tool.input_schema, value) if tool and tool.side == "frontend" else [],
         question=call.question or "",
-        options=[str(one) for one in _list(options)][:20],
+        options=[str(item) for item in _list(options)][:20],
         key=call.key,
         earlier=call.earlier,
     )

@@ -39,17 +39,17 @@ def render_page(request: Request, caller: Caller, template: str, *, status: int 
 
 def problem_page(request: Request, problem: Problem) -> HTMLResponse:
     """Render a problem as a page. The title "NotFound" becomes "Not found"."""
-    heading = _JOINT.sub(lambda found: f" {found[0].lower()}", problem.title)
+    heading = _JOINT.sub(lambda match: f" {match[0].lower()}", problem.title)
     response = render(request, "problem.html", {"caller": None, "problem": problem, "heading": heading}, problem.status)
     response.headers.update(problem.headers)
     return response
 
 
-def redirect_to(request: Request, path: str, said: str = "") -> Response:
+def redirect_to(request: Request, path: str, text: str = "") -> Response:
     """Redirect after a form without JavaScript. The next page shows `said` once."""
     response = RedirectResponse(base_path(request) + path, 303)
-    if said:
-        response.set_cookie(SAID_COOKIE, quote(said[:500]), max_age=60, samesite="strict", httponly=True)
+    if text:
+        response.set_cookie(SAID_COOKIE, quote(text[:500]), max_age=60, samesite="strict", httponly=True)
     return response
 
 
@@ -62,7 +62,7 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
     theme = request.cookies.get(THEME_COOKIE, "")
     csrf = csrf_of(request)
     extensions = server_state(request).extensions
-    said = "" if is_htmx_request(request) else unquote(request.cookies.get(SAID_COOKIE, ""))
+    text = "" if is_htmx_request(request) else unquote(request.cookies.get(SAID_COOKIE, ""))
     body = (
         _templates(extensions.templates)
         .get_template(template)
@@ -75,7 +75,7 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
                 "path": request.url.path.removeprefix(base_path(request)),
                 "static": partial(_static, base_path(request), extensions.static),
                 "bar": getattr(request.state, "bar", None),
-                "said": said,
+                "said": text,
                 **context,
             }
         )
@@ -84,7 +84,7 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
     secure = request.url.scheme == "https"
     if request.cookies.get(CSRF_COOKIE) != csrf:
         response.set_cookie(CSRF_COOKIE, csrf, samesite="strict", httponly=True, secure=secure)
-    if said:
+    if text:
         response.delete_cookie(SAID_COOKIE)
     return response
 
@@ -97,8 +97,8 @@ def base_path(request: Request) -> str:
 def _static(base: str, extensions: Mapping[str, str], name: str) -> str:
     """Return the URL of a static file; `application/name` is a file of an application."""
     first, _, rest = name.partition("/")
-    found = digest(extensions[first], rest) if first in extensions else digest(_HERE, name)
-    return f"{base}/static/{name}?{found}"
+    match = digest(extensions[first], rest) if first in extensions else digest(_HERE, name)
+    return f"{base}/static/{name}?{match}"
 
 
 @cache

@@ -40,8 +40,8 @@ def person_waits_of(thread: Thread) -> list[Wait]:
 
 async def needing(store: Store) -> tuple[list[Thread], bool]:
     """Return the threads that wait for a person, longest first, and True if there are more."""
-    found = await store.awaiting_person(limit=MOST + 1)
-    return found[:MOST], len(found) > MOST
+    threads = await store.awaiting_person(limit=MOST + 1)
+    return threads[:MOST], len(threads) > MOST
 
 
 Line = list[tuple[str, str]]
@@ -67,9 +67,11 @@ class StatusLine:
         tips: dict[UUID, Stitch] = {}
         wanted = [thread.tip_id for thread in threads if thread.tip_id is not None]
         for _ in range(_ASIDE):
-            found = await store.stitches_by_id(heads, wanted)
-            tips |= {stitch.thread_id: stitch for stitch in found if stitch.message is not None}
-            wanted = [one.previous_id for one in found if one.message is None and one.previous_id is not None]
+            stitches = await store.stitches_by_id(heads, wanted)
+            tips |= {stitch.thread_id: stitch for stitch in stitches if stitch.message is not None}
+            wanted = [
+                stitch.previous_id for stitch in stitches if stitch.message is None and stitch.previous_id is not None
+            ]
         return cls(store, tips)
 
     async def line(self, thread: Thread, run: Run | None) -> Line:
@@ -122,12 +124,12 @@ class StatusLine:
         recent = await self._store.stitches(thread, first)
         if not recent:
             return [("", "starting")]
-        begun = running_calls(recent)
-        last = begun[0] if begun else recent[-1]
+        stitches = running_calls(recent)
+        last = stitches[0] if stitches else recent[-1]
         seconds = (self._store.clock.now() - last.at).total_seconds() if last.at else 0
         step = f"step {last.step_number or 1} · "
-        if begun:
-            more = f", and {len(begun) - 1} more" if len(begun) > 1 else ""
+        if stitches:
+            more = f", and {len(stitches) - 1} more" if len(stitches) > 1 else ""
             return [("", step), ("code", str(last.name)), ("", f"{_short(seconds)}{more}")]
         number = (last.step_number or 0) + 1
         return [("", f"step {number} · thinking {_short(seconds)}")]
@@ -138,10 +140,10 @@ class StatusLine:
                 return [("", one_line(wait.reason or "Waiting to retry"))]
         if run is not None and run.status == "failed" and run.error:
             return [("failed", one_line(run.error))]
-        said = self._said(thread)
-        if thread.goal and thread.title and (not said or thread.pending_children):
+        text = self._said(thread)
+        if thread.goal and thread.title and (not text or thread.pending_children):
             return [("", one_line(f"Goal: {thread.goal}"))]
-        return [("", answer_line(said))] if said else [("", "No messages yet")]
+        return [("", answer_line(text))] if text else [("", "No messages yet")]
 
     def _trace(self, thread: Thread, run: Run | None) -> Line:
         if run is not None and run.error:
@@ -159,26 +161,26 @@ class StatusLine:
         if tip is None or tip.message is None:
             return ""
         if tip.type == "llm_call":
-            said = answer_of(tip.message) or text_of(tip.message)
+            text = answer_of(tip.message) or text_of(tip.message)
             calls = [str(block.get("name")) for block in blocks(tip.message) if block.get("type") == "tool_use"]
-            return said or ", ".join(calls)
+            return text or ", ".join(calls)
         content: Any = tip.message.get("content")
         return content if isinstance(content, str) else text_of(tip.message)
 
 
 def running_calls(recent: Sequence[Stitch]) -> list[Stitch]:
     """Return the last tool_started of each call that has no result yet. Later responses may reuse a call id."""
-    begun: dict[tuple[UUID | None, int | None], Stitch] = {}
+    stitches: dict[tuple[UUID | None, int | None], Stitch] = {}
     for stitch in recent:
         call = (stitch.run_id, stitch.call_index)
         if stitch.type == "tool_started":
-            begun[call] = stitch
+            stitches[call] = stitch
         elif stitch.type == "tool_call":
-            begun.pop(call, None)
+            stitches.pop(call, None)
         elif stitch.type == "llm_call":
             # All calls of the earlier response of this run have results.
-            begun = {known: one for known, one in begun.items() if known[0] != stitch.run_id}
-    return list(begun.values())
+            stitches = {known: other_stitch for known, other_stitch in stitches.items() if known[0] != stitch.run_id}
+    return list(stitches.values())
 
 
 def _short(seconds: float) -> str:
@@ -248,18 +250,18 @@ async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = N
     runs = await _runs(store, threads)
     family = await _family(store, threads)
     teller = await StatusLine.of(store, threads)
-    made: list[ThreadListRow] = []
+    thread_list_rows: list[ThreadListRow] = []
     for number, thread in enumerate(threads):
         own = runs[thread.id]
         below = family[thread.id]
         last = number == len(threads) - 1
         costs = [run.total_cost for run in own if run.total_cost is not None]
-        costs += [cost for one in below if (cost := _cost(one)) is not None]
-        children = sum(one.parent_id == thread.id for one in below)
+        costs += [cost for thread in below if (cost := _cost(thread)) is not None]
+        children = sum(other_thread.parent_id == thread.id for other_thread in below)
         guides: tuple[str, ...] = ()
         if lines is not None:
-            guides = (*("on" if one == "1" else "off" for one in lines), "end" if last else "tee")
-        made.append(
+            guides = (*("on" if line == "1" else "off" for line in lines), "end" if last else "tee")
+        thread_list_rows.append(
             ThreadListRow(
                 thread=thread,
                 title=title_of(thread),
@@ -275,15 +277,15 @@ async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = N
                 last=last and lines is not None,
             )
         )
-    return made
+    return thread_list_rows
 
 
 async def _runs(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Run]]:
-    found: defaultdict[UUID, list[Run]] = defaultdict(list)
+    runs: defaultdict[UUID, list[Run]] = defaultdict(list)
     ids = [thread.id for thread in threads]
     for run in await store.find_runs(ids, order=("thread_id", "sequence")):
-        found[run.thread_id].append(run)
-    return found
+        runs[run.thread_id].append(run)
+    return runs
 
 
 async def _family(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Thread]]:
@@ -293,22 +295,22 @@ async def _family(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Th
     level = [thread.id for thread in threads]
     left = _FAMILY
     while level and left > 0:
-        found = await store.children_of(level[:500], limit=left)
-        for child in found:
+        matches = await store.children_of(level[:500], limit=left)
+        for child in matches:
             assert child.parent_id is not None
             above = owners[child.parent_id]
             owners.setdefault(child.id, {child.id}).update(above)
             for owner in above:
                 family[owner].append(child)
-        left -= len(found)
-        level = [child.id for child in found]
+        left -= len(matches)
+        level = [child.id for child in matches]
     return family
 
 
 def _cost(thread: Thread) -> float | None:
     """Return the cost of the ended runs of a thread from its state, or None."""
-    told = thread.state.get("total_cost")
-    return float(told) if isinstance(told, int | float) else None
+    total_cost = thread.state.get("total_cost")
+    return float(total_cost) if isinstance(total_cost, int | float) else None
 
 
 def _wait(thread: Thread, children: int, now: datetime) -> WaitCell | None:

@@ -67,7 +67,7 @@ def _joined(head: str, pieces: list[Piece], tail: str) -> list[Piece]:
 
 def _shared(a: str, b: str) -> int:
     """Return the length of the common start of two texts, up to the end of a word."""
-    length = next((place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), None)
+    length = next((place for place, (value, other) in enumerate(zip(a, b, strict=False)) if value != other), None)
     if length is None:
         length = min(len(a), len(b))
     while length and (length < len(a) or length < len(b)) and a[length - 1].isalnum():
@@ -128,10 +128,10 @@ async def against(request: Request, caller: Reader, ref: str, other: str) -> HTM
     add_log_fields(run=run.id, thread=run.thread_id)
     try:
         before = await caller.store.run(other)
-        found = await caller.store.difference(before.id, run.id)
+        difference = await caller.store.difference(before.id, run.id)
     except LockstitchError as exc:
         return render_page(request, caller, "run/against.html", run=run, problem=str(exc))
-    first = next((pair for pair in found.pairs if not pair.same), None)
+    first = next((pair for pair in difference.pairs if not pair.same), None)
     return render_page(
         request,
         caller,
@@ -139,32 +139,32 @@ async def against(request: Request, caller: Reader, ref: str, other: str) -> HTM
         run=run,
         other=before,
         problem="",
-        says=_sentences(found),
+        says=_sentences(difference),
         first=_first(first) if first else "",
-        marks=_marks(found, before)[:MARKS],
+        marks=_marks(difference, before)[:MARKS],
     )
 
 
 @router.get("/run/{a}/difference/{b}")
 async def difference(request: Request, caller: Reader, a: str, b: str) -> HTMLResponse:
     """Render two runs side by side."""
-    found = await caller.store.difference(a, b)
-    add_log_fields(run=found.b.id, thread=found.b.thread_id)
-    steps, differing = _steps(found)
+    result = await caller.store.difference(a, b)
+    add_log_fields(run=result.b.id, thread=result.b.thread_id)
+    steps, differing = _steps(result)
     return render_page(
         request,
         caller,
         "run/difference.html",
-        a=found.a,
-        b=found.b,
-        threads=(await caller.store.thread(found.a.thread_id), await caller.store.thread(found.b.thread_id)),
-        same=found.same,
-        says=_sentences(found),
-        figures=_figures(found),
+        a=result.a,
+        b=result.b,
+        threads=(await caller.store.thread(result.a.thread_id), await caller.store.thread(result.b.thread_id)),
+        same=result.same,
+        says=_sentences(result),
+        figures=_figures(result),
         steps=steps,
         differing=differing,
         left_off=max(0, differing - SHOWN),
-        total=len(found.pairs),
+        total=len(result.pairs),
     )
 
 
@@ -179,18 +179,18 @@ _AMOUNTS: Final[tuple[tuple[str, str, str, Callable[[float | None], str]], ...]]
 )
 
 
-def _sentences(found: Difference) -> list[str]:
+def _sentences(difference: Difference) -> list[str]:
     """Return the differences of duration, cost, steps and status as texts."""
-    known = {change.name: change for change in found.changes}
-    said: list[str] = []
+    changes = {change.name: change for change in difference.changes}
+    lines: list[str] = []
     for name, more, less, words in _AMOUNTS:
-        change = known.get(name)
+        change = changes.get(name)
         if change is not None and change.a is not None and change.b is not None:
             apart_by = change.b - change.a
-            said.append(f"{words(abs(apart_by))} {more if apart_by > 0 else less}")
-    if (change := known.get("status")) is not None:
-        said.append(f"{change.b}, was {change.a}")
-    return said
+            lines.append(f"{words(abs(apart_by))} {more if apart_by > 0 else less}")
+    if (change := changes.get("status")) is not None:
+        lines.append(f"{change.b}, was {change.a}")
+    return lines
 
 
 def _first(pair: Pair) -> str:
@@ -205,10 +205,10 @@ def _first(pair: Pair) -> str:
     return _told(change) if change.name == "calls" else f"{name}: {_told(change)}"
 
 
-def _marks(found: Difference, before: Run) -> list[tuple[int, str]]:
+def _marks(difference: Difference, before: Run) -> list[tuple[int, str]]:
     """Return the positions of different steps with a description."""
     marks: list[tuple[int, str]] = []
-    for pair in found.pairs:
+    for pair in difference.pairs:
         if pair.same or pair.b is None:
             continue
         says = "; ".join(map(_told, pair.changes)) if pair.a else f"not in run {before.sequence}"
@@ -224,8 +224,8 @@ def _told(change: Change) -> str:
         a, b = cast("Json", was), cast("Json", now)
         differing = [name for name in {**a, **b} if a.get(name) != b.get(name)]
         return "; ".join(f"{name} {_short(b.get(name))}, was {_short(a.get(name))}" for name in differing)
-    if change.name == "calls" and (asked := _asked(was, now)):
-        return asked
+    if change.name == "calls" and (value := _asked(was, now)):
+        return value
     if change.name in ("answer", "result", "calls", "system", "tools", "prompt"):
         return f"different {change.name.removesuffix('s')}"
     return f"{change.name} {_short(now)}, was {_short(cast('Any', was))}"
@@ -247,8 +247,8 @@ def _short(value: Any) -> str:
     return one_line(value if isinstance(value, str) else arguments(value) or str(value), 60)
 
 
-def _figures(found: Difference) -> list[Json]:
-    both = found.as_json()
+def _figures(difference: Difference) -> list[Json]:
+    both = difference.as_json()
     rows: list[Json] = []
     for name, says in _FIGURES:
         a, b = both["a"].get(name), both["b"].get(name)
@@ -268,12 +268,12 @@ def _figure(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and name != "version" else str(value)
 
 
-def _steps(found: Difference) -> tuple[list[Json], int]:
+def _steps(difference: Difference) -> tuple[list[Json], int]:
     """Return the different steps in order, with counts of the identical steps between them."""
     steps: list[Json] = []
     same = differing = 0
     allowance = Allowance()
-    for number, pair in enumerate(found.pairs, 1):
+    for number, pair in enumerate(difference.pairs, 1):
         if pair.same:
             same += 1
             continue
@@ -304,12 +304,12 @@ _NOTHING: Final = Step("model", None, {})
 def _title(step: Step | None) -> Json | None:
     if step is None:
         return None
-    told = step.told
+    value = step.told
     return {
         "name": step.name or step.kind,
-        "position": told.get("position"),
-        "took": duration(told.get("duration_ms")),
-        "cost": dollars(told["total_cost"]) if told.get("total_cost") is not None else "",
+        "position": value.get("position"),
+        "took": duration(value.get("duration_ms")),
+        "cost": dollars(value["total_cost"]) if value.get("total_cost") is not None else "",
     }
 
 
@@ -330,5 +330,5 @@ def _alone(pair: Pair) -> Sequence[Json]:
 
 
 def _change(change: Change, allowance: Allowance) -> Json:
-    shown: Side = apart(change.a, change.b, allowance)
-    return {"name": change.name, "a": shown.a, "b": shown.b}
+    side: Side = apart(change.a, change.b, allowance)
+    return {"name": change.name, "a": side.a, "b": side.b}

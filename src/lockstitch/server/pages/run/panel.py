@@ -43,14 +43,14 @@ def broken(why: str) -> Panel:
 
 
 async def panel_of(store: Store, run: Run, at: str) -> Panel:
-    found = await place(store, run, at)
-    if found.stitch is None:
-        return await _of_run(store, found.run or run)
-    stitch = found.stitch
+    text_location = await place(store, run, at)
+    if text_location.stitch is None:
+        return await _of_run(store, text_location.run or run)
+    stitch = text_location.stitch
     head = await store.thread(stitch.thread_id)
     owner = await store.run(stitch.run_id) if stitch.run_id else run
-    if found.call is not None and stitch.type == "llm_call":
-        return await _of_open_call(store, head, owner, stitch, found.call)
+    if text_location.call is not None and stitch.type == "llm_call":
+        return await _of_open_call(store, head, owner, stitch, text_location.call)
     if stitch.type == "llm_call":
         return await _of_model(store, owner, stitch)
     if stitch.type == "tool_call":
@@ -71,8 +71,8 @@ async def _of_model(store: Store, run: Run, stitch: Stitch) -> Panel:
     if mirrored and not response:
         response = _given(stitch, "outputs")
     first: Any = stitch.data.get("first_token_ms")
-    took = stitch.duration_ms
-    speed = stitch.output_tokens / (took / 1000) if stitch.output_tokens and took else None
+    duration_ms = stitch.duration_ms
+    speed = stitch.output_tokens / (duration_ms / 1000) if stitch.output_tokens and duration_ms else None
     response.append({"kind": "ending", "reason": stitch.status, "first": first, "speed": speed})
     return Panel(
         "model",
@@ -93,7 +93,7 @@ async def _of_tool(store: Store, head: Thread, run: Run, stitch: Stitch) -> Pane
     asking = await store.stitches(head.id, stitch.reply_to, stitch.reply_to) if stitch.reply_to else []
     response = asking[0] if asking else None
     use, pointer = _use(response, stitch.call_index)
-    given = use.get("input") if use else stitch.data.get("inputs")
+    value = use.get("input") if use else stitch.data.get("inputs")
     where = f"{stitch.reply_to}" if use else None
     result = [*_wrong(stitch), *message_parts(stitch.message, "/message")]
     if not stitch.message and "outputs" in stitch.data:
@@ -105,7 +105,7 @@ async def _of_tool(store: Store, head: Thread, run: Run, stitch: Stitch) -> Pane
         stitch.status or "",
         stitch.status in _GOOD if stitch.status else None,
         [
-            Tab("input", "Input", [data("", given, pointer if use else "/data/inputs", at=where)]),
+            Tab("input", "Input", [data("", value, pointer if use else "/data/inputs", at=where)]),
             Tab("result", "Result", result or [note("Empty result.", failed=False)]),
             Tab("call", "Call", [facts(await _call_facts(store, head, run, stitch, response, stitch.call_index))]),
             _raw(stitch),
@@ -170,11 +170,13 @@ async def _of_child(store: Store, stitch: Stitch) -> Panel:
 async def _of_run(store: Store, run: Run) -> Panel:
     head = await store.thread(run.thread_id)
     wanted = [position for position in (run.input_position, run.output_position) if position]
-    said = {one.position: one for position in wanted for one in await store.stitches(head.id, position, position)}
-    question, answer = said.get(run.input_position or 0), said.get(run.output_position or 0)
-    given = message_parts(question.message, "/message", at=str(question.position)) if question else []
-    if not given and run.state.get("said"):
-        given = [text("", str(run.state["said"]), "/state/said", says=True)]
+    stitches = {
+        stitch.position: stitch for position in wanted for stitch in await store.stitches(head.id, position, position)
+    }
+    question, answer = stitches.get(run.input_position or 0), stitches.get(run.output_position or 0)
+    parts = message_parts(question.message, "/message", at=str(question.position)) if question else []
+    if not parts and run.state.get("said"):
+        parts = [text("", str(run.state["said"]), "/state/said", says=True)]
     got = message_parts(answer.message, "/message", at=str(answer.position)) if answer else []
     if run.output:
         got.append(data("Output", run.output, "/output"))
@@ -188,7 +190,7 @@ async def _of_run(store: Store, run: Run) -> Panel:
         run.status,
         {"completed": True, "failed": False}.get(run.status),
         [
-            Tab("input", "Input", given or [nothing]),
+            Tab("input", "Input", parts or [nothing]),
             Tab("output", "Output", got or [nothing]),
             Tab("tokens", "Tokens & cost", spent.by_run(run)),
             Tab("raw", "Raw", [data("", run.as_json(), "")]),
@@ -239,12 +241,12 @@ async def _call_facts(
         ]
         if stitch is not None:
             where.append(Where("position", "<", stitch.position))
-        begun = await store.count_stitches(run.thread_id, *where)
+        started = await store.count_stitches(run.thread_id, *where)
         name = stitch.name if stitch is not None else str(use.get("name"))
         known += [
             ("Effect", await _effect(store, head, run, name)),
             ("Idempotency key", call_key(response.id, index)),
-            ("Attempts", max(begun, 1 if stitch is not None else 0)),
+            ("Attempts", max(started, 1 if stitch is not None else 0)),
         ]
     if stitch is not None:
         known += [("Status", stitch.status), ("Duration", f"{stitch.duration_ms:,} ms" if stitch.duration_ms else None)]
@@ -281,8 +283,8 @@ def _given(stitch: Stitch, name: str) -> list[Part]:
 
 
 def _wrong(stitch: Stitch) -> list[Part]:
-    said = error_summary(stitch)
-    return [note(said, "", failed=True)] if said else []
+    text = error_summary(stitch)
+    return [note(text, "", failed=True)] if text else []
 
 
 def _raw(stitch: Stitch) -> Tab:

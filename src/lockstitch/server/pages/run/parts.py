@@ -30,27 +30,27 @@ async def place(store: Store, run: Run, at: str) -> TextLocation:
         return TextLocation(run=run)
     if at.startswith("run-"):
         return TextLocation(run=await store.run(at.removeprefix("run-")))
-    known = _AT.fullmatch(at)
-    if known is None:
+    match = _AT.fullmatch(at)
+    if match is None:
         raise NotFound(f"Row {at[:80]} not found in this run.")
-    thread_id = as_id(known[1]) if known[1] else run.thread_id
+    thread_id = as_id(match[1]) if match[1] else run.thread_id
     if thread_id is None:
         raise NotFound(f"Row {at[:80]} not found in this run.")
-    position = int(known[2])
-    found = await store.stitches(thread_id, position, position)
-    if not found:
+    position = int(match[2])
+    stitches = await store.stitches(thread_id, position, position)
+    if not stitches:
         raise NotFound(f"No stitch at position {position}. It may have been deleted.")
-    return TextLocation(stitch=found[0], call=int(known[3]) if known[3] else None)
+    return TextLocation(stitch=stitches[0], call=int(match[3]) if match[3] else None)
 
 
 async def whole(store: Store, run: Run, at: str, of: str, pointer: str) -> str:
     """Return a part of a stitch, a request or a run. `pointer` is a JSON pointer."""
-    found = await place(store, run, at)
+    text_location = await place(store, run, at)
     value: Any
-    if of == "request" and found.stitch is not None:
-        value = await store.request(found.stitch.id)
+    if of == "request" and text_location.stitch is not None:
+        value = await store.request(text_location.stitch.id)
     else:
-        value = (found.stitch or found.run or run).as_json()
+        value = (text_location.stitch or text_location.run or run).as_json()
     for name in pointer.split("/")[1:]:
         name = name.replace("~1", "/").replace("~0", "~")
         if isinstance(value, list) and name.isdecimal() and int(name) < len(cast("list[Any]", value)):
@@ -192,13 +192,13 @@ def _as_charged(run: Run, usage: Usage) -> Json:
         ("cache_read_cost", run.cache_read_tokens, usage.cache_read_tokens),
         ("cache_write_cost", run.cache_write_tokens, usage.cache_write_tokens),
     )
-    found: Json = {"source": cost.get("source"), "version": cost.get("version")}
+    result: Json = {"source": cost.get("source"), "version": cost.get("version")}
     for name, all_tokens, tokens in parts:
         amount: Any = cost.get(name)
         if not isinstance(amount, int | float) or (tokens and not all_tokens):
             return {}
-        found[name] = amount / all_tokens * tokens if all_tokens else 0.0
-    return {**found, "total_cost": math.fsum(found[name] for name, _, _ in parts)}
+        result[name] = amount / all_tokens * tokens if all_tokens else 0.0
+    return {**result, "total_cost": math.fsum(result[name] for name, _, _ in parts)}
 
 
 def by_run(run: Run) -> list[Part]:
@@ -247,8 +247,8 @@ RECENT: Final = 30
 
 async def request(store: Store, stitch: Stitch) -> list[Part]:
     """Return the rebuilt request, or a note with the reason why it cannot be rebuilt."""
-    kept: Any = stitch.data.get("request")
-    if not isinstance(kept, dict):
+    stored: Any = stitch.data.get("request")
+    if not isinstance(stored, dict):
         prompt: Any = stitch.data.get("prompt")
         if isinstance(prompt, str):
             return [text("Prompt", prompt, "/data/prompt", says=True)]
@@ -257,7 +257,7 @@ async def request(store: Store, stitch: Stitch) -> list[Part]:
         rebuilt = await store.request(stitch.id)
     except LockstitchError as exc:
         return [note("The request cannot be rebuilt.", str(exc))]
-    digest = str(cast("Json", kept).get("sha256"))
+    digest = str(cast("Json", stored).get("sha256"))
     parts = _rows(rebuilt)
     _seal(parts, stitch)
     return [*parts, {"kind": "proof", "sha256": digest, "same": codec.digest(rebuilt) == digest}]
@@ -315,21 +315,21 @@ def _seal(parts: list[Part], stitch: Stitch) -> None:
 
 
 def _gist(message: Message) -> str:
-    found: list[str] = []
+    matches: list[str] = []
     results = 0
     for block in blocks(message):
         match block.get("type"):
             case "text":
-                found.append(str(block.get("text")))
+                matches.append(str(block.get("text")))
             case "tool_use":
-                found.append(f"{block.get('name')}(…)")
+                matches.append(f"{block.get('name')}(…)")
             case "tool_result":
                 results += 1
             case kind:
-                found.append(f"[{kind}]")
+                matches.append(f"[{kind}]")
     if results:
-        found.append("1 tool result" if results == 1 else f"{results} tool results")
-    return " ".join(found)
+        matches.append("1 tool result" if results == 1 else f"{results} tool results")
+    return " ".join(matches)
 
 
 def _said(value: Any) -> str:

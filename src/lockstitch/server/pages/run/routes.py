@@ -136,7 +136,7 @@ class RunPageView:
 async def run_page(request: Request, caller: Reader, ref: str, at: str = "", against: str = "") -> HTMLResponse:
     """Render a run, by its id or its id in the source system."""
     run, head = await _found(caller, ref)
-    picture = await picture_of(caller, run, head)
+    run_page_view = await picture_of(caller, run, head)
     before, after = await _neighbours(caller, run)
     others = await _others(caller, run)
     return render_page(
@@ -146,10 +146,10 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
         run=run,
         thread=head,
         person=any(wait.needs_person for wait in head.waits),
-        rows=picture.rows,
-        first=list(picture.rows.rows(FIRST)),
-        sums=picture.sums,
-        ticks=ticks(picture.rows.end),
+        rows=run_page_view.rows,
+        first=list(run_page_view.rows.rows(FIRST)),
+        sums=run_page_view.sums,
+        ticks=ticks(run_page_view.rows.end),
         before=before,
         after=after,
         others=others,
@@ -163,8 +163,8 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
 async def run_rows(caller: Reader, ref: str) -> Response:
     """Return all rows of the waterfall as columns: a JSON header, then arrays of numbers."""
     run, head = await _found(caller, ref)
-    picture = await picture_of(caller, run, head)
-    return Response(picture.rows.packed(), media_type="application/octet-stream")
+    run_page_view = await picture_of(caller, run, head)
+    return Response(run_page_view.rows.packed(), media_type="application/octet-stream")
 
 
 @router.get("/run/{ref}/panel")
@@ -262,8 +262,8 @@ async def _neighbours(caller: Caller, run: Run) -> tuple[Run | None, Run | None]
 async def _others(caller: Caller, run: Run) -> list[Run]:
     """Return the latest other runs of the thread."""
     top_level = Where("parent_run_id", "is null")
-    found = await caller.store.find_runs(run.thread_id, top_level, order=("-sequence",), limit=_OTHERS + 1)
-    return [one for one in found if one.id != run.id][:_OTHERS]
+    runs = await caller.store.find_runs(run.thread_id, top_level, order=("-sequence",), limit=_OTHERS + 1)
+    return [other_run for other_run in runs if other_run.id != run.id][:_OTHERS]
 
 
 FORMATS: Final = ("langsmith", "log", "bundle")

@@ -96,7 +96,7 @@ class Waterfall:
     def rows(self, limit: int) -> Iterator[Json]:
         """Return the first rows as template data."""
         column = self.columns
-        whole = self.end or 1.0
+        end = self.end or 1.0
         last = _last_of_siblings(self, limit)
         for row in range(min(limit, len(self))):
             length, start = column["length"][row], column["start"][row]
@@ -105,7 +105,7 @@ class Waterfall:
             yield {
                 "number": row,
                 "level": self.levels[row],
-                "guides": [last[one] for one in _ancestry(column["parent"], row)],
+                "guides": [last[number] for number in _ancestry(column["parent"], row)],
                 "folds": row + 1 < len(self) and self.levels[row + 1] > self.levels[row],
                 "look": LOOKS[column["look"][row]],
                 "name": self.names[column["name"][row]],
@@ -114,10 +114,10 @@ class Waterfall:
                 "at": self.at(row),
                 "start": start,
                 "length": None if length == OPEN else length,
-                "x": 100 * start / whole,
-                "early": 100 * early / whole,
-                "width": max(0.15, 100 * shown / whole),
-                "pause": 100 * max(0, column["pause"][row]) / whole,
+                "x": 100 * start / end,
+                "early": 100 * early / end,
+                "width": max(0.15, 100 * shown / end),
+                "pause": 100 * max(0, column["pause"][row]) / end,
                 "cost": None if column["cost"][row] < 0 else column["cost"][row],
             }
 
@@ -133,10 +133,10 @@ class Waterfall:
 
 def waterfall(trace: Trace, head: Thread, now: datetime) -> Waterfall:
     """Return the rows of a trace. `head` is the current thread of its run."""
-    made = Waterfall(trace.run, trace.root.start, left_off=trace.left_off)
-    drawing = _Drawing(made, _waits(head), now)
+    result = Waterfall(trace.run, trace.root.start, left_off=trace.left_off)
+    drawing = _Drawing(result, _waits(head), now)
     drawing.draw(trace.root)
-    return made
+    return result
 
 
 def _waits(head: Thread) -> dict[str, str]:
@@ -145,26 +145,26 @@ def _waits(head: Thread) -> dict[str, str]:
 
 
 class _Drawing:
-    def __init__(self, made: Waterfall, waits: Mapping[str, str], now: datetime) -> None:
-        self._made = made
+    def __init__(self, waterfall: Waterfall, waits: Mapping[str, str], now: datetime) -> None:
+        self._made = waterfall
         self._waits = waits
         self._now = now
         self._names: dict[str, int] = {}
         self._notes: dict[str, int] = {}
         self._statuses: dict[str, int] = {}
         self._threads: dict[UUID, int] = {}
-        self._ended = made.run.status in _ENDED
+        self._ended = waterfall.run.status in _ENDED
         self._values: list[tuple[Any, ...]] = []
 
     def draw(self, root: Node) -> None:
         # Nodes to draw: node, row of its parent, level, and the time if it differs from the node.
         waiting: list[tuple[Node, int, int, bool, tuple[float, int, int] | None]] = [(root, -1, 1, True, None)]
-        made = self._made
+        waterfall = self._made
         # Imported traces keep the nesting of their source system.
-        native = made.run.source == "native"
+        native = waterfall.run.source == "native"
         while waiting:
             node, parent, level, whole, moved = waiting.pop()
-            row = len(made.levels)
+            row = len(waterfall.levels)
             if whole and native and node.step and node.kind == "model" and node.label is None:
                 self._step(node, parent, level)
                 retries = [child for child in node.children if child.type == "api_retry"]
@@ -172,24 +172,24 @@ class _Drawing:
                 begins = self._offset(node)
                 tried = 0
                 for retry in retries:
-                    took = retry.duration_ms or 0
-                    below.append((retry, row, level + 1, True, (begins + tried, took, OPEN)))
-                    tried += took + (retry.pause_ms or 0)
-                took = max(0, (node.duration_ms or 0) - tried)
+                    duration_ms = retry.duration_ms or 0
+                    below.append((retry, row, level + 1, True, (begins + tried, duration_ms, OPEN)))
+                    tried += duration_ms + (retry.pause_ms or 0)
+                duration_ms = max(0, (node.duration_ms or 0) - tried)
                 early = OPEN if node.first_token_ms is None else max(0, node.first_token_ms - tried)
-                below.append((node, row, level + 1, False, (begins + tried, took, early)))
+                below.append((node, row, level + 1, False, (begins + tried, duration_ms, early)))
                 below += [(child, row, level + 1, True, None) for child in node.children if child.type != "api_retry"]
                 waiting += reversed(below)
                 continue
             self._row(node, parent, level, moved)
             if whole:
                 waiting += [(child, row, level + 1, True, None) for child in reversed(node.children)]
-        made.names, made.notes = list(self._names), list(self._notes)
-        made.statuses, made.threads = list(self._statuses), [str(one) for one in self._threads]
+        waterfall.names, waterfall.notes = list(self._names), list(self._notes)
+        waterfall.statuses, waterfall.threads = list(self._statuses), [str(thread) for thread in self._threads]
         for (column, kind), values in zip(_COLUMNS, zip(*self._values, strict=True), strict=True):
-            made.columns[column] = _column(kind, values)
+            waterfall.columns[column] = _column(kind, values)
         if not self._ended:
-            made.end = max(made.end, (self._now - made.origin).total_seconds() * 1000)
+            waterfall.end = max(waterfall.end, (self._now - waterfall.origin).total_seconds() * 1000)
 
     def _step(self, node: Node, parent: int, level: int) -> None:
         start = self._offset(node)
@@ -197,7 +197,7 @@ class _Drawing:
         costs = [node.cost]
         for child in node.children:
             end = max(end, self._offset(child) + (child.duration_ms or 0))
-            costs += [child.cost, *(one.cost for one in child.children if one.kind in ("thread", "run"))]
+            costs += [child.cost, *(node.cost for node in child.children if node.kind in ("thread", "run"))]
         known = [cost for cost in costs if cost is not None]
         cost = sum(known) if known else -1.0
         length = round(end - start)
@@ -279,11 +279,11 @@ class _Drawing:
                 self._statuses.setdefault(status, len(self._statuses)),
             )
         )
-        made = self._made
-        made.levels.append(level)
+        waterfall = self._made
+        waterfall.levels.append(level)
         end = start + pause + (max(0, length))
-        if end > made.end:
-            made.end = end
+        if end > waterfall.end:
+            waterfall.end = end
 
     def _offset(self, node: Node) -> float:
         # In imported traces a span can start before its root. Move it to the start.
@@ -337,10 +337,10 @@ def _ancestry(parents: "array[Any]", row: int) -> list[int]:
     return above[::-1]
 
 
-def _last_of_siblings(made: Waterfall, limit: int) -> list[bool]:
+def _last_of_siblings(waterfall: Waterfall, limit: int) -> list[bool]:
     """Return for the first rows True if the row is the last child of its parent."""
-    parents = made.columns["parent"]
+    parents = waterfall.columns["parent"]
     following: dict[int, int] = {}
-    for row in range(len(made)):
+    for row in range(len(waterfall)):
         following[parents[row]] = row
-    return [following.get(parents[row]) == row for row in range(min(limit, len(made)))]
+    return [following.get(parents[row]) == row for row in range(min(limit, len(waterfall)))]

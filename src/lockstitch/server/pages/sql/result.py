@@ -58,7 +58,7 @@ def as_json(answer: QueryResult) -> str:
 
 def as_markdown(answer: QueryResult) -> str:
     numeric = [_numbers(answer, place) for place in range(len(answer.columns))]
-    lines = [answer.columns, ["---:" if one else "---" for one in numeric]]
+    lines = [answer.columns, ["---:" if item else "---" for item in numeric]]
     lines += [[_one_line(shown(value)) for value in row] for row in answer.rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
@@ -125,10 +125,10 @@ def explain_query_error(message: str, query: str, tables: Mapping[str, Sequence[
     """Return the database error of a query with its position and a suggestion. `tables` maps tables to columns."""
     text = message.partition("refused the query: ")[2].rstrip(".") or message
     for pattern, is_column in ((_COLUMN, True), (_TABLE, False)):
-        found = pattern.search(text)
-        if found is None:
+        match = pattern.search(text)
+        if match is None:
             continue
-        wrong = next(group for group in found.groups() if group).strip('"').rpartition(".")[2]
+        wrong = next(group for group in match.groups() if group).strip('"').rpartition(".")[2]
         place = _place(wrong, query)
         meant = _meant(wrong, _columns(query, tables) if is_column else list(tables))
         if place is None:
@@ -142,10 +142,10 @@ def explain_query_error(message: str, query: str, tables: Mapping[str, Sequence[
 
 def _place(word: str, query: str) -> int | None:
     """Return the position of a word in a query, outside strings and comments, or None."""
-    bare = _HIDDEN.sub(lambda found: " " * len(found[0]), query)
+    bare = _HIDDEN.sub(lambda match: " " * len(match[0]), query)
     edge = r"(?<!\w){}(?!\w)" if word[:1].isalnum() or word[:1] == "_" else "{}"
-    found = re.search(edge.format(re.escape(word)), bare, re.IGNORECASE)
-    return found.start() if found else None
+    result = re.search(edge.format(re.escape(word)), bare, re.IGNORECASE)
+    return result.start() if result else None
 
 
 def _line(query: str, place: int) -> tuple[int, int]:

@@ -67,10 +67,10 @@ async def run(
     act: Annotated[str, Form(max_length=10)] = "run",
 ) -> HTMLResponse:
     schema = await schema_of(caller.store, _lens(lens))
-    asked = await _ask(caller, schema, lens, query, explain=act == "explain")
+    query_outcome = await _ask(caller, schema, lens, query, explain=act == "explain")
     if is_htmx_request(request):
-        return render_page(request, caller, "sql/result.html", **_result(caller, asked))
-    return _bench(request, caller, schema, asked, None)
+        return render_page(request, caller, "sql/result.html", **_result(caller, query_outcome))
+    return _bench(request, caller, schema, query_outcome, None)
 
 
 @router.post("/sql/download", dependencies=[Depends(check_form)])
@@ -81,14 +81,14 @@ async def download(
     if form not in result.FORMS:
         raise Problem(422, "Refused", f"The format {form!r} is not valid. Use one of: {', '.join(result.FORMS)}.")
     schema = await schema_of(caller.store, _lens(lens))
-    asked = await _ask(caller, schema, lens, query, explain=False)
-    if asked.answer is None:
-        assert asked.complaint is not None
-        raise Problem(422, "Refused", asked.complaint.message)
+    query_outcome = await _ask(caller, schema, lens, query, explain=False)
+    if query_outcome.answer is None:
+        assert query_outcome.complaint is not None
+        raise Problem(422, "Refused", query_outcome.complaint.message)
     write, media_type = result.FORMS[form]
     ending = "md" if form == "markdown" else form
     headers = {"Content-Disposition": f'attachment; filename="{lens}.{ending}"'}
-    return Response(write(asked.answer), media_type=f"{media_type}; charset=utf-8", headers=headers)
+    return Response(write(query_outcome.answer), media_type=f"{media_type}; charset=utf-8", headers=headers)
 
 
 @router.get("/go/{ref}", name="go")
@@ -135,28 +135,32 @@ async def _ask(caller: Caller, schema: Schema, lens: str, query: str, *, explain
     return QueryOutcome(lens, text, answer, (time.perf_counter() - began) * 1000)
 
 
-def _bench(request: Request, caller: Caller, schema: Schema, asked: QueryOutcome, chosen: int | None) -> HTMLResponse:
+def _bench(
+    request: Request, caller: Caller, schema: Schema, query_outcome: QueryOutcome, chosen: int | None
+) -> HTMLResponse:
     return render_page(
         request,
         caller,
         "sql/sql.html",
-        status=422 if asked.complaint else 200,
+        status=422 if query_outcome.complaint else 200,
         lenses=[(name, _says(name)) for name in LENSES],
         schema=schema,
-        examples=examples(asked.lens, schema.dialect),
+        examples=examples(query_outcome.lens, schema.dialect),
         chosen=chosen,
         settings=caller.state.settings,
-        **_result(caller, asked),
+        **_result(caller, query_outcome),
     )
 
 
-def _result(caller: Caller, asked: QueryOutcome) -> dict[str, Any]:
+def _result(caller: Caller, query_outcome: QueryOutcome) -> dict[str, Any]:
     return {
-        "asked": asked,
-        "shown": None if asked.answer is None else result.table(asked.answer),
+        "asked": query_outcome,
+        "shown": None if query_outcome.answer is None else result.table(query_outcome.answer),
         "limit": caller.state.settings.sql_rows,
-        "address": urlencode({"lens": asked.lens, "q": asked.query}),
-        "mended": urlencode({"lens": asked.lens, "q": asked.complaint.mended}) if asked.complaint else "",
+        "address": urlencode({"lens": query_outcome.lens, "q": query_outcome.query}),
+        "mended": urlencode({"lens": query_outcome.lens, "q": query_outcome.complaint.mended})
+        if query_outcome.complaint
+        else "",
     }
 
 

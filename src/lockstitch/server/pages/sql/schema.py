@@ -34,8 +34,8 @@ def examples(lens: str, dialect: str) -> list[Example]:
     """Return the examples of a lens or of the record for a dialect."""
     text = files("lockstitch.server").joinpath("examples", f"{lens}.sql").read_text(encoding="utf-8")
     _, *parts = _HEAD.split(text)
-    found = zip(parts[0::3], parts[1::3], parts[2::3], strict=True)
-    return [Example(title, sql.strip() + "\n") for title, only, sql in found if only in (None, dialect)]
+    result = zip(parts[0::3], parts[1::3], parts[2::3], strict=True)
+    return [Example(title, sql.strip() + "\n") for title, only, sql in result if only in (None, dialect)]
 
 
 async def filled(caller: Caller, sql: str) -> str:
@@ -46,7 +46,7 @@ async def filled(caller: Caller, sql: str) -> str:
     threads = [] if runs else await caller.store.threads(limit=1)
     run = str(runs[0].id) if runs else "no run yet"
     thread = str(runs[0].thread_id) if runs else str(threads[0].id) if threads else "no thread yet"
-    return _PLACE.sub(lambda found: f"'{run if found[1] == 'run_id' else thread}'", sql)
+    return _PLACE.sub(lambda match: f"'{run if match[1] == 'run_id' else thread}'", sql)
 
 
 _RECORDS: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Delivery, Worker, Limit, *SIDE_RECORDS)
@@ -69,10 +69,10 @@ class Schema(NamedTuple):
 
 async def schema_of(store: Store, lens: str) -> Schema:
     """Return the schema of a lens or of the record."""
-    found = _known.setdefault(store.identity, {})
-    if lens not in found:
-        found[lens] = await _told(store, lens)
-    return found[lens]
+    schemas = _known.setdefault(store.identity, {})
+    if lens not in schemas:
+        schemas[lens] = await _told(store, lens)
+    return schemas[lens]
 
 
 async def _told(store: Store, lens: str) -> Schema:
@@ -82,14 +82,14 @@ async def _told(store: Store, lens: str) -> Schema:
         if isinstance(connection, sqlite3.Connection):
             place = "main" if lens == RECORD else "temp"
             types = {} if lens == RECORD else _types(lens, parts)
-            told = [
+            messages = [
                 (table, row[1], row[2] or types.get((table, row[1]), ""))
                 for table in wanted
                 for row in _columns(connection, place, table)
             ]
-            return Schema("sqlite", _tables(wanted, told))
-    asked = files("lockstitch.server").joinpath("columns.sql").read_text(encoding="utf-8").format(schema=lens)
-    answer = await ask(store, asked, limit=100_000, seconds=10.0, own=True)
+            return Schema("sqlite", _tables(wanted, messages))
+    value = files("lockstitch.server").joinpath("columns.sql").read_text(encoding="utf-8").format(schema=lens)
+    answer = await ask(store, value, limit=100_000, seconds=10.0, own=True)
     return Schema("postgres", _tables(wanted, [(str(row[0]), str(row[1]), str(row[2])) for row in answer.rows]))
 
 
@@ -105,9 +105,9 @@ def _types(lens: str, parts: list[str]) -> dict[tuple[str, str], str]:
         return {(table, row[1]): row[2] for table in tables for row in _columns(scratch, "main", table)}
 
 
-def _tables(wanted: list[str], told: list[tuple[str, str, str]]) -> dict[str, list[SchemaColumn]]:
+def _tables(wanted: list[str], messages: list[tuple[str, str, str]]) -> dict[str, list[SchemaColumn]]:
     tables: dict[str, list[SchemaColumn]] = {name: [] for name in wanted}
-    for table, name, kind in told:
+    for table, name, kind in messages:
         if table in tables:
             tables[table].append(SchemaColumn(name, kind.lower()))
     return {name: columns for name, columns in tables.items() if columns}

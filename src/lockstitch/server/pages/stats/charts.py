@@ -35,12 +35,12 @@ class Range:
     @property
     def spans(self) -> list[str]:
         """The names of all hours or days of the range, in order."""
-        found: list[str] = []
+        matches: list[str] = []
         at = self.since
         while at < self.until:
-            found.append(span_at(at, self.per))
+            matches.append(span_at(at, self.per))
             at += self.step
-        return found
+        return matches
 
     @property
     def before(self) -> "Range":
@@ -104,12 +104,12 @@ def moments(span: str) -> tuple[datetime, datetime]:
 
 def _midnight(day: str, name: str) -> datetime:
     try:
-        found = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
+        combine = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
     except ValueError:
         raise Refused(f"{name}: {day!r} is not a day. Use the format 2026-03-05.") from None
-    if not 1970 < found.year < 9999:
-        raise Refused(f"{name}: the year {found.year} is out of range.")
-    return found
+    if not 1970 < combine.year < 9999:
+        raise Refused(f"{name}: the year {combine.year} is out of range.")
+    return combine
 
 
 Unit = Literal["cost", "tokens", "ms", "share"]
@@ -204,23 +204,23 @@ def compact(number: float) -> str:
 
 def costs(range_: Range, by: str, rows: Sequence[UsageRow]) -> Chart:
     """Return the cost per hour or day by group: the most expensive groups, and one for all others."""
-    found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    result: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
         span, group = row.group
         if span is not None and row.cost is not None:
             name = group or NOBODY
-            found[name][span] = found[name].get(span, 0.0) + row.cost
-    dearest = sorted(found, key=lambda name: (-sum(found[name].values()), name))
-    kept = dearest if len(dearest) <= RAMP else dearest[: RAMP - 1]
+            result[name][span] = result[name].get(span, 0.0) + row.cost
+    dearest = sorted(result, key=lambda name: (-sum(result[name].values()), name))
+    remaining = dearest if len(dearest) <= RAMP else dearest[: RAMP - 1]
     spans = range_.spans
     ramp = "m" if by == "model" else "ink"
     series = [
-        Series(name, f"{ramp}{place}", [found[name].get(span, 0.0) for span in spans])
-        for place, name in enumerate(kept, 1)
+        Series(name, f"{ramp}{place}", [result[name].get(span, 0.0) for span in spans])
+        for place, name in enumerate(remaining, 1)
     ]
-    if len(kept) < len(dearest):
-        rest = [found[name] for name in dearest[RAMP - 1 :]]
-        series.append(Series(OTHERS, f"{ramp}{RAMP}", [sum(one.get(span, 0.0) for one in rest) for span in spans]))
+    if len(remaining) < len(dearest):
+        rest = [result[name] for name in dearest[RAMP - 1 :]]
+        series.append(Series(OTHERS, f"{ramp}{RAMP}", [sum(item.get(span, 0.0) for item in rest) for span in spans]))
     return Chart(range_, "cost", "bars", series)
 
 
@@ -246,8 +246,8 @@ def failures(range_: Range, rows: Sequence[UsageRow]) -> Chart:
 
 def latencies(range_: Range, rows: Sequence[LatencyRow]) -> Chart:
     """Return the latency percentiles per hour or day."""
-    found = {row.name: row for row in rows}
-    wanted = [found.get(span) for span in range_.spans]
+    latency_rows = {row.name: row for row in rows}
+    wanted = [latency_rows.get(span) for span in range_.spans]
     return Chart(
         range_,
         "ms",

@@ -113,8 +113,8 @@ async def panel(
     if name not in PANELS:
         raise Problem(404, "NotFound", f"Panel {name} not found.")
     look = _look(caller, range_, since, until, by)
-    found = await _filled(look, name)
-    return render_page(request, caller, "stats/panel.html", look=look, name=name, panel=PANELS[name], found=found)
+    filled = await _filled(look, name)
+    return render_page(request, caller, "stats/panel.html", look=look, name=name, panel=PANELS[name], found=filled)
 
 
 @router.get("/stats/threads/{span}", name="stats_threads")
@@ -146,8 +146,8 @@ async def _tokens(look: Look) -> dict[str, Any]:
 
 async def _latency(look: Look) -> dict[str, Any]:
     statistics = look.caller.store.statistics
-    found = await statistics.latency("model", look.range.per, all_projects=look.everywhere, **look.only)
-    return {"chart": charts.latencies(look.range, found)}
+    latency_rows = await statistics.latency("model", look.range.per, all_projects=look.everywhere, **look.only)
+    return {"chart": charts.latencies(look.range, latency_rows)}
 
 
 async def _failed(look: Look) -> dict[str, Any]:
@@ -161,15 +161,23 @@ async def _failed(look: Look) -> dict[str, Any]:
 
 
 async def _tools(look: Look) -> dict[str, Any]:
-    found = await look.caller.store.statistics.tools(all_projects=look.everywhere, **look.only)
-    found.sort(key=lambda one: (-(one.p95_ms or 0), one.name or ""))
-    return {"latencies": found, "kind": "tool", "longest": max((one.p95_ms or 0 for one in found), default=0)}
+    latency_rows = await look.caller.store.statistics.tools(all_projects=look.everywhere, **look.only)
+    latency_rows.sort(key=lambda latency_row: (-(latency_row.p95_ms or 0), latency_row.name or ""))
+    return {
+        "latencies": latency_rows,
+        "kind": "tool",
+        "longest": max((latency_row.p95_ms or 0 for latency_row in latency_rows), default=0),
+    }
 
 
 async def _models(look: Look) -> dict[str, Any]:
-    found = await look.caller.store.statistics.models(all_projects=look.everywhere, **look.only)
-    found.sort(key=lambda one: (-(one.p95_ms or 0), one.name or ""))
-    return {"latencies": found, "kind": "model", "longest": max((one.p95_ms or 0 for one in found), default=0)}
+    latency_rows = await look.caller.store.statistics.models(all_projects=look.everywhere, **look.only)
+    latency_rows.sort(key=lambda latency_row: (-(latency_row.p95_ms or 0), latency_row.name or ""))
+    return {
+        "latencies": latency_rows,
+        "kind": "model",
+        "longest": max((latency_row.p95_ms or 0 for latency_row in latency_rows), default=0),
+    }
 
 
 async def _shares(look: Look) -> dict[str, Any]:
@@ -234,14 +242,14 @@ def _change(now: float | None, before: float | None) -> str:
 
 async def _trees(caller: Caller, rows: Sequence[UsageRow]) -> list[tuple[Thread | None, UsageRow]]:
     """Return the usage rows with their root threads; None for deleted threads."""
-    ids = [found for row in rows if (found := as_id(row.group[0] or "")) is not None]
+    ids = [match_id for row in rows if (match_id := as_id(row.group[0] or "")) is not None]
     heads = await caller.store.threads_by_id(ids)
     return [(heads.get(as_id(row.group[0] or "") or UUID(int=0)), row) for row in rows]
 
 
 def _look(caller: Caller, name: str, since: str, until: str, by: str) -> Look:
-    found = Look(caller, range_of(name, since, until, caller.store.clock.now()), "model")
-    for group in found.groups:
+    look = Look(caller, range_of(name, since, until, caller.store.clock.now()), "model")
+    for group in look.groups:
         if group == by:
-            return Look(caller, found.range, group)
-    raise Refused(f"Cannot split by {by!r}. Use one of: {', '.join(found.groups)}.")
+            return Look(caller, look.range, group)
+    raise Refused(f"Cannot split by {by!r}. Use one of: {', '.join(look.groups)}.")

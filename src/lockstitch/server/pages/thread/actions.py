@@ -81,10 +81,12 @@ async def hand_in(request: Request, caller: FormWriter, ref: str) -> Response:
     """Submit the results of frontend tools."""
     head = await caller.store.thread(ref)
     form = await request.form()
-    found = await load_open_calls(caller.store, head)
-    asked = [call for ask in found.asks if ask.kind == "frontend_tools" for call in ask.calls]
+    open_calls = await load_open_calls(caller.store, head)
+    requested = [call for ask in open_calls.asks if ask.kind == "frontend_tools" for call in ask.calls]
     failed = form.get("failed") is not None
-    await submit_results(caller.store, head, [_result(call, number, form, failed) for number, call in enumerate(asked)])
+    await submit_results(
+        caller.store, head, [_result(call, number, form, failed) for number, call in enumerate(requested)]
+    )
     return await _done(request, caller, ref, "Error sent" if failed else "Result sent")
 
 
@@ -104,9 +106,9 @@ async def fork(
     request: Request, caller: FormWriter, ref: str, at: Annotated[int | None, Form(ge=1, lt=2**62)] = None
 ) -> Response:
     """Fork the thread at a position."""
-    made = await caller.store.fork(ref, at=at)
+    thread = await caller.store.fork(ref, at=at)
     threads.forget()
-    return forms.done(request, f"/threads/{made.id}", "Forked. Messages here do not change the original thread.")
+    return forms.done(request, f"/threads/{thread.id}", "Forked. Messages here do not change the original thread.")
 
 
 @router.post("/cancel")
@@ -148,25 +150,25 @@ async def delete(request: Request, caller: FormWriter, ref: str) -> Response:
     return forms.done(request, "/", f"Deleted “{title_of(head)[:80]}”{more}")
 
 
-async def _done(request: Request, caller: Caller, ref: str, said: str, *, reload: bool = False) -> Response:
+async def _done(request: Request, caller: Caller, ref: str, text: str, *, reload: bool = False) -> Response:
     """Show `said` on the page of the thread: as a toast with htmx, else after a redirect."""
     head = await caller.store.thread(ref)
     add_log_fields(thread=head.id)
     threads.forget()
     if not is_htmx_request(request) or reload:
-        return forms.done(request, f"/threads/{head.id}", said)
-    return render_page(request, caller, "said.html", said=said)
+        return forms.done(request, f"/threads/{head.id}", text)
+    return render_page(request, caller, "said.html", said=text)
 
 
-async def _row(request: Request, caller: Caller, ref: str, said: str) -> Response:
+async def _row(request: Request, caller: Caller, ref: str, text: str) -> Response:
     """Render the current row, the counts, and `said` as a toast."""
     head: Thread = await caller.store.thread(ref)
     threads.forget()
     if not is_htmx_request(request):
-        return redirect_to(request, "/", said)
+        return redirect_to(request, "/", text)
     row = (await rows(caller.store, [head]))[0]
     counts = await threads.counts_of(caller.store)
-    shown: dict[str, Any] = {"row": row, "said": said, "bar": await navbar.bar_of(caller), "counts": counts}
+    shown: dict[str, Any] = {"row": row, "said": text, "bar": await navbar.bar_of(caller), "counts": counts}
     return render_page(request, caller, "threads/acted.html", oob=True, **shown)
 
 
@@ -178,8 +180,8 @@ def _result(call: OpenCall, number: int, form: Any, failed: bool) -> Json:
         return {"tool_use_id": key, "content": written or "The user sent an error.", "is_error": True}
     if written:
         return {"tool_use_id": key, "content": written}
-    told = filled(call.fields, f"field.{number}.", form)
+    value = filled(call.fields, f"field.{number}.", form)
     try:
-        return {"tool_use_id": key, "content": codec.dumps(told).decode()}
+        return {"tool_use_id": key, "content": codec.dumps(value).decode()}
     except LockstitchError as exc:
         raise Refused(f"The result is not valid: {exc}") from exc

@@ -66,13 +66,15 @@ class Conversation:
     @classmethod
     async def of(cls, store: Store, head: Thread, stitches: Sequence[Stitch]) -> "Conversation":
         known = {stitch.position: stitch for stitch in stitches if stitch.type == "llm_call"}
-        missing = sorted({one.reply_to for one in stitches if one.reply_to is not None} - known.keys())
+        missing = sorted({stitch.reply_to for stitch in stitches if stitch.reply_to is not None} - known.keys())
         if missing:
-            found = await store.stitches(head, missing[0], missing[-1])
-            known |= {stitch.position: stitch for stitch in found if stitch.position in missing}
-        wanted = {one.run_id for one in stitches if one.run_id and (one.lane or one.type == "run_started")}
+            matches = await store.stitches(head, missing[0], missing[-1])
+            known |= {stitch.position: stitch for stitch in matches if stitch.position in missing}
+        wanted = {
+            stitch.run_id for stitch in stitches if stitch.run_id and (stitch.lane or stitch.type == "run_started")
+        }
         runs = await store.runs_by_id(head.id, wanted)
-        heads = await store.threads_by_id({one.child_id for one in stitches if one.child_id})
+        heads = await store.threads_by_id({stitch.child_id for stitch in stitches if stitch.child_id})
         children = {row.thread.id: row for row in await rows(store, list(heads.values()))}
         return cls(head, known, runs, children)
 
@@ -85,8 +87,8 @@ class Conversation:
             return None
         match stitch.type:
             case "input":
-                said = {"text": text_of(stitch.message), "media": media_of(stitch), "who": self._asks(stitch)}
-                return ConversationItem(stitch, "input", "ink", said)
+                body = {"text": text_of(stitch.message), "media": media_of(stitch), "who": self._asks(stitch)}
+                return ConversationItem(stitch, "input", "ink", body)
             case "run_started":
                 run = self._runs.get(stitch.run_id) if stitch.run_id else None
                 return ConversationItem(stitch, "run", about={"run": run})
@@ -96,8 +98,8 @@ class Conversation:
                 )
             case "llm_call":
                 purpose = stitch.data.get("purpose")
-                said = f"{str(purpose).replace('_', ' ')}, side call" if purpose else f"{stitch.name or 'model'}"
-                return ConversationItem(stitch, "line", "k-model", {"said": said})
+                body = f"{str(purpose).replace('_', ' ')}, side call" if purpose else f"{stitch.name or 'model'}"
+                return ConversationItem(stitch, "line", "k-model", {"said": body})
             case "tool_call":
                 return ConversationItem(stitch, "call", "k-tool", self._call(stitch))
             case "thread_spawned":
@@ -129,8 +131,8 @@ class Conversation:
             case "run_completed" if stitch.status == "completed" and data.get("stop_reason") != "max_steps":
                 return None
             case "run_completed":
-                said = f"{stitch.status or 'ended'} after {data.get('total_steps') or 0} steps"
-                return ConversationItem(stitch, "line", about={"said": said.capitalize()})
+                text = f"{stitch.status or 'ended'} after {data.get('total_steps') or 0} steps"
+                return ConversationItem(stitch, "line", about={"said": text.capitalize()})
             case "api_retry":
                 return ConversationItem(stitch, "line", about={"said": _retried(stitch)})
             case "permission":
@@ -146,27 +148,27 @@ class Conversation:
             case "fork":
                 return ConversationItem(stitch, "fork", "ink", {"origin": _forked(stitch)})
             case _ if stitch.type in ERROR_TYPES and data.get("fatal", True):
-                said = str(data.get("message") or data.get("error") or stitch.type)
-                return ConversationItem(stitch, "failed", "k-fail", {"said": said, "kind": data.get("type")})
+                text = str(data.get("message") or data.get("error") or stitch.type)
+                return ConversationItem(stitch, "failed", "k-fail", {"said": text, "kind": data.get("type")})
             case _ if stitch.message is not None:
-                said = text_of(stitch.message)
-                return ConversationItem(stitch, "line", about={"said": stitch.type.replace("_", " "), "more": said})
+                text = text_of(stitch.message)
+                return ConversationItem(stitch, "line", about={"said": stitch.type.replace("_", " "), "more": text})
             case _:
                 kind = "k-fail" if stitch.type in ERROR_TYPES else ""
                 return ConversationItem(
-                    stitch, "plain", kind, {"data": {name: one for name, one in data.items() if name != "request"}}
+                    stitch, "plain", kind, {"data": {name: item for name, item in data.items() if name != "request"}}
                 )
 
     def _call(self, stitch: Stitch) -> dict[str, Any]:
         """Return the input, result and status of a call."""
         inputs, index = self._inputs(stitch.reply_to), stitch.call_index
-        asked: Any = inputs[index] if index is not None and index < len(inputs) else stitch.data.get("input")
+        requested: Any = inputs[index] if index is not None and index < len(inputs) else stitch.data.get("input")
         message = stitch.message or {}
-        given: Any = message.get("content", stitch.data.get("output"))
+        value: Any = message.get("content", stitch.data.get("output"))
         failed = bool(message.get("is_error")) or stitch.status in BAD
         return {
-            "input": asked,
-            "given": _value(given),
+            "input": requested,
+            "given": _value(value),
             "media": media_of(stitch),
             "failed": failed,
             "word": stitch.status if stitch.status not in (None, "ok") else ("failed" if failed else "completed"),
@@ -209,17 +211,17 @@ def _parts(stitch: Stitch) -> list[tuple[str, Any]]:
     return parts
 
 
-def _value(given: Any) -> tuple[str, Any]:
+def _value(value: Any) -> tuple[str, Any]:
     """Return the result of a call as text or JSON."""
-    if isinstance(given, list):
-        parts = cast("list[Any]", given)
-        kinds = {cast("Json", one).get("type") if isinstance(one, dict) else None for one in parts}
+    if isinstance(value, list):
+        parts = cast("list[Any]", value)
+        kinds = {cast("Json", part).get("type") if isinstance(part, dict) else None for part in parts}
         if kinds <= {"text", "image", "document"}:
             return "text", text_of({"role": "user", "content": parts})
         return "json", parts
-    if isinstance(given, str):
-        return _parsed(given)
-    return ("text", "") if given is None else ("json", given)
+    if isinstance(value, str):
+        return _parsed(value)
+    return ("text", "") if value is None else ("json", value)
 
 
 def _parsed(text: str) -> tuple[str, Any]:
@@ -234,12 +236,12 @@ def _parsed(text: str) -> tuple[str, Any]:
 def _compacted(stitch: Stitch) -> str:
     data: Json = stitch.data
     removed, modified = data.get("messages_removed") or data.get("removed"), data.get("modified")
-    said = "Compacted"
+    value = "Compacted"
     if removed:
-        said += f": {removed} messages removed from the context"
+        value += f": {removed} messages removed from the context"
     elif modified:
-        said += f": {modified} messages shortened in the context"
-    return said + ". The history keeps all messages."
+        value += f": {modified} messages shortened in the context"
+    return value + ". The history keeps all messages."
 
 
 def _retried(stitch: Stitch) -> str:

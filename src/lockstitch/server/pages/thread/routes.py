@@ -60,8 +60,8 @@ async def earlier(request: Request, caller: Reader, ref: str, before: Position, 
 async def stitch(request: Request, caller: Reader, ref: str, position: int) -> Response:
     """Render one stitch of the conversation; 204 if only the log shows it."""
     head = await _head(caller, ref)
-    found = await caller.store.stitches(head, position, position)
-    knots = (await Conversation.of(caller.store, head, found)).knots(found)
+    stitches = await caller.store.stitches(head, position, position)
+    knots = (await Conversation.of(caller.store, head, stitches)).knots(stitches)
     if not knots:
         return Response(status_code=204)
     return render_page(request, caller, "thread/stitches.html", head=head, knots=knots, live=True)
@@ -82,33 +82,35 @@ async def messages(request: Request, caller: Reader, ref: str, run_id: UUID) -> 
     run = await caller.store.run(run_id)
     if run.thread_id != head.id:
         raise NotFound(f"Run {run_id} belongs to another thread.")
-    found = await caller.store.messages(run.id)
-    return render_page(request, caller, "thread/messages.html", head=head, messages=_sized(found))
+    matches = await caller.store.messages(run.id)
+    return render_page(request, caller, "thread/messages.html", head=head, messages=_sized(matches))
 
 
 @router.get("/media/{position}/{number}")
 async def medium(caller: Reader, ref: str, position: int, number: int) -> Response:
     """Return a medium of a message. Media that are not images are downloads."""
     head = await _head(caller, ref)
-    found = [one for each in await caller.store.stitches(head, position, position) for one in media.media_of(each)]
-    if not 0 <= number < len(found):
+    mediums = [
+        medium for stitch in await caller.store.stitches(head, position, position) for medium in media.media_of(stitch)
+    ]
+    if not 0 <= number < len(mediums):
         raise NotFound(f"Position {position} of thread {head.id} has no medium {number}.")
-    one = found[number]
-    name = f'{"inline" if one.shown else "attachment"}; filename="{head.id}-{position}-{number}"'
-    kind = one.type if one.shown else "application/octet-stream"
-    return Response(one.content(), media_type=kind, headers={**media.HEADERS, "Content-Disposition": name})
+    other_medium = mediums[number]
+    name = f'{"inline" if other_medium.shown else "attachment"}; filename="{head.id}-{position}-{number}"'
+    kind = other_medium.type if other_medium.shown else "application/octet-stream"
+    return Response(other_medium.content(), media_type=kind, headers={**media.HEADERS, "Content-Disposition": name})
 
 
 @router.get("/raw/{position}")
 async def raw(caller: Reader, ref: str, position: int) -> Response:
     """Return a full stitch as plain text."""
     head = await _head(caller, ref)
-    found = await caller.store.stitches(head, position, position)
-    if not found:
+    stitches = await caller.store.stitches(head, position, position)
+    if not stitches:
         raise NotFound(f"Thread {head.id} has no position {position}.")
     name = f'inline; filename="{head.id}-{position}.json"'
     headers = {**media.HEADERS, "Content-Disposition": name}
-    return Response(codec.dumps(found[0].as_json()), media_type="text/plain; charset=utf-8", headers=headers)
+    return Response(codec.dumps(stitches[0].as_json()), media_type="text/plain; charset=utf-8", headers=headers)
 
 
 @router.get("/bundle")
@@ -149,7 +151,7 @@ async def about(caller: Caller, head: Thread) -> dict[str, Any]:
     return {
         "head": head,
         "title": title_of(head),
-        "ancestors": [(one.id, title_of(one)) for one in ancestors],
+        "ancestors": [(ancestor.id, title_of(ancestor)) for ancestor in ancestors],
         "state": {"status": status, "person": person, "words": words},
         "open": await load_open_calls(store, head),
         "side": await side_of(store, head),
@@ -169,21 +171,21 @@ async def _head(caller: Caller, ref: str) -> Thread:
 async def _talk(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
     last = min(head.position, before - 1) if before else head.position
     first = max(head.first_position, last - PAGE + 1)
-    found = await store.stitches(head, first, last) if last >= first else []
-    talk = await Conversation.of(store, head, found)
-    return {"knots": talk.knots(found), "first": first, "rest": max(0, first - head.first_position), "last": last}
+    stitches = await store.stitches(head, first, last) if last >= first else []
+    talk = await Conversation.of(store, head, stitches)
+    return {"knots": talk.knots(stitches), "first": first, "rest": max(0, first - head.first_position), "last": last}
 
 
 async def _log(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
     last = min(head.position, before - 1) if before else head.position
     first = max(head.first_position, last - PAGE + 1)
-    found = await store.stitches(head, first, last) if last >= first else []
-    return {"stitches": found[::-1], "first": first, "rest": max(0, first - head.first_position)}
+    stitches = await store.stitches(head, first, last) if last >= first else []
+    return {"stitches": stitches[::-1], "first": first, "rest": max(0, first - head.first_position)}
 
 
 async def _context(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
-    found = await store.context(head)
-    return {"messages": _sized(found), "total": sum(estimate(message) for message in found)}
+    messages = await store.context(head)
+    return {"messages": _sized(messages), "total": sum(estimate(message) for message in messages)}
 
 
 async def _history(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
@@ -191,12 +193,12 @@ async def _history(store: Store, head: Thread, before: int | None) -> dict[str, 
 
 
 async def _runs(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
-    found = await store.runs(head)
-    return {"runs": found[::-1]}
+    runs = await store.runs(head)
+    return {"runs": runs[::-1]}
 
 
-def _sized(found: list[Any]) -> list[tuple[Any, int]]:
-    return [(message, estimate(message)) for message in found]
+def _sized(matches: list[Any]) -> list[tuple[Any, int]]:
+    return [(message, estimate(message)) for message in matches]
 
 
 _VIEWS: Final[dict[str, Any]] = {

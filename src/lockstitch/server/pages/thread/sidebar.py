@@ -119,13 +119,13 @@ async def _place(store: Store, lane: GraphLane, places: dict[UUID, tuple[int, in
     head = lane.thread
     first = max(head.first_position, head.position - STITCHES + 1)
     lane.before = first - head.first_position
-    found = await store.stitches(head, first) if head.position else []
-    for number, stitch in enumerate(found):
+    stitches = await store.stitches(head, first) if head.position else []
+    for number, stitch in enumerate(stitches):
         x = lane.x + 10 + number * _STEP
         lane.marks.append(GraphMark(x, _kind(stitch), stitch.position, _says(stitch)))
         if stitch.type == "thread_spawned" and stitch.child_id is not None:
             places[stitch.child_id] = (x, lane.y)
-    lane.end = lane.x + 20 + len(found) * _STEP
+    lane.end = lane.x + 20 + len(stitches) * _STEP
     if lane.before:
         # Children of stitches that are not drawn start at the beginning of the line.
         for child in await store.children(head):
@@ -186,7 +186,7 @@ async def side_of(store: Store, head: Thread) -> Sidebar:
     below = await rows(store, children[:_CHILDREN])
     last = await store.execution.last_run(head)
     costs = [cost for cost in (runs.total_cost, *(row.cost for row in below)) if cost is not None]
-    sent = runs.usage["input_tokens"]
+    input_tokens = runs.usage["input_tokens"]
     tasks = head.tasks
     return Sidebar(
         tasks=tasks,
@@ -197,7 +197,7 @@ async def side_of(store: Store, head: Thread) -> Sidebar:
         runs=runs.runs,
         run_cost=last.total_cost if last else None,
         cost=math.fsum(costs) if costs else None,
-        cached=runs.usage["cache_read_input_tokens"] / sent if sent else None,
+        cached=runs.usage["cache_read_input_tokens"] / input_tokens if input_tokens else None,
         holder=str(head.worker_id)[:13] if head.worker_id else "no worker",
     )
 
@@ -206,8 +206,8 @@ async def _context(store: Store, head: Thread) -> Context | None:
     """Return the context size from the newest recent response that has it, or None."""
     first = max(head.first_position, head.position - 60)
     where = (Where("position", ">=", first), Where("type", "=", "llm_call"))
-    found = await store.find_stitches(head.id, *where, order=("-position",), limit=5)
-    for stitch in found:
+    stitches = await store.find_stitches(head.id, *where, order=("-position",), limit=5)
+    for stitch in stitches:
         if stitch.input_tokens is not None and stitch.lane is None and "purpose" not in stitch.data:
             limit = await _limit(store, head)
             tokens = stitch.input_tokens + (stitch.output_tokens or 0)
@@ -224,8 +224,8 @@ async def _limit(store: Store, head: Thread) -> int | None:
     except NotFound:
         return None
     compactor: Any = stored.definition.get("compactor")
-    told: Any = cast("Json", compactor).get("parameters") if isinstance(compactor, dict) else None
-    threshold: Any = cast("Json", told).get("threshold") if isinstance(told, dict) else None
+    value: Any = cast("Json", compactor).get("parameters") if isinstance(compactor, dict) else None
+    threshold: Any = cast("Json", value).get("threshold") if isinstance(value, dict) else None
     return threshold if isinstance(threshold, int) else None
 
 
