@@ -11,7 +11,7 @@ from benchmarks.measure import middle, take_turns
 from benchmarks.places import SQL, Places
 from benchmarks.report import Aim, Measured, Row, at_least
 from benchmarks.scale import Scale
-from lockstitch.integrations.importer import Report, TraceImport, open_bridge
+from lockstitch.integrations.importer import Report, TraceImport, open_source
 from lockstitch.store import open_store
 
 BACKENDS = SQL
@@ -63,7 +63,7 @@ async def _beside_floor(places: Places, backend: str, scale: Scale, bridge: str,
 async def imported(url: str, bridge: str, path: Path) -> tuple[Report, float]:
     """Import a file like `lockstitch import`. Return the report and the seconds."""
     async with open_store(url) as store:
-        opened = open_bridge(bridge, str(path), io.BytesIO())
+        opened = open_source(bridge, str(path), io.BytesIO())
         started = time.perf_counter()
-        report = await TraceImport(store, opened.bridge).run(opened.sources)
+        report = await TraceImport(store, opened.source).run(opened.sources)
         return report, time.perf_counter() - started

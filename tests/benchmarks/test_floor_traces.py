@@ -9,7 +9,7 @@ import pytest
 from benchmarks.floors.mirrors import taken, written
 from benchmarks.foreign import langsmith, otel
 from benchmarks.memory import watched
-from lockstitch.integrations.importer import Report, TraceImport, open_bridge
+from lockstitch.integrations.importer import Report, TraceImport, open_source
 from lockstitch.store import Store, open_store
 from tests.servers import PostgresServer
 
@@ -44,8 +44,8 @@ def another_url(backend: str, tmp_path: Path, request: pytest.FixtureRequest) ->
 
 
 async def _import(store: Store, bridge: str, path: Path) -> Report:
-    opened = open_bridge(bridge, str(path), io.BytesIO())
-    return await TraceImport(store, opened.bridge).run(opened.sources)
+    opened = open_source(bridge, str(path), io.BytesIO())
+    return await TraceImport(store, opened.source).run(opened.sources)
 
 
 @pytest.mark.parametrize("form", FORMS)

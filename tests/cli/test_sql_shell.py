@@ -10,7 +10,7 @@ import pytest
 
 from lockstitch import sync
 from lockstitch.cli.render.output import Output
-from lockstitch.cli.services.sql_shell import Asking, Shell
+from lockstitch.cli.services.sql_shell import QueryOptions, Shell
 from tests.cli.story import Story, tell
 from tests.cli.test_terminal import COLOUR, seen
 
@@ -35,7 +35,7 @@ def typed(url: str, *lines: str | type[BaseException], lens: str | None = None) 
 
     out, beside = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
     with redirect_stdout(out), redirect_stderr(beside), sync.open_store(url) as store:
-        Shell(Output(as_json=False), store, Asking(lens, 2, 5.0, "table"), ask).run()
+        Shell(Output(as_json=False), store, QueryOptions(lens, 2, 5.0, "table"), ask).run()
     assert isinstance(out.buffer, io.BytesIO)
     return out.buffer.getvalue().decode().splitlines(), beside.getvalue(), prompts
 

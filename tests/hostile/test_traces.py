@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from lockstitch.backend import Find
-from lockstitch.integrations.importer import TraceImport, open_bridge
+from lockstitch.integrations.importer import TraceImport, open_source
 from lockstitch.integrations.spans.span import Attachment
 from lockstitch.model import Blob, File, Json
 from lockstitch.store import Store, open_store
@@ -378,8 +378,8 @@ def test_imports_report_only_their_own_traces() -> None:
         async with open_store("sqlite:///:memory:") as store:
             counts: list[int] = []
             for number in (1, 2):
-                opened = open_bridge("langsmith", "-", io.BytesIO(jsonl(*agent_trace(number).runs)))
-                report = await TraceImport(store, opened.bridge).run(opened.sources)
+                opened = open_source("langsmith", "-", io.BytesIO(jsonl(*agent_trace(number).runs)))
+                report = await TraceImport(store, opened.source).run(opened.sources)
                 counts.append(report.traces)
             return counts
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstitch.backends.files.backend import FilesBackend
-from lockstitch.integrations.importer import ImportSource, Report, TraceImport, open_bridge
+from lockstitch.integrations.importer import ImportSource, Report, TraceImport, open_source
 from lockstitch.integrations.spans.span import Item
 from lockstitch.model import Json, codec
 from lockstitch.store import Store, open_store
@@ -23,26 +23,26 @@ ORDER = {
 
 
 async def import_path(store: Store, source: str, path: Path, **options: bool) -> Report:
-    opened = open_bridge(source, str(path), io.BytesIO())
-    return await TraceImport(store, opened.bridge, **options).run(opened.sources)
+    opened = open_source(source, str(path), io.BytesIO())
+    return await TraceImport(store, opened.source, **options).run(opened.sources)
 
 
 async def import_bytes(store: Store, source: str, body: bytes, **options: bool) -> Report:
     """Import bytes as from a pipe."""
-    opened = open_bridge(source, "-", io.BytesIO(body))
-    return await TraceImport(store, opened.bridge, **options).run(opened.sources)
+    opened = open_source(source, "-", io.BytesIO(body))
+    return await TraceImport(store, opened.source, **options).run(opened.sources)
 
 
 async def import_items(store: Store, source: str, items: Iterable[Item], **options: bool) -> Report:
     """Return items that were read before as a separate source."""
-    bridge = open_bridge(source, "-", io.BytesIO()).bridge
+    bridge = open_source(source, "-", io.BytesIO()).source
     return await TraceImport(store, bridge, **options).run(iter([ImportSource("items", lambda on_bad: iter(items))]))
 
 
 def items_of(source: str, path: Path) -> list[Item]:
     """Return all items that an integration reads from a file or a folder."""
     found: list[Item] = []
-    for one in open_bridge(source, str(path), io.BytesIO()).sources:
+    for one in open_source(source, str(path), io.BytesIO()).sources:
         found += one.items(_raise)
     return found
 

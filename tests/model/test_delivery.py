@@ -74,7 +74,7 @@ def test_delivery_to_free_thread_becomes_stitch_at_once(status: str, kind: str) 
 
     assert arrival.stitch is not None
     assert (arrival.stitch.position, arrival.stitch.fence) == (5, 3)
-    assert arrival.letter == sent.changed(entry=None, position=5)
+    assert arrival.delivery == sent.changed(entry=None, position=5)
     assert arrival.head["delivered"] == 6
     assert arrival.head["position"] == 5
     assert arrival.head.get("pending_children") == (1 if kind == "children" else None)
@@ -112,7 +112,7 @@ def test_message_wakes_thread_that_waits_for_next_message() -> None:
 
     arrival = apply_delivery(thread, sent, LATER)
 
-    assert (arrival.letter, arrival.stitch) == (sent, None)
+    assert (arrival.delivery, arrival.stitch) == (sent, None)
     woken = {"status": "pending", "waiting_for": [], "asks_since": None, "wake_at": LATER}
     assert arrival.head == {"delivered": 1, "updated_at": LATER, **woken}
 

@@ -21,7 +21,7 @@ async def serving(
     """Serve a store while the block runs and return the URL."""
     served = create_app(store, app, settings)
     config = uvicorn.Config(served, log_config=None, access_log=False, lifespan="on")
-    async with listening(config, leaving=served.state.house.news.stop, port=port) as url:
+    async with listening(config, leaving=served.state.lockstitch.changes.stop, port=port) as url:
         yield url
 
 

@@ -27,7 +27,7 @@ REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 async def limited(store: Store, limits: Connections, settings: Settings | None = None) -> AsyncIterator[str]:
     served = create_app(store, None, settings)
     config = uvicorn.Config(served, http=limits.protocol, log_config=None, access_log=False, lifespan="on")
-    async with listening(config, leaving=served.state.house.news.stop) as url:
+    async with listening(config, leaving=served.state.lockstitch.changes.stop) as url:
         yield url
 
 

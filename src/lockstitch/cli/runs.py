@@ -68,7 +68,7 @@ def resuming(app: "App", head: Thread, *, take_over: bool = False) -> Act:
     return act
 
 
-def drive(
+def execute(
     store: SyncStore, act: Act, teller: RunProgress, *, name: str | None = None, stop: Callable[[], bool] | None = None
 ) -> Json | None:
     """Execute the action and return the result as JSON, or None if there was nothing to do.
@@ -121,7 +121,7 @@ def report(session: Session, result: Json, name: str) -> None:
         session.out.json({key: value for key, value in result.items() if key != "title"})
     else:
         teller = RunProgress(session.out)
-        tell_doubts(teller, result["in_doubt"] if status != "waiting" else [])
+        show_doubts(teller, result["in_doubt"] if status != "waiting" else [])
         teller.aside(f"thread {result['thread_id']} · {sums(result)}")
         if status == "waiting":
             session.out.note(explain(name, without_next_message(parse_waits(result["waiting_for"]))))
@@ -132,7 +132,7 @@ def report(session: Session, result: Json, name: str) -> None:
         raise typer.Exit(code)
 
 
-def tell_doubts(teller: RunProgress, doubts: list[Json]) -> None:
+def show_doubts(teller: RunProgress, doubts: list[Json]) -> None:
     """Print the calls with an unknown outcome."""
     for doubt in doubts:
         what = f"{one_line(str(doubt.get('name')))} {one_line(str(doubt.get('call_id')))}"

@@ -71,7 +71,7 @@ class Report:
         return len(self._spans)
 
     def add(self, outcome: BatchOutcome) -> None:
-        self._traces.difference_update(map(_hash, outcome.gone))
+        self._traces.difference_update(map(_hash, outcome.removed_spans))
         self._traces.update(map(_hash, outcome.traces))
         self._spans.update(map(_hash, outcome.spans))
         for span_id, missing in outcome.missing.items():
@@ -238,7 +238,7 @@ class _File:
     """The first error that writing the file raised."""
 
     def add(self, outcome: BatchOutcome) -> None:
-        self.traces = (self.traces - outcome.gone) | outcome.traces
+        self.traces = (self.traces - outcome.removed_spans) | outcome.traces
         self.spans += len(outcome.spans)
 
     def as_json(self) -> Json:
@@ -285,13 +285,13 @@ async def import_traces(store: Store, source: str, path: str, **options: Any) ->
     `source` is "langsmith" or "otel". The options are those of `Opened.into`. Returns the report. Raises `NotFound` if
     the path does not exist, and `Refused` if the source is unknown.
     """
-    return await open_bridge(source, path, sys.stdin.buffer).into(store, **options)
+    return await open_source(source, path, sys.stdin.buffer).into(store, **options)
 
 
 class Opened(NamedTuple):
     """An integration and the files to read with it."""
 
-    bridge: TraceSource
+    source: TraceSource
     sources: Iterator[ImportSource]
 
     async def into(
@@ -302,11 +302,11 @@ class Opened(NamedTuple):
         With `replace`, the traces are complete and stored spans that they no longer contain are removed. Values in
         metadata that look like secrets are redacted, unless `keep_secrets` is set.
         """
-        importing = TraceImport(store, self.bridge, replace=replace, keep_secrets=keep_secrets, progress=progress)
+        importing = TraceImport(store, self.source, replace=replace, keep_secrets=keep_secrets, progress=progress)
         return await importing.run(self.sources)
 
 
-def open_bridge(name: str, path: str, standard_input: BinaryIO) -> Opened:
+def open_source(name: str, path: str, standard_input: BinaryIO) -> Opened:
     """Return the integration `name` with the files of a path. A folder is read in order, `-` is standard input."""
     if path != STANDARD_INPUT and not Path(path).exists():
         raise NotFound(f"File or folder {path} not found.")

@@ -74,7 +74,7 @@ def run_options(entry: Entry) -> Json:
 class DeliveryEffect(NamedTuple):
     """Effects of a delivery: the delivery as stored (None: not stored), changed head fields, and the stitch if any."""
 
-    letter: Delivery | None
+    delivery: Delivery | None
     head: dict[str, Any]
     stitch: Stitch | None
 

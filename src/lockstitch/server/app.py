@@ -61,7 +61,7 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
             if app is not None:
                 await app.setup(store)
             await stack.enter_async_context(worker_running(state))
-            await stack.enter_async_context(state.news.open())
+            await stack.enter_async_context(state.changes.open())
             await stack.enter_async_context(ingest_running(store, state.intake, settings))
             yield
 
@@ -74,7 +74,7 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
         redoc_url=None,
         openapi_url=None,
     )
-    server.state.house = state
+    server.state.lockstitch = state
     server.add_middleware(RequestGuard, settings=settings, figures=state.figures)
     problems.handle(server, problem_page)
     added = [router for extension in extensions for router in extension.api]

@@ -21,7 +21,7 @@ class ServerState:
     store: Store
     app: App | None
     settings: Settings
-    news: ChangeFeed
+    changes: ChangeFeed
     intake: IngestBuffer
     """The buffer of incoming traces."""
     figures: RequestMetrics = field(default_factory=RequestMetrics)
@@ -34,6 +34,6 @@ def server_state(connection: HTTPConnection) -> ServerState:
 
 
 def server_state_of_app(app: Any) -> ServerState:
-    house: Any = app.state.house
-    assert isinstance(house, ServerState)
-    return house
+    state: Any = app.state.lockstitch
+    assert isinstance(state, ServerState)
+    return state

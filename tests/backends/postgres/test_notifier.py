@@ -8,7 +8,7 @@ import pytest
 
 from lockstitch.backend import WORK_READY
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.backends.postgres.notify import PAUSE, SHORT_PAUSE, heard
+from lockstitch.backends.postgres.notify import PAUSE, SHORT_PAUSE, parse_notification
 from lockstitch.model import SystemClock, Thread
 from tests.conformance.contract import a_goal, change, commit, created
 from tests.samples import said
@@ -33,7 +33,7 @@ async def test_many_appends_cause_few_notifications(postgres: PostgresBackend, a
     await asyncio.gather(*(append(thread) for thread in threads))
     await postgres.close()
     took = time.monotonic() - started
-    payloads = [heard(payload) for payload, _ in notified(admin)]
+    payloads = [parse_notification(payload) for payload, _ in notified(admin)]
     assert {(thread.id, 20) for thread in threads} <= set(payloads)
     # A notification contains each thread once.
     assert len(payloads) <= (took / PAUSE + 2) * len(threads)
@@ -53,7 +53,7 @@ async def test_ready_threads_are_notified_once(postgres: PostgresBackend, admin:
     await asyncio.gather(*(created(postgres, a_goal()) for _ in range(20)))
     await postgres.close()
     took = time.monotonic() - started
-    payloads = [heard(payload) for payload, _ in notified(admin)]
+    payloads = [parse_notification(payload) for payload, _ in notified(admin)]
     assert 1 <= payloads.count(WORK_READY) <= took / SHORT_PAUSE + 2
     assert payloads.index(WORK_READY) == 0
 
@@ -69,4 +69,4 @@ async def test_close_does_not_wait_for_lost_server(postgres_url: str) -> None:
 
 @pytest.mark.parametrize("payload", ["", "x", "x:1", "01a1df92-9248-7efc-a1fe-9b90e64a0aee:x", ":"])
 async def test_foreign_notifications_are_ignored(payload: str) -> None:
-    assert heard(payload) is None
+    assert parse_notification(payload) is None

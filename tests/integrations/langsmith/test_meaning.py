@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.integrations.langsmith import LangSmith, pieces
+from lockstitch.integrations.langsmith import LangSmith, spans_of_run
 from lockstitch.integrations.spans.span import Generation, RequestedCall, Result, SpanFacts
 from lockstitch.model import codec
 from tests.integrations.langsmith.recorded import FOLDERS, items_of, meaning_of, spans
@@ -427,7 +427,7 @@ TANGLED = st.recursive(
     st.dictionaries(SHAPED, TANGLED, max_size=4),
 )
 def test_never_raises_for_any_run(kind: str | None, run: dict[str, Any], inputs: Any, outputs: Any):
-    for piece in pieces({**run, "run_type": kind, "inputs": inputs, "outputs": outputs}):
+    for piece in spans_of_run({**run, "run_type": kind, "inputs": inputs, "outputs": outputs}):
         _sound(LangSmith().facts(piece))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.integrations.langsmith import pieces, read, remark
+from lockstitch.integrations.langsmith import read, remark, spans_of_run
 from lockstitch.integrations.langsmith.runs import SAID, time_text
 from lockstitch.integrations.spans.span import SpanData, merge
 from lockstitch.integrations.spans.values import LONGEST_NAME, storable
@@ -22,7 +22,7 @@ ORDER = f"20260101T000000000000Z{ROOT}.20260101T000001000000Z{CHILD}.20260101T00
 
 
 def one(run: dict[str, Any]) -> SpanData:
-    (piece,) = pieces(run)
+    (piece,) = spans_of_run(run)
     return piece
 
 
@@ -172,7 +172,7 @@ def test_run_without_id_gets_stable_id():
 
 def test_nested_runs_have_trace_and_parent():
     nested = {"id": ROOT, "child_runs": [{"id": CHILD, "child_runs": [{"id": LEAF}]}, "junk", None]}
-    root, child, leaf = pieces(nested)
+    root, child, leaf = spans_of_run(nested)
     assert root["children"] == [CHILD, LEAF]
     assert child["children"] == [LEAF]
     assert [each.get("parent_id") for each in (root, child, leaf)] == [None, ROOT, CHILD]
@@ -235,7 +235,7 @@ FIELDS = st.sampled_from(sorted(SAID | {"feedback_stats", "prompt_tokens"}))
 @quick
 @given(st.dictionaries(FIELDS, JSON | st.dictionaries(FIELDS, JSON, max_size=3)))
 def test_any_run_becomes_span_data(run: dict[str, Any]):
-    for piece in pieces(run):
+    for piece in spans_of_run(run):
         assert piece["id"]
         assert piece["trace_id"]
         assert None not in piece.values()

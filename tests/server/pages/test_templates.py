@@ -1,7 +1,7 @@
 """Markdown and JSON on pages become text nodes only."""
 
 from lockstitch.server.pages.common import content
-from lockstitch.server.pages.common.content import json_pieces
+from lockstitch.server.pages.common.content import json_tokens
 
 
 def test_markdown_links_only_to_http():
@@ -15,12 +15,12 @@ def test_markdown_links_only_to_http():
 
 def test_json_pieces_contain_the_whole_value():
     value = {"a": [1, {"b": "<script>"}], "big": 2**70, "deep": "x" * 200, "none": None, "empty": {}}
-    shown = "".join(text for _, text in json_pieces(value))
+    shown = "".join(text for _, text in json_tokens(value))
     assert "".join(shown.split()) == '{"a":[1,{"b":"<script>"}],"big":1180591620717411303424,"deep":"' + "x" * 200 + (
         '","none":null,"empty":{}}'
     )
     deep: list[object] = []
     for _ in range(200):
         deep = [deep]
-    assert "".join("".join(text for _, text in json_pieces(deep)).split()) == "[" * 201 + "]" * 201
-    assert sum(len(text) for _, text in json_pieces("x" * 10**6, 100)) < 200
+    assert "".join("".join(text for _, text in json_tokens(deep)).split()) == "[" * 201 + "]" * 201
+    assert sum(len(text) for _, text in json_tokens("x" * 10**6, 100)) < 200

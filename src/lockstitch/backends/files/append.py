@@ -138,9 +138,9 @@ def deliver(transaction: Transaction, delivery: Delivery, now: datetime) -> Rece
     if first is not None:
         return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
     arrival = apply_delivery(head, delivery, now)
-    if arrival.letter is None:
+    if arrival.delivery is None:
         return Receipt(None, head.delivered, head.cancel_requested, new=False)
-    write_delivery(transaction, arrival.letter)
+    write_delivery(transaction, arrival.delivery)
     after = head.changed(**arrival.head)
     if arrival.stitch is not None:
         check_stitch(arrival.stitch)
@@ -151,7 +151,7 @@ def deliver(transaction: Transaction, delivery: Delivery, now: datetime) -> Rece
     write_head(transaction, head, after)
     woken = after.status == "pending" and head.status != "pending"
     return Receipt(
-        arrival.letter.position, after.delivered, head.cancel_requested, woken=woken, delivery_id=delivery.id
+        arrival.delivery.position, after.delivered, head.cancel_requested, woken=woken, delivery_id=delivery.id
     )
 
 

@@ -36,7 +36,7 @@ from lockstitch.backends.postgres.reader import Readers
 from lockstitch.backends.postgres.records import claim, delete, read
 from lockstitch.backends.postgres.schema import extend, looking, migrate
 from lockstitch.backends.sql import operations, reports
-from lockstitch.backends.sql.operations import asked, new_threads_only
+from lockstitch.backends.sql.operations import new_threads_only, query_rows
 from lockstitch.backends.sql.queries import Script
 from lockstitch.errors import Refused
 from lockstitch.extension import Extension
@@ -78,11 +78,11 @@ class PostgresBackend:
             again = (pg.ForeignKeyViolation,) if commit.deleted_threads or commit.superseded else ()
             receipts = await self._pool.transact(lambda: self._commit(commit), again=again)
         for thread in commit.threads:
-            self._notifier.tell(thread.id, thread.position)
+            self._notifier.notify(thread.id, thread.position)
         for step, receipt in zip(commit.steps, receipts, strict=True):
-            self._notifier.tell(step.thread_id, receipt.position or 0)
+            self._notifier.notify(step.thread_id, receipt.position or 0)
         if makes_work(commit, receipts, self._clock.now()):
-            self._notifier.tell_work()
+            self._notifier.notify_ready()
         return receipts
 
     async def extend(self, extension: Extension) -> None:
@@ -96,7 +96,7 @@ class PostgresBackend:
         self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
     ) -> list[Any]:
         dialect = speaking(self._dialect, extension)
-        script = partial(asked, dialect, extension, name, parameters, into)
+        script = partial(query_rows, dialect, extension, name, parameters, into)
         return await (self._pool.transact(script) if writes else self._read(script))
 
     async def insert_within(self, connection: object, thread: Thread) -> None:
@@ -129,11 +129,11 @@ class PostgresBackend:
             await self._pool.transact(lambda: operations.put(self._dialect, records, new=new))
         for record in records:
             if isinstance(record, Stitch):
-                self._notifier.tell(record.thread_id, record.position)
+                self._notifier.notify(record.thread_id, record.position)
             elif isinstance(record, Thread):
-                self._notifier.tell(record.id, record.position)
+                self._notifier.notify(record.id, record.position)
                 if is_ready(record, self._clock.now()):
-                    self._notifier.tell_work()
+                    self._notifier.notify_ready()
 
     async def delete(self, find: Find[Any], *, force: bool = False) -> int:
         if find.kind is not Thread:
@@ -160,16 +160,16 @@ class PostgresBackend:
         return await self._pool.transact(lambda: claim(self._dialect, claim_request, thread_id))
 
     async def heartbeat(self, worker: Worker) -> bool:
-        return await self._pool.alone(lambda: operations.beat(self._dialect, worker), repeatable=True)
+        return await self._pool.alone(lambda: operations.heartbeat(self._dialect, worker), repeatable=True)
 
     async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
         given_back = await self._pool.transact(
             lambda: operations.release(self._dialect, worker_id, expired_only, cause)
         )
         for thread_id in given_back:
-            self._notifier.tell(thread_id, 0)
+            self._notifier.notify(thread_id, 0)
         if given_back:
-            self._notifier.tell_work()
+            self._notifier.notify_ready()
         return given_back
 
     def watch(self) -> AsyncGenerator[ChangeHint, None]:

@@ -135,7 +135,7 @@ class Connection(AsyncConnection[TupleRow]):
             async with self.pipeline() as pipeline:
                 await self._send(_BEGIN)
                 await self._send(_SETUP)
-                result = await self._drive(script, piped=True)
+                result = await self._run_script(script, piped=True)
                 self.commits = True
                 await self._send(_COMMIT)
                 await pipeline.sync()
@@ -149,7 +149,7 @@ class Connection(AsyncConnection[TupleRow]):
         """Run a script as one transaction, with one round trip per statement: for content that is too large for a
         pipeline."""
         async with self.steps():
-            return await self._drive(script, piped=False)
+            return await self._run_script(script, piped=False)
 
     @asynccontextmanager
     async def steps(self) -> AsyncGenerator[None]:
@@ -195,7 +195,7 @@ class Connection(AsyncConnection[TupleRow]):
             return False
         return not self.broken
 
-    async def _drive(self, script: Script[T], *, piped: bool) -> T:
+    async def _run_script(self, script: Script[T], *, piped: bool) -> T:
         rows: Rows | None = None
         while True:
             try:

@@ -78,12 +78,12 @@ class Notifier:
         self._task: asyncio.Task[None] | None = None
         self._sent = 0.0
 
-    def tell(self, thread_id: UUID, position: int) -> None:
+    def notify(self, thread_id: UUID, position: int) -> None:
         """Notify watchers that a thread has changed."""
         self._moved[thread_id] = max(position, self._moved.get(thread_id, 0))
         self._start()
 
-    def tell_work(self) -> None:
+    def notify_ready(self) -> None:
         """Notify watchers that threads have become ready."""
         self._work = True
         self._start()
@@ -128,7 +128,7 @@ class Notifier:
         yield self._dialect.statement("notify", {"payloads": " ".join(payloads)})
 
 
-def heard(payload: str) -> ChangeHint | None:
+def parse_notification(payload: str) -> ChangeHint | None:
     """Return the hint of a notification, or None if another application uses the channel."""
     if payload == WORK_PAYLOAD:
         return WORK_READY
@@ -205,7 +205,7 @@ class Watcher:
         try:
             await connection.execute(b"LISTEN lockstitch")
             # After LISTEN, so that no change is missed between the two.
-            self._tell(await log.news(connection))
+            self._emit(await log.new_hints(connection))
         except psycopg.Error as exc:
             await connection.close()
             raise translate(exc, self._pool.address.shown) from exc
@@ -219,22 +219,22 @@ class Watcher:
         while True:
             try:
                 while True:
-                    await self._hear(connection, log)
-                    self._tell(await log.news(connection))
+                    await self._receive(connection, log)
+                    self._emit(await log.new_hints(connection))
             except psycopg.Error:
                 pass
             finally:
                 await connection.close()
             connection = await self._listen_again(log)
             # The log contains changes in between, but not which threads became ready.
-            self._tell([WORK_READY])
+            self._emit([WORK_READY])
 
-    async def _hear(self, connection: Connection, log: "_Log") -> None:
+    async def _receive(self, connection: Connection, log: "_Log") -> None:
         async with aclosing(connection.notifies(timeout=POLL * random.uniform(0.8, 1.2))) as notifications:
             async for notification in notifications:
-                hint = heard(notification.payload)
-                if hint is not None and (hint == WORK_READY or log.hear(hint)):
-                    self._tell([hint])
+                hint = parse_notification(notification.payload)
+                if hint is not None and (hint == WORK_READY or log.receive(hint)):
+                    self._emit([hint])
 
     async def _listen_again(self, log: "_Log") -> Connection:
         pause = FIRST_PAUSE
@@ -245,7 +245,7 @@ class Watcher:
             except LockstitchError:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _tell(self, hints: list[ChangeHint]) -> None:
+    def _emit(self, hints: list[ChangeHint]) -> None:
         for mailbox in self._mailboxes:
             mailbox.put(hints)
 
@@ -289,12 +289,12 @@ class _Log:
         self._old: dict[UUID, int] = {}
         """Positions of threads when watching started. Late notifications may still report them."""
 
-    def hear(self, hint: ChangeHint) -> bool:
+    def receive(self, hint: ChangeHint) -> bool:
         """Store a notification. Return True if it contains a new position."""
         self._heard[hint.thread_id] = hint.position
         return hint.position > self._old.get(hint.thread_id, -1)
 
-    async def news(self, connection: Connection) -> list[ChangeHint]:
+    async def new_hints(self, connection: Connection) -> list[ChangeHint]:
         """Return the commits since the last call. The first call only reads the current state and returns nothing."""
         begins, self._begun = not self._begun, True
         mark = self._horizon.mark

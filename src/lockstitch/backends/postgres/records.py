@@ -13,7 +13,7 @@ from lockstitch.backends.postgres.connection import Connection, bind
 from lockstitch.backends.postgres.dialect import SCHEMA
 from lockstitch.backends.sql import operations
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.operations import NewThread, choosing, claim_one, taken
+from lockstitch.backends.sql.operations import NewThread, choosing, claim_one, claimed_threads
 from lockstitch.backends.sql.queries import Rows, Script, Statement
 from lockstitch.errors import Refused
 from lockstitch.model import Record, Run, Stitch, Thread, columns
@@ -108,7 +108,7 @@ def claim(dialect: Dialect, claim_request: ClaimRequest, thread_id: UUID | None)
     if _all_in_others_hands(rows):
         # Some of the transactions that hold them may have ended by now, and there may be further threads.
         rows = yield statement
-    return taken(dialect, claim_request, [row for _, *row in rows if row[0] is not None])
+    return claimed_threads(dialect, claim_request, [row for _, *row in rows if row[0] is not None])
 
 
 def _all_in_others_hands(rows: Rows) -> bool:

@@ -69,20 +69,20 @@ def _deliver(dialect: Dialect, delivery: Delivery, clock: Clock) -> Script[Recei
     if not rows:
         raise NotFound(f"Thread {delivery.thread_id} not found. Nothing was delivered.")
     head = dialect.decode(Thread, rows[0])
-    result = yield dialect.select(same_letter(delivery))
+    result = yield dialect.select(same_delivery(delivery))
     if result:
         first = dialect.decode(Delivery, result[0])
         return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
     arrival = apply_delivery(head, delivery, clock.now())
-    if arrival.letter is None:
+    if arrival.delivery is None:
         return Receipt(None, head.delivered, head.cancel_requested, new=False)
-    yield dialect.insert(arrival.letter)
+    yield dialect.insert(arrival.delivery)
     fields = dialect.encode(Thread, arrival.head)
     yield dialect.statement("head_update", {"id": thread_id, **fields}, changes=dialect.changes(list(fields)))
     if arrival.stitch:
         yield dialect.insert(arrival.stitch)
     return Receipt(
-        arrival.letter.position,
+        arrival.delivery.position,
         arrival.head["delivered"],
         head.cancel_requested,
         woken=arrival.head.get("status") == "pending" and head.status != "pending",
@@ -90,7 +90,7 @@ def _deliver(dialect: Dialect, delivery: Delivery, clock: Clock) -> Script[Recei
     )
 
 
-def same_letter(delivery: Delivery) -> Find[Delivery]:
+def same_delivery(delivery: Delivery) -> Find[Delivery]:
     """Select the stored delivery with the same thread, sender and call."""
     return Find(
         Delivery,
@@ -131,7 +131,7 @@ def put(dialect: Dialect, records: Sequence[Record], *, new: bool = False) -> Sc
         yield dialect.insert(record, "insert" if new else dialect.upsert_name(type(record)))
 
 
-def beat(dialect: Dialect, worker: Worker) -> Script[bool]:
+def heartbeat(dialect: Dialect, worker: Worker) -> Script[bool]:
     """Register a worker or renew its lease. Return False if it was declared dead."""
     values = dialect.encode(Worker, worker.__dict__)
     expressions = {name: f":{name}" for name in values} | {"beat_at": dialect.now, "dead": "false"}
@@ -296,7 +296,7 @@ def _suspect(dialect: Dialect, claim_request: ClaimRequest) -> Statement:
     return dialect.statement("claim_suspect", parameters, chosen=chosen, alone=alone, columns=dialect.names(Thread))
 
 
-def taken(dialect: Dialect, claim_request: ClaimRequest, rows: Rows) -> list[Thread]:
+def claimed_threads(dialect: Dialect, claim_request: ClaimRequest, rows: Rows) -> list[Thread]:
     """Return the threads of the claimed rows in claim order. Databases return changed rows in any order."""
     return in_fair_order((dialect.decode(Thread, row) for row in rows), claim_request.after)
 
@@ -336,7 +336,7 @@ _KINDS: Final[Mapping[type[Any], ColumnKind]] = {
 """Storage types of parameters that are not fields of a record. Text and bytes are passed unchanged."""
 
 
-def asked(
+def query_rows(
     dialect: Dialect, extension: Extension, name: str, parameters: Mapping[str, Any], into: type[Record] | None
 ) -> Script[list[Any]]:
     """Return the rows of an extension's query, as tuples or as records. `dialect` comes from `with_extension`."""

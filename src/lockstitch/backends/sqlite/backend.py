@@ -28,7 +28,14 @@ from lockstitch.backend import (
 )
 from lockstitch.backends.sql import operations, reports
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.operations import asked, choosing, claim_one, new_threads_only, taken, with_extension
+from lockstitch.backends.sql.operations import (
+    choosing,
+    claim_one,
+    claimed_threads,
+    new_threads_only,
+    query_rows,
+    with_extension,
+)
 from lockstitch.backends.sql.queries import Rows, Script
 from lockstitch.backends.sqlite import query as search
 from lockstitch.backends.sqlite.append import begin, change
@@ -130,7 +137,7 @@ class SqliteBackend:
 
     async def heartbeat(self, worker: Worker) -> bool:
         measured = worker.changed(uptime=uptime(self._clock))
-        return await self._write(lambda: operations.beat(self._dialect, measured))
+        return await self._write(lambda: operations.heartbeat(self._dialect, measured))
 
     async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
         return await self._write(lambda: operations.release(self._dialect, worker_id, expired_only, cause))
@@ -138,13 +145,13 @@ class SqliteBackend:
     async def watch(self) -> AsyncGenerator[ChangeHint, None]:
         """Yield hints. SQLite provides a counter that changes when another connection commits."""
         try:
-            async with aclosing(self._sightings()) as hints:
+            async with aclosing(self._hints()) as hints:
                 async for hint in hints:
                     yield hint
         except sqlite3.Error as exc:
             raise translate(exc, self._path) from exc
 
-    async def _sightings(self) -> AsyncGenerator[ChangeHint, None]:
+    async def _hints(self) -> AsyncGenerator[ChangeHint, None]:
         own = self._path == ":memory:"
         connection = self._writer.connection if own else connect(self._path, synchronous="FULL", read_only=True)
         try:
@@ -216,7 +223,7 @@ class SqliteBackend:
     ) -> QueryResult | None:
         if own:
             with closing(self._beside()) as connection:
-                return await _asked(connection, sql, limit, seconds, lens)
+                return await _run_query(connection, sql, limit, seconds, lens)
         before = [] if lens is None else views(lens, await self.extensions())
         async with self._asking, self._as_file() as path:
             uri = uri_of(path, read_only=True)
@@ -240,7 +247,7 @@ class SqliteBackend:
         self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
     ) -> list[Any]:
         dialect = with_extension(self._dialect, extension, "sqlite")
-        script = partial(asked, dialect, extension, name, parameters, into)
+        script = partial(query_rows, dialect, extension, name, parameters, into)
         return await (self._write(script) if writes else self._reader.run(script))
 
     async def _write(self, script: Callable[[], Script[T]]) -> T:
@@ -305,7 +312,7 @@ class SqliteBackend:
         statement = yield from choosing(self._dialect, claim_request)
         if statement is None:
             return []
-        return taken(self._dialect, claim_request, (yield statement))
+        return claimed_threads(self._dialect, claim_request, (yield statement))
 
     def _put(self, records: Sequence[Record], *, new: bool = False) -> Script[None]:
         stitches = [record for record in records if isinstance(record, Stitch)]
@@ -345,7 +352,9 @@ def _changes(connection: sqlite3.Connection, own: bool) -> int:
     return connection.total_changes if own else connection.execute("PRAGMA data_version").fetchone()[0]
 
 
-async def _asked(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> QueryResult:
+async def _run_query(
+    connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None
+) -> QueryResult:
     """Run a query in a thread. If the caller is cancelled, stop the query before its connection is closed."""
     asking = asyncio.ensure_future(asyncio.to_thread(own_query, connection, sql, limit, seconds, lens))
     # Retrieve the exception of an interrupted query, so that asyncio does not log it as unhandled.

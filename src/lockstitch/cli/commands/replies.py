@@ -10,7 +10,7 @@ import typer
 
 from lockstitch.cli.options import CallName, NoResume, ThreadName, examples
 from lockstitch.cli.render.progress import RunProgress
-from lockstitch.cli.runs import drive, finish_command, open_for_app, resuming
+from lockstitch.cli.runs import execute, finish_command, open_for_app, resuming
 from lockstitch.cli.session import Session, session_of
 from lockstitch.errors import Refused, ThreadHeld
 from lockstitch.sync import SyncStore
@@ -111,7 +111,7 @@ def _reply(session: Session, thread: str, no_resume: bool, reply: Reply) -> None
         code.agent(head.agent)
         reply(store)
         try:
-            result = drive(store, resuming(code, store.thread(head)), RunProgress(session.out), name=thread)
+            result = execute(store, resuming(code, store.thread(head)), RunProgress(session.out), name=thread)
         except ThreadHeld as exc:
             session.out.note(f"Reply stored. {exc} That worker continues the thread.")
             return

@@ -11,7 +11,16 @@ from lockstitch.cli import options
 from lockstitch.cli.options import AgentName, ThreadName, User, examples
 from lockstitch.cli.render.output import plural
 from lockstitch.cli.render.progress import RunProgress
-from lockstitch.cli.runs import Listener, drive, finish_command, open_for_app, prompting, report, resuming, tell_doubts
+from lockstitch.cli.runs import (
+    Listener,
+    execute,
+    finish_command,
+    open_for_app,
+    prompting,
+    report,
+    resuming,
+    show_doubts,
+)
 from lockstitch.cli.session import now, session_of
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Thread, new_id
@@ -54,7 +63,7 @@ def run(
     text = _prompt(prompt)
     with open_for_app(session, code, create=True) as store:
         act = prompting(chosen, text, thread=thread, user_id=user)
-        result = drive(store, act, RunProgress(session.out), name=thread)
+        result = execute(store, act, RunProgress(session.out), name=thread)
         assert result is not None
         report(session, result, thread or str(result["thread_id"]))
 
@@ -117,7 +126,7 @@ def resume(
     code = session.app()
     with open_for_app(session, code) as store:
         head = store.thread(thread)
-        result = drive(store, resuming(code, head, take_over=take_over), RunProgress(session.out), name=thread)
+        result = execute(store, resuming(code, head, take_over=take_over), RunProgress(session.out), name=thread)
         finish_command(session, store, result, head, thread)
 
 
@@ -133,7 +142,7 @@ def retry(context: typer.Context, thread: ThreadName) -> None:
         async def again(inner: Store, listener: Listener) -> None:
             await chosen.retry(head, store=inner, listener=listener)
 
-        result = drive(store, again, RunProgress(session.out), name=thread)
+        result = execute(store, again, RunProgress(session.out), name=thread)
         finish_command(session, store, result, head, thread)
 
 
@@ -158,7 +167,7 @@ def cancel(context: typer.Context, thread: ThreadName) -> None:
         session.out.line(f"Requested the cancel of thread {head.id}. Its holder has not ended the run yet.")
     else:
         session.out.line(f"Cancelled. Thread {head.id} {_state(head)}.")
-        tell_doubts(RunProgress(session.out), doubts)
+        show_doubts(RunProgress(session.out), doubts)
 
 
 @app.command(epilog=examples("lockstitch fork customer-42 --at 17", "lockstitch fork customer-42 --key what-if"))

@@ -7,7 +7,7 @@ import typer
 
 from lockstitch.cli.options import Limit, examples
 from lockstitch.cli.render import output
-from lockstitch.cli.services.sql_shell import Asking, Shell, left_off
+from lockstitch.cli.services.sql_shell import QueryOptions, Shell, left_off
 from lockstitch.cli.session import session_of
 from lockstitch.errors import Refused
 from lockstitch.lenses import catalog
@@ -46,7 +46,7 @@ def sql(
     output.check_form(form)
     if lens is not None:
         catalog.check(lens)
-    asking = Asking(lens, limit, seconds, "json" if session.json_output else form, force)
+    asking = QueryOptions(lens, limit, seconds, "json" if session.json_output else form, force)
     if query is None and sys.stdin.isatty():
         with session.open() as store:
             Shell(session.out, store, asking).run()

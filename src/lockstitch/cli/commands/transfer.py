@@ -51,13 +51,13 @@ def import_(
     or not. Values in metadata that look like secrets are replaced by [redacted]. The report lists items that could not
     be read or written. A bundle is a file from `export --thread`.
     """
-    from lockstitch.integrations.importer import open_bridge
+    from lockstitch.integrations.importer import open_source
 
     session = session_of(context)
     if source == "bundle":
         _import_bundle(session, path)
         return
-    opened = open_bridge(source, path, sys.stdin.buffer)
+    opened = open_source(source, path, sys.stdin.buffer)
     with session.open(create=True) as store, ImportProgress() as following:
         importing = opened.into(store.async_store, replace=replace, keep_secrets=keep_secrets, progress=following.show)
         report = store.portal.call(importing)

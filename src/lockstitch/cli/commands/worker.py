@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lockstitch.cli.options import examples
-from lockstitch.cli.services.watch import scene
+from lockstitch.cli.services.watch import dashboard_view
 from lockstitch.cli.session import session_of
 from lockstitch.store.reports.dashboard import DashboardReader
 
@@ -82,7 +82,7 @@ def watch(
         if session.json_output:
             session.out.json(store.portal.call(painter.read()).as_json())
         elif once or session.out.width is None:
-            for line in scene(session, store.portal.call(painter.read()), session.out.width):
+            for line in dashboard_view(session, store.portal.call(painter.read()), session.out.width):
                 session.out.cropped(line)
         else:
             Watch(session, store, painter).go_on()

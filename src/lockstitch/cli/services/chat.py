@@ -12,7 +12,7 @@ from lockstitch.cli.render import messages
 from lockstitch.cli.render.output import cost, plural
 from lockstitch.cli.render.progress import RunProgress, sums
 from lockstitch.cli.render.threads import explain
-from lockstitch.cli.runs import WAITING, Act, drive, outcome, prompting, resuming
+from lockstitch.cli.runs import WAITING, Act, execute, outcome, prompting, resuming
 from lockstitch.cli.session import Session
 from lockstitch.errors import Conflict, LockstitchError, NotFound, Refused
 from lockstitch.model import (
@@ -134,7 +134,7 @@ class ChatLoop:
     def _turn(self, act: Act) -> None:
         """Execute a run to its end, and ask the user for each reply that it waits for."""
         while True:
-            result = drive(self._store, act, self._teller, name=self._name, stop=self._stop)
+            result = execute(self._store, act, self._teller, name=self._name, stop=self._stop)
             if result is None:
                 return
             if result["status"] != "waiting":

@@ -38,7 +38,7 @@ class Service:
         self._demo = demo
         self._url = session.url
         self._code = 0
-        self._house: ServerState | None = None
+        self._state: ServerState | None = None
 
     async def serve(self) -> int:
         """Serve and return the exit code after the shutdown."""
@@ -52,7 +52,7 @@ class Service:
                 # Report a store that the app's plugins cannot use before the server accepts connections.
                 await app.setup(store)
             served = create_app(store, app, settings)
-            self._house = server_state_of_app(served)
+            self._state = server_state_of_app(served)
             room = room_for_connections(settings.connections)
             config = uvicorn.Config(
                 served,
@@ -76,8 +76,8 @@ class Service:
 
     def leave(self) -> None:
         """End the event streams. Otherwise the server would wait for their clients."""
-        if self._house is not None:
-            self._house.news.stop()
+        if self._state is not None:
+            self._state.changes.stop()
 
     def _listen(self) -> socket.socket:
         """Bind the socket before anything else is opened, so that a port in use is reported at once."""

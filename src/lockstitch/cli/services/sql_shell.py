@@ -30,7 +30,7 @@ REMEMBERED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class QueryOptions:
     """How the shell runs queries and prints results."""
 
     lens: str | None
@@ -43,7 +43,7 @@ class Asking:
 class Shell:
     """An interactive session. Errors are printed and do not end it."""
 
-    def __init__(self, out: Output, store: SyncStore, asking: Asking, ask: Callable[[str], str] = input) -> None:
+    def __init__(self, out: Output, store: SyncStore, asking: QueryOptions, ask: Callable[[str], str] = input) -> None:
         self._out = out
         self._store = store
         self._asking = asking

@@ -37,7 +37,7 @@ _WORKERS = [
 ]
 
 
-def scene(session: Session, dashboard: Dashboard, width: int | None) -> list[Text]:
+def dashboard_view(session: Session, dashboard: Dashboard, width: int | None) -> list[Text]:
     """Return the lines of the dashboard, the most important first. A terminal may cut the last lines."""
     lines = [_header(session, dashboard), _sums(dashboard)]
     if dashboard.workers:
@@ -149,7 +149,7 @@ class Watch:
 
     def _lines(self, width: int, height: int) -> list[Text]:
         assert self._picture is not None
-        lines = scene(self._session, self._picture, width)
+        lines = dashboard_view(self._session, self._picture, width)
         room = height - 2
         if len(lines) > room:
             lines = [*lines[: room - 1], Text(f"… {len(lines) - room + 1} more lines", style="dim")]

@@ -7,11 +7,11 @@ from lockstitch.integrations.langsmith.messages import (
     LangSmithMessage,
     assistant,
     blocks_of,
+    message_of,
     messages_in,
-    said,
     text_in,
 )
-from lockstitch.integrations.langsmith.runs import bag, count, first_bag, first_text, items, text
+from lockstitch.integrations.langsmith.runs import as_object, count, first_object, first_text, items, text
 from lockstitch.integrations.spans.span import Generation
 from lockstitch.integrations.spans.values import as_text, name
 from lockstitch.model import Json
@@ -39,7 +39,7 @@ def answers_in(outputs: Json) -> list[LangSmithAnswer]:
     for find in (_generations, _choices, _responses_api, _candidates, _messages):
         if lang_smith_answers := list(find(outputs)):
             return lang_smith_answers
-    lang_smith_message = said(outer) or said(outputs.get("output"))
+    lang_smith_message = message_of(outer) or message_of(outputs.get("output"))
     if lang_smith_message is None and isinstance(outer.get("content"), list) and outer.get("stop_reason"):
         lang_smith_message = LangSmithMessage("assistant", outer)
     if lang_smith_message is not None:
@@ -66,7 +66,7 @@ def generation(answer: LangSmithAnswer, *, failed: bool) -> Generation:
 def details(answer: LangSmithAnswer) -> list[Json]:
     """Return the objects that can contain the details of an answer, the nearest first."""
     fields = answer.message.fields
-    near = [bag(fields.get("response_metadata")), fields]
+    near = [as_object(fields.get("response_metadata")), fields]
     return [each for each in (*near, *answer.around) if each]
 
 
@@ -83,12 +83,12 @@ def usages(answer: LangSmithAnswer) -> Iterator[Any]:
 
 
 def _generations(outputs: Json) -> Iterator[LangSmithAnswer]:
-    beside = first_bag(outputs.get("llm_output"), outputs.get("llmOutput"))
+    beside = first_object(outputs.get("llm_output"), outputs.get("llmOutput"))
     for prompt, group in enumerate(items(outputs.get("generations"))):
         for each in items(group) if isinstance(group, list) else [group]:
-            item = bag(each)
-            info = first_bag(item.get("generation_info"), item.get("generationInfo"))
-            message = said(item.get("message")) or said(item)
+            item = as_object(each)
+            info = first_object(item.get("generation_info"), item.get("generationInfo"))
+            message = message_of(item.get("message")) or message_of(item)
             written = item.get("text") if isinstance(item.get("text"), str) else None
             if message is None and written is not None:
                 message = LangSmithMessage("assistant", {"content": written})
@@ -99,8 +99,8 @@ def _generations(outputs: Json) -> Iterator[LangSmithAnswer]:
 def _choices(outputs: Json) -> Iterator[LangSmithAnswer]:
     response = _response(outputs)
     for item in items(response.get("choices")):
-        choice = bag(item)
-        fields = first_bag(choice.get("message"), choice.get("delta"))
+        choice = as_object(item)
+        fields = first_object(choice.get("message"), choice.get("delta"))
         if not fields and text(choice.get("text")):
             fields = {"content": choice["text"]}
         if fields:
@@ -111,11 +111,11 @@ def _responses_api(outputs: Json) -> Iterator[LangSmithAnswer]:
     """Yield the answer of OpenAI's Responses. Its items are texts, thoughts and calls."""
     response = _response(outputs)
     parts = items(response.get("output"))
-    if not any(text(bag(part).get("type")) in ("message", "reasoning", "function_call") for part in parts):
+    if not any(text(as_object(part).get("type")) in ("message", "reasoning", "function_call") for part in parts):
         return
     blocks: list[Any] = []
     for part in parts:
-        blocks.extend(items(bag(part).get("content")) if bag(part).get("type") == "message" else [part])
+        blocks.extend(items(as_object(part).get("content")) if as_object(part).get("type") == "message" else [part])
     yield LangSmithAnswer(LangSmithMessage("assistant", {"content": blocks}), [response, outputs])
 
 
@@ -123,9 +123,9 @@ def _candidates(outputs: Json) -> Iterator[LangSmithAnswer]:
     """Yield the answers of Gemini's response."""
     response = _response(outputs)
     for item in items(response.get("candidates")):
-        candidate = bag(item)
-        if parts := items(bag(candidate.get("content")).get("parts")):
-            calls = [bag(part).get("functionCall") or bag(part).get("function_call") for part in parts]
+        candidate = as_object(item)
+        if parts := items(as_object(candidate.get("content")).get("parts")):
+            calls = [as_object(part).get("functionCall") or as_object(part).get("function_call") for part in parts]
             fields: Json = {"content": [part for part, call in zip(parts, calls, strict=True) if not call]}
             fields["tool_calls"] = [call for call in calls if call]
             yield LangSmithAnswer(LangSmithMessage("assistant", fields), [candidate, response, outputs])
@@ -142,7 +142,7 @@ def _messages(outputs: Json) -> Iterator[LangSmithAnswer]:
 
 def _response(outputs: Json) -> Json:
     """Return the response. It is the outputs themselves or a member of them."""
-    inner = first_bag(outputs.get("output"), outputs.get("message"), outputs.get("response"))
+    inner = first_object(outputs.get("output"), outputs.get("message"), outputs.get("response"))
     is_response = any(key in inner for key in ("choices", "content", "output", "candidates"))
     return inner if is_response and "generations" not in outputs else outputs
 
@@ -162,14 +162,14 @@ def _message_id(answer: LangSmithAnswer) -> str | None:
     own = answer.message.fields.get("id")
     if isinstance(own, str) and own:
         return name(own)
-    several = len(items(bag(answer.around[1] if len(answer.around) > 1 else {}).get("choices"))) > 1
+    several = len(items(as_object(answer.around[1] if len(answer.around) > 1 else {}).get("choices"))) > 1
     return None if several else next((name(each["id"]) for each in answer.around if text(each.get("id"))), None)
 
 
 def _refuses(message: LangSmithMessage) -> bool:
-    beside = bag(message.fields.get("additional_kwargs"))
+    beside = as_object(message.fields.get("additional_kwargs"))
     refusals = (message.fields.get("refusal"), beside.get("refusal"))
-    return any(map(text, refusals)) or any(bag(each).get("type") == "refusal" for each in blocks_of(message))
+    return any(map(text, refusals)) or any(as_object(each).get("type") == "refusal" for each in blocks_of(message))
 
 
 def _is_error(where: Json) -> bool:

@@ -46,7 +46,7 @@ async def export_run(store: Store, ref: str) -> list[Json]:
     run = await find_run(store, ref)
     if run.source != "native":
         log = await store.log(run.id)
-        return sorted((given_back(stitch.data) for stitch in log if stitch.data.get("id")), key=_place)
+        return sorted((exported_span(stitch.data) for stitch in log if stitch.data.get("id")), key=_place)
     head = await store.thread(run.thread_id)
     runs = [other_run for other_run in await store.runs(head) if other_run.turn == run.turn]
     below = [run, *_below(run, runs)]
@@ -63,7 +63,7 @@ async def find_run(store: Store, ref: str) -> Run:
     return next((mirrors[id] for id in ids if id in mirrors), None) or await store.run(ref)
 
 
-def given_back(piece: Json) -> Json:
+def exported_span(piece: Json) -> Json:
     """Return the original data of an imported span under LangSmith's names."""
     run: Json = {name: piece[key] for key, name in _NAMES.items() if key in piece}
     extra = dict(piece.get("extra") or {})

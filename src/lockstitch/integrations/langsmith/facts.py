@@ -23,15 +23,15 @@ from lockstitch.integrations.langsmith.messages import (
     assistant,
     blocks_of,
     content_of,
+    message_of,
     messages_in,
     result_of,
     results_in,
-    said,
     text_in,
     tool_input,
     tool_message,
 )
-from lockstitch.integrations.langsmith.runs import bag, count, first_bag, first_text, items, text
+from lockstitch.integrations.langsmith.runs import as_object, count, first_object, first_text, items, text
 from lockstitch.integrations.spans.span import Generation, RequestedCall, Result, SpanData, SpanFacts, TokenCounts
 from lockstitch.integrations.spans.values import as_text, name
 from lockstitch.model import Json, tool_uses
@@ -74,14 +74,14 @@ _THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount")
 
 def tokens_of(usage: Any) -> TokenCounts | None:
     """Return the four counts of one usage object, or None if it has neither input nor output counts."""
-    value = bag(usage)
+    value = as_object(usage)
     if not any(count(value.get(key)) or value.get(key) == 0 for key in (*_INPUT, *_OUTPUT)):
         return None
-    details = first_bag(*(value.get(key) for key in _DETAILS))
+    details = first_object(*(value.get(key) for key in _DETAILS))
     within_read = _largest(details, _READ) or _largest(value, _WITHIN_READ)
     within_write = max(_largest(details, _WRITE), sum(count(details.get(form)) for form in _FORMS))
     apart_read = _largest(value, _APART_READ)
-    by_form = sum(count(bag(value.get("cache_creation")).get(form)) for form in _FORMS)
+    by_form = sum(count(as_object(value.get("cache_creation")).get(form)) for form in _FORMS)
     apart_write = max(_largest(value, _APART_WRITE), by_form)
     read, write = max(within_read, apart_read), max(within_write, apart_write)
     largest = _largest(value, _INPUT)
@@ -95,7 +95,7 @@ def tokens_of(usage: Any) -> TokenCounts | None:
 
 
 def total_of(usage: Any) -> int:
-    return _largest(bag(usage), _TOTAL)
+    return _largest(as_object(usage), _TOTAL)
 
 
 def _largest(value: Json, keys: tuple[str, ...]) -> int:
@@ -133,15 +133,15 @@ def _role(span: SpanData) -> Literal["llm", "tool", "span"]:
     if kind:
         return "tool" if kind == "tool" else "span"
     # A patch of older clients does not contain the run type. Until the post arrives, the outputs decide.
-    outputs = bag(span.get("outputs"))
+    outputs = as_object(span.get("outputs"))
     if isinstance(outputs.get("generations"), list):
         return "llm"
-    message = said(outputs.get("output"))
+    message = message_of(outputs.get("output"))
     return "tool" if message is not None and message.speaker == "tool" else "span"
 
 
 def _model_call(span: SpanData) -> SpanFacts:
-    inputs, outputs, metadata, extra = (bag(span.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
+    inputs, outputs, metadata, extra = (as_object(span.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
     lang_smith_messages, gave = list(messages_in(inputs)), list(messages_in(outputs))
     answers = answers_in(outputs)
     error = text(span.get("error"))
@@ -149,7 +149,7 @@ def _model_call(span: SpanData) -> SpanFacts:
     if error and not generations:
         generations = [Generation({"role": "assistant", "content": []}, "", None, None, failed=True)]
     around = [detail for answer in answers for detail in details(answer)]
-    requested = bag(extra.get("invocation_params"))
+    requested = as_object(extra.get("invocation_params"))
     tokens, missing = _tokens(span, answers, outputs)
     model = _first(around, "model_name", "model", "modelName") or name(metadata.get("ls_model_name"))
     model = model or _first([requested, inputs], "model_name", "model", "model_id", "modelName")
@@ -174,7 +174,7 @@ def _model_call(span: SpanData) -> SpanFacts:
 
 
 def _tool_call(span: SpanData) -> SpanFacts:
-    inputs, outputs, metadata, extra = (bag(span.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
+    inputs, outputs, metadata, extra = (as_object(span.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
     lang_smith_messages, gave = list(messages_in(inputs)), list(messages_in(outputs))
     message = _tool_message(outputs.get("output", outputs), _known_call(extra, metadata, inputs))
     result = _result(span, outputs, message)
@@ -199,7 +199,7 @@ def _tool_call(span: SpanData) -> SpanFacts:
 
 
 def _other(span: SpanData) -> SpanFacts:
-    inputs, outputs = bag(span.get("inputs")), bag(span.get("outputs"))
+    inputs, outputs = as_object(span.get("inputs")), as_object(span.get("outputs"))
     lang_smith_messages, gave = list(messages_in(inputs)), list(messages_in(outputs))
     return SpanFacts(
         role="span",
@@ -213,8 +213,8 @@ def _other(span: SpanData) -> SpanFacts:
 
 def _tokens(span: SpanData, answers: list[LangSmithAnswer], outputs: Json) -> tuple[TokenCounts | None, list[str]]:
     """Return the token counts from the most reliable place, and the names of missing fields."""
-    metadata, extra = bag(span.get("metadata")), bag(span.get("extra"))
-    beside = bag(outputs.get("llm_output")) or bag(outputs.get("llmOutput"))
+    metadata, extra = as_object(span.get("metadata")), as_object(span.get("extra"))
+    beside = as_object(outputs.get("llm_output")) or as_object(outputs.get("llmOutput"))
     places = (
         lambda: _by_prompt(answers, own_usage),
         lambda: tokens_of(metadata.get("usage_metadata")),
@@ -265,7 +265,7 @@ def _cost(span: SpanData, extra: Json) -> float | None:
 def _response_id(answers: list[LangSmithAnswer]) -> str | None:
     for answer in answers:
         fields = answer.message.fields
-        own = bag(fields.get("response_metadata")).get("id")
+        own = as_object(fields.get("response_metadata")).get("id")
         values = [own, fields.get("id"), *(each.get("id") for each in answer.around)]
         matches = [each for each in values if isinstance(each, str) and _PROVIDERS_ID.fullmatch(each)]
         if isinstance(own, str) and own:
@@ -276,7 +276,7 @@ def _response_id(answers: list[LangSmithAnswer]) -> str | None:
 
 
 def _parameters(span: SpanData, requested: Json, metadata: Json) -> Json:
-    inputs = bag(span.get("inputs"))
+    inputs = as_object(span.get("inputs"))
     # A wrapped SDK records the complete request as the inputs of the run.
     source = requested or (
         {key: each for key, each in inputs.items() if key != "extra"} if "messages" in inputs else {}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple, cast
 
-from lockstitch.integrations.langsmith.runs import bag, first_text, items, text
+from lockstitch.integrations.langsmith.runs import as_object, first_text, items, text
 from lockstitch.integrations.spans.span import Result
 from lockstitch.integrations.spans.values import LONGEST, as_text, literal, name, parse, storable
 from lockstitch.model import Json, Message
@@ -31,7 +31,7 @@ def arguments(value: Any) -> Any:
         parsed = storable(parse(value), parsed=True)
     except (ValueError, RecursionError):
         return {"__invalid_json": value}
-    return bag(parsed) if isinstance(parsed, dict) else {"__invalid_json": value}
+    return as_object(parsed) if isinstance(parsed, dict) else {"__invalid_json": value}
 
 
 def tool_input(inputs: Any) -> Any:
@@ -40,10 +40,10 @@ def tool_input(inputs: Any) -> Any:
     Such text is parsed as a Python literal, never evaluated, then as JSON. Otherwise it stays text, because a tool may
     take text.
     """
-    value = bag(inputs)
+    value = as_object(inputs)
     if set(value) == {"input"}:
         only = value["input"]
-        return _literal(only) if isinstance(only, str) else bag(only) or value
+        return _literal(only) if isinstance(only, str) else as_object(only) or value
     if value.get("type") == "tool_call" and isinstance(value.get("args"), dict):
         return value["args"]
     return value
@@ -121,7 +121,7 @@ class LangSmithMessage(NamedTuple):
         return self.fields.get("content")
 
 
-def said(value: Any) -> LangSmithMessage | None:
+def message_of(value: Any) -> LangSmithMessage | None:
     """Return the message that `value` represents, or None."""
     if isinstance(value, list | tuple):
         pair = items(cast("Any", value))
@@ -129,14 +129,14 @@ def said(value: Any) -> LangSmithMessage | None:
             speaker = _SPEAKERS.get(pair[0].lower())
             return LangSmithMessage(speaker, {"content": pair[1]}) if speaker else None
         return None
-    fields = bag(value)
+    fields = as_object(value)
     kwargs, path = fields.get("kwargs"), items(fields.get("id"))
     if isinstance(kwargs, dict) and path:
         kind = path[-1].removesuffix("Chunk").removesuffix("Message").lower() if isinstance(path[-1], str) else ""
-        speaker = _SPEAKERS.get(kind) or _spoken(bag(kwargs))
-        return LangSmithMessage(speaker, bag(kwargs)) if speaker else None
-    if isinstance(fields.get("data"), dict) and "content" in bag(fields["data"]):
-        fields = {**fields, **bag(fields["data"]), "type": fields.get("type")}
+        speaker = _SPEAKERS.get(kind) or _spoken(as_object(kwargs))
+        return LangSmithMessage(speaker, as_object(kwargs)) if speaker else None
+    if isinstance(fields.get("data"), dict) and "content" in as_object(fields["data"]):
+        fields = {**fields, **as_object(fields["data"]), "type": fields.get("type")}
     speaker = _spoken(fields)
     if speaker and any(key in fields for key in ("content", "tool_calls", "function_call", "parts", "tool_call_id")):
         return LangSmithMessage(speaker, fields)
@@ -156,7 +156,7 @@ def messages_in(value: Any, depth: int = 0) -> Iterator[LangSmithMessage]:
     """Yield all messages in the inputs or outputs of a run, in order."""
     if depth > _DEEPEST:
         return
-    message = said(value)
+    message = message_of(value)
     if message is not None:
         yield message
     elif isinstance(value, list | tuple):
@@ -164,8 +164,8 @@ def messages_in(value: Any, depth: int = 0) -> Iterator[LangSmithMessage]:
             yield from messages_in(item, depth + 1)
     elif isinstance(value, dict):
         for place in _PLACES:
-            if isinstance(bag(value).get(place), dict | list):
-                yield from messages_in(bag(value)[place], depth + 1)
+            if isinstance(as_object(value).get(place), dict | list):
+                yield from messages_in(as_object(value)[place], depth + 1)
 
 
 def blocks_of(message: LangSmithMessage) -> list[Any]:
@@ -173,8 +173,10 @@ def blocks_of(message: LangSmithMessage) -> list[Any]:
     fields = message.fields
     content = fields.get("content", fields.get("parts"))
     matches = [_block(item) for item in (items(content) or [content])]
-    thought = first_text(bag(fields.get("additional_kwargs")).get("reasoning_content"), fields.get("reasoning_content"))
-    if thought and not any(bag(each).get("type") == "thinking" for each in matches):
+    thought = first_text(
+        as_object(fields.get("additional_kwargs")).get("reasoning_content"), fields.get("reasoning_content")
+    )
+    if thought and not any(as_object(each).get("type") == "thinking" for each in matches):
         matches.insert(0, {"type": "thinking", "thinking": thought})
     return [each for each in matches if each is not None]
 
@@ -188,7 +190,7 @@ def assistant(message: LangSmithMessage) -> Message:
 
 def calls_of(fields: Json) -> list[Json]:
     """Return the calls of a message outside of its content as tool_use blocks, from any place."""
-    beside = bag(fields.get("additional_kwargs"))
+    beside = as_object(fields.get("additional_kwargs"))
     for source in (fields, beside):
         if calls := [call for item in items(source.get("tool_calls")) if (call := _call(item))]:
             return calls
@@ -199,7 +201,9 @@ def calls_of(fields: Json) -> list[Json]:
 
 
 def text_in(blocks: list[Any]) -> str:
-    return "".join(block["text"] for block in blocks if bag(block).get("type") == "text" and text(block.get("text")))
+    return "".join(
+        block["text"] for block in blocks if as_object(block).get("type") == "text" and text(block.get("text"))
+    )
 
 
 def result_of(message: LangSmithMessage) -> Result:
@@ -220,7 +224,7 @@ def results_in(message: LangSmithMessage) -> list[Result]:
         return [result_of(message)]
     results: list[Result] = []
     for item in items(message.content):
-        block = bag(item)
+        block = as_object(item)
         if block.get("type") == "tool_result":
             failed = block.get("is_error")
             content = content_of(block.get("content"))
@@ -232,7 +236,11 @@ def results_in(message: LangSmithMessage) -> list[Result]:
 
 def content_of(value: Any) -> Any:
     """Return a result as text, or as a list of blocks."""
-    if isinstance(value, list) and value and all(text(bag(item).get("type")) for item in items(cast("Any", value))):
+    if (
+        isinstance(value, list)
+        and value
+        and all(text(as_object(item).get("type")) for item in items(cast("Any", value)))
+    ):
         return cast("Any", value)
     return "" if value is None else as_text(value)
 
@@ -240,7 +248,7 @@ def content_of(value: Any) -> Any:
 def _block(each: Any) -> Any:
     if isinstance(each, str):
         return {"type": "text", "text": each} if each else None
-    block = bag(each)
+    block = as_object(each)
     kind = text(block.get("type"))
     if kind in _TEXTS or (kind is None and isinstance(block.get("text"), str)):
         return {**block, "type": "text", "text": block["text"]} if text(block.get("text")) else None
@@ -253,15 +261,17 @@ def _block(each: Any) -> Any:
 
 def _thought(block: Json) -> Any:
     said_aloud = first_text(block.get("reasoning"), block.get("text"))
-    summary = "\n".join(bag(item)["text"] for item in items(block.get("summary")) if text(bag(item).get("text")))
+    summary = "\n".join(
+        as_object(item)["text"] for item in items(block.get("summary")) if text(as_object(item).get("text"))
+    )
     stored = {key: value for key, value in block.items() if key not in ("type", "reasoning", "text")}
     return {**stored, "type": "thinking", "thinking": said_aloud or summary}
 
 
 def _call(value: Any) -> Json | None:
     """Return a tool request in the form of LangChain, OpenAI or Anthropic as a tool_use block, or None."""
-    requested = bag(value)
-    function = bag(requested.get("function")) or requested
+    requested = as_object(value)
+    function = as_object(requested.get("function")) or requested
     tool = name(function.get("name"))
     if tool is None:
         return None
@@ -273,7 +283,7 @@ def _call(value: Any) -> Json | None:
 
 def _add_calls(blocks: list[Any], calls: list[Json]) -> None:
     """Add calls that the content does not contain. Ids alone do not identify a call, because servers reuse them."""
-    open_blocks = [block for block in blocks if bag(block).get("type") == "tool_use"]
+    open_blocks = [block for block in blocks if as_object(block).get("type") == "tool_use"]
     for call in calls:
         same = next((open_block for open_block in open_blocks if _same(open_block, call)), None)
         if same is None:

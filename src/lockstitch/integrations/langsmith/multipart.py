@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lockstitch.errors import Unreadable
-from lockstitch.integrations.langsmith.runs import bag, pieces, remark
+from lockstitch.integrations.langsmith.runs import as_object, remark, spans_of_run
 from lockstitch.integrations.langsmith.stream import ByteSource
 from lockstitch.integrations.spans.budget import Budget
 from lockstitch.integrations.spans.span import Attachment, Item
@@ -61,7 +61,7 @@ def multipart(
             run_id, _, title = rest.partition(".")
             yield Attachment(bounded(run_id) or "", bounded(title) or "attachment", part.media_type, part.content)
         elif kind == "feedback":
-            span_feedback = remark({"id": rest, **bag(_json(part, name, on_bad))})
+            span_feedback = remark({"id": rest, **as_object(_json(part, name, on_bad))})
             if span_feedback is not None:
                 yield span_feedback
     yield from run.done()
@@ -86,12 +86,12 @@ class _Run:
             self._fields[field] = value
         else:
             # In place, because a run can have many parts.
-            self._fields.update({key: each for key, each in bag(value).items() if each is not None})
+            self._fields.update({key: each for key, each in as_object(value).items() if each is not None})
 
     def done(self) -> Iterator[Item]:
         key, self._key = self._key, None
         if key is not None:
-            yield from pieces(self._fields, parsed=True, budget=self._budget)
+            yield from spans_of_run(self._fields, parsed=True, budget=self._budget)
 
 
 def _json(part: BodyPart, name: str, on_bad: Callable[[Unreadable], None] | None) -> Any:

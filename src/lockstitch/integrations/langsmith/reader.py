@@ -22,7 +22,15 @@ from typing import IO, Any, BinaryIO, Final, cast
 
 from lockstitch.errors import NotFound, Unreadable
 from lockstitch.integrations.langsmith.multipart import boundary_of, multipart
-from lockstitch.integrations.langsmith.runs import bag, items, looks_like_feedback, looks_like_run, pieces, remark, text
+from lockstitch.integrations.langsmith.runs import (
+    as_object,
+    items,
+    looks_like_feedback,
+    looks_like_run,
+    remark,
+    spans_of_run,
+    text,
+)
 from lockstitch.integrations.langsmith.stream import CHUNK, STREAMED, ByteSource, Documents
 from lockstitch.integrations.spans.budget import Budget, unlimited
 from lockstitch.integrations.spans.span import Item, SpanFeedback
@@ -151,7 +159,7 @@ class _Reading:
                 raise Unreadable(self._name, "Parquet is read from files only: lockstitch import langsmith FILE")
             where = self._path if self._path and source is packed and not saved else source
             for row in rows(where, self._name):
-                yield from pieces(row, budget=self._budget)
+                yield from spans_of_run(row, budget=self._budget)
         elif boundary := boundary_of(source, self._headers):
             yield from multipart(source, boundary, self._name, RECORD_LIMIT, self._on_bad)
         else:
@@ -167,7 +175,7 @@ class _Reading:
                 yield from self._record(item, key, number, saved)
             return
         try:
-            yield from self._object(bag(record), number, saved)
+            yield from self._object(as_object(record), number, saved)
         except Unreadable as exc:
             if self._on_bad is None:
                 raise
@@ -182,13 +190,15 @@ class _Reading:
         elif looks_like_feedback(result) and (span_feedback := remark(result)):
             yield span_feedback
         elif looks_like_run(result):
-            yield from pieces(result, parsed=True, budget=self._budget)
-        elif inner := next((bag(result[each]) for each in _INNER if looks_like_run(bag(result.get(each)))), None):
-            yield from pieces(inner, parsed=True, budget=self._budget)
+            yield from spans_of_run(result, parsed=True, budget=self._budget)
+        elif inner := next(
+            (as_object(result[each]) for each in _INNER if looks_like_run(as_object(result.get(each)))), None
+        ):
+            yield from spans_of_run(inner, parsed=True, budget=self._budget)
         elif self._run_id and result:
-            yield from pieces({**result, "id": self._run_id}, parsed=True, budget=self._budget)
+            yield from spans_of_run({**result, "id": self._run_id}, parsed=True, budget=self._budget)
         elif result.get("run_type") or ("inputs" in result and "outputs" in result):
-            yield from pieces(result, parsed=True, budget=self._budget)
+            yield from spans_of_run(result, parsed=True, budget=self._budget)
         else:
             raise Unreadable(self._name, "this is not a LangSmith run", where=f"record {number}")
 
@@ -201,7 +211,7 @@ class _Reading:
             body = base64.b64decode(envelope["body_base64"], validate=True)
         except (binascii.Error, ValueError) as exc:
             raise Unreadable(self._name, f"the body of a saved request is not base64: {exc}", where=where) from exc
-        headers = {str(key): str(value) for key, value in bag(envelope.get("headers")).items()}
+        headers = {str(key): str(value) for key, value in as_object(envelope.get("headers")).items()}
         match = _RUN_PATH.search(str(envelope.get("endpoint") or ""))
         inner = _Reading(self._name, headers, _run_named(match), None, self._on_bad, self._budget)
         yield from inner.items(ByteSource(BytesIO(body).read, budget=self._budget), saved + 1)
@@ -213,10 +223,10 @@ def _recorded(path: Path) -> tuple[dict[str, str], str | None]:
     if path.name == beside.name or not beside.is_file():
         return {}, None
     try:
-        said = bag(json.loads(beside.read_bytes()))
+        said = as_object(json.loads(beside.read_bytes()))
     except (OSError, ValueError):
         return {}, None
-    given = bag(said.get("headers")) or said
+    given = as_object(said.get("headers")) or said
     match = _RUN_PATH.search(str(said.get("path") or ""))
     return {str(key): str(value) for key, value in given.items()}, _run_named(match)
 
@@ -237,7 +247,7 @@ def read_feedback(
     for _, record in documents.records():
         for item in items(record) or [record]:
             source.budget.item()
-            result = bag(item)
+            result = as_object(item)
             if feedback_id is not None:
                 result = {**result, "id": feedback_id, "key": "-", "run_id": feedback_id}
             read = remark(result)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import zstandard
 
 from lockstitch.integrations.langsmith.multipart import boundary_of, part_of
-from lockstitch.integrations.langsmith.runs import SAID, THREAD, bag, items, looks_like_feedback
+from lockstitch.integrations.langsmith.runs import SAID, THREAD, as_object, items, looks_like_feedback
 from lockstitch.integrations.langsmith.stream import STREAMED, ByteSource
 from lockstitch.integrations.spans.batch import may_hide, redact, without_credentials
 from lockstitch.integrations.spans.budget import Budget
@@ -92,7 +92,7 @@ class _Redacting:
         """Redact a member of a run, or a whole run if the part names no member."""
         if field:
             return self._run({field: value}, 0)[field]
-        return self._run(bag(value), 0) if isinstance(value, dict) else value
+        return self._run(as_object(value), 0) if isinstance(value, dict) else value
 
     def _documents(self, plain: bytes, saved: int) -> bytes:
         self._budget.weigh(plain)
@@ -127,7 +127,7 @@ class _Redacting:
             return self._each(items(value), depth, saved)
         if not isinstance(value, dict):
             return self._hidden(value)
-        result = bag(value)
+        result = as_object(value)
         self._budget.step()
         if isinstance(result.get("body_base64"), str):
             return self._request(result, saved)
@@ -138,7 +138,9 @@ class _Redacting:
             return _with(result, {**changes, **self._hidden(rest)})
         if looks_like_feedback(result):
             return result
-        changes = {name: self._run(bag(result[name]), depth) for name in _INNER if isinstance(result.get(name), dict)}
+        changes = {
+            name: self._run(as_object(result[name]), depth) for name in _INNER if isinstance(result.get(name), dict)
+        }
         inner = _with(result, changes)
         return inner if changes else self._run(result, depth)
 
@@ -174,7 +176,7 @@ class _Redacting:
             return value if new is inner else _dumped(new).decode()
         if not isinstance(value, dict):
             return self._hidden(value)
-        known = bag(value)
+        known = as_object(value)
         stored = {name: item for name, item in known.items() if name in _KEPT}
         about = known.get("metadata")
         rest = {name: item for name, item in known.items() if name not in stored and name != "metadata"}
@@ -190,7 +192,7 @@ class _Redacting:
                 body = base64.b64decode(envelope["body_base64"], validate=True)
             except (binascii.Error, ValueError):
                 return _with(envelope, changes)
-            headers = {str(name): str(value) for name, value in bag(envelope.get("headers")).items()}
+            headers = {str(name): str(value) for name, value in as_object(envelope.get("headers")).items()}
             new = self.body(body, headers, saved + 1)
             if new is not body:
                 changes["body_base64"] = base64.b64encode(new).decode()

@@ -67,7 +67,7 @@ def _since_1970(number: float) -> datetime | None:
         return None
 
 
-def bag(value: Any) -> Json:
+def as_object(value: Any) -> Json:
     """Return `value` if it is an object, else an empty object."""
     return cast("Json", value) if isinstance(value, dict) else {}
 
@@ -86,9 +86,9 @@ def first_text(*values: Any) -> str | None:
     return next((value for value in values if isinstance(value, str) and value), None)
 
 
-def first_bag(*values: Any) -> Json:
+def first_object(*values: Any) -> Json:
     """Return the first value that is a non-empty object."""
-    return next((result for value in values if (result := bag(value))), cast("Json", {}))
+    return next((result for value in values if (result := as_object(value))), cast("Json", {}))
 
 
 def count(value: Any) -> int:
@@ -146,7 +146,7 @@ def looks_like_feedback(value: Mapping[str, Any]) -> bool:
     return "key" in value and ("score" in value or "value" in value) and not ("run_type" in value or "inputs" in value)
 
 
-def pieces(
+def spans_of_run(
     run: Mapping[str, Any], *, trace_id: str | None = None, parsed: bool = False, budget: Budget | None = None
 ) -> Iterator[SpanData]:
     """Yield the run and the runs nested in it, parents first.
@@ -158,7 +158,7 @@ def pieces(
 
 def remark(feedback: Mapping[str, Any]) -> SpanFeedback | None:
     """Return feedback, or None if it has no key or refers to no run."""
-    said = bag(storable(dict(feedback)))
+    said = as_object(storable(dict(feedback)))
     key = name(said.get("key"))
     span_id, trace_id = name(said.get("run_id")), name(said.get("trace_id"))
     if key is None or (span_id is None and trace_id is None):
@@ -183,7 +183,7 @@ def _pieces(
     """Yield a run and its nested runs. `trace_id` and `inferred` are the named and the inferred trace of its parent."""
     budget.item()
     span = _piece(run, trace_id, inferred, parent_id)
-    below = [bag(child) for child in items(run.get("child_runs")) if bag(child)] if depth < _DEEPEST else []
+    below = [as_object(child) for child in items(run.get("child_runs")) if as_object(child)] if depth < _DEEPEST else []
     own, inferred = span.get("id"), span.get("trace_id")
     trace = None if span.get("inferred") else inferred
     nested = [span for child in below for span in _pieces(child, trace, inferred, own, depth + 1, budget)]
@@ -206,7 +206,7 @@ def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str
     parent = parent or (line[-2] if len(line) > 1 else None) or parent_id
     trace = name(run.get("trace_id")) or (line[0] if line else None) or trace_id or (parents[0] if parents else None)
     extra = _object(run.get("extra"), "value")
-    metadata = {**bag(_parsed(run.get("metadata"))), **bag(_parsed(extra.pop("metadata", None)))}
+    metadata = {**as_object(_parsed(run.get("metadata"))), **as_object(_parsed(extra.pop("metadata", None)))}
     for key, value in run.items():
         if key not in SAID and value is not None:
             extra.setdefault(key, value)
@@ -228,7 +228,7 @@ def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str
         "error": _error(run.get("error")),
         "status": name(run.get("status")),
         "tags": _tags(run.get("tags")),
-        "metadata": metadata if metadata or "metadata" in bag(run.get("extra")) else None,
+        "metadata": metadata if metadata or "metadata" in as_object(run.get("extra")) else None,
         "events": _events(run.get("events")),
         "extra": {key: value for key, value in extra.items() if value is not None} or None,
         "thread_id": name(run.get("thread_id")) or _first_name(metadata, THREAD),
@@ -267,7 +267,7 @@ def _object(value: Any, word: str) -> Json:
     value = _parsed(value)
     if value is None or value == "":
         return {}
-    return dict(bag(value)) if isinstance(value, dict) else {word: value}
+    return dict(as_object(value)) if isinstance(value, dict) else {word: value}
 
 
 def _error(value: Any) -> str | None:

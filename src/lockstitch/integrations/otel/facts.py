@@ -4,7 +4,7 @@ from typing import Any, Literal, NamedTuple
 
 from lockstitch.integrations.otel.conventions import DIALECTS
 from lockstitch.integrations.otel.conventions.convention import Facts, merged
-from lockstitch.integrations.otel.messages import OtelMessage, message, messages, told
+from lockstitch.integrations.otel.messages import OtelMessage, message, messages, result_content
 from lockstitch.integrations.otel.usage import raw_counts
 from lockstitch.integrations.otel.values import arguments, as_json, as_list, as_text, first, provider_name
 from lockstitch.integrations.spans.span import Generation, RequestedCall, Result, SpanData, SpanFacts, TokenCounts
@@ -14,7 +14,7 @@ from lockstitch.model import Json
 class OtelAnswer(NamedTuple):
     """The content of outputs."""
 
-    said: list[OtelMessage]
+    messages: list[OtelMessage]
     """Assistant messages. In a model call, one per choice."""
     results: list[Result]
     """Tool results among the messages."""
@@ -31,11 +31,11 @@ class OtelAnswer(NamedTuple):
 def answer_of(outputs: Json) -> OtelAnswer:
     """Return the answer in outputs: from messages, else from a raw response."""
     otel_answer = _response(as_json(outputs.get("output"))) or _response(outputs)
-    dialogue = messages(outputs.get("messages")) or (otel_answer.said if otel_answer else _elsewhere(outputs))
+    dialogue = messages(outputs.get("messages")) or (otel_answer.messages if otel_answer else _elsewhere(outputs))
     otel_messages = [otel_message for otel_message in dialogue if otel_message.role == "assistant"]
     if otel_answer and not otel_messages:
-        otel_messages = otel_answer.said
-    elif otel_answer and len(otel_answer.said) == len(otel_messages):
+        otel_messages = otel_answer.messages
+    elif otel_answer and len(otel_answer.messages) == len(otel_messages):
         # The raw response contains fields that the derived messages lack.
         otel_messages = [
             otel_message._replace(
@@ -43,7 +43,7 @@ def answer_of(outputs: Json) -> OtelAnswer:
                 finish_reason=otel_message.finish_reason or other.finish_reason,
                 about=otel_message.about or other.about,
             )
-            for otel_message, other in zip(otel_messages, otel_answer.said, strict=True)
+            for otel_message, other in zip(otel_messages, otel_answer.messages, strict=True)
         ]
     results = [result for otel_message in dialogue for result in otel_message.results]
     in_items = any(_is_item(as_json(item)) for item in as_list(outputs.get("messages")))
@@ -144,7 +144,7 @@ class OpenTelemetry:
 
 
 def _model_call(span: SpanData, facts: Facts, otel_messages: list[OtelMessage], answer: OtelAnswer) -> SpanFacts:
-    first = answer.said[0] if answer.said else None
+    first = answer.messages[0] if answer.messages else None
     about: Json = first.about if first else {}
     model = facts.model or answer.model or as_text(about.get("model_name")) or facts.asked_model
     provider = facts.provider or provider_name(about.get("model_provider"))
@@ -154,7 +154,7 @@ def _model_call(span: SpanData, facts: Facts, otel_messages: list[OtelMessage], 
     if facts.asked_model:
         parameters.setdefault("model", facts.asked_model)
     generations = _generations(span, facts, answer, response_id)
-    has_content = any(otel_message.blocks for otel_message in answer.said) or any(
+    has_content = any(otel_message.blocks for otel_message in answer.messages) or any(
         otel_message.blocks or otel_message.results for otel_message in otel_messages
     )
     plain = _plain(otel_messages, answer, role="llm")
@@ -208,7 +208,7 @@ def _generations(span: SpanData, facts: Facts, answer: OtelAnswer, response_id: 
             failed=failed,
         )
         for place, otel_message in enumerate(
-            [together(answer.said)] if answer.in_items and answer.said else answer.said
+            [together(answer.messages)] if answer.in_items and answer.messages else answer.messages
         )
     ]
     if not generations and (failed or reasons or response_id or facts.tokens or span.get("end")):
@@ -238,9 +238,9 @@ def _tool_call(span: SpanData, facts: Facts, answer: OtelAnswer) -> SpanFacts:
     if known:
         content = known.content
     elif outputs.keys() == {"output"}:
-        content = told(outputs["output"])
+        content = result_content(outputs["output"])
     elif outputs:
-        content = told(outputs.get("result", outputs) if shape.get("outputs") == "parts" else outputs)
+        content = result_content(outputs.get("result", outputs) if shape.get("outputs") == "parts" else outputs)
     elif span.get("error"):
         content = str(span.get("error"))
     result = Result(call_id, name, content, failed) if content is not None else None
@@ -264,11 +264,11 @@ def _plain(otel_messages: list[OtelMessage], answer: OtelAnswer, *, role: Litera
     results += [result for result in answer.results if result.call_id not in messages]
     return SpanFacts(
         role=role,
-        has_content=bool(otel_messages or answer.said),
+        has_content=bool(otel_messages or answer.messages),
         results=results,
         said=_last_words(otel_messages, "user")
         or (_last_words(answer.dialogue, "user") if not otel_messages else None),
-        answer=_last_words(answer.said, "assistant"),
+        answer=_last_words(answer.messages, "assistant"),
     )
 
 

@@ -197,10 +197,10 @@ def _result_of(entry: Json, content: Any) -> Result:
     if not isinstance(failed, bool):
         failed = status == "error" if status in ("error", "success") else None
     call_id = as_text(first(entry, "tool_call_id", "tool_use_id", "call_id", "id"))
-    return Result(call_id, as_text(entry.get("name")), told(content), failed)
+    return Result(call_id, as_text(entry.get("name")), result_content(content), failed)
 
 
-def told(content: Any) -> Any:
+def result_content(content: Any) -> Any:
     """Return a result as the content of a result block: text, or a list of blocks."""
     if isinstance(content, str):
         return content

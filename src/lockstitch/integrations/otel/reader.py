@@ -9,7 +9,7 @@ from typing import BinaryIO
 from lockstitch.errors import Unreadable
 from lockstitch.integrations.otel.decode import spans
 from lockstitch.integrations.otel.framing import LIMIT, Frame, frames
-from lockstitch.integrations.otel.spans import piece_of
+from lockstitch.integrations.otel.spans import span_data
 from lockstitch.integrations.otel.values import as_json, as_text, loads
 from lockstitch.integrations.spans.budget import Budget, unlimited
 from lockstitch.integrations.spans.span import SpanData
@@ -74,7 +74,7 @@ def read_stream(
             if isinstance(span, Unreadable):
                 _tell(span, on_bad)
             else:
-                yield piece_of(span)
+                yield span_data(span)
 
 
 def read_body(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lockstitch.integrations.otel import decode
 from lockstitch.integrations.otel.framing import Frame
-from lockstitch.integrations.otel.spans import Span, piece_of
+from lockstitch.integrations.otel.spans import Span, span_data
 from lockstitch.integrations.otel.values import as_json, as_list, parsed
 from lockstitch.integrations.spans.batch import no_pause, redact
 from lockstitch.integrations.spans.span import SpanData
@@ -36,7 +36,7 @@ def redacted(frame: Frame, hide: frozenset[str], pause: Callable[[], None] = no_
 
 def hidden_values(span: Span, hide: frozenset[str]) -> Json:
     """Return the attributes of a span that redaction changes, with their new values."""
-    piece = piece_of(span)
+    piece = span_data(span)
     stays: Json = as_json(as_json(piece.get("extra")).get("attributes"))
     changes = {
         name: new
@@ -45,7 +45,7 @@ def hidden_values(span: Span, hide: frozenset[str]) -> Json:
     }
     if not changes:
         return {}
-    changed = piece_of(_with(span, changes))
+    changed = span_data(_with(span, changes))
     if _recorded(piece, hide) == _recorded(changed, hide):
         return changes
     # A redacted value decides where the span belongs, so the record needs it.

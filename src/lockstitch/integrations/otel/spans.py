@@ -97,7 +97,7 @@ _UNNAMED = "unknown_service"
 _PLAIN = {"inputs": "input", "outputs": "output"}
 
 
-def piece_of(span: Span) -> SpanData:
+def span_data(span: Span) -> SpanData:
     """Return the span data of a span.
 
     Its id is "trace:span", because span ids are unique only in their trace. Ids are hex.

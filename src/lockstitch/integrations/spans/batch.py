@@ -224,7 +224,7 @@ class BatchOutcome:
     """Further rows of spans without new data."""
     dissolved: set[UUID] = field(default_factory=set[UUID])
     """Threads that this batch deleted. Their rows were written again to other threads."""
-    gone: set[str] = field(default_factory=set[str])
+    removed_spans: set[str] = field(default_factory=set[str])
     """Traces that were merged into other traces."""
 
     def add(self, written: "BatchOutcome") -> None:
@@ -232,15 +232,15 @@ class BatchOutcome:
         self.rows = [row for row in self.rows if row.thread_id not in written.dissolved] + written.rows
         self.missing.update(written.missing)
         self.dissolved |= written.dissolved
-        self.gone |= written.gone
-        self.traces = (self.traces - written.gone) | written.traces
+        self.removed_spans |= written.removed_spans
+        self.traces = (self.traces - written.removed_spans) | written.traces
 
 
 @dataclass(slots=True)
 class Batch:
     """The spans that one commit is about, before they are sorted into traces."""
 
-    pieces: dict[str, SpanData] = field(default_factory=dict[str, SpanData])
+    spans: dict[str, SpanData] = field(default_factory=dict[str, SpanData])
     """The new fields of each span, by the id of the span."""
     again: set[str] = field(default_factory=set[str])
     """Stored spans to compute again although no data of them arrived."""
@@ -250,8 +250,8 @@ class Batch:
     """The fences that the last attempt read. An equal value means that no other writer changed the traces."""
 
     def add(self, span: SpanData) -> None:
-        known = self.pieces.get(span["id"])
-        self.pieces[span["id"]] = merge(known, span) if known else span
+        known = self.spans.get(span["id"])
+        self.spans[span["id"]] = merge(known, span) if known else span
 
 
 @dataclass(slots=True)
@@ -259,14 +259,14 @@ class TraceBatch:
     """The spans of one trace in a batch."""
 
     trace_id: str
-    pieces: dict[str, SpanData] = field(default_factory=dict[str, SpanData])
+    spans: dict[str, SpanData] = field(default_factory=dict[str, SpanData])
     recompute: set[str] = field(default_factory=set[str])
     """Stored spans to compute again, because other spans of the batch change their facts."""
 
     @property
     def conversation(self) -> str | None:
         """The conversation of the trace: the one its root names, else its first span that names one."""
-        spans = [span for span in self.pieces.values() if span.get("thread_id")]
+        spans = [span for span in self.spans.values() if span.get("thread_id")]
         root = [span for span in spans if is_root(span)]
         return (root or spans)[0].get("thread_id") if spans else None
 
@@ -299,11 +299,11 @@ def sort(
 def leave_out(batch: Batch, outcome: BatchOutcome) -> bool:
     """Remove the spans that cannot be stored from a batch, and report them. Return True if there were any."""
     before = len(outcome.refused)
-    for span_id, span in list(batch.pieces.items()):
+    for span_id, span in list(batch.spans.items()):
         try:
             codec.dumps(span)
         except Refused as exc:
-            del batch.pieces[span_id]
+            del batch.spans[span_id]
             outcome.refused.append((span_id, f"span {span_id}: {_reason(exc)}"))
     return len(outcome.refused) > before
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from lockstitch.integrations.spans.rows import MirrorIds, at_of, begun, part, piece_of
+from lockstitch.integrations.spans.rows import MirrorIds, at_of, part, start_time, stored_span_data
 from lockstitch.integrations.spans.span import SpanData, SpanFacts, TraceSource
 from lockstitch.integrations.spans.trace import NewSpan
 from lockstitch.model import MirroredModelCall, Stitch, parse_time
@@ -39,17 +39,17 @@ class ModelCallDedup:
         self, project: str, trace_source: TraceSource, names: MirrorIds, homes: Mapping[str, UUID], now: datetime
     ) -> None:
         self._project = project
-        self._bridge = trace_source
+        self._source = trace_source
         self._names = names
         self._homes = homes
         """The thread of each span."""
         self._now = now
 
-    def told(self, spans: Iterable[Sequence[NewSpan]]) -> list[str]:
+    def response_ids(self, spans: Iterable[Sequence[NewSpan]]) -> list[str]:
         """Return the ids of the responses that these spans describe."""
         return sorted(self._by_response(spans))
 
-    def settle(
+    def mark_duplicates(
         self, spans: Iterable[Sequence[NewSpan]], stored: Iterable[tuple[str, Stitch]]
     ) -> tuple[list[MirroredModelCall], list[Stitch]]:
         """Mark the spans that duplicate another span of the same model call.
@@ -61,7 +61,7 @@ class ModelCallDedup:
         the same id.
         """
         spans = list(spans)
-        arriving = {self._names.span(new_span.piece["id"]) for trace in spans for new_span in trace}
+        arriving = {self._names.span(new_span.data["id"]) for trace in spans for new_span in trace}
         stitches: dict[str, dict[UUID, Stitch]] = defaultdict(dict)
         for response_id, row in stored:
             stitches[response_id][row.id] = row
@@ -83,13 +83,13 @@ class ModelCallDedup:
         standing: list[ModelCallSpan] = []
         for witness in witnesses:
             if witness.arrived is not None:
-                ours.append((witness, witness.arrived.piece, witness.arrived.meaning))
+                ours.append((witness, witness.arrived.data, witness.arrived.facts))
             elif witness.row is not None and self._names.span(str(witness.row.data.get("id"))) != witness.row.id:
                 # A span of another integration keeps its state, because this one cannot compute its facts.
                 standing += [witness] if witness.row.type == "llm_call" else []
             elif witness.row is not None:
-                span = piece_of(witness.row.data)
-                facts = self._bridge.facts(span)
+                span = stored_span_data(witness.row.data)
+                facts = self._source.facts(span)
                 if facts.role == "llm" and part(facts.response_id) == response_id:
                     ours.append((witness, span, facts))
         spans = {span["id"] for _, span, _ in ours}
@@ -105,18 +105,16 @@ class ModelCallDedup:
         return revised
 
     def _arrived(self, new_span: NewSpan) -> ModelCallSpan:
-        start = begun(new_span.piece, self._now)
-        return ModelCallSpan(
-            self._names.span(new_span.piece["id"]), start, _end(new_span.piece, start), arrived=new_span
-        )
+        start = start_time(new_span.data, self._now)
+        return ModelCallSpan(self._names.span(new_span.data["id"]), start, _end(new_span.data, start), arrived=new_span)
 
     def _claim(self, response_id: str, model_call_span: ModelCallSpan) -> MirroredModelCall:
         assert model_call_span.arrived is not None
         return MirroredModelCall(
             project=self._project,
-            provider=model_call_span.arrived.meaning.provider or "",
+            provider=model_call_span.arrived.facts.provider or "",
             response_id=response_id,
-            thread_id=self._homes[model_call_span.arrived.piece["id"]],
+            thread_id=self._homes[model_call_span.arrived.data["id"]],
             stitch_id=model_call_span.stitch_id,
             at=self._now,
         )
@@ -125,8 +123,8 @@ class ModelCallDedup:
         new_spans: dict[str, list[NewSpan]] = defaultdict(list)
         for trace in spans:
             for new_span in trace:
-                response_id = part(new_span.meaning.response_id)
-                if new_span.meaning.role == "llm" and response_id:
+                response_id = part(new_span.facts.response_id)
+                if new_span.facts.role == "llm" and response_id:
                     new_spans[response_id].append(new_span)
         return new_spans
 

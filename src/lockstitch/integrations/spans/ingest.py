@@ -22,7 +22,7 @@ from lockstitch.integrations.spans.batch import Batch, BatchOutcome, TraceBatch,
 from lockstitch.integrations.spans.dedup import ModelCallDedup
 from lockstitch.integrations.spans.lookup import StoreLookup, further
 from lockstitch.integrations.spans.removal import SpanRemoval, add_to_mirror
-from lockstitch.integrations.spans.rows import MirrorIds, begun, part, piece_of
+from lockstitch.integrations.spans.rows import MirrorIds, part, start_time, stored_span_data
 from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource, merge
 from lockstitch.integrations.spans.trace import NewSpan, StoredTrace, TraceBuilder, needs_all_calls, price
 from lockstitch.integrations.spans.trace_assignment import Joined, Joining
@@ -35,7 +35,7 @@ def file_of_attachment(attachment: Attachment, row: Stitch, now: datetime) -> li
     """Return the records of an attachment: a file of the span's thread, and a blob with its bytes."""
     digest = sha256(attachment.content).hexdigest()
     size = len(attachment.content)
-    name, media_type = _kept(attachment.name), _kept(attachment.media_type)
+    name, media_type = _storable_name(attachment.name), _storable_name(attachment.media_type)
     return [
         Blob(sha256=digest, size=size, media_type=media_type, content=attachment.content, created_at=now),
         BlobUse(thread_id=row.thread_id, sha256=digest),
@@ -127,7 +127,7 @@ def _rows_named(file_id: str, names: MirrorIds) -> Iterator[UUID]:
             yield names.span(file_id[:place])
 
 
-def _kept(name: str | None) -> str | None:
+def _storable_name(name: str | None) -> str | None:
     """Return a name from a header with characters replaced that no column accepts."""
     return None if name is None else name.encode(errors="replace").decode().replace("\0", "\ufffd")
 
@@ -146,7 +146,7 @@ class SpanIngest:
         self, store: Store, trace_source: TraceSource, *, keep_secrets: bool = False, hide: Collection[str] = ()
     ) -> None:
         self._store = store
-        self._bridge = trace_source
+        self._source = trace_source
         self._names = MirrorIds(store.project, trace_source.source)
         self._keep_secrets = keep_secrets
         self._hide = frozenset(name.lower() for name in hide)
@@ -204,19 +204,19 @@ class SpanIngest:
         batch.seen = joined.fences(), frozenset(batch.again)
         batches, homes, threads = joined.parcels, joined.homes, joined.threads
         written = BatchOutcome(traces={batch.trace_id for batch in batches}, dissolved=set(joined.dissolved))
-        written.gone = {name for name, _ in joined.merged.values()} - written.traces
+        written.removed_spans = {name for name, _ in joined.merged.values()} - written.traces
         new = [batch for batch in batches if homes[batch.trace_id] not in threads]
         keys = await self._store.mirrors.keys(self._store.project, sorted({self._key(batch) for batch in new}))
         arrived = {batch.trace_id: self._arrived(batch, joined.stored, written) for batch in batches}
-        at_home = {span_id: homes[batch.trace_id] for batch in batches for span_id in batch.pieces}
-        witnesses = ModelCallDedup(self._store.project, self._bridge, self._names, at_home, now)
+        at_home = {span_id: homes[batch.trace_id] for batch in batches for span_id in batch.spans}
+        witnesses = ModelCallDedup(self._store.project, self._source, self._names, at_home, now)
         spans_of_responses = await self._store.mirrors.spans_of_responses(
-            self._store.project, witnesses.told(arrived.values())
+            self._store.project, witnesses.response_ids(arrived.values())
         )
         spans_of_responses = [
             (response_id, row) for response_id, row in spans_of_responses if row.thread_id not in joined.dissolved
         ]
-        claims, others = witnesses.settle(arrived.values(), spans_of_responses)
+        claims, others = witnesses.mark_duplicates(arrived.values(), spans_of_responses)
         if others:
             batch.again |= {str(row.data["id"]) for row in others}
             raise Conflict("Stored spans duplicate other model calls now.")
@@ -246,11 +246,11 @@ class SpanIngest:
 
     async def _moved(self, joined: Joined) -> list[Record]:
         """Return the side records of dissolved threads, moved to the threads of the commit."""
-        traces = {self._names.span(span_id): batch.trace_id for batch in joined.parcels for span_id in batch.pieces}
+        traces = {self._names.span(span_id): batch.trace_id for batch in joined.parcels for span_id in batch.spans}
         return moved(await self._store.mirrors.belongings(joined.dissolved), joined, traces, self._names)
 
     def _key(self, batch: TraceBatch) -> str:
-        return part(f"{self._bridge.source}:{batch.name}") or self._bridge.source
+        return part(f"{self._source.source}:{batch.name}") or self._source.source
 
     def _new_thread(
         self, batch: TraceBatch, thread_id: UUID, keys: dict[str, UUID], now: datetime, before: Thread | None
@@ -270,7 +270,7 @@ class SpanIngest:
             project=self._store.project,
             kind="trace",
             status="running",
-            state={"source": self._bridge.source, "foreign_id": foreign},
+            state={"source": self._source.source, "foreign_id": foreign},
             created_at=now,
             updated_at=now,
         )
@@ -279,21 +279,21 @@ class SpanIngest:
     def _arrived(self, batch: TraceBatch, stored: dict[UUID, Stitch], outcome: BatchOutcome) -> list[NewSpan]:
         """Return the spans with new data, merged with the stored data."""
         changed: list[NewSpan] = []
-        for span_id, span in batch.pieces.items():
+        for span_id, span in batch.spans.items():
             old = stored.get(self._names.span(span_id))
             if old is None and span_id in batch.recompute:
                 continue
             if old is not None and old.type != "removed":
-                was = piece_of(old.data)
+                was = stored_span_data(old.data)
                 merged = merge(was, span)
                 if merged == was and span_id not in batch.recompute:
                     outcome.rows.append(old)
-                    facts = self._bridge.facts(was)
+                    facts = self._source.facts(was)
                     outcome.missing[span_id] = facts.missing
                     outcome.further += further(self._names, span_id, facts)
                     continue
                 span = merged
-            facts = self._bridge.facts(span)
+            facts = self._source.facts(span)
             outcome.missing[span_id] = facts.missing
             changed.append(NewSpan(span, facts))
         return changed
@@ -313,18 +313,18 @@ class SpanIngest:
         stored_trace = StoredTrace(run or self._new_run(batch, run_id, into, now), run is None, stored)
         if run is not None:
             await self._looking.load(stored_trace, changed, now)
-        trace = TraceBuilder(self._bridge, self._names, stored_trace, price, now)
+        trace = TraceBuilder(self._source, self._names, stored_trace, price, now)
         after, rows = trace.assemble(changed)
         if needs_all_calls(stored_trace, rows):
             stored_trace.calls = await self._store.mirrors.model_calls(run_id)
-            trace = TraceBuilder(self._bridge, self._names, stored_trace, price, now)
+            trace = TraceBuilder(self._source, self._names, stored_trace, price, now)
             after, rows = trace.assemble(changed)
         add_to_mirror(into, stored_trace, after, rows, trace.root_id)
         outcome.rows += [row.stitch() for row in rows]
 
     def _new_run(self, batch: TraceBatch, run_id: UUID, into: MirrorUpdate, now: datetime) -> Run:
         number = len(into.new_runs) + 1
-        started = min(begun(span, now) for span in batch.pieces.values())
+        started = min(start_time(span, now) for span in batch.spans.values())
         return Run(
             id=run_id,
             thread_id=into.head.id,
@@ -333,7 +333,7 @@ class SpanIngest:
             role="trace",
             status="running",
             first_position=0,
-            source=self._bridge.source,
+            source=self._source.source,
             foreign_id=batch.trace_id,
             started_at=started,
         )
@@ -357,7 +357,7 @@ class SpanIngest:
                 else:
                     records.append(amended(other, known, now))
             elif isinstance(other, SpanFeedback):
-                records.append(feedback(other, self._names, self._store.project, self._bridge.source, row, now))
+                records.append(feedback(other, self._names, self._store.project, self._source.source, row, now))
             elif row is None:
                 why = f"attachment {other.name}: its span {other.span_id} is not known"
                 outcome.refused.append((other.span_id, why))

@@ -9,8 +9,15 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from lockstitch.integrations.spans.matching import asked, asked_at, given_id, is_guessed, name_of, without_call
-from lockstitch.integrations.spans.rows import MirrorIds, at_of, begun, part, piece_of
+from lockstitch.integrations.spans.matching import (
+    is_guessed,
+    name_of,
+    requested_at,
+    requested_calls,
+    stated_call_id,
+    without_call,
+)
+from lockstitch.integrations.spans.rows import MirrorIds, at_of, part, start_time, stored_span_data
 from lockstitch.integrations.spans.span import SpanFacts, TraceSource
 from lockstitch.integrations.spans.tool_calls import MentionedResult
 from lockstitch.integrations.spans.trace import NewSpan, StoredTrace
@@ -23,7 +30,7 @@ class StoreLookup:
 
     def __init__(self, mirrors: MirrorStore, trace_source: TraceSource, names: MirrorIds) -> None:
         self._mirrors = mirrors
-        self._bridge = trace_source
+        self._source = trace_source
         self._names = names
 
     async def load(self, stored_trace: StoredTrace, changed: Sequence[NewSpan], now: datetime) -> None:
@@ -34,30 +41,30 @@ class StoreLookup:
         renewed: Counter[str] = Counter()
         starts: list[datetime] = []
         for new_span in changed:
-            span, facts = new_span.piece, new_span.meaning
+            span, facts = new_span.data, new_span.facts
             row_id = self._names.span(span["id"])
             old = stored_trace.rows.get(row_id)
             starts += [at_of(old)] if old is not None and old.type != "span" else []
             mentioned = {call_id for result in facts.results if (call_id := part(result.call_id))}
             call_ids |= mentioned
-            if mentioned and old is not None and at_of(old) != begun(span, now):
+            if mentioned and old is not None and at_of(old) != start_time(span, now):
                 # The start time of the span changed, so it mentions the results of other requests.
-                starts += [at_of(old), begun(span, now)]
+                starts += [at_of(old), start_time(span, now)]
                 renewed.update(mentioned)
             if facts.role == "llm":
-                starts.append(begun(span, now))
+                starts.append(start_time(span, now))
                 responses = [row_id, *further(self._names, span["id"], facts)]
                 for response_id, generation in zip(responses, facts.generations, strict=False):
-                    for call_id, name in asked(generation.message, response_id):
+                    for call_id, name in requested_calls(generation.message, response_id):
                         renewed[call_id] += 1
                         requested.add(name)
             elif facts.role == "tool":
-                starts.append(begun(span, now))
-                renewed.update({given_id(facts) or without_call(span), (old.call_id if old else None) or ""})
-                if given_id(facts) is None:
+                starts.append(start_time(span, now))
+                renewed.update({stated_call_id(facts) or without_call(span), (old.call_id if old else None) or ""})
+                if stated_call_id(facts) is None:
                     guessed |= {name_of(span, facts), (old.name if old else None) or ""}
         answers = [
-            row_id for new_span in changed for row_id in further(self._names, new_span.piece["id"], new_span.meaning)
+            row_id for new_span in changed for row_id in further(self._names, new_span.data["id"], new_span.facts)
         ]
         stored_trace.rows |= await self._mirrors.stitches(answers)
         since = min(starts, default=None)
@@ -67,7 +74,9 @@ class StoreLookup:
             return
         if requested - guessed:
             # Requests that spans release for the new spans are free for other spans too.
-            left = [asked_at(tool) for tool in stored_trace.tools if at_of(tool) >= since and tool.call_id in renewed]
+            left = [
+                requested_at(tool) for tool in stored_trace.tools if at_of(tool) >= since and tool.call_id in renewed
+            ]
             later = await self._mirrors.tools_since(stored_trace.run.id, requested - guessed, min([since, *left]))
             if more := {tool.name or "" for tool in later if is_guessed(tool)} - guessed:
                 stored_trace.tools = await self._tools(stored_trace.run.id, call_ids, guessed | more, since)
@@ -100,19 +109,17 @@ class StoreLookup:
         them, so they are assigned again. That needs all mentions since the first of these requests.
         """
         rows = await self._mirrors.rows_since(stored_trace.run.id, since)
-        arrived = {self._names.span(new_span.piece["id"]) for new_span in changed}
+        arrived = {self._names.span(new_span.data["id"]) for new_span in changed}
         stored_trace.mentions = self._mentions(rows, arrived)
         messages = [mention.results for mention in stored_trace.mentions]
         messages += [
-            new_span.meaning.results
-            for new_span in changed
-            if self._names.span(new_span.piece["id"]) in stored_trace.rows
+            new_span.facts.results for new_span in changed if self._names.span(new_span.data["id"]) in stored_trace.rows
         ]
         mentioned = {part(result.call_id) for results in messages for result in results}
         stored = [tool for tool in stored_trace.tools if tool.call_id in mentioned]
         often = renewed + Counter(tool.call_id or "" for tool in stored)
         stored_trace.anew = frozenset(call_id for call_id in renewed if call_id in mentioned and often[call_id] > 1)
-        first = min((asked_at(tool) for tool in stored if tool.call_id in stored_trace.anew), default=since)
+        first = min((requested_at(tool) for tool in stored if tool.call_id in stored_trace.anew), default=since)
         if first < since:
             rows = await self._mirrors.rows_since(stored_trace.run.id, first)
             stored_trace.mentions = self._mentions(rows, arrived)
@@ -120,7 +127,7 @@ class StoreLookup:
 
     def _mentions(self, rows: Iterable[Stitch], arrived: set[UUID]) -> list[MentionedResult]:
         stitches = [row for row in rows if row.id not in arrived and "id" in row.data]
-        meant = ((row, self._bridge.facts(piece_of(row.data)).results) for row in stitches)
+        meant = ((row, self._source.facts(stored_span_data(row.data)).results) for row in stitches)
         return [MentionedResult(at_of(row), row.data["id"], results) for row, results in meant if results]
 
 

@@ -27,7 +27,7 @@ class Request:
     index: int
     call_id: str
     name: str
-    asked_at: str
+    requested_at: str
     order: tuple[Any, ...]
     """The place of its own row in the log."""
     row: Stitch | None = None
@@ -36,12 +36,12 @@ class Request:
     @property
     def turn(self) -> tuple[str, int, str]:
         """The sort key by time. It is the same for arrived and for stored requests."""
-        return self.asked_at, self.index, self.call_id
+        return self.requested_at, self.index, self.call_id
 
     @property
     def turn_by_name(self) -> tuple[str, int, str]:
         """The sort key for spans without a call id. Of one response, the first request is taken first."""
-        return self.asked_at, -self.index, self.call_id
+        return self.requested_at, -self.index, self.call_id
 
     @property
     def own_row(self) -> Stitch | None:
@@ -53,7 +53,7 @@ class Request:
 class Span:
     """A tool call that has its own span."""
 
-    piece: SpanData
+    data: SpanData
     at: datetime
     row: Stitch | None
     call_id: str
@@ -63,7 +63,7 @@ class Span:
 
     @property
     def turn(self) -> tuple[datetime, str]:
-        return self.at, self.piece["id"]
+        return self.at, self.data["id"]
 
 
 def match(requests: Sequence[Request], spans: Sequence[Span]) -> None:
@@ -76,7 +76,7 @@ def match(requests: Sequence[Request], spans: Sequence[Span]) -> None:
         free = [request for request in requests if request.span is None]
         if not free:
             continue
-        before = [request for request in free if request.asked_at <= format_time(span.at)]
+        before = [request for request in free if request.requested_at <= format_time(span.at)]
         chosen = before[-1] if before else free[0]
         chosen.span, span.request = span, chosen
 
@@ -91,20 +91,20 @@ def deal(requests: Sequence[Request], spans: Sequence[Span]) -> list[Span]:
     moved: list[Span] = []
     for span in sorted(spans, key=lambda span: span.turn):
         at = format_time(span.at)
-        while requested < len(requests) and requests[requested].asked_at <= at:
+        while requested < len(requests) and requests[requested].requested_at <= at:
             before.append(requests[requested])
             requested += 1
         request = before.pop() if before else None
         if request is not None:
             request.span = span
-        call_id = request.call_id if request is not None else without_call(span.piece)
+        call_id = request.call_id if request is not None else without_call(span.data)
         if request is not span.request or call_id != span.call_id:
             span.request = request
             moved.append(span)
     return moved
 
 
-def asked(message: Json | None, response_id: UUID) -> list[tuple[str, str]]:
+def requested_calls(message: Json | None, response_id: UUID) -> list[tuple[str, str]]:
     """Return the id and the name of each tool call that a response requests, in order."""
     return [
         (part(str(block.get("id") or "")) or f"{response_id}/{index}", part(str(block.get("name") or "")) or NAMELESS)
@@ -112,13 +112,13 @@ def asked(message: Json | None, response_id: UUID) -> list[tuple[str, str]]:
     ]
 
 
-def asked_at(stitch: Stitch) -> datetime:
+def requested_at(stitch: Stitch) -> datetime:
     """Return the time of the request of a stored tool call, or its start time without a request."""
     text = stitch.data.get("asked_at")
     return parse_time(str(text)) if text else at_of(stitch)
 
 
-def given_id(facts: SpanFacts) -> str | None:
+def stated_call_id(facts: SpanFacts) -> str | None:
     """Return the call id that a tool span contains, or None."""
     return part(facts.call.id) if facts.call else None
 

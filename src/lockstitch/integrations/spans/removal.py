@@ -63,7 +63,7 @@ class SpanRemoval:
 
     def __init__(self, store: Store, trace_source: TraceSource, names: MirrorIds) -> None:
         self._store = store
-        self._bridge = trace_source
+        self._source = trace_source
         self._names = names
 
     async def drop_others(self, trace_id: str, keep: Callable[[str], bool]) -> int:
@@ -98,7 +98,7 @@ class SpanRemoval:
             tools=[row for row in rows if row.type == "tool_call" and row.position not in places],
             calls=[row for row in rows if row.type == "llm_call"],
         )
-        after, changed = TraceBuilder(self._bridge, self._names, stored_trace, price, now).assemble([], stitches)
+        after, changed = TraceBuilder(self._source, self._names, stored_trace, price, now).assemble([], stitches)
         add_to_mirror(into, stored_trace, after, changed, None)
         await self._store.mirrors.write([into], now)
 

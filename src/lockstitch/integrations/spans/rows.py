@@ -71,7 +71,7 @@ class SpanRow:
         return self.old is None or self.values != dict(self.old.__dict__)
 
 
-def piece_of(data: Mapping[str, Any]) -> SpanData:
+def stored_span_data(data: Mapping[str, Any]) -> SpanData:
     """Return the span data from the `data` of a stored row."""
     return cast("SpanData", {key: value for key, value in data.items() if key in _PIECE})
 
@@ -88,7 +88,7 @@ def order_of(piece: Mapping[str, Any], at: datetime) -> tuple[Any, ...]:
     return at, str(piece.get("order") or ""), str(name), int(piece.get("generation") or 0)
 
 
-def begun(piece: Mapping[str, Any], now: datetime) -> datetime:
+def start_time(piece: Mapping[str, Any], now: datetime) -> datetime:
     """Return the start time of a span, else its end time, else `now`."""
     text = piece.get("start") or piece.get("end")
     return parse_time(text) if text else now
@@ -106,7 +106,7 @@ def new_row(
     piece: Mapping[str, Any], row_id: UUID, run: Run, parent_id: UUID, old: Stitch | None, now: datetime
 ) -> SpanRow:
     """Return a row with the values that all kinds share. It keeps the position of the old row."""
-    at = begun(piece, now)
+    at = start_time(piece, now)
     values: Json = {
         **_EMPTY,
         "id": row_id,

@@ -15,15 +15,24 @@ from lockstitch.integrations.spans.matching import (
     NAMELESS,
     Request,
     Span,
-    asked,
     deal,
-    given_id,
     is_guessed,
     match,
     name_of,
+    requested_calls,
+    stated_call_id,
     without_call,
 )
-from lockstitch.integrations.spans.rows import MirrorIds, SpanRow, at_of, begun, new_row, part, piece_of, removed
+from lockstitch.integrations.spans.rows import (
+    MirrorIds,
+    SpanRow,
+    at_of,
+    new_row,
+    part,
+    removed,
+    start_time,
+    stored_span_data,
+)
 from lockstitch.integrations.spans.span import Result, SpanData, SpanFacts
 from lockstitch.model import Json, Run, Stitch, format_time, parse_time, tool_result
 
@@ -51,7 +60,7 @@ class ToolCallIndex:
         self._names = names
         self._run = run
         self._now = now
-        self._meaning = callback
+        self._facts = callback
         self._anew = anew
         self._requests: dict[str, list[Request]] = defaultdict(list)
         self._spans: dict[str, list[Span]] = defaultdict(list)
@@ -89,12 +98,12 @@ class ToolCallIndex:
 
     def ask(self, response: SpanRow) -> None:
         """Add the requests of a new or changed response."""
-        for index, (call_id, name) in enumerate(asked(response.values["message"], response.id)):
+        for index, (call_id, name) in enumerate(requested_calls(response.values["message"], response.id)):
             self._touched.add(call_id)
             asked_at, order = format_time(response.at), (*response.order, index)
             request = self._placed.get((response.position or 0, index))
             if request is not None and request.call_id == call_id:
-                request.response, request.name, request.asked_at = response, name, asked_at
+                request.response, request.name, request.requested_at = response, name, asked_at
                 continue
             if request is not None:
                 self._drop(request)
@@ -116,7 +125,7 @@ class ToolCallIndex:
 
     def run_span(self, span: SpanData, facts: SpanFacts, old: Stitch | None) -> None:
         """Add a new or changed tool span."""
-        call_id, name = given_id(facts), None
+        call_id, name = stated_call_id(facts), None
         if call_id is None:
             call_id, name = without_call(span), name_of(span, facts)
             self._guessed.add(name)
@@ -124,7 +133,7 @@ class ToolCallIndex:
         self._meanings[span["id"]] = facts
         if old is not None and old.type == "tool_call":
             self._forget(old)
-        self._spans[call_id].append(Span(span, begun(span, self._now), old, call_id, name))
+        self._spans[call_id].append(Span(span, start_time(span, self._now), old, call_id, name))
 
     def _forget(self, old: Stitch) -> None:
         """Remove the stored version of a span, because new data of it arrived."""
@@ -179,13 +188,13 @@ class ToolCallIndex:
 
     def _move(self, span: Span) -> None:
         """Move a span to the call that it now matches."""
-        call_id = span.request.call_id if span.request is not None else without_call(span.piece)
+        call_id = span.request.call_id if span.request is not None else without_call(span.data)
         self._spans[span.call_id].remove(span)
         self._spans[call_id].append(span)
         self._touched |= {span.call_id, call_id}
         span.call_id = call_id
-        if span.piece["id"] not in self._meanings:
-            self._meanings[span.piece["id"]] = self._meaning(piece_of(span.piece))
+        if span.data["id"] not in self._meanings:
+            self._meanings[span.data["id"]] = self._facts(stored_span_data(span.data))
 
     def _settle(self, call_id: str) -> list[SpanRow]:
         requests = sorted(self._requests.get(call_id, ()), key=lambda request: request.turn)
@@ -221,14 +230,14 @@ class ToolCallIndex:
         return [SpanRow(removed(old), (), old) for left in self._left.values() for old in left]
 
     def _span_row(self, call_id: str, span: Span) -> SpanRow:
-        piece, request = piece_of(span.piece), span.request
+        piece, request = stored_span_data(span.data), span.request
         before = request.own_row if request is not None else None
         parent = piece.get("parent_id")
         parent_id = self._names.span(parent) if parent else self._run.id
         row = new_row(piece, self._names.span(piece["id"]), self._run, parent_id, span.row or before, self._now)
         facts = self._meanings.get(piece["id"])
         if facts is None and call_id in self._anew:
-            facts = self._meaning(piece)
+            facts = self._facts(piece)
         values, data = row.values, row.values["data"]
         values["type"], values["call_id"] = "tool_call", call_id
         if facts is None:
@@ -250,7 +259,7 @@ class ToolCallIndex:
             data["by_name"] = True
         if request is not None:
             _asked(row, request)
-            data["asked_at"] = request.asked_at
+            data["asked_at"] = request.requested_at
             if request.name != values["name"]:
                 data["asked_name"] = request.name
         if isinstance(args, dict) and args != piece.get("inputs"):
@@ -268,8 +277,8 @@ class ToolCallIndex:
             owner, row_id = self._run.id, self._names.span(f"{self._run.id}", f"/{response}/{request.index}")
         row = new_row({}, row_id, self._run, owner, old, self._now)
         row.values |= {"type": "tool_call", "call_id": call_id, "name": request.name, "status": None}
-        row.values["at"] = parse_time(request.asked_at)
-        row.values["data"] = {"asked_at": request.asked_at}
+        row.values["at"] = parse_time(request.requested_at)
+        row.values["data"] = {"asked_at": request.requested_at}
         row.order = request.order
         if old is not None and call_id not in self._anew:
             _keep_told(row, old, {})

@@ -19,11 +19,11 @@ from lockstitch.integrations.spans.rows import (
     as_model_call,
     as_span,
     at_of,
-    begun,
     new_row,
     order_of,
     part,
     removed,
+    start_time,
 )
 from lockstitch.integrations.spans.span import Generation, SpanData, SpanFacts, TraceSource, is_root
 from lockstitch.integrations.spans.tool_calls import MentionedResult, ToolCallIndex
@@ -58,8 +58,8 @@ class StoredTrace:
 class NewSpan:
     """A span with new data, merged with the stored data."""
 
-    piece: SpanData
-    meaning: SpanFacts
+    data: SpanData
+    facts: SpanFacts
     duplicate_of: UUID | None = None
 
 
@@ -69,7 +69,7 @@ class TraceBuilder:
     def __init__(
         self, trace_source: TraceSource, names: MirrorIds, stored_trace: StoredTrace, price: Price, now: datetime
     ) -> None:
-        self._bridge = trace_source
+        self._source = trace_source
         self._names = names
         self._known = stored_trace
         self._price = price
@@ -83,7 +83,7 @@ class TraceBuilder:
     def assemble(self, arrived: Sequence[NewSpan], vanished: Sequence[Stitch] = ()) -> tuple[Run, list[SpanRow]]:
         """Return the run, and the rows that are new or changed. `place` sets their positions later."""
         for new_span in sorted(
-            arrived, key=lambda new_span: order_of(new_span.piece, begun(new_span.piece, self._now))
+            arrived, key=lambda new_span: order_of(new_span.data, start_time(new_span.data, self._now))
         ):
             self._take(new_span)
         rows = [*self._rows, *self._calls.rows(self._known.mentions)]
@@ -94,7 +94,7 @@ class TraceBuilder:
         return self._run(rows), [row for row in rows if row.differs() or row.asker is not None]
 
     def _take(self, new_span: NewSpan) -> None:
-        span, facts = new_span.piece, new_span.meaning
+        span, facts = new_span.data, new_span.facts
         row: SpanRow | None = None
         if facts.role == "tool":
             self._calls.run_span(span, facts, self._known.rows.get(self._names.span(span["id"])))
@@ -105,13 +105,13 @@ class TraceBuilder:
             as_span(row, new_span.duplicate_of)
             self._rows.append(row)
             self._withdraw(row, facts)
-        self._calls.mention(MentionedResult(begun(span, self._now), span["id"], facts.results))
+        self._calls.mention(MentionedResult(start_time(span, self._now), span["id"], facts.results))
         if self._is_root(span):
             self._root = (row, new_span)
 
     def _is_root(self, span: SpanData) -> bool:
         """True if a span is the root of this trace. Other spans may lack a parent until more data arrives."""
-        if self._bridge.root_names_trace:
+        if self._source.root_names_trace:
             return span["id"] == self._known.run.foreign_id
         return is_root(span)
 
@@ -216,13 +216,13 @@ class TraceBuilder:
         return {"model": part(data.get("model"), 100), "provider": part(data.get("provider"), 100)}
 
     def _of_root(self, row: SpanRow | None, root: NewSpan) -> dict[str, Any]:
-        span = root.piece
+        span = root.data
         status = _status(span)
         end = span.get("end")
         remaining = ("thread_id", "user_id", "session_id", "group", "total_tokens", "total_cost")
         state: Json = {**self._known.run.state, **{key: value for key, value in span.items() if key in remaining}}
-        if root.meaning.said:
-            state["said"] = root.meaning.said[:200]
+        if root.facts.said:
+            state["said"] = root.facts.said[:200]
         error = span.get("error") or (span.get("status") if status == "failed" else None)
         return {
             "agent": part(span.get("name")),
@@ -238,7 +238,7 @@ class TraceBuilder:
     @property
     def root_id(self) -> UUID | None:
         """The row id of the root, if it has new data."""
-        return self._names.span(self._root[1].piece["id"]) if self._root else None
+        return self._names.span(self._root[1].data["id"]) if self._root else None
 
 
 def place(

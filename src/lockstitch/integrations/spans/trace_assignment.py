@@ -19,7 +19,7 @@ from uuid import UUID
 
 from lockstitch.errors import Conflict
 from lockstitch.integrations.spans.batch import Batch, TraceBatch
-from lockstitch.integrations.spans.rows import MirrorIds, piece_of
+from lockstitch.integrations.spans.rows import MirrorIds, stored_span_data
 from lockstitch.integrations.spans.span import SpanData, TraceSource, above, merge
 from lockstitch.model import Run, Stitch, Thread
 from lockstitch.store.writes.mirrors import MirrorStore
@@ -95,7 +95,7 @@ class Joining:
         Threads are read before their rows. Each later write to such a thread raises the fence that the commit compares.
         The rows can show that more threads are involved, so reading repeats until the set of threads no longer changes.
         """
-        plan = _Plan({span_id: span["trace_id"] for span_id, span in batch.pieces.items()})
+        plan = _Plan({span_id: span["trace_id"] for span_id, span in batch.spans.items()})
         seen = _Seen()
         for _ in range(_ROUNDS):
             run_ids = {self._names.run(trace) for trace in {*plan.traces.values(), *batch.absorbed}}
@@ -118,7 +118,7 @@ class Joining:
         batch = Batch()
         if not self._infers:
             return batch
-        spans = [(batch.trace_id, span_id) for batch in joined.parcels for span_id in batch.pieces]
+        spans = [(batch.trace_id, span_id) for batch in joined.parcels for span_id in batch.spans]
         named = {self._names.run(span_id): span_id for trace, span_id in spans if span_id != trace}
         waiting = {named[run_id]: run for run_id, run in (await self._mirrors.runs(named)).items()}
         rows = await self._mirrors.stitches(map(self._names.span, joined.homes))
@@ -134,9 +134,9 @@ class Joining:
         return batch
 
     async def _look(self, batch: Batch, plan: _Plan, run_ids: set[UUID], threads: dict[UUID, Thread]) -> _Seen:
-        wanted = {*batch.pieces, *batch.again}
+        wanted = {*batch.spans, *batch.again}
         if self._infers:
-            wanted |= {link for span in batch.pieces.values() if (link := above(span))}
+            wanted |= {link for span in batch.spans.values() if (link := above(span))}
         opened = [threads[item_id] for item_id in plan.opened if item_id in threads]
         return _Seen(
             await self._mirrors.runs(run_ids),
@@ -150,7 +150,7 @@ class Joining:
         members = seen.members()
         rows = {row.data["id"]: row for row in seen.stored.values() if row.data.get("id")} | members
         links = await self._links(batch, seen, rows, members)
-        wanted = {*batch.pieces, *(span_id for span_id in batch.again if span_id in rows)}
+        wanted = {*batch.spans, *(span_id for span_id in batch.again if span_id in rows)}
         traces, circular = ends(links, {*wanted, *members, *batch.absorbed})
         moved = {
             span_id
@@ -173,11 +173,11 @@ class Joining:
         links: dict[str, str] = {}
         unchanged: dict[str, Stitch] = {}
         if not self._infers:
-            links = {span_id: span["trace_id"] for span_id, span in batch.pieces.items()}
+            links = {span_id: span["trace_id"] for span_id, span in batch.spans.items()}
             return links | {span_id: row.data["trace_id"] for span_id, row in rows.items()}
-        for span_id in {*batch.pieces, *rows}:
-            row, piece = rows.get(span_id), batch.pieces.get(span_id)
-            known = piece_of(row.data) if row is not None else None
+        for span_id in {*batch.spans, *rows}:
+            row, piece = rows.get(span_id), batch.spans.get(span_id)
+            known = stored_span_data(row.data) if row is not None else None
             merged = merge(known, piece) if known and piece else known or piece
             assert merged is not None
             link = above(merged)
@@ -207,16 +207,16 @@ class Joining:
         members = {span_id: row for span_id, row in seen.members().items() if row.thread_id in plan.dissolved}
         for span_id, trace in plan.traces.items():
             parcel = batches.setdefault(trace, TraceBatch(trace))
-            span = batch.pieces.get(span_id)
+            span = batch.spans.get(span_id)
             if span_id in members:
-                known = piece_of(members[span_id].data)
+                known = stored_span_data(members[span_id].data)
                 span = merge(known, span) if span else known
             elif span is None:
                 span = cast("SpanData", {"id": span_id, "trace_id": trace, "inferred": True})
                 parcel.recompute.add(span_id)
             elif span_id in batch.again and self._names.span(span_id) in seen.stored:
                 parcel.recompute.add(span_id)
-            parcel.pieces[span_id] = cast("SpanData", {**span, "trace_id": trace}) if span.get("inferred") else span
+            parcel.spans[span_id] = cast("SpanData", {**span, "trace_id": trace}) if span.get("inferred") else span
         return list(batches.values())
 
     def _homes(self, batches: Iterable[TraceBatch], runs: Mapping[UUID, Run], plan: _Plan) -> dict[str, UUID]:

@@ -61,7 +61,7 @@ async def thread_events(
     head = await caller.store.thread(ref)
     add_log_fields(thread=head.id)
     return streamed(
-        caller, ThreadStream(caller.store, caller.state.news, head.id, last_seen(last_event_id, after)), until
+        caller, ThreadStream(caller.store, caller.state.changes, head.id, last_seen(last_event_id, after)), until
     )
 
 
@@ -70,7 +70,7 @@ async def project_events(
     caller: Reader, until: Annotated[Until, Query(description="now: only the current status")] = "end"
 ) -> StreamingResponse:
     """Stream the status of the threads of the project: first recent threads, then changes. Events: `status`."""
-    board = ProjectStream(caller.store, caller.state.news)
+    board = ProjectStream(caller.store, caller.state.changes)
     return StreamingResponse(_frames(board.follow(once=until == "now")), headers=_HEADERS, media_type=EVENT_STREAM)
 
 

@@ -89,7 +89,7 @@ async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
 def stream_run(caller: Caller, before: Thread | None, result: Result) -> Response:
     """Stream the events of a thread after the position of `before` until its run has ended or waits for a person."""
     position = before.position if before is not None else 0
-    return streamed(caller, ThreadStream(caller.store, caller.state.news, result.thread_id, position), "idle")
+    return streamed(caller, ThreadStream(caller.store, caller.state.changes, result.thread_id, position), "idle")
 
 
 async def wait_for_run(request: Request, caller: Caller, result: Result) -> tuple[Result, bool]:
@@ -98,7 +98,7 @@ async def wait_for_run(request: Request, caller: Caller, result: Result) -> tupl
     If the message is queued behind a run that waits for a person, return the result of that run. If the client
     disconnects or the server stops before, return the current state of the message and False.
     """
-    store, news = caller.store, caller.state.news
+    store, news = caller.store, caller.state.changes
     with news.subscribe(result.thread_id) as reader:
         while True:
             head = await store.thread(result.thread_id)

@@ -103,7 +103,7 @@ def _streamed(caller: Caller, agent: Agent, head: Thread, begun: Result | None =
 
 async def _frames(caller: Caller, agent: Agent, head: Thread, result: Result | None) -> AsyncGenerator[str]:
     after = head.position if result is None else await _before(caller, result)
-    follower = ThreadStream(caller.store, caller.state.news, head.id, after)
+    follower = ThreadStream(caller.store, caller.state.changes, head.id, after)
     async with aclosing(follower.events("idle")) as stream_items:
         events = _told(EventReplay(caller.store, head).events(stream_items))
         async for frame in formats.stream(events, agent.formatter()):
@@ -115,7 +115,7 @@ async def _before(caller: Caller, result: Result) -> int:
 
     If the message is queued behind a run that waits for a person, return the position before that run.
     """
-    store, news = caller.store, caller.state.news
+    store, news = caller.store, caller.state.changes
     with news.subscribe(result.thread_id) as reader:
         while True:
             head = await store.thread(result.thread_id)

@@ -23,7 +23,7 @@ _PROBLEMS: Final = 100
 _NO_RUNS: Final = frozenset({"batch", "multipart", "query"})
 
 
-def bridge_of(source: str) -> TraceSource:
+def source_of(source: str) -> TraceSource:
     """Return the trace source that reads bodies of a source."""
     if source == LANGSMITH:
         return langsmith.LangSmith()

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import RedirectResponse, Response
 
 from lockstitch.errors import NotFound
-from lockstitch.integrations.langsmith.export import export_run, given_back
+from lockstitch.integrations.langsmith.export import export_run, exported_span
 from lockstitch.integrations.spans.rows import MirrorIds
 from lockstitch.model import Json, Run, Stitch, as_id, codec, foreign_id, format_time, parse_time
 from lockstitch.server.api import responses
@@ -93,7 +93,7 @@ async def read_span(store: Store, ref: str) -> Json:
 
 def _mirrored(store: Store, run: Run, stitch: Stitch) -> Json:
     """Return a span as it was received, with computed fields."""
-    value = given_back(stitch.data)
+    value = exported_span(stitch.data)
     began = stitch.at or run.started_at
     if as_id(str(value["id"])) is None or as_id(str(value.get("trace_id"))) is None:
         # The client accepts only UUIDs, so use the ids of the record for spans of other systems.

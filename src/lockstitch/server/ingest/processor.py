@@ -36,7 +36,7 @@ from lockstitch.integrations.spans.budget import ReadingStopped
 from lockstitch.integrations.spans.ingest import SpanIngest
 from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback
 from lockstitch.model.side_records import IngestBody
-from lockstitch.server.ingest.body_reader import SOURCES, Reader, bridge_of
+from lockstitch.server.ingest.body_reader import SOURCES, Reader, source_of
 from lockstitch.server.ingest_buffer import IngestBuffer, Waiting
 from lockstitch.server.settings import Settings
 from lockstitch.store import Store, Where
@@ -131,7 +131,7 @@ class IngestProcessor:
                 await self._sweep(older_than=SWEEP)
                 swept = clock()
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """Stop after the current part. The next start processes the remaining bodies."""
         self._leaving = True
         # A reader thread may be reading a large body. It stops at its next step; the body stays queued.
@@ -145,7 +145,7 @@ class IngestProcessor:
             for row in await self._with_bodies(rows):
                 groups.setdefault((row.project, row.source), []).append(row)
             for group in groups.values():
-                await self._digest(group)
+                await self._process(group)
         except StoreError as exc:
             self._intake.requeue(rows)
             await self._wait(exc)
@@ -185,7 +185,7 @@ class IngestProcessor:
             ingest_body = row.changed(headers={**row.headers, "attempts": attempts + 1})
             await self._bodies.put(ingest_body)
             try:
-                done = await self._digest([ingest_body])
+                done = await self._process([ingest_body])
             except StoreError:
                 self._survived[row.id] = 1
                 raise
@@ -193,28 +193,28 @@ class IngestProcessor:
                 # The server stops, so the attempt does not count.
                 await self._bodies.put(row.changed(headers={**row.headers, "attempts": attempts}))
 
-    async def _digest(self, rows: Sequence[IngestBody]) -> bool:
+    async def _process(self, rows: Sequence[IngestBody]) -> bool:
         """Write the bodies of one project and source into the record, and remove them from the queue.
 
         Returns False if the server is stopped before. If it fails as a whole, each body is read alone. One that fails
         alone goes to quarantine. Raises `StoreError` if the store does not work.
         """
         try:
-            return await self._digest_together(rows)
+            return await self._process_together(rows)
         except StoreError:
             raise
         except Exception as exc:
             _log.exception("Ingest batch failed")
             if len(rows) > 1:
-                return all([await self._digest([row]) for row in rows])
+                return all([await self._process([row]) for row in rows])
             await self._keep(rows[0], [_reason(exc)])
             return True
 
-    async def _digest_together(self, rows: Sequence[IngestBody]) -> bool:
+    async def _process_together(self, rows: Sequence[IngestBody]) -> bool:
         first = rows[0]
         await self._make_ready()
         try:
-            trace_source = bridge_of(first.source)
+            trace_source = source_of(first.source)
         except LockstitchError as exc:
             for row in rows:
                 await self._keep(row, [str(exc)])
@@ -342,7 +342,7 @@ def _load(now: datetime) -> None:
     """Load the parsers and the price list."""
     for source in SOURCES:
         with suppress(ImportError):
-            bridge_of(source)
+            source_of(source)
     price("openai", "gpt-4o", Usage(), now)
 
 
@@ -383,7 +383,7 @@ async def ingest_running(store: Store, intake: IngestBuffer, settings: Settings)
     try:
         yield
     finally:
-        digester.leave()
+        digester.stop()
         with suppress(asyncio.CancelledError):
             await task
 

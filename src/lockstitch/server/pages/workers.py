@@ -66,7 +66,7 @@ class WorkerOverview:
     """The threads with the next timers."""
 
 
-async def crew_of(store: Store) -> WorkerOverview:
+async def worker_overview(store: Store) -> WorkerOverview:
     now = store.clock.now()
     workers = store.table(Worker)
     alive = await workers.find(Where("dead", "=", False), order=("-beat_at",))
@@ -168,7 +168,12 @@ async def measured(request: Request, caller: Admin) -> HTMLResponse:
 async def _now(caller: Caller) -> dict[str, Any]:
     """Return workers, limits and ingest state. If the store is unreachable, return the problem."""
     try:
-        result: dict[str, Any] = {"crew": await crew_of(caller.store), "trouble": None, "limits": [], "came": None}
+        result: dict[str, Any] = {
+            "crew": await worker_overview(caller.store),
+            "trouble": None,
+            "limits": [],
+            "came": None,
+        }
         if caller.may("admin"):
             result["limits"] = await limits_of(caller.store)
             result["came"] = await caller.state.intake.counts(caller.project)

@@ -100,12 +100,12 @@ class ChangeFeed:
                             # Changes before the watch started may be missed, so wake all readers.
                             self._call_all()
                         elif hint != WORK_READY:
-                            self._tell(hint.thread_id)
+                            self._notify(hint.thread_id)
             except LockstitchError as exc:
                 _log.warning("Store watch failed, falling back to polling: %s", exc)
             await asyncio.sleep(random.uniform(0.5, 1.5))
 
-    def _tell(self, thread_id: UUID) -> None:
+    def _notify(self, thread_id: UUID) -> None:
         for reader in (*self._of_thread.get(thread_id, ()), *self._of_all):
             reader.notify(thread_id)
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from lockstitch.model import Json, Thread, format_time
 from lockstitch.server.streams.changes import ChangeFeed
-from lockstitch.server.streams.thread import BEAT, StreamItem
+from lockstitch.server.streams.thread import HEARTBEAT, StreamItem
 from lockstitch.store import Store, Where
 
 PACE: Final = 0.1
@@ -29,13 +29,13 @@ _KEPT: Final = 1000
 class ProjectStream:
     """The status of threads for one reader: first recent threads, then changes."""
 
-    def __init__(self, store: Store, news: ChangeFeed) -> None:
+    def __init__(self, store: Store, feed: ChangeFeed) -> None:
         self._store = store
-        self._news = news
-        self._told: dict[UUID, Json] = {}
+        self._feed = feed
+        self._reported: dict[UUID, Json] = {}
 
     async def follow(self, *, once: bool = False) -> AsyncGenerator[StreamItem]:
-        with self._news.subscribe() as reader:
+        with self._feed.subscribe() as reader:
             heads = [*await self._store.threads(limit=_RECENT), *await self._active()]
             active: set[UUID] = set()
             beaten = looked = time.monotonic()
@@ -43,7 +43,7 @@ class ProjectStream:
                 for change in self._changes(heads):
                     beaten = time.monotonic()
                     yield change
-                if once or self._news.leaving:
+                if once or self._feed.leaving:
                     return
                 active = {head.id for head in heads if head.status in ("pending", "running")}
                 wanted = {*await reader.wait(LOOK), *active}
@@ -51,13 +51,13 @@ class ProjectStream:
                 wanted |= await reader.wait(0)
                 if time.monotonic() - looked >= ALL:
                     looked = time.monotonic()
-                    wanted |= self._told.keys()
+                    wanted |= self._reported.keys()
                 now_active = await self._active()
                 wanted -= {head.id for head in now_active}
                 heads = [*await self._among(sorted(wanted)), *now_active]
                 for change in self._deleted(wanted, {head.id for head in heads}):
                     yield change
-                if time.monotonic() - beaten >= BEAT:
+                if time.monotonic() - beaten >= HEARTBEAT:
                     beaten = time.monotonic()
                     yield StreamItem("beat", {})
 
@@ -73,16 +73,16 @@ class ProjectStream:
     def _changes(self, heads: Sequence[Thread]) -> Iterator[StreamItem]:
         for head in heads:
             row = summary(head)
-            if self._told.get(head.id) != row:
-                self._told.pop(head.id, None)
-                self._told[head.id] = row
+            if self._reported.get(head.id) != row:
+                self._reported.pop(head.id, None)
+                self._reported[head.id] = row
                 yield StreamItem("status", row)
-        while len(self._told) > _KEPT:
-            self._told.pop(next(iter(self._told)))
+        while len(self._reported) > _KEPT:
+            self._reported.pop(next(iter(self._reported)))
 
     def _deleted(self, wanted: Collection[UUID], matches: Collection[UUID]) -> Iterator[StreamItem]:
         for thread_id in wanted:
-            if thread_id not in matches and self._told.pop(thread_id, None) is not None:
+            if thread_id not in matches and self._reported.pop(thread_id, None) is not None:
                 yield StreamItem("status", {"thread_id": str(thread_id), "status": "deleted"})
 
 

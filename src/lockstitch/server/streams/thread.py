@@ -27,7 +27,7 @@ LIVELY: Final = 0.15
 QUIET: Final = 1.0
 """Seconds between two reads of other threads. Changes without a stitch send no notification."""
 
-BEAT: Final = 15.0
+HEARTBEAT: Final = 15.0
 """Seconds without an item after which a sign of life is sent."""
 
 _PAGE: Final = 50
@@ -76,9 +76,9 @@ def status_of(head: Thread) -> Json:
 class ThreadStream:
     """Streams one thread for one reader."""
 
-    def __init__(self, store: Store, news: ChangeFeed, thread_id: UUID, after: int = 0) -> None:
+    def __init__(self, store: Store, feed: ChangeFeed, thread_id: UUID, after: int = 0) -> None:
         self._store = store
-        self._news = news
+        self._feed = feed
         self._thread_id = thread_id
         self._after = after
         self._number = 0
@@ -89,7 +89,7 @@ class ThreadStream:
 
     async def events(self, until: Until = "end") -> AsyncGenerator[StreamItem]:
         """Yield the current items, then new items."""
-        with self._news.subscribe(self._thread_id) as reader:
+        with self._feed.subscribe(self._thread_id) as reader:
             beaten = time.monotonic()
             while True:
                 head = await self._head()
@@ -109,10 +109,10 @@ class ThreadStream:
                 if caught_up and (head.ended or until == "now" or (until == "idle" and is_idle(head))):
                     yield StreamItem("end", _end(head))
                     return
-                if self._news.leaving:
+                if self._feed.leaving:
                     return
                 await reader.wait(LIVELY if head.status in ("running", "pending") else QUIET)
-                if time.monotonic() - beaten >= BEAT:
+                if time.monotonic() - beaten >= HEARTBEAT:
                     beaten = time.monotonic()
                     yield StreamItem("beat", {})
 
@@ -124,7 +124,7 @@ class ThreadStream:
 
     async def _look(self, head: Thread) -> AsyncGenerator[StreamItem]:
         """Yield the new items. The status comes last, after all stitches."""
-        while self._after < head.position and not self._news.leaving:
+        while self._after < head.position and not self._feed.leaving:
             last = min(self._after + _PAGE, head.position)
             stitches = await self._store.stitches(head, self._after + 1, last)
             for stitch in stitches:
@@ -140,7 +140,7 @@ class ThreadStream:
             self._after = max(self._after, last)
             self._patience = _PATIENCE
         if head.status == "running":
-            for stream_item in await self._said(head):
+            for stream_item in await self._new_deltas(head):
                 yield stream_item
         status = status_of(head)
         shown = {name: value for name, value in status.items() if name not in ("position", "updated_at")}
@@ -151,7 +151,7 @@ class ThreadStream:
             self._told = shown
             yield StreamItem("status", status)
 
-    async def _said(self, head: Thread) -> list[StreamItem]:
+    async def _new_deltas(self, head: Thread) -> list[StreamItem]:
         """Return the new deltas of responses that are not sent as stitches."""
         after = max(self._number, first_delta_number(head))
         where = (Where("thread_id", "=", head.id), Where("number", ">", after))

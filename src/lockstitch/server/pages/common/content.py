@@ -23,7 +23,7 @@ Piece = tuple[str, str]
 """A CSS class (`k` for keys, `p` for punctuation, or empty) and the text."""
 
 
-def json_pieces(value: Any, limit: int = LIMIT) -> list[Piece]:
+def json_tokens(value: Any, limit: int = LIMIT) -> list[Piece]:
     """Return a JSON value as pieces. Strings are shown as JSON, so the result is unambiguous."""
     pieces: list[Piece] = []
     size = 0

@@ -135,7 +135,7 @@ def _templates(extensions: tuple[tuple[str, str], ...]) -> Environment:
         "count": format.count,
         "thousands": format.thousands,
         "short": format.short,
-        "json_pieces": content.json_pieces,
+        "json_pieces": content.json_tokens,
         "arguments": content.arguments,
         "one_line": content.one_line,
         "cut": content.cut,

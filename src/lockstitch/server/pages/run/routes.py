@@ -136,7 +136,7 @@ class RunPageView:
 async def run_page(request: Request, caller: Reader, ref: str, at: str = "", against: str = "") -> HTMLResponse:
     """Render a run, by its id or its id in the source system."""
     run, head = await _found(caller, ref)
-    run_page_view = await picture_of(caller, run, head)
+    run_page_view = await view_of(caller, run, head)
     before, after = await _neighbours(caller, run)
     others = await _others(caller, run)
     return render_page(
@@ -163,7 +163,7 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
 async def run_rows(caller: Reader, ref: str) -> Response:
     """Return all rows of the waterfall as columns: a JSON header, then arrays of numbers."""
     run, head = await _found(caller, ref)
-    run_page_view = await picture_of(caller, run, head)
+    run_page_view = await view_of(caller, run, head)
     return Response(run_page_view.rows.packed(), media_type="application/octet-stream")
 
 
@@ -181,7 +181,7 @@ async def run_text(caller: Reader, ref: str, at: str, of: str = "stitch", pointe
     return Response(await parts.whole(caller.store, run, at, of, pointer), media_type="text/plain; charset=utf-8")
 
 
-async def picture_of(caller: Caller, run: Run, head: Thread) -> RunPageView:
+async def view_of(caller: Caller, run: Run, head: Thread) -> RunPageView:
     """Return the view of a run, cached for a few seconds."""
     key = (id(caller.state.store.identity), caller.project, run.id, head.position, head.fence, head.updated_at)
     known = _drawn.pop(key, None)
