@@ -334,7 +334,7 @@ def test_a_store_that_cannot_be_opened_leaves_nothing_behind(tmp_path: Path) -> 
     for url in ("nonsense", f"sqlite:///{tmp_path}", "postgresql://127.0.0.1:1/nothing"):
         with pytest.raises((Refused, StoreUnreachable)), sync.open_store(url):
             pass
-    with pytest.raises(StoreUnreachable, match="There is no store"):
+    with pytest.raises(StoreUnreachable, match="No store found"):
         sync.open_store(f"sqlite:///{tmp_path / 'none.db'}", create=False)
     assert threading.active_count() == before
     assert not (tmp_path / "none.db").exists()

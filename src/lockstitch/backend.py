@@ -102,16 +102,16 @@ class Receipt(NamedTuple):
 class Commit(NamedTuple):
     """One transaction.
 
-    The backend applies `superseded`, `deleted_threads` and `threads`, then `steps`, `notices` and `records`. All
-    writers use the same order of steps: descendants before ancestors, then by id. Thus two commits cannot deadlock. The
-    caller must sort the steps.
+    The backend applies `superseded`, `deleted_threads` and `new_threads`, then `steps`, `webhook_events` and `records`.
+    All writers use the same order of steps: descendants before ancestors, then by id. Thus two commits cannot deadlock.
+    The caller must sort the steps.
     """
 
     steps: Sequence[ThreadChange | Delivery | ThreadEdit] = ()
     """Changes, deliveries and edits, in the order in which rows are locked."""
-    threads: Sequence[Thread] = ()
+    new_threads: Sequence[Thread] = ()
     """New threads."""
-    notices: Sequence[WebhookEvent] = ()
+    webhook_events: Sequence[WebhookEvent] = ()
     """New webhook events."""
     records: Sequence[Record] = ()
     """Records of an application, written as by `put`. Daily metrics are added to the stored ones instead, because other

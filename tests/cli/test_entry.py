@@ -127,8 +127,8 @@ def test_errors_are_one_line_or_one_json_object(call: Call, tmp_path: Path) -> N
     told = call("threads", "--store", missing)
     assert (told.code, told.out) == (5, "")
     assert told.err == (
-        f"lockstitch: There is no store at {tmp_path / 'none.db'}. `lockstitch migrate` makes one; "
-        "or check the URL and the folder you are in.\n"
+        f"lockstitch: No store found at {tmp_path / 'none.db'}. Run `lockstitch migrate` to create it, "
+        "or check the URL and the current folder.\n"
     )
     for arguments in (["--json", "threads"], ["threads", "--json"]):
         told = call(*arguments, "--store", missing)

@@ -100,7 +100,7 @@ def test_eval_exit_code_reports_incomplete_runs(ask: Call) -> None:
         (["quiz", "--grader", "judge", "--judge", "referee", "--criteria", "x"], 2, "its own instructions"),
         (["quiz", "--grader", "judge", "--pass-at", "3"], 2, "between 0 and 1"),
         (["quiz", "--grader", "exact", "--at-least", "2"], 2, "at-least"),
-        (["quiz", "--grader", "exact", "--version", "9"], 3, "no version 9"),
+        (["quiz", "--grader", "exact", "--version", "9"], 3, "Version 9 of agent"),
         (["quiz", "--grader", "exact", "--name", ""], 2, "1 to 100"),
         (["quiz"], 2, "--grader"),
     ],

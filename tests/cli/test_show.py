@@ -135,7 +135,7 @@ def test_show_rejects_runs_that_cannot_be_compared(lockstitch: Call, story: Stor
     for names in ([str(story.charge.id), "nobody"], ["nobody", str(story.charge.id)], ["customer-42", "customer-42"]):
         told = lockstitch("show", *names)
         assert (told.code, told.out) == (3, "")
-        assert told.err.startswith("lockstitch: There is no run ")
+        assert told.err.startswith("lockstitch: Run ")
     assert lockstitch("show", "a", "b", "c").code == 2
     assert lockstitch("show", str(story.charge.id), "--depth", "-1").code == 2
 

@@ -96,7 +96,7 @@ async def test_older_store_is_migrated_in_place(empty_url: str, monkeypatch: pyt
         assert [str(head.id) for head in claimed] == [ids[1], ids[2], ids[0]]
         assert [str(head.id) for head in await store.in_project("p").awaiting_person()] == [ids[3]]
         await store._backend.put([Limit(name="l", at_most=1, agents=["a"])])
-        await store._backend.append(Commit(notices=[a_notice(claimed[0])]))
+        await store._backend.append(Commit(webhook_events=[a_notice(claimed[0])]))
 
 
 async def test_many_tasks_migrate_concurrently(empty_url: str) -> None:

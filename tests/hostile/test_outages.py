@@ -114,9 +114,9 @@ async def fail_under(
     await until(lambda: executed(store, sleeps, 3))
     await asyncio.to_thread(begin)
     try:
-        await process.says(str(walks.id), "as soon as the store answers")
+        await process.says(str(walks.id), "Cannot release")
         process.gate.touch()
-        await process.says(str(sleeps.id), "as soon as the store answers")
+        await process.says(str(sleeps.id), "Cannot release")
     finally:
         await asyncio.to_thread(end)
     return [walks, sleeps]

@@ -15,7 +15,7 @@ PROCESSES = 3
 
 
 class Bench:
-    """A store with connections for each process. It is emptied between examples, for a new one takes longer."""
+    """A store with connections for each process. It is emptied between examples, because a new one takes longer."""
 
     def __init__(self, url: str, turn: int = 0) -> None:
         self.turn = turn
@@ -37,11 +37,11 @@ class Bench:
         self._runner.close()
 
     def run(self, act: Coroutine[Any, Any, T]) -> T:
-        # The runner's own `run` prepares for an interrupt each time, which takes as long as a step.
+        # `Runner.run` sets a signal handler each time, which takes as long as a step.
         return self._runner.get_loop().run_until_complete(act)
 
     def store(self, number: int) -> Store:
-        """The store as a process sees it that has just begun: it is no worker yet and holds nothing."""
+        """Return the store of a process that has just started: it is not registered and holds no threads."""
         return Store(self.backends[number], clock=self.clock, project="default")
 
     def empty(self) -> None:

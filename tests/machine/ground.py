@@ -1,4 +1,4 @@
-"""What the rules of the state machine stand on: the processes, how one is chosen, and what rules have in common."""
+"""The base of the state machine: the processes, the choices, and what the rules have in common."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ E = TypeVar("E", bound=Exception)
 T = TypeVar("T")
 
 THREADS = 12
-"""More would say nothing more, and be read after every step."""
+"""More threads would find no more defects, and all are read after every step."""
 
 LEASES = (10.05, 30.05)
 STEPS = (0.7, 4.1, 11.3, 31.7)
-"""Seconds, so that no lease runs out at the very moment at which somebody looks."""
+"""Seconds. No lease expires exactly at the time of a check."""
 
 
 @dataclass
@@ -39,9 +39,9 @@ class Process:
 
 
 def action(*, weight: int = 1, when: Callable[[Any], object] = lambda _: True) -> Callable[[T], T]:
-    """Marks a method as something that may happen, so often among others, if `when` allows it.
+    """Mark a method as an event with this weight, which can happen if `when` allows it.
 
-    Hypothesis's own rules are switched off by turns, and each family of events here takes many of them.
+    Hypothesis switches its own rules off by turns, and each family of events here needs many of them.
     """
 
     def mark(method: T) -> T:
@@ -62,12 +62,12 @@ class Ground(RuleBasedStateMachine):
         self.judge = Judge(self.model)
         self.processes = [Process(number, bench.store(number)) for number in range(PROCESSES)]
         self.seen: list[Thread] = []
-        """Heads as somebody once knew them, to write on when they are stale."""
+        """Heads that were read earlier, to write with when they are stale."""
         self.sent: list[tuple[str, model.Letter]] = []
         self.steps = 0
         methods = {name: getattr(method, "action", None) for name, method in vars(type(self)).items()}
         marked = [(name, *one) for name, one in methods.items() if one is not None]
-        # What comes first is what Hypothesis takes when it has no reason to take another.
+        # Hypothesis prefers the first element when it has no reason to choose another.
         self.actions = sorted(marked, key=lambda one: -one[1])
 
     @rule(data=st.data())
@@ -99,7 +99,7 @@ class Ground(RuleBasedStateMachine):
         return process.worker is not None and thread.holder == process.worker.id
 
     def _workable(self) -> list[str]:
-        """Threads that a process holds and knows of, or that may be claimed and do not wait."""
+        """Return threads that a process executes, or that can be claimed and do not wait."""
         known = {name for process in self.processes for name in process.heads if self._knows(process, name)}
         return [
             name
@@ -111,7 +111,7 @@ class Ground(RuleBasedStateMachine):
         return [name for name in self._workable() if self.model.unheard(self.model.threads[name])]
 
     def _awaited(self) -> list[str]:
-        """Children that may end, and whose parents have not."""
+        """Return children that can end and have an open parent."""
         families = ((name, self.model.threads[name]) for name in self._workable())
         return [name for name, one in families if one.spawned and one.parent is not None and not one.parent.ended]
 
@@ -119,7 +119,7 @@ class Ground(RuleBasedStateMachine):
         return name in self.model.threads and self._holds(process, self.model.threads[name])
 
     def _holding(self, data: st.DataObject, names: list[str] | None = None) -> tuple[Process, model.Thread]:
-        """A thread with its holder; one that nobody holds is claimed first, or what follows a claim would be rare."""
+        """Return a thread with its holder. A thread without one is often claimed first, so that holders are common."""
         name = data.draw(st.sampled_from(names or self._workable()), label="thread")
         thread = self.model.threads[name]
         for process in self.processes:
@@ -138,7 +138,7 @@ class Ground(RuleBasedStateMachine):
         return [name for name, tree in trees if all(one.ended for one in tree) or any(one.holder for one in tree)]
 
     def _stale(self) -> list[Thread]:
-        """Heads on which nothing can be written any more; first those that differ least from what is there now."""
+        """Return stale heads that cannot be written with, those with the smallest differences first."""
         now = {one.id: (one.fence, len(one.log), one.holder) for one in self.model.threads.values()}
         stale: list[tuple[int, Thread]] = []
         for head in self.seen:
@@ -173,7 +173,7 @@ class Ground(RuleBasedStateMachine):
         return process.worker or self._register(process, LEASES[-1])
 
     def _living(self, process: Process) -> model.Worker:
-        """A process as a worker that may claim; one that was declared dead hears of it and begins anew."""
+        """Return a process as a worker that can claim. A worker that was declared dead registers again."""
         if process.worker is not None and process.worker.dead:
             self._refused(ThreadBusy, process.store.register_worker())
             process.worker = None
@@ -219,7 +219,7 @@ class Ground(RuleBasedStateMachine):
         ]
 
     def _waits(self, data: st.DataObject, children: list[UUID]) -> list[model.Wait]:
-        """Something to wait for; for children only where some have not reported, or nobody would ever come."""
+        """Return a wait. It waits for children only if some have not reported, or it would never end."""
         kinds = data.draw(st.sampled_from(["children", "children", "both", "input", "approval"]), label="awaited")
         waits: list[model.Wait] = []
         if kinds in ("children", "both") and children:
@@ -233,9 +233,10 @@ class Ground(RuleBasedStateMachine):
         return waits
 
     def _looked(self, process: Process, thread: model.Thread, data: st.DataObject) -> tuple[Thread, list[Delivery]]:
-        """The head with which a holder leaves, and the letters it takes along.
+        """Return the head with which a holder releases a thread, and the deliveries that it consumes.
 
-        Perhaps it has not looked into the inbox for a while. But what lay there when it claimed it has read.
+        The holder may not have read the inbox for some time, but it has read the deliveries that were there at its
+        claim.
         """
         head = process.heads[thread.name]
         unread = head.delivered == thread.delivered and bool(thread.inbox)
@@ -253,7 +254,7 @@ class Ground(RuleBasedStateMachine):
         fields: dict[str, Any],
         report: list[Delivery] | None = None,
     ) -> None:
-        """A holder's last append, refused when a letter has come that it does not know of."""
+        """Write the last append of a holder. It is rejected if a delivery has arrived that the holder has not read."""
         act = process.store.append(head, entries, fields=fields, consumed=letters, deliveries=report or [])
         if head.delivered != thread.delivered:
             assert self._refused(Conflict, act).reason == "delivered"
@@ -276,7 +277,7 @@ class Ground(RuleBasedStateMachine):
             self._reported(thread, expected)
 
     def _report(self, store: Store, thread: model.Thread) -> tuple[list[Delivery], model.Letter | None]:
-        """The letter with which a child tells of its end, and the model's of it; only who was spawned reports."""
+        """Return the delivery that reports the end of a child, also for the model. Only spawned children report."""
         if thread.parent is None or not thread.spawned:
             return [], None
         mark = self.model.mark("result")

@@ -1,4 +1,4 @@
-"""A store beside the model of it: read from the database, compared in everything that the model knows."""
+"""Compares a store with its model: all values that the model has are read from the database."""
 
 import asyncio
 from collections import defaultdict
@@ -13,14 +13,14 @@ _WHEN = ("since", "until")
 
 
 class Judge:
-    """Compares after every step, and remembers what only a comparison with earlier steps can tell."""
+    """Compares after every step, and stores values for comparisons with later steps."""
 
     def __init__(self, expected: model.Model) -> None:
         self._model = expected
         self._fences: dict[UUID, int] = {}
         self._ended: dict[UUID, Thread] = {}
         self.reports: list[tuple[UUID, UUID, bool]] = []
-        """Children that have reported, to whom, and whether it was taken."""
+        """Children that have reported, each with its parent, and True if the parent has consumed the report."""
 
     async def compare(self, backend: FullBackend) -> None:
         found, stitches, posted, workers = await asyncio.gather(
@@ -97,7 +97,7 @@ class Judge:
         assert lying == [one.mark for one in expected.inbox], expected.name
 
     def _results(self, logs: dict[UUID, list[Stitch]], letters: dict[UUID, list[Delivery]]) -> None:
-        """Every child's result is in its parent's log or inbox, once; said without the model's help."""
+        """Check that each report of a child is once in the log or the inbox of its parent, without the model."""
         there = {thread.id for thread in self._model.threads.values()}
         for child, parent, taken in self.reports:
             if parent in there:

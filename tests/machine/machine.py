@@ -17,7 +17,7 @@ class Machine(Ground):
 
     @initialize(data=st.data())
     def family(self, data: st.DataObject) -> None:
-        """Most of what can go wrong takes a parent and its children."""
+        """Most defects need a parent and its children."""
         self._add(self._do(self.processes[0].store.create(kind="goal", goal="g")), None)
         self.spawn(data)
 
@@ -37,7 +37,7 @@ class Machine(Ground):
 
     @action(when=lambda self: self.model.threads)
     def edit(self, data: st.DataObject) -> None:
-        """Somebody wants a thread to end, or sooner; whoever holds it hears of the wish."""
+        """Request a cancel or set a priority. The holder learns of the request."""
         priority = data.draw(st.none() | st.integers(-1, 1), label="priority")
         thread = self._thread(data)
         if thread.ended:
@@ -85,7 +85,7 @@ class Machine(Ground):
         process, thread = self._process(data), self._thread(data)
         worker = self._worker(process)
         holder = self.model.holder_of(thread)
-        # Who takes over from itself, or as one who is dead, gets nothing for it.
+        # A takeover by the holder itself or by a dead worker has no effect.
         take_over = take_over and not worker.dead and holder is not worker
         act = process.store.claim(thread.id, take_over=take_over)
         if thread.ended:
@@ -105,7 +105,7 @@ class Machine(Ground):
 
     @action(weight=2)
     def reap(self, data: st.DataObject) -> None:
-        """Whoever was silent for too long is declared dead, and gets nothing more until it has heard of that."""
+        """Declare workers with an expired lease dead. They get nothing more until they have learned of it."""
         process = self._process(data)
         if data.draw(st.booleans(), label="late"):
             self.bench.clock.advance(STEPS[-1])
@@ -118,7 +118,7 @@ class Machine(Ground):
 
     @action()
     def restart(self, data: st.DataObject) -> None:
-        """A process ends and begins anew; one that was killed gave nothing back."""
+        """End a process and start it again. A killed process has released nothing."""
         orderly = data.draw(st.booleans(), label="orderly")
         process = self._process(data)
         if orderly and process.worker is not None:
@@ -155,7 +155,7 @@ class Machine(Ground):
 
     @action(weight=2, when=lambda self: self._workable() and len(self.model.threads) < THREADS)
     def spawn(self, data: st.DataObject) -> None:
-        """Children in one commit with the stitch that tells of them; perhaps their parent goes to wait in it too."""
+        """Spawn children in one commit with the stitches about them. The parent may start to wait in it too."""
         number = data.draw(st.sampled_from([2, 3, 1]), label="number")
         then_waits = data.draw(st.booleans(), label="then_waits")
         process, thread = self._holding(data)
@@ -186,7 +186,7 @@ class Machine(Ground):
 
     @action(weight=4, when=lambda self: self._workable())
     def wait(self, data: st.DataObject) -> None:
-        """A thread goes to wait, unless a letter has come that its holder does not know of."""
+        """Let a thread wait, unless a delivery has arrived that its holder has not read."""
         number = data.draw(st.integers(0, 1), label="number")
         timer = data.draw(st.none() | st.sampled_from(STEPS), label="timer")
         process, thread = self._holding(data, self._with_children())
@@ -199,9 +199,9 @@ class Machine(Ground):
 
     @action(weight=2, when=lambda self: self._workable())
     def give_back(self, data: st.DataObject) -> None:
-        """Whoever goes on with it reads what has come, so nothing is compared.
+        """Release a thread as pending. The next holder reads the inbox, so the number of deliveries is not compared.
 
-        Perhaps somebody takes it at once, or its holder again. Then the fence alone tells the two times apart.
+        Another worker or the same one may claim it immediately. Then only the fence distinguishes the two holders.
         """
         process, thread = self._holding(data)
         head = process.heads[thread.name]
@@ -214,7 +214,7 @@ class Machine(Ground):
 
     @action(when=lambda self: self._workable())
     def finish(self, data: st.DataObject) -> None:
-        """A thread's end, in one commit with the letter that tells its parent of it."""
+        """End a thread, in one commit with the delivery that reports it to its parent."""
         number = data.draw(st.integers(0, 1), label="number")
         status = data.draw(st.sampled_from(model.ENDS), label="status")
         process, thread = self._holding(data)
@@ -222,17 +222,17 @@ class Machine(Ground):
 
     @action(weight=5, when=lambda self: self._awaited())
     def finish_a_child(self, data: st.DataObject) -> None:
-        """The same where somebody waits for it, or every other family would lose its parent first."""
+        """End a thread that its parent waits for. Otherwise every second family would lose its parent first."""
         number = data.draw(st.integers(0, 1), label="number")
         status = data.draw(st.sampled_from(model.ENDS), label="status")
         process, thread = self._holding(data, self._awaited())
         self._finish(data, process, thread, number, status)
 
-    # What anybody does
+    # Events without a holder
 
     @action(when=lambda self: self._unheld())
     def append_to_what_nobody_holds(self, data: st.DataObject) -> None:
-        """As whoever answers a waiting thread does, or ends one that somebody wants to end, perhaps without a word."""
+        """Append to a thread without a holder, as a reply or a cancel does, perhaps without entries."""
         number = data.draw(st.integers(0, 2), label="number")
         cancel = data.draw(st.sampled_from([False, False, True]), label="cancel")
         thread = self.model.threads[data.draw(st.sampled_from(self._unheld()), label="thread")]
@@ -259,7 +259,7 @@ class Machine(Ground):
 
     @action(when=lambda self: self.sent)
     def deliver_again(self, data: st.DataObject) -> None:
-        """As a sender does that does not know whether its letter arrived."""
+        """Repeat a delivery, as a sender does that does not know whether it arrived."""
         name, first = self.sent[data.draw(st.integers(0, len(self.sent) - 1), label="letter")]
         if name in self.model.threads:
             mark = self.model.mark("again")

@@ -1,7 +1,7 @@
-"""What a store should hold, in plain Python: the judge of the state machine.
+"""The expected content of a store, in plain Python: the reference of the state machine.
 
-It knows nothing of the code that it judges, and is as simple as one that runs alone can be. Every entry has a mark,
-a text that is its own, so a log is a list of marks.
+It is independent of the code that it checks, and as simple as single-threaded code can be. Every entry has a mark, a
+unique text, so a log is a list of marks.
 """
 
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 SPAWNING_HEEDS_CANCEL = True
-"""Whether a change that spawns is refused while somebody wants its thread to end: on, once the backends do it."""
+"""True if a change that spawns is rejected while a cancel is requested for its thread."""
 
 ENDS = ("completed", "failed", "cancelled")
 
 Wait = dict[str, Any]
-"""What a thread waits for: a kind, for children a mode and perhaps ids, for others perhaps the id of a call."""
+"""A wait of a thread: a kind; for children a mode and perhaps ids, for others perhaps the id of a call."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Letter:
 
 
 class Arrived(NamedTuple):
-    """What a receipt should say of a letter."""
+    """Expected receipt of a delivery."""
 
     position: int | None
     new: bool
@@ -55,7 +55,7 @@ class Thread:
     status: str
     parent: "Thread | None" = None
     spawned: bool = False
-    """Whether its parent counts it, and so is told of its end."""
+    """True if its parent counts it and gets a report of its end."""
     priority: int = 0
     waits: list[Wait] = field(default_factory=list[Wait])
     wake_at: datetime | None = None
@@ -89,7 +89,7 @@ class Thread:
             self.losses, self.lost_by = 0, None
 
     def take(self) -> None:
-        """All letters of the inbox become stitches, in the order in which they came."""
+        """Turn all deliveries of the inbox into stitches, in the order of their arrival."""
         for letter in self.inbox:
             self.log.append(letter.mark)
             letter.position = len(self.log)
@@ -101,12 +101,12 @@ class Thread:
         self.status, self.holder = status, None
 
     def end_unheld(self, status: str, *marks: str) -> None:
-        """Whoever saw it open can write to it no more: what is compared has changed, the position or the fence."""
+        """End the thread. The position or the fence changes, so a writer that read it open can no longer write."""
         self.append(*marks)
         self.fence += not marks
         self.end(status)
 
-    # What others do
+    # Actions of other workers
 
     def lose(self) -> None:
         self.losses += 1
@@ -148,7 +148,7 @@ class Thread:
         return Arrived(letter.position, new=True, woken=woken)
 
     def _answers(self, letter: Letter, wait: Wait) -> bool:
-        """Whether this is all that was awaited; a child that has reported is struck from the list."""
+        """Remove a child that has reported from the wait. Return True if the wait is over."""
         if letter.kind != wait["kind"]:
             return False
         if letter.kind != "children":
@@ -195,7 +195,7 @@ class Model:
         return [child for child in self.children(thread) if child.spawned and not child.ended]
 
     def free(self, thread: Thread, now: datetime) -> bool:
-        """Whether a worker may claim it by its id."""
+        """True if a worker can claim it by its id."""
         holder = self.holder_of(thread)
         return not thread.ended and (holder is None or holder.expired(now))
 

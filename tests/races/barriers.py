@@ -1,7 +1,7 @@
-"""Two processes that do at the same moment what must not come apart, round after round.
+"""Two processes that act on one thread at the same moment, round after round.
 
-Each side prepares its round, they meet at the gate, and then both act, one of them a moment later than the other; how
-long that moment is differs from round to round, so that the two meet at every place on their way.
+Each side prepares its round, both meet at the gate, and both act, one of them a moment later. The delay differs from
+round to round, so that the two actions overlap at every point.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from tests.races.processes import Gate, run
 from tests.waits import waiting
 
 MOMENT = 0.004
-"""Seconds: about as long as the acts themselves take."""
+"""Seconds, about the duration of one action."""
 
 LEASE = 0.001
-"""Seconds: it has run out when it matters. Who is not reaped meanwhile may act all the same."""
+"""Seconds. The lease has expired when it matters. A worker that is not reaped by then may still act."""
 
 
 class Pair(NamedTuple):
@@ -51,7 +51,7 @@ def sleeping(store: Store, child: UUID, number: int) -> dict[str, Any]:
 
 
 async def play(url: str, race: str, families: Sequence[Pair], seed: int = 0) -> tuple[list[Any], list[Any]]:
-    """What the two sides of a race say of each round."""
+    """Results of both sides of a race, for each round."""
     ids = [[str(parent.id), str(child.id)] for parent, child in families]
     calls = [[url, race, side, ids, seed] for side in (0, 1)]
     first, second = await asyncio.to_thread(run, "tests.races.barriers:side", calls, seconds=600)
@@ -74,13 +74,13 @@ async def side(gate: Gate, url: str, race: str, number: int, families: list[list
         for turn, (parent, child) in enumerate(families):
             delay = chance.uniform(0, MOMENT)
             said.append(await act(store, gate, UUID(parent), UUID(child), turn, delay))
-            # Nobody prepares the next round while the other is still in this one.
+            # No side prepares the next round while the other side is in this one.
             gate()
     return said
 
 
 async def go_to_wait(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> str:
-    """The parent goes to wait for its child; where it has reported just now, the parent goes on instead."""
+    """Let the parent wait for its child. If the child has just reported, the parent continues instead."""
     await store.register_worker()
     head = await store.claim(parent)
     gate()
@@ -97,7 +97,7 @@ async def go_to_wait(store: Store, gate: Gate, parent: UUID, child: UUID, turn: 
 
 
 async def finish(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> bool:
-    """The child ends; whether it did, or was another's by then."""
+    """End the child. Return True if it ended, False if another worker held it by then."""
     try:
         await store.register_worker(lease_seconds=LEASE)
     except ThreadBusy:
@@ -113,7 +113,7 @@ async def finish(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int,
 
 
 async def reap(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> bool:
-    """Everybody else is declared dead; whether the child was given back by that. Then it ends after all."""
+    """Declare all other workers dead, then end the child. Return True if this released the child."""
     await store.register_worker()
     gate()
     await asyncio.sleep(delay)
@@ -124,7 +124,7 @@ async def reap(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, d
 
 
 async def spawn(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> list[Any]:
-    """A parent has one more child: its id, or None where that was refused; and whether it heard of the cancel."""
+    """Create another child. Return its id, or None if it was rejected, and True if the parent learned of the cancel."""
     await store.register_worker()
     head = await store.claim(parent)
     another = store.new_thread(kind="task", goal="another", parent_id=parent)
@@ -138,7 +138,7 @@ async def spawn(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, 
 
 
 async def cancel(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> list[str]:
-    """Somebody wants the parent to end, and then looks which children it has."""
+    """Request the cancel of the parent, then read its children."""
     gate()
     await asyncio.sleep(delay)
     await store.edit(parent, cancel_requested=True)

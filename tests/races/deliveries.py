@@ -1,7 +1,7 @@
-"""A receiver that works, drains its inbox and goes to sleep, while others deliver: the race that loses wake-ups.
+"""A receiver that works, reads its inbox and waits, while other processes deliver. This race can lose wake-ups.
 
-One process receives, two send. They play round after round, each on a fresh thread, a few at a time: twenty letters
-come within the few milliseconds in which the receiver goes to wait and is woken again and again.
+One process receives, two send. They play round after round, each on a new thread, a few at a time. Twenty deliveries
+arrive within the few milliseconds in which the receiver repeatedly waits and is woken.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ PATIENCE = 60.0
 """Seconds after which something that should have come will not come."""
 
 Faults = Counter[str]
-"""Letters lost and doubled, receivers left asleep; nothing in it is what we want."""
+"""Numbers of lost and duplicate deliveries and of receivers that were not woken. All must be 0."""
 
 
 def play(url: str, rounds: int, seed: int = 0, seconds: float = 900.0) -> Faults:
-    """Play so many rounds on a store and say what went wrong."""
+    """Play this number of rounds on a store and return what went wrong."""
     threads = asyncio.run(_create(url, rounds))
     calls = [["receive", url, threads, seed], *(["send", url, threads, seed + n + 1] for n in range(SENDERS))]
     results = run("tests.races.deliveries:part", calls, seconds=seconds)
@@ -41,7 +41,7 @@ async def _create(url: str, rounds: int) -> list[str]:
 
 
 async def receive(store: Store, thread_id: UUID) -> int:
-    """Work on the thread until all letters are there and it sleeps; how often it went to sleep."""
+    """Work on the thread until all deliveries have arrived and it waits. Return how often it started to wait."""
     head, naps = await take(store, await store.claim(thread_id)), 0
     while True:
         appended = await store.append(head, [Entry(type="llm_call", data={"own": naps})])
@@ -66,7 +66,7 @@ async def take(store: Store, head: Thread) -> Thread:
 
 
 async def woken(store: Store, thread_id: UUID) -> bool:
-    """Wait until somebody has woken the thread, or False when all letters have come and nobody will any more."""
+    """Wait until the thread is woken. Return False if all deliveries have arrived and no sender will wake it."""
     deadline = time.monotonic() + PATIENCE
     while (head := await store.thread(thread_id)).status == "waiting":
         if head.delivered >= LETTERS:
@@ -77,7 +77,7 @@ async def woken(store: Store, thread_id: UUID) -> bool:
 
 
 async def send(store: Store, thread_id: UUID, names: list[str], chance: random.Random) -> None:
-    """Deliver a letter under each name once the receiver is at work; some are sent twice, as after a crash."""
+    """Send one delivery per name once the receiver works. Some are sent twice, as after a crash."""
     deadline = time.monotonic() + PATIENCE
     while (await store.thread(thread_id)).position == 0:
         assert time.monotonic() < deadline, "the receiver never began"

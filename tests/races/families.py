@@ -1,4 +1,4 @@
-"""Those who write to several threads of one tree at the same time, in roles."""
+"""Jobs that write to several threads of one tree at the same time."""
 
 import asyncio
 import random
@@ -40,7 +40,7 @@ async def end(store: Store, thread: Thread) -> None:
 
 
 async def cancel(store: Store, root: Thread) -> None:
-    """End whatever of the tree nobody holds, in one commit over all of it."""
+    """End all threads of the tree that no worker holds, in one commit."""
     open_threads = [head for head in await store.tree(root) if not head.ended and not head.held]
     updates = [ThreadUpdate(head, [Entry(type="run_failed")], {"status": "cancelled"}) for head in open_threads]
     await store.commit(Transaction(updates))

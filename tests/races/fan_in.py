@@ -1,7 +1,7 @@
 """Many children of one parent that end at the same moment, round after round.
 
-In every other round the parent sleeps until all have reported; in the others somebody is at work on it, and finds
-their reports in its inbox.
+In every second round the parent waits until all have reported. In the others a worker holds it, and finds the reports
+in its inbox.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ BATCH = 25
 
 
 async def fan_in(url: str, rounds: int, children: int = 20) -> Counter[str]:
-    """Play so many rounds on a store and say what went wrong."""
+    """Play this number of rounds on a store and return what went wrong."""
     faults: Counter[str] = Counter()
     async with open_store(url) as store:
         for first in range(0, rounds, BATCH):
@@ -46,7 +46,7 @@ async def _family(store: Store, children: int, asleep: bool) -> tuple[Thread, li
 
 
 async def _judged(store: Store, parent: Thread, children: list[UUID]) -> Counter[str]:
-    """What went wrong with one family whose children have all ended."""
+    """Return what went wrong with one parent after all its children have ended."""
     faults: Counter[str] = Counter()
     head = await store.thread(parent)
     faults["not woken"] += head.status != ("running" if parent.held else "pending")

@@ -1,15 +1,15 @@
-"""Real processes by the dozen, forked from one warm interpreter, so that fifty cost little more than one.
+"""Dozens of real processes, forked from one warm interpreter, so that fifty cost little more than one.
 
     results = run("tests.races.writers:append_once", [[url, thread_id]] * 50)
 
-Each gets a process of its own. A job is an async function whose first argument is a gate: it prepares itself, passes
-the gate, and races. The gate opens when all have come to it, and closes behind them, so that every round of a race
-can have its own start.
+Each call has a separate process. A job is an async function with a gate as its first argument: it prepares itself,
+passes the gate, and races. The gate opens when all jobs have reached it, and closes behind them, so that every round of
+a race has a common start.
 
     result = call("tests.crash.killing:killed", url, 20)
 
-is one process of its own, with nothing but the thread it runs on, for whatever itself forks. The warm interpreter is
-started when it is first needed and stays as long as the process that needed it.
+runs in one separate process with a single OS thread, for a function that forks. The warm interpreter starts at first
+use and lives as long as the process that started it.
 """
 
 import asyncio
@@ -57,12 +57,12 @@ def run(
 
 
 def call(function: str, *arguments: Any, seconds: float = 90.0, environment: Mapping[str, str] | None = None) -> Any:
-    """What `module:function` returns, as JSON, in a process of its own. An error in it is raised here."""
+    """Return the JSON result of `module:function`, executed in a separate process. Raises its error here."""
     order = {"function": function, "arguments": arguments, "environment": {**os.environ, **(environment or {})}}
     (ordered, ordering), (answer, answering) = os.pipe(), os.pipe()
     with os.fdopen(answer, "rb") as reading:
         with os.fdopen(ordering, "wb") as writing:
-            # Both ends are the other's now; of the answer, the end is seen when nobody has it any more.
+            # The child has both ends now. The end of the response is visible once no process has it open.
             socket.send_fds(_warm(), [b"!"], [ordered, answering])
             os.close(ordered)
             os.close(answering)
@@ -114,7 +114,7 @@ def _warm() -> socket.socket:
 
 
 def main() -> None:
-    """Fork a child for every order that comes, until nobody is there any more to give one."""
+    """Fork a child for every request, until the requesting process has ended."""
     # A store loads its backend when it is opened; here that is once, and not again in each of them.
     for backend in ("files", "sqlite", "postgres"):
         importlib.import_module(f"lockstitch.backends.{backend}.backend")
@@ -127,7 +127,7 @@ def main() -> None:
             with os.fdopen(ordered, "rb") as reading:
                 order = json.load(reading)
             with suppress(Exception):
-                # Whatever it is, the child meets it too, and tells.
+                # For any error: the child raises it again and reports it.
                 importlib.import_module(order["function"].partition(":")[0])
             if os.fork() == 0:
                 orders.close()
@@ -155,10 +155,10 @@ def _answer(order: dict[str, Any], answering: int) -> None:
 
 
 def race(name: str, calls: Sequence[Sequence[Any]]) -> list[Any]:
-    """Have every call made in a process of its own; what became of each."""
+    """Execute every call in a separate process and return the results."""
     module, _, function = name.partition(":")
     job = getattr(importlib.import_module(module), function)
-    # Made before the forks, and inherited by them.
+    # Created before the forks, which inherit it.
     barrier = multiprocessing.get_context("fork").Barrier(len(calls))
     children: list[tuple[int, BinaryIO]] = []
     for arguments in calls:
@@ -184,7 +184,7 @@ def _work(job: Any, arguments: Sequence[Any], barrier: Barrier, writing: int) ->
         outcome = {"result": asyncio.run(job(gate, *arguments))}
     except BaseException:
         outcome = {"error": traceback.format_exc()}
-        # One that fails on its way to the gate must not keep the others waiting.
+        # A process that fails before the gate must not block the others.
         barrier.abort()
     with os.fdopen(writing, "wb") as pipe:
         pipe.write(json.dumps(outcome).encode())

@@ -1,4 +1,4 @@
-"""Runs that wait for each other: each process claims the thread, says something, is answered, and lets go."""
+"""Runs that wait for each other: each process claims the thread, appends a message and an answer, and releases it."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from tests.samples import begin_turn, finish_turn
 
 
 async def claim_when_free(store: Store, thread_id: str, chance: random.Random) -> Thread:
-    """Wait for the thread, beating meanwhile: whoever claims on a lease that has run out loses what it got."""
+    """Wait for the thread and send heartbeats. A worker that claims with an expired lease loses the thread."""
     beat = 0.0
     while True:
         if time.monotonic() > beat + 5:

@@ -16,12 +16,12 @@ LONG = os.environ.get("LOCKSTITCH_ROUNDS")
 
 @pytest.fixture
 def rounds(backend: str) -> int:
-    """Files let one write at a time, so they have less to race about and take longer over it."""
+    """The file backend allows one writer at a time, so it has fewer races and needs more time."""
     return int(LONG or (10 if backend == "files" else 25))
 
 
 @pytest.mark.req("S3-035", "S3-045")
-async def test_a_parent_that_goes_to_wait_while_its_last_child_ends_is_never_left_asleep(
+async def test_wakes_parent_that_starts_to_wait_while_last_child_ends(
     store: Store, store_url: str, rounds: int
 ) -> None:
     families = await pairs(store, rounds, asleep=False)
@@ -36,7 +36,7 @@ async def test_a_parent_that_goes_to_wait_while_its_last_child_ends_is_never_lef
 
 
 @pytest.mark.req("S3-035", "S3-037")
-async def test_of_who_ends_a_thread_and_who_declares_him_dead_one_wins(
+async def test_one_writer_wins_when_holder_ends_thread_while_declared_dead(
     store: Store, store_url: str, rounds: int
 ) -> None:
     families = await pairs(store, rounds, asleep=True)
@@ -53,7 +53,7 @@ async def test_of_who_ends_a_thread_and_who_declares_him_dead_one_wins(
 
 
 async def test_no_child_escapes_a_cancel(store: Store, store_url: str, rounds: int) -> None:
-    """Whoever cancels reads the children once its wish is committed: one that is not there yet is not made."""
+    """The canceller reads the children after its request is committed. Later ones are never created."""
     families = await pairs(store, rounds, asleep=False)
     found, spawned = await play(store_url, "cancel x spawn", families)
     for number, pair in enumerate(families):
@@ -62,7 +62,7 @@ async def test_no_child_escapes_a_cancel(store: Store, store_url: str, rounds: i
         assert head.cancel_requested
         assert head.pending_children == (1 if child is None else 2), f"round {number}"
         assert str(pair.child.id) in found[number]
-        # Until a wish to cancel stops a spawn, the least is that whoever spawned hears of it.
+        # At least the process that spawned a child must learn of the cancel request.
         escaped = child is not None and child not in found[number]
         assert not escaped or (heard and not SPAWNING_HEEDS_CANCEL), f"round {number}: {child} escaped"
     assert (await store.verify()).problems == []

@@ -32,7 +32,7 @@ async def claim_all(gate: Gate, url: str, limit: int) -> list[str]:
     async def work() -> None:
         while heads := await store.claim_next(limit=limit):
             got.extend(str(head.id) for head in heads)
-            # Whoever has claimed something is busy with it, and others have their turn.
+            # A process that has claimed a thread works on it, so that the others can claim.
             await asyncio.sleep(0.002)
 
     await asyncio.gather(*(work() for _ in range(5)))
@@ -41,7 +41,7 @@ async def claim_all(gate: Gate, url: str, limit: int) -> list[str]:
 
 
 @pytest.mark.req("S3-032", "S3-033")
-async def test_50_tasks_of_10_processes_claim_the_same_pending_threads(store: Store, store_url: str) -> None:
+async def test_claims_each_pending_thread_once_with_50_tasks_of_10_processes(store: Store, store_url: str) -> None:
     threads = [await store.create(kind="goal", goal="g", priority=number % 3) for number in range(THREADS)]
     calls = [[store_url, 1 + number % 3] for number in range(PROCESSES)]
     got = await asyncio.to_thread(run, "tests.races.test_claims:claim_all", calls)
@@ -53,9 +53,9 @@ async def test_50_tasks_of_10_processes_claim_the_same_pending_threads(store: St
 
 
 async def drive_all(gate: Gate, url: str, at_most: int) -> int:
-    """Claim under a limit, one by id and then whatever is ready, and end it, until nothing is left; how many it was.
+    """Claim under a limit, one thread by id and then ready ones, and end them, until none is left. Return their number.
 
-    What is held is counted all the while, by everybody.
+    Every task counts the held threads all the time.
     """
     where = (Where("agent", "in", ["a", "b"]), Where("worker_id", "is not null"))
     async with open_store(url) as store:
@@ -80,7 +80,7 @@ async def drive_all(gate: Gate, url: str, at_most: int) -> int:
         return done
 
 
-async def test_tasks_of_many_processes_never_exceed_a_limit_together(store: Store, store_url: str) -> None:
+async def test_never_exceeds_limit_with_tasks_of_many_processes(store: Store, store_url: str) -> None:
     await store._backend.put([Limit(name="provider", at_most=2, agents=["a", "b"])])
     threads = [await store.create(kind="goal", goal="g", agent="ab"[number % 2]) for number in range(THREADS // 4)]
     done = await asyncio.to_thread(run, "tests.races.test_claims:drive_all", [[store_url, 2]] * 4)
@@ -88,8 +88,8 @@ async def test_tasks_of_many_processes_never_exceed_a_limit_together(store: Stor
 
 
 @pytest.mark.req("S3-032")
-async def test_50_tasks_claim_the_same_thread(store: Store, store_url: str) -> None:
-    """By its id, under many workers, in two stores; then everything once more with claims of whatever is ready."""
+async def test_claims_thread_once_with_50_tasks(store: Store, store_url: str) -> None:
+    """Claims by id with many workers in two stores, then again with claims of ready threads."""
     thread = await store.create(kind="goal", goal="g")
     async with open_store(store_url) as other:
         workers = [current_process(store.clock.now()) for _ in range(50)]
@@ -109,8 +109,8 @@ async def test_50_tasks_claim_the_same_thread(store: Store, store_url: str) -> N
 
 
 @pytest.mark.req("S3-037")
-async def test_a_worker_that_dies_while_it_claims_keeps_nothing(store: Store, store_url: str) -> None:
-    """Its end and its claim meet at any moment: in the end somebody else can have the thread."""
+async def test_worker_that_dies_during_claim_holds_no_threads(store: Store, store_url: str) -> None:
+    """The process may end at any point of its claim. Afterwards another worker can claim the thread."""
     chance = random.Random(7)
     async with open_store(store_url) as other:
 

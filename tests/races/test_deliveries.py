@@ -1,4 +1,4 @@
-"""Deliveries racing with their receiver: none lost, none doubled, nobody left asleep."""
+"""Deliveries that race with their receiver: none is lost, none is duplicated, every receiver is woken."""
 
 import asyncio
 import os
@@ -18,9 +18,7 @@ CHILDREN = 20
 
 
 @pytest.mark.req("S3-007", "S3-035")
-async def test_20_letters_race_with_their_receiver_s_appends_and_its_going_to_wait(
-    store: Store, store_url: str
-) -> None:
+async def test_delivers_20_concurrent_deliveries_while_receiver_appends_and_waits(store: Store, store_url: str) -> None:
     faults = await asyncio.to_thread(play, store_url, ROUNDS)
     assert not faults
     assert await store.count(status="waiting") == ROUNDS
@@ -30,7 +28,7 @@ async def test_20_letters_race_with_their_receiver_s_appends_and_its_going_to_wa
 
 
 @pytest.mark.req("S3-034", "S3-035", "S3-036")
-async def test_20_children_that_end_at_once_give_20_results_and_wake_their_parent(store: Store, store_url: str) -> None:
+async def test_20_children_that_end_concurrently_report_once_and_wake_parent(store: Store, store_url: str) -> None:
     # A store of files has one host and one writer at a time: fewer rounds meet everything that can meet there.
     rounds = 6 if store_url.startswith("file:") else 14
     assert not await fan_in(store_url, int(LONG or rounds), CHILDREN)

@@ -1,4 +1,4 @@
-"""SQLite's writer: a group that must be redone is redone once, and who writes alone is in nobody's way."""
+"""Group commits of SQLite: a failed group is repeated once, and a single writer blocks no other."""
 
 import asyncio
 import sqlite3
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.anyio
 
 
 def _timer(connection: sqlite3.Connection) -> threading.Timer:
-    """Lets go of the file soon. To be joined before the connection is closed: others go on while it is still at it."""
+    """Release the file soon. Join this thread before closing the connection: others continue while it still runs."""
     return threading.Timer(0.05, connection.execute, ("ROLLBACK",))
 
 
-async def test_a_lock_taken_between_two_of_a_group_makes_nobody_write_twice(tmp_path: Path) -> None:
-    """The second of three fails, so they are redone one by one; before the third another process takes the file."""
+async def test_writes_once_when_lock_is_taken_within_a_group(tmp_path: Path) -> None:
+    """The second of three fails, so they are repeated one by one. Before the third, another process locks the file."""
     path = tmp_path / "store.db"
     async with open_store(f"sqlite:///{path}") as store:
         heads = [await store.create() for _ in range(3)]
@@ -59,7 +59,7 @@ async def test_a_lock_taken_between_two_of_a_group_makes_nobody_write_twice(tmp_
         assert await store._backend.append(Commit()) == []
 
 
-async def test_a_task_that_writes_alone_lets_others_have_their_turn(tmp_path: Path) -> None:
+async def test_single_writer_yields_to_other_tasks(tmp_path: Path) -> None:
     async with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         head = await store.create()
         turns: list[int] = []
@@ -76,7 +76,7 @@ async def test_a_task_that_writes_alone_lets_others_have_their_turn(tmp_path: Pa
         assert max(later - earlier for earlier, later in pairwise([*turns, head.position])) <= IN_A_ROW + 1
 
 
-async def test_a_task_that_writes_again_waits_for_another_process(tmp_path: Path) -> None:
+async def test_repeated_writer_waits_for_another_process(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with open_store(f"sqlite:///{path}") as store:
         head = (await store.append(await store.create(), [said("1")])).head
@@ -90,7 +90,7 @@ async def test_a_task_that_writes_again_waits_for_another_process(tmp_path: Path
         assert (await store.thread(head)).position == head.position == 2
 
 
-async def test_a_task_that_writes_again_hears_of_a_conflict(tmp_path: Path) -> None:
+async def test_repeated_writer_gets_conflict(tmp_path: Path) -> None:
     async with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         head = await store.create()
         await store.append(head, [said("1")])
@@ -105,8 +105,8 @@ async def _is_locked(writer: GroupCommitWriter) -> bool:
     return writer.lock.locked()
 
 
-async def test_who_is_cancelled_in_mid_commit_knows_what_became_of_it(tmp_path: Path) -> None:
-    """A thread that is made after its maker was told that there is none would be held by nobody."""
+async def test_task_cancelled_during_commit_learns_the_outcome(tmp_path: Path) -> None:
+    """If a thread were created after its creator got an error, no task would execute it."""
     path = tmp_path / "store.db"
     async with open_store(f"sqlite:///{path}") as store:
         writer = store._backend._writer  # type: ignore[attr-defined]
@@ -131,7 +131,7 @@ async def test_who_is_cancelled_in_mid_commit_knows_what_became_of_it(tmp_path: 
         assert (head.status, head.worker_id) == ("pending", None)
 
 
-async def test_what_has_not_begun_when_who_wanted_it_is_cancelled_never_happens(tmp_path: Path) -> None:
+async def test_cancelled_task_writes_nothing_when_commit_has_not_started(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with open_store(f"sqlite:///{path}") as store:
         writer = store._backend._writer  # type: ignore[attr-defined]

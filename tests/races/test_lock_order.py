@@ -1,4 +1,4 @@
-"""Writers that need several threads at once take them in one order, so they never wait for each other in a circle."""
+"""Writers that need several threads lock them in one order, so they never deadlock."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.races.processes import run
 pytestmark = pytest.mark.anyio
 
 ROUNDS = {"files": 3, "sqlite": 6, "postgres": 6}
-"""Files let one write at a time, so they have less to race about and take longer over it."""
+"""The file backend allows one writer at a time, so it has fewer races and needs more time."""
 
 ROLES = ("end", "end", "cancel", "edit", "deliver")
 
@@ -33,7 +33,9 @@ def deadlocks(url: str) -> int:
 
 
 @pytest.mark.req("S3-034", "S3-036")
-async def test_ends_against_cancels_edits_and_deliveries(store: Store, store_url: str, backend: str) -> None:
+async def test_ends_do_not_deadlock_with_cancels_edits_and_deliveries(
+    store: Store, store_url: str, backend: str
+) -> None:
     before = deadlocks(store_url) if backend == "postgres" else 0
     for root in await race(store, store_url, backend, ROLES):
         tree = await store.tree(root)
@@ -44,7 +46,7 @@ async def test_ends_against_cancels_edits_and_deliveries(store: Store, store_url
             told += [
                 letter.as_entry().child_id for letter in (await store.inbox(parent))[1] if letter.kind == "children"
             ]
-            # A parent that had ended before takes no more; what it took it took once.
+            # A parent that had ended before accepts no more reports. Each accepted report is stored once.
             assert len(told) == len(set(told))
             assert set(told) == ended or (parent.ended and set(told) < ended)
     assert (await store.verify()).problems == []
@@ -52,7 +54,7 @@ async def test_ends_against_cancels_edits_and_deliveries(store: Store, store_url
 
 
 @pytest.mark.req("S3-036")
-async def test_deletion_against_all_of_them(store: Store, store_url: str, backend: str) -> None:
+async def test_deletes_do_not_deadlock_with_other_writers(store: Store, store_url: str, backend: str) -> None:
     before = deadlocks(store_url) if backend == "postgres" else 0
     roots = await race(store, store_url, backend, (*ROLES, "delete"))
     left = {thread.id for thread in await store.threads(limit=None)}

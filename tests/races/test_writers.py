@@ -14,7 +14,7 @@ UNSAFE = {"LOCKSTITCH_UNSAFE": "fence"}
 
 
 @pytest.mark.req("S3-026", "S3-031")
-async def test_of_50_tasks_that_saw_the_same_head_one_wins(store: Store) -> None:
+async def test_one_of_50_tasks_with_the_same_head_wins(store: Store) -> None:
     head = await store.create()
     one_won(await asyncio.gather(*(append_once(store, head, number) for number in range(50))))
     assert 1 <= (await store.thread(head)).position <= 3
@@ -22,7 +22,7 @@ async def test_of_50_tasks_that_saw_the_same_head_one_wins(store: Store) -> None
 
 
 @pytest.mark.req("S3-026", "S3-031")
-async def test_of_50_tasks_of_10_processes_one_wins(store: Store, store_url: str) -> None:
+async def test_one_of_50_tasks_of_10_processes_wins(store: Store, store_url: str) -> None:
     head = await store.create()
     calls = [[store_url, str(head.id), first, 5] for first in range(0, 50, 5)]
     outcomes = await asyncio.to_thread(run, "tests.races.writers:race_once", calls)
@@ -30,14 +30,14 @@ async def test_of_50_tasks_of_10_processes_one_wins(store: Store, store_url: str
     assert (await store.verify()).problems == []
 
 
-async def test_50_tasks_that_try_again(store: Store) -> None:
+async def test_50_tasks_that_retry_all_append(store: Store) -> None:
     head = await store.create()
     async with asyncio.timeout(60):
         await asyncio.gather(*(append_until_it_fits(store, str(head.id), number, 2) for number in range(50)))
     await verified(store, str(head.id), 50, 2)
 
 
-async def test_10_processes_of_5_tasks_that_try_again(store: Store, store_url: str) -> None:
+async def test_10_processes_with_5_tasks_that_retry_all_append(store: Store, store_url: str) -> None:
     head = await store.create()
     calls = [[store_url, str(head.id), first, 5, 2] for first in range(0, 50, 5)]
     conflicts = await asyncio.to_thread(run, "tests.races.writers:race_until_it_fits", calls)
@@ -45,8 +45,8 @@ async def test_10_processes_of_5_tasks_that_try_again(store: Store, store_url: s
     assert sum(conflicts) > 0, "they did not race at all"
 
 
-async def test_without_the_fence_the_race_is_lost(store: Store, store_url: str) -> None:
-    """What the tests above look for is there once the compare-and-set is switched off."""
+async def test_detects_lost_updates_without_the_fence(store: Store, store_url: str) -> None:
+    """Without the compare-and-set, the tests above would find lost updates."""
     head = await store.create()
     calls = [[store_url, str(head.id), 0, 10]]
     (outcomes,) = await asyncio.to_thread(run, "tests.races.writers:race_once", calls, environment=UNSAFE)
@@ -54,7 +54,7 @@ async def test_without_the_fence_the_race_is_lost(store: Store, store_url: str) 
         one_won(outcomes)
 
 
-async def test_two_store_objects_of_one_process(store: Store, store_url: str) -> None:
+async def test_two_store_objects_of_one_process_exclude_each_other(store: Store, store_url: str) -> None:
     head = await store.create()
     async with open_store(store_url) as other:
         writers = [append_once(one, head, number) for number in range(10) for one in (store, other)]

@@ -12,7 +12,7 @@ from tests.races.processes import Gate
 
 
 async def append_once(store: Store, head: Thread, number: int) -> str:
-    """Append to the thread as it was seen: what became of it."""
+    """Append to the thread as it was read. Return the outcome."""
     entries = [Entry(type="llm_call", data={"writer": number}) for _ in range(1 + number % 3)]
     try:
         await store.append(head, entries)
@@ -22,7 +22,7 @@ async def append_once(store: Store, head: Thread, number: int) -> str:
 
 
 async def append_until_it_fits(store: Store, thread_id: str, writer: int, times: int) -> int:
-    """Append so often, reading the thread again after every Conflict; how many of those there were."""
+    """Append this number of times, and read the thread again after every `Conflict`. Return the number of conflicts."""
     conflicts = 0
     chance = random.Random(writer)
     for number in range(times):
@@ -38,7 +38,7 @@ async def append_until_it_fits(store: Store, thread_id: str, writer: int, times:
 
 
 def one_won(outcomes: Iterable[str]) -> None:
-    """Of all who saw the same head one may write, and the others are told so."""
+    """Exactly one of the tasks that read the same head writes. The others get `Conflict`."""
     counted = Counter(outcomes)
     assert counted["won"] == 1, counted
     assert counted.keys() <= {"won", "StalePosition"}, counted

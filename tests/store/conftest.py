@@ -15,7 +15,7 @@ from tests.servers import Databases
 
 @pytest.fixture
 def fresh_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """Makes URLs of fresh stores: of the backend that is named, as many as are asked for."""
+    """Return URLs of new stores of the named backend."""
     numbers = count(1)
     made: list[str] = []
 

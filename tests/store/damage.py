@@ -14,7 +14,7 @@ from lockstitch.model import codec
 
 
 class Damage:
-    """Changes rows of a store that nobody has open, past every rule. Values are as JSON has them."""
+    """Change rows of a closed store directly, without the checks of the backend. Values are in their JSON form."""
 
     def __init__(self, backend: str, url: str) -> None:
         self._backend = backend

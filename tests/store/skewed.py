@@ -1,6 +1,6 @@
-"""A second process whose wall clock differs by so many days: `python -m tests.store.skewed URL DAYS THREAD LEASE`.
+"""A second process with a wall clock that differs by DAYS: `python -m tests.store.skewed URL DAYS THREAD LEASE`.
 
-It claims a thread of its own, then looks at the one that the test holds, and prints what it found. It stays until its
+It claims a separate thread, tries to claim the thread that the test holds, and prints the result. It runs until its
 standard input ends, and does not renew its lease.
 """
 
@@ -35,7 +35,7 @@ async def look(url: str, days: float, thread_id: UUID, lease: float) -> None:
         except ThreadBusy as exc:
             busy = str(exc)
         released = [str(one) for one in await store.reap()]
-        # Twice: right after its own heartbeat a worker asks about nobody who was heard of at the same time.
+        # Twice: right after its own heartbeat, a worker skips workers with a heartbeat at the same time.
         store._leases._last_heartbeat = None
         released += [str(one) for one in await store.reap()]
         print(json.dumps({"own": str(own.id), "busy": busy, "released": released}), flush=True)

@@ -1,4 +1,4 @@
-"""Adopting: a conversation that was kept elsewhere becomes a thread that goes on."""
+"""`import_messages`: a conversation of another system becomes a thread that can continue."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ CONVERSATION = [
 ]
 
 
-async def test_the_context_is_what_the_messages_were(store: Store) -> None:
+async def test_context_equals_imported_messages(store: Store) -> None:
     thread = await store.import_messages(CONVERSATION, key="k", user_id="ada", title="t")
 
     assert await store.context(thread) == CONVERSATION
@@ -50,7 +50,7 @@ async def test_the_context_is_what_the_messages_were(store: Store) -> None:
     assert (await store.verify()).ok
 
 
-async def test_a_turn_begins_with_what_a_user_says(store: Store) -> None:
+async def test_user_message_starts_a_turn(store: Store) -> None:
     thread = await store.import_messages(CONVERSATION)
 
     runs = await store.runs(thread)
@@ -65,7 +65,7 @@ async def test_a_turn_begins_with_what_a_user_says(store: Store) -> None:
     assert (thread.total_runs, thread.last_turn) == (3, 3)
 
 
-async def test_results_are_stitches_of_their_calls(store: Store) -> None:
+async def test_imports_results_as_stitches_of_their_calls(store: Store) -> None:
     thread = await store.import_messages(CONVERSATION)
 
     calls = [stitch for stitch in await store.stitches(thread) if stitch.type == "tool_call"]
@@ -76,7 +76,7 @@ async def test_results_are_stitches_of_their_calls(store: Store) -> None:
     ]
 
 
-async def test_an_adopted_thread_goes_on(store: Store) -> None:
+async def test_continues_imported_thread(store: Store) -> None:
     thread = await store.import_messages(CONVERSATION)
     head = await turn(store, thread, "And now?", "Now this.")
 
@@ -84,7 +84,7 @@ async def test_an_adopted_thread_goes_on(store: Store) -> None:
     assert (await store.context(head))[: len(CONVERSATION)] == CONVERSATION
 
 
-async def test_an_empty_conversation_is_an_empty_thread(store: Store) -> None:
+async def test_imports_empty_conversation_as_empty_thread(store: Store) -> None:
     thread = await store.import_messages([])
 
     assert (await store.context(thread), thread.status, thread.position) == ([], "waiting", 0)
@@ -101,14 +101,14 @@ async def test_an_empty_conversation_is_an_empty_thread(store: Store) -> None:
     ],
     ids=["assistant first", "twice", "empty", "nothing", "document"],
 )
-async def test_odd_conversations_are_kept_as_they_are(store: Store, messages: list[Any]) -> None:
+async def test_imports_unusual_conversations_unchanged(store: Store, messages: list[Any]) -> None:
     thread = await store.import_messages(messages)
 
     assert await store.context(thread) == messages
     assert (await store.verify()).ok
 
 
-async def test_calls_that_nobody_answered_are_answered_as_errors(store: Store) -> None:
+async def test_adds_error_results_for_open_calls(store: Store) -> None:
     thread = await store.import_messages(
         [user(text("go")), assistant(call("a"), call("b")), user(tool_result("a", "x"))]
     )
@@ -123,7 +123,7 @@ async def test_calls_that_nobody_answered_are_answered_as_errors(store: Store) -
     assert (await store.context(stopped))[3] == user(text("never mind"))
 
 
-async def test_words_beside_results_follow_as_a_message_of_their_own(store: Store) -> None:
+async def test_text_next_to_results_becomes_a_separate_message(store: Store) -> None:
     mixed = user(tool_result("a", "x"), text("and hurry"))
     thread = await store.import_messages([user(text("go")), assistant(call("a")), mixed, assistant(text("done"))])
 
@@ -135,7 +135,7 @@ async def test_words_beside_results_follow_as_a_message_of_their_own(store: Stor
     assert len(await store.runs(thread)) == 1
 
 
-async def test_an_id_that_comes_back_in_a_later_turn_is_another_call(store: Store) -> None:
+async def test_same_call_id_in_later_turn_is_another_call(store: Store) -> None:
     again = [user(text("1")), assistant(call("a")), user(tool_result("a", "x")), assistant(text("ok"))] * 2
     thread = await store.import_messages(again)
 
@@ -156,7 +156,7 @@ async def test_an_id_that_comes_back_in_a_later_turn_is_another_call(store: Stor
         ([*CONVERSATION, user({"type": "text", "n": float("nan")})], "JSON number"),
     ],
 )
-async def test_what_is_no_conversation_is_refused_whole(store: Store, messages: list[Any], why: str) -> None:
+async def test_rejects_invalid_conversation_and_writes_nothing(store: Store, messages: list[Any], why: str) -> None:
     with pytest.raises(Refused, match=why):
         await store.import_messages(messages, key="k")
 
@@ -164,14 +164,14 @@ async def test_what_is_no_conversation_is_refused_whole(store: Store, messages: 
     assert await store.count() == 0
 
 
-async def test_a_key_in_use_is_refused_whole(store: Store) -> None:
+async def test_rejects_import_when_key_is_in_use(store: Store) -> None:
     first = await store.import_messages(CONVERSATION, key="k")
     with pytest.raises(KeyTaken):
         await store.import_messages(CONVERSATION, key="k")
     assert await store.threads() == [first]
 
 
-async def test_adopts_conversations_whose_call_ids_repeat(store: Store) -> None:
+async def test_imports_conversations_with_repeated_call_ids(store: Store) -> None:
     """In several responses, and within one response; also where an earlier call has no result."""
 
     def use(id: str, name: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ FIRST = {"model": "m", "tools": ["look"], "instructions": "Be größer.", "limit
 SECOND = {**FIRST, "model": "n"}
 
 
-async def test_a_definition_gets_a_version_once(timed_store: Store, clock: FakeClock) -> None:
+async def test_registers_definition_once(timed_store: Store, clock: FakeClock) -> None:
     agents = timed_store.agents
     first = await agents.register("default", "helper", FIRST)
     clock.advance(5)
@@ -30,7 +30,7 @@ async def test_a_definition_gets_a_version_once(timed_store: Store, clock: FakeC
     assert agent.created_at == first.created_at < agent.updated_at == clock.now()
 
 
-async def test_going_back_to_an_old_definition_is_its_old_version(store: Store) -> None:
+async def test_old_definition_gets_its_old_version(store: Store) -> None:
     for definition in (FIRST, SECOND):
         await store.agents.register("default", "helper", definition)
 
@@ -38,8 +38,8 @@ async def test_going_back_to_an_old_definition_is_its_old_version(store: Store) 
     assert len(await store.agents.versions("default", "helper")) == 2
 
 
-async def test_definitions_that_come_at_once_get_versions_of_their_own(store: Store) -> None:
-    """As when two releases start at the same time: a run of one must not be gone on with by the other's definition."""
+async def test_concurrent_definitions_get_different_versions(store: Store) -> None:
+    """Two releases start at the same time. A run of one must not continue with the definition of the other."""
     wanted = [{"model": f"m{number}"} for number in range(4)]
     got = await asyncio.gather(*(store.agents.register("default", "helper", one) for one in [*wanted, *wanted]))
     assert [one.definition for one in got] == [*wanted, *wanted]
@@ -48,17 +48,17 @@ async def test_definitions_that_come_at_once_get_versions_of_their_own(store: St
         assert (await store.agents.version("default", "helper", one.version)).definition == one.definition
 
 
-async def test_agents_are_of_a_project_and_a_name(store: Store) -> None:
+async def test_separates_agents_by_project_and_name(store: Store) -> None:
     for project, name in (("default", "b"), ("default", "a"), ("elsewhere", "a")):
         assert (await store.agents.register(project, name, FIRST)).version == 1
 
     assert [agent.name for agent in await store.agents.list(project="default")] == ["a", "b"]
-    with pytest.raises(NotFound, match="agent elsewhere b"):
+    with pytest.raises(NotFound, match="Agent elsewhere b"):
         await store.agents.get("elsewhere", "b")
     assert await store.agents.versions("elsewhere", "b") == []
 
 
-async def test_what_people_noted_of_an_agent_survives_a_new_version(store: Store) -> None:
+async def test_new_version_keeps_metadata_of_agent(store: Store) -> None:
     await store.agents.register("default", "helper", FIRST)
     agent = (await store.agents.get("default", "helper")).changed(metadata={"team": "blue"})
     await store.agents.put(agent)
@@ -67,7 +67,7 @@ async def test_what_people_noted_of_an_agent_survives_a_new_version(store: Store
     assert (await store.agents.get("default", "helper")).metadata == {"team": "blue"}
 
 
-async def test_what_is_no_definition_is_refused(store: Store) -> None:
+async def test_rejects_invalid_definition(store: Store) -> None:
     for name, definition, role in (("", FIRST, "agent"), ("a", {"x": float("nan")}, "agent"), ("a", FIRST, "king")):
         with pytest.raises(Refused):
             await store.agents.register("default", name, definition, role=role)

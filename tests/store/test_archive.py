@@ -1,4 +1,4 @@
-"""Archives: old turns stand compressed, and are read through the same calls as before."""
+"""Archives: old turns are compressed, and the same methods read them."""
 
 import gzip
 from datetime import timedelta
@@ -37,7 +37,7 @@ async def seen(store: Store, thread: Thread) -> dict[str, Any]:
 
 
 async def old_chat(store: Store, clock: FakeClock) -> Thread:
-    """Four turns, one with tools, a member and a picture; after the third a compaction that keeps some of the first."""
+    """Write four turns, one with tools, a member and an image, and a compaction that keeps a part of the first."""
     head = await turn(store, await store.create(), "one", "first")
     begun, run = await begin_turn(store, head, "two")
     member = store.new_run(begun.head, parent_run_id=run.id, status="completed", completed_at=clock.now())
@@ -70,7 +70,7 @@ async def old_goal(store: Store, clock: FakeClock) -> Thread:
 
 
 @pytest.mark.req("S0-153")
-async def test_archived_turns_are_read_as_before(timed_store: Store, clock: FakeClock, store_url: str) -> None:
+async def test_reads_archived_turns_unchanged(timed_store: Store, clock: FakeClock, store_url: str) -> None:
     for make, turns, first in ((old_chat, 2, 10), (old_goal, 2, 5)):
         thread = await make(timed_store, clock)
         before = await seen(timed_store, thread)
@@ -88,7 +88,7 @@ async def test_archived_turns_are_read_as_before(timed_store: Store, clock: Fake
         assert await seen(again, thread) == before
 
 
-async def test_a_second_time_there_is_nothing_left_to_archive(timed_store: Store, clock: FakeClock) -> None:
+async def test_second_archive_call_archives_nothing(timed_store: Store, clock: FakeClock) -> None:
     threads = [await old_chat(timed_store, clock), await old_goal(timed_store, clock)]
     assert await timed_store.archive(clock.now()) == 4
     heads = [await timed_store.thread(thread) for thread in threads]
@@ -97,7 +97,7 @@ async def test_a_second_time_there_is_nothing_left_to_archive(timed_store: Store
     assert [await timed_store.thread(thread) for thread in threads] == heads
 
 
-async def test_a_thread_goes_on_after_it_was_archived(timed_store: Store, clock: FakeClock) -> None:
+async def test_continues_archived_thread(timed_store: Store, clock: FakeClock) -> None:
     thread = await old_chat(timed_store, clock)
     await timed_store.archive(clock.now())
     head = await turn(timed_store, await timed_store.thread(thread), "five", "fifth")
@@ -112,7 +112,7 @@ async def test_a_thread_goes_on_after_it_was_archived(timed_store: Store, clock:
     assert (await timed_store.verify()).ok
 
 
-async def test_only_what_is_old_ended_and_needed_by_no_context(timed_store: Store, clock: FakeClock) -> None:
+async def test_archives_only_old_ended_turns_that_no_context_needs(timed_store: Store, clock: FakeClock) -> None:
     long_ago = clock.now()
     chat = await turn(timed_store, await timed_store.create(), "one", "first")
     goal = await old_goal(timed_store, clock)
@@ -150,7 +150,7 @@ class Cut:
 
 
 @pytest.mark.parametrize("step", range(6))
-async def test_cut_short_anywhere_both_hold_the_same_and_the_next_call_goes_on(
+async def test_continues_archiving_after_interruption_at_any_point(
     timed_store: Store, clock: FakeClock, step: int
 ) -> None:
     thread = await old_chat(timed_store, clock)
@@ -168,7 +168,7 @@ async def test_cut_short_anywhere_both_hold_the_same_and_the_next_call_goes_on(
     assert left[0].position == 10
 
 
-async def test_one_that_moves_meanwhile_does_not_stop_the_others(
+async def test_archives_other_threads_when_one_changes_concurrently(
     timed_store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moving, resting = await old_chat(timed_store, clock), await old_chat(timed_store, clock)
@@ -189,7 +189,7 @@ async def test_one_that_moves_meanwhile_does_not_stop_the_others(
 
 
 @pytest.mark.parametrize("damage", [b"", b"not compressed"])
-async def test_a_damaged_archive_is_told(timed_store: Store, clock: FakeClock, damage: bytes) -> None:
+async def test_raises_damaged_when_archive_is_damaged(timed_store: Store, clock: FakeClock, damage: bytes) -> None:
     thread = await old_goal(timed_store, clock)
     await timed_store.archive(clock.now())
     archive = (await timed_store._backend.find(Find(Archive, order=("first_position",))))[0]
@@ -201,17 +201,17 @@ async def test_a_damaged_archive_is_told(timed_store: Store, clock: FakeClock, d
     assert [problem["kind"] for problem in report.problems] == ["unreadable"]
 
 
-async def test_a_single_archived_stitch_is_read_through_its_run(timed_store: Store, clock: FakeClock) -> None:
+async def test_reads_archived_stitch_through_its_run(timed_store: Store, clock: FakeClock) -> None:
     thread = await old_goal(timed_store, clock)
     old = (await timed_store.stitches(thread))[0]
     await timed_store.archive(clock.now())
 
-    with pytest.raises(NotFound, match="through its run"):
+    with pytest.raises(NotFound, match="log of its run"):
         await timed_store.stitch(old.id)
     assert old in await timed_store.log(old.run_id or "")
 
 
-async def test_archives_go_with_their_thread(timed_store: Store, clock: FakeClock) -> None:
+async def test_deletes_archives_with_their_thread(timed_store: Store, clock: FakeClock) -> None:
     thread = await old_goal(timed_store, clock)
     await timed_store.archive(clock.now())
     await timed_store.delete(thread)
@@ -220,7 +220,7 @@ async def test_archives_go_with_their_thread(timed_store: Store, clock: FakeCloc
     assert await timed_store._backend.find(Find(Stitch)) == []
 
 
-async def test_archives_of_a_file_store_are_for_zcat(clock: FakeClock, tmp_path: Path) -> None:
+async def test_zcat_reads_archives_of_file_backend(clock: FakeClock, tmp_path: Path) -> None:
     async with open_store(f"file://{tmp_path}", clock=clock) as store:
         thread = await old_goal(store, clock)
         run = (await store.runs(thread))[0]

@@ -12,7 +12,7 @@ from tests.waits import waiting
 pytestmark = pytest.mark.anyio
 
 
-async def test_those_who_wait_for_somebody(timed_store: Store, clock: FakeClock) -> None:
+async def test_lists_threads_that_wait_for_a_person(timed_store: Store, clock: FakeClock) -> None:
     store = timed_store
     for number in range(5):
         await store.create(key=f"idle-{number}")

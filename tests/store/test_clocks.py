@@ -1,4 +1,4 @@
-"""Leases of processes whose wall clocks differ: neither declares the other dead before its lease has expired."""
+"""Leases with different wall clocks: no process declares another one dead before its lease has expired."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def skewed(url: str, days: float, held: Thread, lease: float = 30.0) -> Iterator[dict[str, Any]]:
-    """A process whose clock is so many days ahead, or behind; what it found when it looked at a thread."""
+    """Run a process with a clock that is some days ahead or behind. Yield what it printed about the thread."""
     command = [sys.executable, "-m", "tests.store.skewed", url, str(days), str(held.id), str(lease)]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -35,7 +35,7 @@ def skewed(url: str, days: float, held: Thread, lease: float = 30.0) -> Iterator
 
 
 @pytest.mark.parametrize("days", [1, -1])
-async def test_keeps_leases_of_a_process_whose_wall_clock_differs_by_a_day(store: Store, store_url: str, days: float):
+async def test_keeps_leases_when_wall_clock_of_holder_differs_by_a_day(store: Store, store_url: str, days: float):
     held = await store.claim(await store.create(kind="goal", goal="g"))
 
     with skewed(store_url, days, held) as found:
@@ -51,7 +51,7 @@ async def test_keeps_leases_of_a_process_whose_wall_clock_differs_by_a_day(store
 
 
 @pytest.mark.parametrize("days", [1, -1])
-async def test_takes_over_when_the_lease_of_such_a_process_has_expired(store: Store, store_url: str, days: float):
+async def test_takes_over_when_lease_expired_and_wall_clocks_differ(store: Store, store_url: str, days: float):
     """It lives and sends no heartbeat, so its death is not provable."""
     held = await store.claim(await store.create(kind="goal", goal="g"))
 

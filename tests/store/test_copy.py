@@ -1,7 +1,7 @@
-"""Copying: everything of one store in another, for every ordered pair of backends.
+"""`copy_to`: all records of one store in another, for every ordered pair of backends.
 
-What is read of a store and what is written into one do not know of each other, so what else there is to copying is
-shown with each backend as the one and as the other.
+The reading and the writing side of a copy are independent. Thus the other tests run with each backend as the source and
+as the target, not with every pair.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ TABLES: tuple[type[Record], ...] = (Thread, Run, Delivery, *(kind for kind in SI
 
 
 async def dump(store: Store) -> dict[str, list[Any]]:
-    """Everything that a store holds, as values that do not depend on what it is made of."""
+    """Return all records of a store as values that do not depend on the backend."""
     tables = {
         kind.table: [record.as_json() for record in await store._backend.find(Find(kind, order=kind.primary_key))]
         for kind in TABLES
@@ -76,7 +76,7 @@ async def filled(store: Store) -> list[Thread]:
     return [await store.thread(thread) for thread in (chat, goal, child, far)]
 
 
-async def test_everything_is_copied_and_the_same(store: Store, any_target: Store) -> None:
+async def test_copies_all_records_unchanged(store: Store, any_target: Store) -> None:
     target = any_target
     threads = await filled(store)
     before = await dump(store)
@@ -101,7 +101,7 @@ async def test_everything_is_copied_and_the_same(store: Store, any_target: Store
     assert threads[0].first_position > 1
 
 
-async def test_a_second_copy_copies_nothing(store: Store, target: Store) -> None:
+async def test_second_copy_writes_nothing(store: Store, target: Store) -> None:
     await filled(store)
     await store.claim(await store.create())
     await store.claim(await store.create(kind="goal", goal="g"))
@@ -112,7 +112,7 @@ async def test_a_second_copy_copies_nothing(store: Store, target: Store) -> None
     assert again.threads == again.verified == 6
 
 
-async def test_what_is_new_is_added_to_an_earlier_copy(store: Store, target: Store) -> None:
+async def test_copy_adds_new_records_to_earlier_copy(store: Store, target: Store) -> None:
     chat, *_ = await filled(store)
     await store.copy_to(target)
     await turn(store, chat, "one more", "yes")
@@ -122,12 +122,12 @@ async def test_what_is_new_is_added_to_an_earlier_copy(store: Store, target: Sto
 
     assert copied.stitches == 4
     assert await dump(target) == await dump(store)
-    # The copy is a store like any other: it goes on where the first one was.
+    # The copy is a normal store: its threads continue.
     head = await turn(target, await target.thread(new.id), "here", "too")
     assert (head.last_turn, head.position) == (2, 4)
 
 
-async def test_a_copy_that_was_cut_goes_on(store: Store, target: Store) -> None:
+async def test_continues_interrupted_copy(store: Store, target: Store) -> None:
     await filled(store)
     whole = 0
     for stop in range(1, 100):
@@ -140,7 +140,7 @@ async def test_a_copy_that_was_cut_goes_on(store: Store, target: Store) -> None:
             whole = (await store.copy_to(target, progress=cut)).total
             break
         except ZeroDivisionError:
-            # Nobody takes up what is only half there.
+            # No worker claims an incomplete thread.
             for thread in await target.threads(limit=None, all_projects=True):
                 original = await store.thread(thread)
                 assert thread == original or (thread.position, thread.status) == (0, "waiting")
@@ -151,7 +151,7 @@ async def test_a_copy_that_was_cut_goes_on(store: Store, target: Store) -> None:
     assert (await target.verify()).ok
 
 
-async def test_one_tree_and_what_it_uses(store: Store, target: Store) -> None:
+async def test_copies_one_tree_with_the_records_that_it_uses(store: Store, target: Store) -> None:
     _, goal, child, _ = await filled(store)
 
     copied = await store.copy_to(target, tree=goal)
@@ -166,7 +166,7 @@ async def test_one_tree_and_what_it_uses(store: Store, target: Store) -> None:
     assert await dump(target) == await dump(store)
 
 
-async def test_a_thread_that_was_held_is_ready_for_others(store: Store, target: Store) -> None:
+async def test_copies_held_thread_as_pending(store: Store, target: Store) -> None:
     goal = await store.claim(await store.create(kind="goal", goal="g"))
     goal = (await store.append(goal, [said("go"), answered("on it")])).head
     await store.deliver(goal, said("wait"), kind="input", sender="ada")
@@ -184,7 +184,7 @@ async def test_a_thread_that_was_held_is_ready_for_others(store: Store, target: 
     assert (await target.append(head, consumed=letters)).head.position == 3
 
 
-async def test_a_target_that_has_gone_on_is_not_overwritten(store: Store, target: Store) -> None:
+async def test_rejects_copy_when_target_has_newer_stitches(store: Store, target: Store) -> None:
     chat = await turn(store, await store.create(), "Hello", "Hi")
     await store.copy_to(target)
     ahead = await turn(target, chat, "only there", "yes")
@@ -192,7 +192,7 @@ async def test_a_target_that_has_gone_on_is_not_overwritten(store: Store, target
         await store.copy_to(target)
 
     assert await target.thread(chat.id) == ahead
-    # Nor when both have gone on, each in its own way.
+    # The same if both stores have continued the thread in different ways.
     for number in range(3):
         chat = await turn(store, chat, f"only here {number}", "no")
     with pytest.raises(Conflict, match="not overwritten"):
@@ -202,7 +202,7 @@ async def test_a_target_that_has_gone_on_is_not_overwritten(store: Store, target
 
 
 @pytest.mark.parametrize("happened", ["claimed", "delivered"])
-async def test_nor_one_that_somebody_took_up_there(
+async def test_rejects_copy_when_thread_was_claimed_in_target(
     store: Store, backend: str, fresh_url: Callable[[str], str], happened: str
 ) -> None:
     goal = await store.create(kind="goal", goal="g")
@@ -219,8 +219,8 @@ async def test_nor_one_that_somebody_took_up_there(
         assert await target.thread(goal.id) == there
 
 
-async def test_a_foreign_trace_is_copied_as_it_is_now(store: Store, twin: Store) -> None:
-    """A mirror's spans are replaced in place when more of them arrives, so a copy of them is replaced too."""
+async def test_copies_current_state_of_imported_trace(store: Store, twin: Store) -> None:
+    """Spans of an imported trace are replaced in place when more of them arrives, so a copy of them is replaced too."""
     trace = (await store.append(await store.create(kind="trace"), [Entry(type="span", name="s", data={"n": 1})])).head
     await store.copy_to(twin)
     span = (await store.stitches(trace))[0]
@@ -230,7 +230,7 @@ async def test_a_foreign_trace_is_copied_as_it_is_now(store: Store, twin: Store)
     assert [stitch.data for stitch in await twin.stitches(trace.id)] == [{"n": 2, "output": "more"}]
 
 
-async def test_text_on_its_way_is_not_copied(store: Store, twin: Store) -> None:
+async def test_does_not_copy_live_text(store: Store, twin: Store) -> None:
     begun, run = await begin_turn(store, await store.create(), "Hello")
     await store._backend.put(
         [LiveDelta(thread_id=begun.head.id, run_id=run.id, step_number=1, number=1, text={"t": "Hi"})]
@@ -241,7 +241,7 @@ async def test_text_on_its_way_is_not_copied(store: Store, twin: Store) -> None:
     assert len(await store._backend.find(Find(LiveDelta))) == 1
 
 
-async def test_long_logs_and_many_threads_are_copied_page_by_page(
+async def test_copies_long_logs_and_many_threads_in_pages(
     store: Store, twin: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "_PAGE", 5)
@@ -263,7 +263,7 @@ def _without_log_ids(here: list[Stitch], there: list[Stitch]) -> list[Stitch]:
     return [one.changed(log_id=other.log_id) for one, other in zip(here, there, strict=True)]
 
 
-async def test_copying_into_itself_changes_nothing(store: Store) -> None:
+async def test_copy_into_the_same_store_changes_nothing(store: Store) -> None:
     await filled(store)
     before = await dump(store)
 

@@ -1,4 +1,4 @@
-"""The picture of a store: what is open, who works on it, what it costs."""
+"""`DashboardReader`: open threads, workers and costs of a store."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from tests.waits import waiting
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_is_open_is_shown_and_idle_chats_are_counted(store: Store) -> None:
+async def test_shows_open_threads_and_counts_idle_chats(store: Store) -> None:
     await turn(store, await store.create(key="idle"), "Hello", "Hi", total_cost=0.5)
     now = store.clock.now()
     approval = [waiting("approval", now, id="c1", name="pay")]
@@ -35,19 +35,19 @@ async def test_what_is_open_is_shown_and_idle_chats_are_counted(store: Store) ->
     assert ([tree.thread.id for tree in only.trees], only.workers) == ([asking.id], [])
 
 
-async def test_the_dead_fade(timed_store: Store, clock: FakeClock) -> None:
+async def test_hides_dead_workers_after_a_minute(timed_store: Store, clock: FakeClock) -> None:
     worker = await timed_store.register_worker()
     painter = DashboardReader(timed_store, all_projects=True)
     clock.advance(7)
     picture = await painter.read()
-    assert (picture.workers[0].dead, picture.since_beat(worker)) == (False, 7.0)
+    assert (picture.workers[0].dead, picture.seconds_since_heartbeat(worker)) == (False, 7.0)
     await timed_store._backend.release(worker.id)
     assert [one.dead for one in (await painter.read()).workers] == [True]
     clock.advance(60)
     assert (await painter.read()).workers == []
 
 
-async def test_one_project_or_all(store: Store) -> None:
+async def test_shows_one_project_or_all_projects(store: Store) -> None:
     acme = store.in_project("acme")
     await turn(store, await store.create(), "Hello", "Hi", total_cost=0.5)
     await turn(acme, await acme.create(), "Hello", "Hi", total_cost=0.25)
@@ -59,9 +59,7 @@ async def test_one_project_or_all(store: Store) -> None:
     assert (await DashboardReader(store, all_projects=False).read()).counts["pending"] == 0
 
 
-async def test_the_cost_of_today_follows_open_runs_and_begins_anew_at_midnight(
-    timed_store: Store, clock: FakeClock
-) -> None:
+async def test_cost_of_today_includes_open_runs_and_restarts_at_midnight(timed_store: Store, clock: FakeClock) -> None:
     store, costs = timed_store, Costs(timed_store, all_projects=True)
     assert await costs.today() is None
     head = await store.create()

@@ -44,7 +44,7 @@ def named(pair: Pair) -> list[str]:
     return [change.name for change in pair.changes]
 
 
-async def test_two_runs_that_did_the_same(store: Store) -> None:
+async def test_equal_runs_have_no_difference(store: Store) -> None:
     one = await run(store, helper(calls("look", look={"at": "x"}), "Done."))
     other = await run(store, helper(calls("look", look={"at": "x"}), "Done."))
     found = await store.difference(one, other)
@@ -55,7 +55,7 @@ async def test_two_runs_that_did_the_same(store: Store) -> None:
     assert found.as_json()["same"] is True
 
 
-async def test_what_differs_is_named(store: Store) -> None:
+async def test_difference_names_changed_values(store: Store) -> None:
     one = await run(store, helper(calls("look", look={"at": "x"}), "It is here.\nOr there."))
     other = await run(
         store,
@@ -78,7 +78,7 @@ async def test_what_differs_is_named(store: Store) -> None:
     assert not found.same
 
 
-async def test_a_step_that_only_one_has_does_not_disturb_the_rest(store: Store) -> None:
+async def test_pairs_other_steps_when_only_one_run_has_a_step(store: Store) -> None:
     one = await run(store, helper(calls("look"), "Done."))
     other = await run(store, helper(calls("look"), calls("listen", "look"), "Done."))
     found = await store.difference(one, other)
@@ -94,7 +94,7 @@ async def test_a_step_that_only_one_has_does_not_disturb_the_rest(store: Store) 
     assert [pair.same for pair in found.pairs] == [True, True, False, False, False, True]
 
 
-async def test_a_run_that_failed_beside_one_that_did_not(store: Store) -> None:
+async def test_compares_failed_run_with_completed_run(store: Store) -> None:
     one = await run(store, helper("Fine."))
     other = await run(store, helper({"fail": "auth", "message": "The key is wrong."}))
     found = await store.difference(one, other)
@@ -104,8 +104,8 @@ async def test_a_run_that_failed_beside_one_that_did_not(store: Store) -> None:
     assert [(pair.a is None, pair.b is None) for pair in found.pairs] == [(False, True)]
 
 
-async def test_mirrors_beside_each_other_and_beside_a_run_of_ours(store: Store) -> None:
-    """Spans come in any order; a tool that nobody asked for stands where it began."""
+async def test_compares_imported_runs_with_each_other_and_with_native_run(store: Store) -> None:
+    """Spans arrive in any order. A tool call that no response requested comes at its start time."""
     for foreign_id, temperature, answer in (("a", 0, "Done."), ("b", 1, "Ready.")):
         made = mirror(foreign_id=foreign_id, model="scripted", total_cost=0.5)
         top = span(made, "root")
@@ -148,10 +148,10 @@ async def test_mirrors_beside_each_other_and_beside_a_run_of_ours(store: Store) 
     assert (found.pairs[3].a, found.pairs[3].b and found.pairs[3].b.name) == (None, "late")
 
 
-async def test_unknown_runs(store: Store) -> None:
+async def test_difference_rejects_unknown_runs(store: Store) -> None:
     one = await run(store, helper("Fine."))
     for a, b in ((one, "nobody"), ("nobody", one)):
-        with pytest.raises(NotFound, match="no run nobody"):
+        with pytest.raises(NotFound, match="Run nobody not found"):
             await store.difference(a, b)
     assert (await store.difference(one, one)).same
 
@@ -165,7 +165,7 @@ NAMES = st.lists(st.sampled_from(["m", "look", "listen"]), max_size=12)
 
 @quick
 @given(NAMES, NAMES)
-def test_every_step_stands_in_one_pair_in_its_order(a: list[str], b: list[str]) -> None:
+def test_every_step_is_in_one_pair_in_order(a: list[str], b: list[str]) -> None:
     pairs = list(module._aligned(steps(a), steps(b)))  # pyright: ignore[reportPrivateUsage]
     assert [one.name for one, _ in pairs if one is not None] == a
     assert [other.name for _, other in pairs if other is not None] == b
@@ -177,7 +177,7 @@ def test_pairs_steps_by_number_when_alignment_is_too_costly() -> None:
     assert [(one is None, other is None) for one, other in pairs] == [(False, False), (False, True)]
 
 
-def test_a_difference_is_plain_json() -> None:
+def test_difference_is_plain_json() -> None:
     made = mirror()
     shown = Difference(made.runs[0], made.runs[0], [], [Pair(steps(["m"])[0], None, [])]).as_json()
     assert (shown["same"], shown["steps"][0]["b"]) == (False, None)

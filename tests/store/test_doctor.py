@@ -1,4 +1,4 @@
-"""The doctor: a sound store is sound, and whatever was broken behind its back is named."""
+"""`verify`: an intact store has no problems, and every kind of damage is reported."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ async def conversation(store: Store) -> Thread:
     return (await finish_turn(store, head, run, "second")).head
 
 
-async def test_a_sound_store_is_ok(store: Store) -> None:
+async def test_reports_no_problems_for_intact_store(store: Store) -> None:
     assert (await store.verify()).as_json() == {"ok": True, "threads": 0, "stitches": 0, "problems": []}
     head = await conversation(store)
     goal = await store.create(kind="goal", goal="g")
@@ -43,7 +43,7 @@ async def test_a_sound_store_is_ok(store: Store) -> None:
     assert report_of.as_json() == {"ok": True, "threads": 4, "stitches": 13, "problems": []}
 
 
-async def test_an_unanswered_call_is_no_problem_but_two_answers_are(store: Store) -> None:
+async def test_reports_second_result_but_not_open_call(store: Store) -> None:
     head = (await store.append(await store.create(), [said("go"), asked("a")])).head
     assert (await store.verify()).ok
     head = (await store.append(head, [result("a", 0, 2), result("a", 0, 2), result("x", 1, 2), result("y", 0, 1)])).head
@@ -78,7 +78,7 @@ BROKEN: dict[str, tuple[str, Break]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_what_is_broken_is_named(store_url: str, backend: str, case: str) -> None:
+async def test_reports_damage_by_kind(store_url: str, backend: str, case: str) -> None:
     async with open_store(store_url) as store:
         whole, broken = await conversation(store), await conversation(store)
     kind, damage = BROKEN[case]
@@ -94,7 +94,7 @@ async def test_what_is_broken_is_named(store_url: str, backend: str, case: str) 
     assert (report.threads, whole.id != broken.id) == (2, True)
 
 
-async def test_a_run_that_is_gone_is_named(store_url: str, backend: str) -> None:
+async def test_reports_missing_run(store_url: str, backend: str) -> None:
     async with open_store(store_url) as store:
         head = await conversation(store)
         run = (await store.runs(head))[0]
@@ -105,7 +105,7 @@ async def test_a_run_that_is_gone_is_named(store_url: str, backend: str) -> None
     assert "runs" in {problem["kind"] for problem in report.problems}
 
 
-async def test_a_blob_that_is_gone_is_named(store_url: str, backend: str) -> None:
+async def test_reports_missing_blob(store_url: str, backend: str) -> None:
     async with open_store(store_url) as store:
         head = (await store.append(await store.create(), [said("look"), shown(picture(base64(40_000)))])).head
     Damage(backend, store_url).drop_blobs()
@@ -117,7 +117,7 @@ async def test_a_blob_that_is_gone_is_named(store_url: str, backend: str) -> Non
 
 
 @pytest.mark.parametrize("data", [{"applied": True, "keep": "nonsense"}, {"applied": True, "replace": {"x": 1}}])
-async def test_a_context_that_cannot_be_folded_is_named(store: Store, data: dict[str, Any]) -> None:
+async def test_reports_context_that_cannot_be_built(store: Store, data: dict[str, Any]) -> None:
     head = (
         await store.append(await store.create(), [said("go"), answered("yes"), Entry(type="compaction", data=data)])
     ).head
@@ -126,7 +126,7 @@ async def test_a_context_that_cannot_be_folded_is_named(store: Store, data: dict
     assert (problem["kind"], problem["thread"]) == ("fold", str(head.id))
 
 
-async def test_many_threads_and_long_logs_are_read_page_by_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_many_threads_and_long_logs_in_pages(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_PAGE", 5)
     for length in (0, 4, 5, 6, 15):
         head = await store.create()

@@ -84,7 +84,7 @@ async def test_creates_unknown_thread_with_its_message(store: Store, named: str)
     assert named != "id" or head.id == thread
 
 
-async def test_loads_nothing_of_the_agent(store: Store):
+async def test_enqueue_loads_no_agent_code(store: Store):
     class Broken:
         async def tools(self) -> Sequence[Tool]:
             raise AssertionError("a tool source was loaded")

@@ -58,13 +58,13 @@ async def orders(store: Store) -> list[Order]:
     return await store._backend.find(Find(Order, order=("id",)))
 
 
-async def test_tables_are_made_once_however_many_ask_for_them(store: Store) -> None:
+async def test_creates_tables_once_for_concurrent_callers(store: Store) -> None:
     await asyncio.gather(*(store.extend(SHOP) for _ in range(3)))
     await store.extend(SHOP)
     assert await orders(store) == []
 
 
-async def test_a_thread_and_its_record_are_one_commit(shop: Store) -> None:
+async def test_creates_thread_and_record_in_one_commit(shop: Store) -> None:
     thread = shop.new_thread(agent="clerk")
     made = await shop.create(id=thread.id, agent="clerk", records=[order(shop, thread.id, items=[{"what": "tea"}])])
     (kept,) = await orders(shop)
@@ -80,7 +80,7 @@ async def test_a_thread_and_its_record_are_one_commit(shop: Store) -> None:
     assert await orders(shop) == [kept]
 
 
-async def test_a_new_thread_takes_the_place_of_another(shop: Store) -> None:
+async def test_create_replaces_another_thread_in_one_commit(shop: Store) -> None:
     old = await shop.create(agent="clerk")
     await shop._backend.put([order(shop, old.id)])
     new = shop.new_thread(agent="clerk")
@@ -90,7 +90,7 @@ async def test_a_new_thread_takes_the_place_of_another(shop: Store) -> None:
         await shop.thread(old.id)
 
 
-async def test_a_thread_that_is_held_does_not_go(shop: Store) -> None:
+async def test_create_rejects_replacing_a_held_thread(shop: Store) -> None:
     await shop.register_worker()
     held = await shop.claim(await shop.create(agent="clerk"))
     with pytest.raises(ThreadBusy):
@@ -99,7 +99,7 @@ async def test_a_thread_that_is_held_does_not_go(shop: Store) -> None:
         await shop.thread("new")
 
 
-async def test_queries_read_and_write(shop: Store) -> None:
+async def test_runs_queries_that_read_and_write(shop: Store) -> None:
     for customer in ("Ada", "Bea"):
         thread = await shop.create(agent="clerk")
         await shop._backend.put([order(shop, thread.id, customer)])
@@ -113,7 +113,7 @@ async def test_queries_read_and_write(shop: Store) -> None:
         await shop.query(SHOP, "nothing")
 
 
-async def test_a_runs_last_commit_has_what_an_application_writes_with_it(shop: Store) -> None:
+async def test_last_commit_of_run_writes_records_of_application(shop: Store) -> None:
     async def ending(store: Store, head: Thread, run: Run, told: Json) -> list[Record]:
         (mine,) = await store._backend.find(Find(Order, (Where("thread_id", "=", head.id),)))
         assert run.status == "completed"
@@ -129,7 +129,7 @@ async def test_a_runs_last_commit_has_what_an_application_writes_with_it(shop: S
 
 
 @pytest.mark.parametrize("wrong", ["raises", "unfit"])
-async def test_a_run_ends_whatever_an_application_does(shop: Store, wrong: str) -> None:
+async def test_run_completes_when_application_fails(shop: Store, wrong: str) -> None:
     async def ending(store: Store, head: Thread, run: Run, told: Json) -> list[Record]:
         if wrong == "raises":
             raise RuntimeError("out of paper")
@@ -143,7 +143,7 @@ async def test_a_run_ends_whatever_an_application_does(shop: Store, wrong: str) 
     assert await orders(shop) == []
 
 
-async def test_a_run_that_failed_ends_so_whatever_an_application_does(shop: Store) -> None:
+async def test_failed_run_ends_when_application_fails(shop: Store) -> None:
     asked: list[int] = []
 
     def model(request: ModelRequest) -> Any:
@@ -158,7 +158,7 @@ async def test_a_run_that_failed_ends_so_whatever_an_application_does(shop: Stor
     assert (result.status, result.output_text, asked) == ("failed", None, [1])
 
 
-async def test_instructions_know_the_thread_they_are_for(shop: Store) -> None:
+async def test_instructions_get_their_thread(shop: Store) -> None:
     async def instructions(deps: object, occasion: object) -> str:
         return f"You serve {occasion.thread.key}."  # type: ignore[attr-defined]
 
@@ -168,7 +168,7 @@ async def test_instructions_know_the_thread_they_are_for(shop: Store) -> None:
     assert (await shop.request(llm.id))["system"] == "You serve table 4."
 
 
-async def test_a_lens_shows_an_applications_part(shop: Store, tmp_path: Path) -> None:
+async def test_lens_shows_tables_of_application(shop: Store, tmp_path: Path) -> None:
     thread = await shop.create(agent="clerk")
     await shop._backend.put([order(shop, thread.id)])
     answer = await shop.sql("SELECT customer FROM shop_orders", lens="agno")
@@ -182,7 +182,7 @@ async def test_a_lens_shows_an_applications_part(shop: Store, tmp_path: Path) ->
         assert connection.execute("SELECT customer FROM shop_orders").fetchall() == [("Ada",)]
 
 
-async def test_a_copy_has_the_tables_of_applications(shop: Store, tmp_path: Path) -> None:
+async def test_copies_tables_of_applications(shop: Store, tmp_path: Path) -> None:
     thread = await shop.create(agent="clerk")
     await shop._backend.put([order(shop, thread.id)])
     async with open_store(f"sqlite:///{tmp_path}/copy.db") as copy:
@@ -194,14 +194,14 @@ async def test_a_copy_has_the_tables_of_applications(shop: Store, tmp_path: Path
         assert (await shop.copy_to(files)).skipped_extensions == ["test_shop"]
 
 
-async def test_code_that_is_older_than_the_tables_leaves_them_alone(shop: Store, store_url: str) -> None:
+async def test_older_code_does_not_change_newer_tables(shop: Store, store_url: str) -> None:
     await shop.execute(SHOP, "newer")
     async with open_store(store_url) as older:
         with pytest.raises(SchemaMismatch, match="has version 9 of the tables of test_shop"):
             await older.extend(SHOP)
 
 
-async def test_a_store_of_files_has_no_such_tables(tmp_path: Path) -> None:
+async def test_file_backend_rejects_extensions(tmp_path: Path) -> None:
     async with open_store(f"file://{tmp_path}/files") as store:
         with pytest.raises(Refused, match="Use SQLite or PostgreSQL"):
             await store.extend(SHOP)
@@ -209,18 +209,18 @@ async def test_a_store_of_files_has_no_such_tables(tmp_path: Path) -> None:
             await store.create(agent="clerk", records=[order(store, UUID(int=1))])
 
 
-def test_two_extensions_of_one_name_are_refused() -> None:
+def test_rejects_two_extensions_with_the_same_name() -> None:
     register(SHOP)
     with pytest.raises(Refused, match="Two extensions are named test_shop"):
         register(Extension("test_shop", "tests.elsewhere"))
 
 
-async def test_a_user_is_not_purged_in_half_where_an_application_is_not_known(
+async def test_rejects_purge_of_user_when_application_code_is_missing(
     shop: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await shop.create(agent="clerk", user_id="ada")
     monkeypatch.setattr("lockstitch.extension._registered", {})
-    with pytest.raises(Refused, match="test_shop may know this user"):
+    with pytest.raises(Refused, match="test_shop may have records of this user"):
         await shop.purge(user_id="ada")
     assert await shop.count() == 1
     assert await shop.purge(user_id="ada", force=True) == 1

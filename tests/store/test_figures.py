@@ -26,7 +26,7 @@ async def conversation(store: Store, turns: int, head: Thread | None = None) -> 
 
 
 @pytest.mark.req("S0-147", "S3-020", "S3-067")
-async def test_the_log_is_in_the_order_of_writing_whatever_the_times(timed_store: Store, clock: FakeClock) -> None:
+async def test_log_is_in_order_of_writing_for_any_times(timed_store: Store, clock: FakeClock) -> None:
     begun, run = await begin_turn(timed_store, await timed_store.create(), "Hello")
     earlier = clock.now() - timedelta(hours=1)
     types = ["run_started", "api_call_started", "llm_call", "tool_started", "error"]
@@ -49,7 +49,7 @@ async def test_the_log_is_in_the_order_of_writing_whatever_the_times(timed_store
 
 
 @pytest.mark.req("S3-018", "S3-019", "S3-066")
-async def test_the_last_stitch_is_the_end_of_the_list_of_calls(store: Store) -> None:
+async def test_last_stitch_is_the_end_of_the_chain(store: Store) -> None:
     head = await store.create()
     assert await store.last_stitch(head) is None
     head = (await store.append(head, [said("go"), asked("a"), Entry(type="tool_started", call_id="a")])).head
@@ -72,7 +72,7 @@ async def test_the_last_stitch_is_the_end_of_the_list_of_calls(store: Store) -> 
 
 
 @pytest.mark.req("S0-149")
-async def test_errors_are_the_newest_of_the_project(timed_store: Store, clock: FakeClock, opened: Any) -> None:
+async def test_errors_returns_newest_of_the_project(timed_store: Store, clock: FakeClock, opened: Any) -> None:
     threads = [await timed_store.create(), await timed_store.create()]
     far = await timed_store.create(project="elsewhere")
     made = []
@@ -97,7 +97,7 @@ async def test_errors_are_the_newest_of_the_project(timed_store: Store, clock: F
 
 
 @pytest.mark.req("S0-148")
-async def test_average_tokens_of_the_last_seven_days(timed_store: Store, clock: FakeClock) -> None:
+async def test_averages_tokens_of_the_last_seven_days(timed_store: Store, clock: FakeClock) -> None:
     old = await turn(timed_store, await timed_store.create(), "q", "a", input_tokens=1000, output_tokens=1000)
     both = await turn(timed_store, await timed_store.create(), "q", "a", input_tokens=5000, output_tokens=0)
     clock.advance(8 * 86_400)
@@ -113,7 +113,7 @@ async def test_average_tokens_of_the_last_seven_days(timed_store: Store, clock: 
 
 
 @pytest.mark.req("S0-151")
-async def test_the_size_of_a_thread_and_of_the_store(store: Store) -> None:
+async def test_returns_size_of_thread_and_of_store(store: Store) -> None:
     small, large = await conversation(store, 1), await conversation(store, 10)
     large = (await store.append(large, [said("x" * 100_000)])).head
     await store.store_text(large, "y" * 50_000)

@@ -26,7 +26,7 @@ async def family(store: Store, depth: int, width: int) -> list[list[Thread]]:
 
 
 class Asked:
-    """A backend that counts what it is asked."""
+    """A backend that counts its queries."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
@@ -37,7 +37,7 @@ class Asked:
         return await self._backend.find(find)
 
 
-async def test_one_question_per_level_up_and_down(store: Store) -> None:
+async def test_reads_trees_with_one_query_per_level(store: Store) -> None:
     levels = await family(store, depth=3, width=3)
     backend: Any = Asked(store._backend)
     assert await descendants_of(backend, levels[0]) == [thread for level in levels for thread in level]
@@ -52,7 +52,7 @@ async def test_one_question_per_level_up_and_down(store: Store) -> None:
     assert await store.tree(levels[0][0]) == await descendants_of(store._backend, levels[0])
 
 
-async def test_depth_first_with_the_place_among_siblings(store: Store) -> None:
+async def test_walks_depth_first_with_place_among_siblings(store: Store) -> None:
     await family(store, depth=2, width=2)
     (tree,) = await trees(store._backend, await store.threads(depth=0))
     walked = [(node.thread.goal, place) for node, place in tree.walk()]
@@ -68,7 +68,7 @@ async def test_depth_first_with_the_place_among_siblings(store: Store) -> None:
     assert [child["goal"] for child in tree.as_json()["children"][1]["children"]] == ["2.0", "2.1"]
 
 
-async def test_each_tree_once_in_the_order_asked(store: Store) -> None:
+async def test_returns_each_tree_once_in_requested_order(store: Store) -> None:
     first, second = await family(store, 1, 1), await family(store, 1, 2)
     asked = [second[1][1], first[1][0], second[1][0], first[0][0]]
     assert await roots_of(store._backend, asked) == [second[0][0], first[0][0]]

@@ -1,4 +1,4 @@
-"""Forks: new roots that go on from any point of a thread, with a context that is valid there."""
+"""Forks: new root threads that continue from any position of a thread, with a valid context."""
 
 import pytest
 
@@ -29,7 +29,7 @@ async def told(store: Store) -> Agent:
     return agent
 
 
-async def test_a_fork_at_the_end_goes_on_with_the_whole_context(store: Store):
+async def test_fork_at_the_end_has_the_whole_context(store: Store):
     agent = await told(store)
     origin = await store.thread("t")
     fork = await store.fork("t", key="u")
@@ -42,7 +42,7 @@ async def test_a_fork_at_the_end_goes_on_with_the_whole_context(store: Store):
     assert (await store.verify()).problems == []
 
 
-async def test_a_fork_outlives_its_origin_and_its_requests_can_be_rebuilt(store: Store):
+async def test_rebuilds_requests_of_fork_when_origin_is_deleted(store: Store):
     agent = await told(store)
     await store.fork("t", key="u")
     result = await agent.run("And now?", store=store, thread="u")
@@ -53,7 +53,7 @@ async def test_a_fork_outlives_its_origin_and_its_requests_can_be_rebuilt(store:
     assert [message["role"] for message in request["messages"]] == ["user", "assistant", "user", "assistant", "user"]
 
 
-async def test_at_every_position_a_forks_context_is_valid(store: Store):
+async def test_fork_has_valid_context_at_every_position(store: Store):
     await told(store)
     for stitch in await store.stitches("t"):
         fork = await store.fork("t", at=stitch.position)
@@ -65,7 +65,7 @@ async def test_at_every_position_a_forks_context_is_valid(store: Store):
                 assert [block["tool_use_id"] for block in context[number + 1]["content"]] == asked
 
 
-async def test_calls_that_were_open_there_are_answered_and_results_kept(store: Store):
+async def test_fork_answers_open_calls_and_keeps_results(store: Store):
     await told(store)
     first = next(stitch for stitch in await store.stitches("t") if stitch.type == "tool_call")
     fork = await store.fork("t", at=first.position)
@@ -75,9 +75,9 @@ async def test_calls_that_were_open_there_are_answered_and_results_kept(store: S
     assert "not carried over" in missing["content"]
 
 
-async def test_a_position_that_is_not_there_is_refused(store: Store):
+async def test_rejects_fork_at_unknown_position(store: Store):
     await told(store)
     for wrong in (0, -1, 1000):
-        with pytest.raises(Refused, match="there is no"):
+        with pytest.raises(Refused, match="cannot be forked at"):
             await store.fork("t", at=wrong)
     assert await store.count() == 1

@@ -1,4 +1,4 @@
-"""The pulse beats whatever the event loop does, and says when it must stop."""
+"""`Heartbeat`: it does not depend on the event loop, and reports when the lease is lost."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Ear:
-    """Hears why a lease was lost."""
+    """Records the reason why a lease was lost."""
 
     def __init__(self) -> None:
         self.lost: asyncio.Queue[str] = asyncio.Queue()
@@ -30,13 +30,13 @@ class Ear:
 
 @pytest.fixture
 async def worker(store: Store) -> Worker:
-    """One whose lease is soon lost."""
+    """Return a worker with a short lease."""
     return await store.register_worker(lease_seconds=0.6)
 
 
 @pytest.fixture
 async def steady(store: Store) -> Worker:
-    """One whose beats have the time that they need on a busy machine."""
+    """Return a worker with a lease that is long enough for a busy machine."""
     return await store.register_worker(lease_seconds=3.0)
 
 
@@ -55,7 +55,7 @@ async def beat_at(store: Store, worker: Worker) -> float:
     return kept.beat_at.timestamp()
 
 
-async def test_it_beats_while_the_loop_is_blocked(store: Store, store_url: str, steady: Worker, ear: Ear):
+async def test_sends_heartbeats_while_event_loop_is_blocked(store: Store, store_url: str, steady: Worker, ear: Ear):
     begun = await beat_at(store, steady)
 
     async def beaten_twice() -> None:
@@ -75,7 +75,7 @@ async def test_it_beats_while_the_loop_is_blocked(store: Store, store_url: str, 
         beating.stop()
 
 
-async def test_it_tells_what_the_process_does(store: Store, store_url: str, steady: Worker, ear: Ear):
+async def test_publishes_activity_of_the_process(store: Store, store_url: str, steady: Worker, ear: Ear):
     beating = Heartbeat(steady, lambda: _again(store_url), lambda: {"t": {"act": "tools"}}, ear.hear)
     try:
         for _ in range(2000):
@@ -89,14 +89,14 @@ async def test_it_tells_what_the_process_does(store: Store, store_url: str, stea
         beating.stop()
 
 
-async def test_one_that_was_declared_dead_is_told(store: Store, store_url: str, worker: Worker, ear: Ear):
+async def test_reports_lost_lease_when_worker_was_declared_dead(store: Store, store_url: str, worker: Worker, ear: Ear):
     await store._backend.release(worker.id)
     beating = Heartbeat(worker, lambda: _again(store_url), nothing, ear.hear)
     assert "declared dead" in await ear.heard()
     assert not beating.alive
 
 
-async def test_a_beat_that_fails_is_no_reason_until_the_lease_runs_out(store: Store, worker: Worker, ear: Ear):
+async def test_keeps_threads_until_lease_expires_when_heartbeat_fails(store: Store, worker: Worker, ear: Ear):
     tried: list[float] = []
 
     def unreachable() -> FullBackend:
@@ -110,7 +110,7 @@ async def test_a_beat_that_fails_is_no_reason_until_the_lease_runs_out(store: St
     assert len(tried) > 1
 
 
-async def test_a_loop_that_hangs_is_not_beaten_for(
+async def test_stops_heartbeats_when_event_loop_hangs(
     store: Store, store_url: str, worker: Worker, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(heartbeat, "HUNG_LOOP_SECONDS", 0.2)
@@ -122,7 +122,7 @@ async def test_a_loop_that_hangs_is_not_beaten_for(
         beating.stop()
 
 
-async def test_a_stopped_one_beats_no_more(store: Store, store_url: str, worker: Worker, ear: Ear):
+async def test_sends_no_heartbeats_after_stop(store: Store, store_url: str, worker: Worker, ear: Ear):
     beating = Heartbeat(worker, lambda: _again(store_url), nothing, ear.hear)
     beating.stop()
     beating._thread.join(20)

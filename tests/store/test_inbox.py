@@ -1,4 +1,4 @@
-"""Letters: what somebody has for a thread that somebody else may hold."""
+"""Deliveries to threads that another worker may hold."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def report(child: Thread, text: str = "done") -> Entry:
     return Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": text})
 
 
-async def test_nobody_holds_it_so_it_is_appended_at_once(timed_store: Store, clock: FakeClock) -> None:
+async def test_appends_delivery_immediately_when_no_worker_holds_thread(timed_store: Store, clock: FakeClock) -> None:
     parent = await goal(timed_store)
     child = await goal(timed_store, parent_id=parent.id, depth=1)
     clock.advance(2)
@@ -33,7 +33,7 @@ async def test_nobody_holds_it_so_it_is_appended_at_once(timed_store: Store, clo
     assert (await timed_store.stitches(parent))[0].at == clock.now()
 
 
-async def test_a_message_to_an_idle_chat_waits_in_its_inbox_and_wakes_it(timed_store: Store, clock: FakeClock) -> None:
+async def test_message_to_idle_chat_waits_in_inbox_and_wakes_it(timed_store: Store, clock: FakeClock) -> None:
     chat = await timed_store.create()
     clock.advance(2)
     receipt = await timed_store.deliver(chat, said("Hello"), kind="input", sender="ada")
@@ -46,7 +46,7 @@ async def test_a_message_to_an_idle_chat_waits_in_its_inbox_and_wakes_it(timed_s
 
 
 @pytest.mark.req("S3-007")
-async def test_a_held_thread_finds_it_in_its_inbox_and_takes_it(store: Store) -> None:
+async def test_holder_reads_delivery_from_inbox(store: Store) -> None:
     parent = await goal(store)
     children = [await goal(store, parent_id=parent.id, depth=1) for _ in range(3)]
     held = await store.claim(parent)
@@ -72,7 +72,7 @@ async def test_a_held_thread_finds_it_in_its_inbox_and_takes_it(store: Store) ->
     assert (await store.verify()).ok
 
 
-async def test_nobody_rests_with_unseen_letters(store: Store) -> None:
+async def test_rejects_wait_when_inbox_has_unseen_deliveries(store: Store) -> None:
     held = await store.claim(await goal(store))
     await store.deliver(held, said("wait"), kind="input", sender="ada")
     rest = {"status": "waiting", "waiting_for": [waiting("input", store.clock.now())]}
@@ -81,12 +81,12 @@ async def test_nobody_rests_with_unseen_letters(store: Store) -> None:
     assert conflict.value.reason == "delivered"
 
     head, letters = await store.inbox(held)
-    # To have seen them is enough; whether they are taken now is the holder's to decide.
+    # It is enough that the holder has read them. The holder decides when it consumes them.
     head = (await store.append(head, [answered("bye")], fields=rest, consumed=letters)).head
     assert (head.status, head.position) == ("waiting", 2)
 
 
-async def test_a_wish_to_cancel_is_told_with_the_next_append(store: Store) -> None:
+async def test_next_append_reports_cancel_request(store: Store) -> None:
     held = await store.claim(await goal(store))
     assert not (await store.append(held, [said("go")])).cancel_requested
     await store.edit(held, cancel_requested=True)
@@ -97,7 +97,7 @@ async def test_a_wish_to_cancel_is_told_with_the_next_append(store: Store) -> No
 
 
 @pytest.mark.parametrize("holding", [True, False])
-async def test_the_same_letter_arrives_once(store: Store, holding: bool) -> None:
+async def test_ignores_duplicate_delivery(store: Store, holding: bool) -> None:
     head = await goal(store)
     if holding:
         head = await store.claim(head)
@@ -114,7 +114,7 @@ async def test_the_same_letter_arrives_once(store: Store, holding: bool) -> None
     assert len(await store._backend.find(Find(Delivery))) == 3
 
 
-async def test_children_count_down_and_the_last_one_wakes(store: Store) -> None:
+async def test_last_child_report_wakes_parent(store: Store) -> None:
     parent = await goal(store)
     children = [store.new_thread(kind="task", goal=str(number), parent_id=parent.id, depth=1) for number in range(3)]
     awaited = [waiting("children", store.clock.now(), mode="all")]
@@ -133,7 +133,7 @@ async def test_children_count_down_and_the_last_one_wakes(store: Store) -> None:
     assert (await store.claim(parent)).position == 4
 
 
-async def test_a_thread_that_has_ended_takes_no_letter_and_stops_no_commit(store: Store) -> None:
+async def test_ended_thread_ignores_delivery_and_commit_succeeds(store: Store) -> None:
     parent = await goal(store)
     child = await goal(store, parent_id=parent.id, depth=1)
     done = {"status": "completed", "result": {"summary": "early"}}
@@ -148,7 +148,7 @@ async def test_a_thread_that_has_ended_takes_no_letter_and_stops_no_commit(store
     assert await store._backend.find(Find(Delivery)) == []
 
 
-async def test_a_letter_to_nobody_is_not_found(store: Store) -> None:
+async def test_rejects_delivery_to_unknown_thread(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.deliver(new_id(), said("Hello"), kind="input", sender="ada")
     child = await goal(store)

@@ -1,4 +1,4 @@
-"""Leases: this process as a worker, what it takes, and what becomes of it when it is gone."""
+"""Leases: registration, claims, takeovers and dead workers."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ async def goal(store: Store, **fields: Any) -> Thread:
     return await store.create(**{"kind": "goal", "goal": "g", **fields})
 
 
-async def test_a_busy_thread_says_who_holds_it_and_for_how_long(
+async def test_thread_held_names_the_holder_and_remaining_lease(
     timed_store: Store, opened: Open, clock: FakeClock
 ) -> None:
     held = await timed_store.claim(await goal(timed_store))
@@ -37,7 +37,7 @@ async def test_a_busy_thread_says_who_holds_it_and_for_how_long(
         await other.claim(new_id())
 
 
-async def test_a_lease_that_ran_out_is_taken_over(timed_store: Store, opened: Open, clock: FakeClock) -> None:
+async def test_takes_over_when_lease_expired(timed_store: Store, opened: Open, clock: FakeClock) -> None:
     held = await timed_store.claim(await goal(timed_store))
     other = await opened(clock=clock)
     clock.advance(31)
@@ -49,7 +49,7 @@ async def test_a_lease_that_ran_out_is_taken_over(timed_store: Store, opened: Op
     await other.append(taken, [said("mine now")])
 
 
-async def test_a_beat_keeps_a_lease(timed_store: Store, opened: Open, clock: FakeClock) -> None:
+async def test_heartbeat_renews_lease(timed_store: Store, opened: Open, clock: FakeClock) -> None:
     held = await timed_store.claim(await goal(timed_store))
     other = await opened(clock=clock)
     for _ in range(5):
@@ -60,7 +60,7 @@ async def test_a_beat_keeps_a_lease(timed_store: Store, opened: Open, clock: Fak
         await other.claim(held)
 
 
-async def test_who_was_declared_dead_must_begin_anew(timed_store: Store, opened: Open, clock: FakeClock) -> None:
+async def test_dead_worker_registers_as_new_worker(timed_store: Store, opened: Open, clock: FakeClock) -> None:
     held = await timed_store.claim(await goal(timed_store))
     other = await opened(clock=clock)
     await other.register_worker()
@@ -76,7 +76,7 @@ async def test_who_was_declared_dead_must_begin_anew(timed_store: Store, opened:
     await timed_store.append(again, [said("anew")])
 
 
-async def test_people_who_know_that_it_is_dead_take_it_over_at_once(store: Store, opened: Open) -> None:
+async def test_take_over_ignores_the_lease(store: Store, opened: Open) -> None:
     held = await store.claim(await goal(store))
     other = await opened()
 
@@ -99,7 +99,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_holder_that_was_killed_on_this_host_is_taken_over_at_once(store: Store, store_url: str) -> None:
+async def test_takes_over_immediately_when_holder_was_killed_on_this_host(store: Store, store_url: str) -> None:
     thread = await goal(store)
     killed = subprocess.run([sys.executable, "-c", _HOLDER, store_url, str(thread.id)], timeout=60, check=False)
     assert killed.returncode == -9
@@ -114,8 +114,8 @@ async def test_a_holder_that_was_killed_on_this_host_is_taken_over_at_once(store
     await store.append(taken, [said("on")])
 
 
-async def test_a_process_does_not_take_over_from_itself(store: Store) -> None:
-    """Another task of it holds the thread, and more; none of that is lost to who asks for one of them."""
+async def test_rejects_claim_when_another_task_holds_the_thread(store: Store) -> None:
+    """Another task of the process holds the thread and others. A claim of one of them must not release any."""
     held, beside = [await store.claim(await goal(store)) for _ in range(2)]
     with pytest.raises(ThreadBusy) as told:
         await store.claim(held, take_over=True)

@@ -1,4 +1,4 @@
-"""Media: large base64 stands once in a blob, and comes back as the same bytes."""
+"""Media: large base64 content is stored once as a blob, and readers get the same bytes."""
 
 from base64 import b64encode
 from hashlib import sha256
@@ -19,7 +19,7 @@ LARGE = 32 * 1024
 
 
 def base64(size: int, seed: int = 0) -> str:
-    """So many characters of base64."""
+    """Return base64 with this number of characters."""
     return b64encode(Random(seed).randbytes(size)).decode()[:size]
 
 
@@ -36,11 +36,11 @@ async def blobs(store: Store) -> dict[str, Blob]:
 
 
 async def raw(store: Store, thread: Thread) -> list[Stitch]:
-    """The stitches as they stand in the store."""
+    """Return the stitches in their stored form."""
     return await store._backend.read(thread.id, [(1, None)])
 
 
-async def test_large_base64_is_lifted_and_restored(store: Store) -> None:
+async def test_moves_large_base64_to_blob_and_restores_it(store: Store) -> None:
     data = base64(LARGE)
     head = (await store.append(await store.create(), [shown(picture(data), {"type": "text", "text": "this"})])).head
 
@@ -55,7 +55,7 @@ async def test_large_base64_is_lifted_and_restored(store: Store) -> None:
     assert (await store.size(head))["blobs"] == LARGE
 
 
-async def test_what_is_small_or_no_base64_stays_in_the_row(store: Store) -> None:
+async def test_keeps_small_or_invalid_base64_in_the_row(store: Store) -> None:
     text = {"type": "text", "text": base64(LARGE)}
     odd = {"type": "base64", "data": "ß" * LARGE}
     numbers = {"type": "base64", "data": list(range(10))}
@@ -67,7 +67,7 @@ async def test_what_is_small_or_no_base64_stays_in_the_row(store: Store) -> None
 
 
 @pytest.mark.parametrize("order", [("type", "media_type", "data"), ("data", "type", "media_type"), ("data", "type")])
-async def test_it_comes_back_with_its_keys_in_order(store: Store, order: tuple[str, ...]) -> None:
+async def test_restores_keys_in_their_order(store: Store, order: tuple[str, ...]) -> None:
     values = {"type": "base64", "media_type": "application/pdf", "data": base64(LARGE + 2)}
     source = {"bag": {"type": "lockstitch:blob"}, **{name: values[name] for name in order}, "after": [None]}
     entry = shown({"type": "document", "source": source, "title": "t"})
@@ -78,7 +78,7 @@ async def test_it_comes_back_with_its_keys_in_order(store: Store, order: tuple[s
     assert codec.dumps((await store.stitches(head))[0].message) == before
 
 
-async def test_media_are_found_in_results_and_in_data(store: Store) -> None:
+async def test_finds_media_in_results_and_data(store: Store) -> None:
     one, other = base64(LARGE, 1), base64(LARGE, 2)
     head, run = await begin_turn(store, await store.create(), "Hello")
     head = (await store.append(head.head, [asked("a", run_id=run.id)])).head
@@ -99,14 +99,14 @@ async def test_media_are_found_in_results_and_in_data(store: Store) -> None:
     assert last.message == block
 
 
-async def test_the_writer_gets_back_what_it_gave(store: Store) -> None:
+async def test_append_returns_media_in_place(store: Store) -> None:
     entry = shown(picture(base64(LARGE)))
     appended = await store.append(await store.create(), [entry])
 
     assert appended.stitches[0].message == entry.message
 
 
-async def test_the_same_picture_stands_once_however_often_it_is_shown(store: Store) -> None:
+async def test_stores_same_image_once(store: Store) -> None:
     data = base64(LARGE)
     entries = [shown(picture(data)), shown(picture(data), picture(data)), shown({"type": "text", "text": "and"})]
     head = (await store.append(await store.create(), entries)).head
@@ -121,7 +121,7 @@ async def test_the_same_picture_stands_once_however_often_it_is_shown(store: Sto
     assert len(await store.context(head)) == 4
 
 
-async def test_letters_are_lifted_too(store: Store) -> None:
+async def test_moves_media_of_deliveries_to_blobs(store: Store) -> None:
     one, other = base64(LARGE, 1), base64(LARGE, 2)
     thread = await store.create(kind="goal", goal="g")
     await store.deliver(thread, shown(picture(one)), kind="input", sender="ada")
@@ -136,7 +136,7 @@ async def test_letters_are_lifted_too(store: Store) -> None:
     assert await store.context(head) == [shown(picture(data)).message for data in (one, other)]
 
 
-async def test_a_blob_stays_until_its_last_thread_goes(store: Store) -> None:
+async def test_keeps_blob_until_last_thread_is_deleted(store: Store) -> None:
     data, own = base64(LARGE, 1), base64(LARGE, 2)
     one = (await store.append(await store.create(), [shown(picture(data))])).head
     other = (await store.append(await store.create(), [shown(picture(data)), shown(picture(own))])).head
@@ -149,7 +149,7 @@ async def test_a_blob_stays_until_its_last_thread_goes(store: Store) -> None:
     assert await store._backend.find(Find(BlobUse)) == []
 
 
-async def test_texts_are_kept_once_by_their_hash(store: Store) -> None:
+async def test_stores_text_once_by_hash(store: Store) -> None:
     one, other = await store.create(), await store.create()
     digests = {await store.store_text(thread, "You are größer.") for thread in (one, other, one)}
 
@@ -158,8 +158,8 @@ async def test_texts_are_kept_once_by_their_hash(store: Store) -> None:
     assert len(await store._backend.find(Find(BlobUse))) == 2
 
 
-async def test_content_that_looks_like_a_reference_is_content(store: Store) -> None:
-    """Somebody who knows a hash must not get the content behind it, and nobody's words may change."""
+async def test_keeps_content_that_looks_like_a_reference(store: Store) -> None:
+    """A caller that knows a hash must not get the content behind it, and content must not change."""
     secret = base64(LARGE, 1)
     await store.append(await store.create(), [shown(picture(secret))])
     (digest,) = await blobs(store)
@@ -179,7 +179,7 @@ async def test_content_that_looks_like_a_reference_is_content(store: Store) -> N
     assert secret not in str(await store.context(mixed))
 
 
-async def test_a_blob_that_is_missing_is_told(store: Store) -> None:
+async def test_raises_damaged_when_blob_is_missing(store: Store) -> None:
     head = (await store.append(await store.create(), [shown(picture(base64(LARGE)))])).head
     await store._backend.delete(Find(BlobUse))
     await store._backend.delete(Find(Blob))
@@ -189,14 +189,14 @@ async def test_a_blob_that_is_missing_is_told(store: Store) -> None:
 
 
 @pytest.mark.parametrize("media_type", [None, 5, "a\x00b"])
-async def test_an_odd_media_type_is_no_reason_to_refuse(store: Store, media_type: Any) -> None:
+async def test_accepts_unusual_media_type(store: Store, media_type: Any) -> None:
     entry = shown(picture(base64(LARGE), media_type=media_type))
     head = (await store.append(await store.create(), [entry])).head
 
     assert await store.context(head) == [entry.message]
 
 
-async def test_what_is_refused_leaves_no_stitch(store: Store) -> None:
+async def test_rejected_content_leaves_no_stitch(store: Store) -> None:
     head = await store.create()
     entry = said("x").changed(message={"role": "user", "content": [picture(base64(LARGE), scale=float("nan"))]})
     with pytest.raises(Refused):

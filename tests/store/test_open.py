@@ -1,4 +1,4 @@
-"""Opening a store: URLs, what is refused, and how it is let go."""
+"""`open_store`: valid and invalid URLs, and closing a store."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 Open = Callable[..., Awaitable[Store]]
 
 
-async def test_what_was_written_is_there_when_the_store_is_opened_again(store_url: str) -> None:
+async def test_keeps_records_when_store_is_opened_again(store_url: str) -> None:
     async with open_store(store_url) as store:
         thread = await turn(store, await store.create(key="k", extras={"z": 2**70, "a": 1}), "Hello", "Hi")
         before = await store.context(thread)
@@ -26,7 +26,7 @@ async def test_what_was_written_is_there_when_the_store_is_opened_again(store_ur
         assert await store.context("k") == before
 
 
-async def test_two_stores_at_one_place_see_the_same(store: Store, opened: Open) -> None:
+async def test_two_stores_at_one_url_read_the_same_records(store: Store, opened: Open) -> None:
     again = await opened()
     thread = await store.create(key="k")
 
@@ -35,7 +35,7 @@ async def test_two_stores_at_one_place_see_the_same(store: Store, opened: Open) 
     assert await store.thread("k") == moved
 
 
-async def test_without_migrating_a_store_that_is_there_can_be_used(store: Store, opened: Open) -> None:
+async def test_opens_existing_store_without_migrating(store: Store, opened: Open) -> None:
     thread = await store.create()
 
     assert await (await opened(migrate=False)).thread(thread.id) == thread
@@ -50,7 +50,7 @@ async def test_migrating_again_changes_nothing(store: Store) -> None:
 
 
 @pytest.mark.req("S0-005")
-async def test_leaving_the_context_gives_back_what_was_held_and_closes(store_url: str) -> None:
+async def test_exit_releases_held_threads_and_closes(store_url: str) -> None:
     async with open_store(store_url) as store:
         thread = await store.create(kind="goal", goal="g")
         held = await store.claim(thread)
@@ -64,7 +64,7 @@ async def test_leaving_the_context_gives_back_what_was_held_and_closes(store_url
         assert given_back.fence > held.fence
 
 
-async def test_a_failure_inside_closes_as_well(store_url: str) -> None:
+async def test_closes_when_the_body_raises(store_url: str) -> None:
     with suppress(ZeroDivisionError):
         async with open_store(store_url) as store:
             thread = await store.create(kind="goal", goal="g")
@@ -75,15 +75,15 @@ async def test_a_failure_inside_closes_as_well(store_url: str) -> None:
         assert not (await store.thread(thread.id)).held
 
 
-def test_everything_that_touches_the_store_is_awaited() -> None:
-    # Methods that make records in memory, streams, `async with`, tables, and the view of another project.
+def test_methods_that_use_the_store_are_coroutines() -> None:
+    # Methods that return new records, streams, `async with`, tables, and the view of another project.
     plain = {"new_thread", "new_run", "new_delivery", "watch", "changes", "lens", "table", "in_project"}
     methods = {name for name, member in inspect.getmembers(Store, inspect.isfunction) if not name.startswith("_")}
 
     assert {name for name in methods if not inspect.iscoroutinefunction(getattr(Store, name))} == plain
 
 
-async def test_a_project_finds_only_its_own_keys(store: Store, opened: Open) -> None:
+async def test_project_finds_only_its_own_keys(store: Store, opened: Open) -> None:
     elsewhere = await opened(project="elsewhere")
     here, there = await store.create(key="k"), await elsewhere.create(key="k")
 
@@ -92,7 +92,7 @@ async def test_a_project_finds_only_its_own_keys(store: Store, opened: Open) -> 
     assert await elsewhere.threads() == [there]
 
 
-async def test_a_store_that_must_be_there_is_not_made(tmp_path: Path) -> None:
+async def test_raises_when_store_is_missing_and_create_is_false(tmp_path: Path) -> None:
     for url in (f"sqlite:///{tmp_path}/none.db", f"file://{tmp_path}/none"):
         with pytest.raises(StoreUnreachable):
             async with open_store(url, create=False):
@@ -100,7 +100,7 @@ async def test_a_store_that_must_be_there_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_store_in_memory_ends_with_itself() -> None:
+async def test_memory_store_is_empty_when_opened_again() -> None:
     async with open_store("sqlite:///:memory:") as one, open_store("sqlite:///:memory:") as other:
         thread = await turn(one, await one.create(key="k"), "Hello", "Hi")
         assert len(await one.context("k")) == 2
@@ -113,7 +113,7 @@ async def test_a_store_in_memory_ends_with_itself() -> None:
         assert await later.count() == 0
 
 
-async def test_three_slashes_are_relative_to_here_and_four_begin_at_the_root(
+async def test_three_slashes_are_relative_and_four_are_absolute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -132,7 +132,7 @@ async def test_three_slashes_are_relative_to_here_and_four_begin_at_the_root(
 
 
 @pytest.mark.parametrize("name", ["with space.db", "größe.db", "a#b.db", "100%25.db", "a%20b.db"])
-async def test_a_path_is_taken_as_it_is_written(name: str, tmp_path: Path) -> None:
+async def test_uses_path_unchanged(name: str, tmp_path: Path) -> None:
     async with open_store(f"sqlite:///{tmp_path}/{name}") as store:
         await store.create()
 
@@ -155,22 +155,20 @@ async def test_a_path_is_taken_as_it_is_written(name: str, tmp_path: Path) -> No
         "sqlite:///a.db?synchronous=off",
     ],
 )
-def test_what_is_no_store_is_refused_and_the_forms_are_told(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_invalid_url_and_lists_valid_forms(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Refused, match=r"sqlite:///path\.db|full, normal and extra"):
         open_store(url)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_does_not_tell_a_password() -> None:
+def test_error_message_hides_password() -> None:
     with pytest.raises(Refused) as refused:
         open_store("mysql://root:secret@localhost/agents?password=secret")
     assert "secret" not in str(refused.value)
 
 
-async def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+async def test_raises_when_folder_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for url in (f"sqlite:///{tmp_path}/file/store.db", f"file://{tmp_path}/file/store"):
         with pytest.raises(LockstitchError) as said:
@@ -179,7 +177,7 @@ async def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
         assert str(tmp_path) in str(said.value)
 
 
-async def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
+async def test_raises_unreachable_when_server_is_down(tmp_path: Path) -> None:
     with pytest.raises(StoreUnreachable):
         async with open_store(f"postgresql:///postgres?host={tmp_path}&connect_timeout=2"):
             pass

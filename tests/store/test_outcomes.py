@@ -33,7 +33,7 @@ class Shaky:
     async def append(self, commit: Commit) -> list[Receipt]:
         moment, self._moment = self._moment, ""
         if self._landing is not None:
-            # The first one was still on its way, and arrives just before the second.
+            # The first send was in flight, and arrives just before the second one.
             landing, self._landing = self._landing, None
             await self._backend.append(landing)
         if moment == "late":
@@ -57,7 +57,7 @@ class Shaky:
 
 @pytest.fixture(params=["before", "after", "late", "twice", "away"])
 def shaky(request: pytest.FixtureRequest, store: Store) -> Callable[[], Store]:
-    """Makes a second store over the same backend, whose connection breaks at its next commit."""
+    """Return a second store over the same backend. Its connection breaks at the next commit."""
     return lambda: Store(Shaky(store._backend, request.param), clock=store.clock, project="default")  # type: ignore[arg-type]
 
 
@@ -65,7 +65,7 @@ async def goal(store: Store, **fields: Any) -> Thread:
     return await store.create(**{"kind": "goal", "goal": "g", **fields})
 
 
-async def test_an_append_happens_once(store: Store, shaky: Callable[[], Store]) -> None:
+async def test_appends_once_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
     head = (await store.append(await goal(store), [said("before")])).head
 
     appended = await shaky().append(head, [said("one"), said("two")], fields={"title": "t"})
@@ -76,21 +76,21 @@ async def test_an_append_happens_once(store: Store, shaky: Callable[[], Store]) 
     assert (await store.verify()).ok
 
 
-async def test_changed_fields_are_written_once(store: Store, shaky: Callable[[], Store]) -> None:
+async def test_writes_changed_fields_once_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
     head = await goal(store)
     appended = await shaky().append(head, fields={"tasks": [{"id": 1}]})
 
     assert await store.thread(head) == appended.head
 
 
-async def test_a_thread_is_made_once(store: Store, shaky: Callable[[], Store]) -> None:
+async def test_creates_thread_once_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
     made = await shaky().create(key="k", title="t")
 
     assert await store.thread("k") == made
     assert await store.count() == 1
 
 
-async def test_records_alone_are_written(store: Store, shaky: Callable[[], Store]) -> None:
+async def test_writes_records_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
     now = store.clock.now()
     feedback = Feedback(name="good", created_at=now, updated_at=now)
     await shaky().commit(Transaction(records=[feedback]))
@@ -98,7 +98,7 @@ async def test_records_alone_are_written(store: Store, shaky: Callable[[], Store
     assert await store.feedback.list() == [feedback]
 
 
-async def test_ensuring_a_thread_makes_it_once(store: Store, shaky: Callable[[], Store]) -> None:
+async def test_ensure_creates_thread_once_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
     made = await shaky().ensure("k")
 
     assert await store.thread("k") == made
@@ -106,10 +106,10 @@ async def test_ensuring_a_thread_makes_it_once(store: Store, shaky: Callable[[],
 
 
 @pytest.mark.parametrize("user", ["ada", "bob"])
-async def test_a_thread_that_somebody_else_has_made_is_not_taken_for_ones_own(
+async def test_create_conflicts_when_another_writer_created_the_thread(
     store: Store, shaky: Callable[[], Store], user: str
 ) -> None:
-    """Both make it under an id of their choice; it belongs to who was first."""
+    """Both writers create the thread with the same id. It belongs to the first one."""
     thread_id = new_id()
     await store.create(id=thread_id, user_id="ada", title="first")
     with pytest.raises(Conflict):
@@ -118,7 +118,7 @@ async def test_a_thread_that_somebody_else_has_made_is_not_taken_for_ones_own(
 
 
 @pytest.mark.parametrize("holding", [True, False])
-async def test_a_letter_arrives_once(store: Store, shaky: Callable[[], Store], holding: bool) -> None:
+async def test_delivers_once_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store], holding: bool) -> None:
     head = await goal(store)
     if holding:
         await store.claim(head)
@@ -131,7 +131,7 @@ async def test_a_letter_arrives_once(store: Store, shaky: Callable[[], Store], h
     assert receipt.delivery_id == letter.id
 
 
-async def test_an_end_and_its_report_happen_once(store: Store, shaky: Callable[[], Store]) -> None:
+async def test_ends_thread_and_reports_once_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
     parent = await goal(store)
     child = await goal(store, parent_id=parent.id, depth=1)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
@@ -145,9 +145,7 @@ async def test_an_end_and_its_report_happen_once(store: Store, shaky: Callable[[
     assert [stitch.id for stitch in await store.stitches(parent)] == [report.id]
 
 
-async def test_a_report_to_a_parent_that_has_ended_is_no_reason_to_doubt(
-    store: Store, shaky: Callable[[], Store]
-) -> None:
+async def test_resolves_outcome_when_parent_has_ended(store: Store, shaky: Callable[[], Store]) -> None:
     done = {"status": "completed", "result": {"summary": "done"}}
     parent = await goal(store)
     child = await goal(store, parent_id=parent.id, depth=1)
@@ -161,9 +159,7 @@ async def test_a_report_to_a_parent_that_has_ended_is_no_reason_to_doubt(
     assert await store.stitches(parent) == []
 
 
-async def test_a_report_that_was_delivered_before_is_no_reason_to_doubt(
-    store: Store, shaky: Callable[[], Store]
-) -> None:
+async def test_resolves_outcome_when_report_was_delivered_before(store: Store, shaky: Callable[[], Store]) -> None:
     parent = await goal(store)
     child = await goal(store, parent_id=parent.id, depth=1)
     await store.deliver(parent, said("known already"), kind="children", sender=str(child.id))
@@ -175,7 +171,7 @@ async def test_a_report_that_was_delivered_before_is_no_reason_to_doubt(
     assert (await store.thread(parent)).delivered == 1
 
 
-async def test_several_threads_move_once_and_together(store: Store, shaky: Callable[[], Store]) -> None:
+async def test_updates_several_threads_once_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
     heads = [await goal(store) for _ in range(3)]
     child = store.new_thread(kind="task", goal="part", parent_id=heads[0].id, depth=1)
 
@@ -186,7 +182,7 @@ async def test_several_threads_move_once_and_together(store: Store, shaky: Calla
     assert await store.thread(child.id) == child
 
 
-async def test_an_edit_is_made(store: Store, shaky: Callable[[], Store]) -> None:
+async def test_edits_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
     head = await goal(store)
     await shaky().edit(head, title="t", extras={"a": 1})
 
@@ -194,7 +190,7 @@ async def test_an_edit_is_made(store: Store, shaky: Callable[[], Store]) -> None
     assert (edited.title, edited.extras) == ("t", {"a": 1})
 
 
-async def test_somebody_else_was_first_is_still_a_conflict(store: Store, shaky: Callable[[], Store]) -> None:
+async def test_raises_conflict_when_another_writer_was_first(store: Store, shaky: Callable[[], Store]) -> None:
     head = await goal(store)
     first = await store.append(head, [said("first")])
     with pytest.raises(Conflict):
@@ -204,7 +200,9 @@ async def test_somebody_else_was_first_is_still_a_conflict(store: Store, shaky: 
 
 
 @pytest.mark.parametrize("verb", ["append", "get"])
-async def test_a_store_that_stays_away_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+async def test_raises_outcome_unknown_when_store_stays_unreachable(
+    store: Store, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
     monkeypatch.setattr(writer, "OUTCOME_TIMEOUT", 0.0)
     head = await goal(store)
     shaky = Shaky(store._backend, "before")
@@ -224,7 +222,7 @@ class Deaf:
     def __init__(self, backend: FullBackend) -> None:
         self._backend = backend
         self.lost: UUID | None = None
-        """The thread whose claim is not answered; it happens all the same."""
+        """Lose the response to the claim of a thread. The claim happens."""
         self.late: UUID | None = None
         self.claimed, self.go_on = asyncio.Event(), asyncio.Event()
 
@@ -256,10 +254,10 @@ async def free(store: Store, thread: Thread) -> bool:
 
 
 @pytest.mark.parametrize("next_one", [False, True])
-async def test_what_a_claim_took_whose_answer_was_lost_is_let_go(
+async def test_releases_threads_when_claim_response_is_lost(
     store: Store, deaf: tuple[Store, Deaf], next_one: bool
 ) -> None:
-    """Otherwise this process would hold it for as long as it lives, and nobody in it would know."""
+    """Otherwise this process would hold the thread for as long as it lives, and no task would execute it."""
     shaky, backend = deaf
     thread = await goal(store, agent="helper")
     backend.lost = thread.id
@@ -273,7 +271,7 @@ async def test_what_a_claim_took_whose_answer_was_lost_is_let_go(
     await shaky.append(again, [said("on")])
 
 
-async def test_what_others_of_the_process_hold_stays_theirs(store: Store, deaf: tuple[Store, Deaf]) -> None:
+async def test_keeps_threads_of_other_tasks_when_claim_response_is_lost(store: Store, deaf: tuple[Store, Deaf]) -> None:
     shaky, backend = deaf
     claimed = await shaky.claim(await goal(store))
     new = await shaky.execution.hold_new(store.new_thread(kind="goal", goal="g"))

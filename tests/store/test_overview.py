@@ -9,7 +9,7 @@ from tests.samples import begin_turn, finish_turn, turn
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_overview_sums_a_threads_own_runs(timed_store: Store, clock: FakeClock) -> None:
+async def test_overview_sums_own_runs_of_thread(timed_store: Store, clock: FakeClock) -> None:
     head = await timed_store.create(key="k", agent="helper", version=2)
     tokens = {"input_tokens": 10, "output_tokens": 2, "cache_read_tokens": 3, "cache_write_tokens": 1}
     head = await turn(timed_store, head, "q", "a", **tokens, total_cost=0.1)

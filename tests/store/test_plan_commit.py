@@ -138,12 +138,12 @@ def test_steps_are_in_lock_order(transaction: Transaction) -> None:
     assert len(steps) == len(commit.steps) == len(transaction.updates) + len(transaction.deliveries)
     for head in transaction.depths:
         planned = [step for step in steps if step.thread_id == head]
-        # The thread's own change is first, and its deliveries keep their order.
+        # The change of the thread is first, and its deliveries keep their order.
         assert [step for step in planned if isinstance(step, Delivery)] == [
             row for row in transaction.deliveries if row.thread_id == head
         ]
         assert not any(isinstance(step, ThreadChange) for step in planned[1:])
-    assert [thread.depth for thread in commit.threads] == sorted(thread.depth for thread in transaction.new_threads)
+    assert [thread.depth for thread in commit.new_threads] == sorted(thread.depth for thread in transaction.new_threads)
 
 
 @given(transactions())
@@ -167,7 +167,7 @@ def test_children_of_updated_threads_are_counted(transaction: Transaction) -> No
 
 @given(transactions(), st.sampled_from(["held", "ended", "fixed field", "second update"]))
 @settings(max_examples=50)
-def test_refusal_changes_nothing(transaction: Transaction, problem: str) -> None:
+def test_rejected_plan_changes_nothing(transaction: Transaction, problem: str) -> None:
     head = Thread(kind="goal", goal="g", created_at=NOW, updated_at=NOW)
     bad = {
         "held": [ThreadUpdate(head.changed(worker_id=new_id(), status="running"))],
@@ -191,7 +191,7 @@ def test_plan_changes_nothing(transaction: Transaction) -> None:
     assert transaction == before
 
 
-def test_update_of_a_thread_is_made_once() -> None:
+def test_update_returns_the_same_object_for_a_thread() -> None:
     head = Thread(created_at=NOW, updated_at=NOW)
     transaction = Transaction()
     update = transaction.update(head)

@@ -17,7 +17,7 @@ def memory(store: Store, text: str, **fields: Any) -> Memory:
     return Memory(text=text, created_at=now, updated_at=now, **fields)
 
 
-async def test_a_table_finds_counts_and_deletes_by_conditions(store: Store) -> None:
+async def test_table_finds_counts_and_deletes_by_conditions(store: Store) -> None:
     table = store.table(Memory)
     records = [memory(store, text, user_id="ada") for text in ("a", "b", "c")]
     await table.put(*records)
@@ -35,7 +35,7 @@ async def test_a_table_finds_counts_and_deletes_by_conditions(store: Store) -> N
         await table.get(records[0].id)
 
 
-async def test_new_records_replace_nothing(store: Store) -> None:
+async def test_put_new_rejects_existing_key(store: Store) -> None:
     first = memory(store, "first")
     await store.memories.put(first, new=True)
     with pytest.raises(Conflict):
@@ -44,12 +44,12 @@ async def test_new_records_replace_nothing(store: Store) -> None:
 
 
 @pytest.mark.parametrize("kind", [Thread, Run, Stitch])
-async def test_the_record_itself_has_no_tables(store: Store, kind: Any) -> None:
+async def test_table_rejects_threads_runs_and_stitches(store: Store, kind: Any) -> None:
     with pytest.raises(TypeError, match=f"{kind.__name__} has no table"):
         store.table(kind)
 
 
-async def test_threads_by_id_are_those_of_the_project(store: Store) -> None:
+async def test_threads_by_id_returns_threads_of_the_project(store: Store) -> None:
     here, elsewhere = await store.create(), await store.in_project("other").create()
     ids = [here.id, elsewhere.id, new_id()]
     assert (await store.threads_by_id(ids)).keys() == {here.id}
@@ -60,13 +60,13 @@ async def test_threads_by_id_are_those_of_the_project(store: Store) -> None:
     assert await store.projects() == ["default", "other"]
 
 
-async def test_threads_of_another_project_are_not_deleted(store: Store) -> None:
+async def test_delete_threads_ignores_other_projects(store: Store) -> None:
     here, elsewhere = await store.create(), await store.in_project("other").create()
     assert await store.delete_threads([here.id, elsewhere.id]) == 1
     assert (await store.threads_by_id([here.id, elsewhere.id], all_projects=True)).keys() == {elsewhere.id}
 
 
-async def test_runs_and_stitches_are_found_within_their_threads(store: Store) -> None:
+async def test_finds_runs_and_stitches_within_their_threads(store: Store) -> None:
     first = await turn(store, await turn(store, await store.create(), "q", "a"), "q2", "a2")
     second = await turn(store, await store.create(), "q", "a")
     runs, other = await store.runs(first), (await store.runs(second))[0]
@@ -87,7 +87,7 @@ async def test_runs_and_stitches_are_found_within_their_threads(store: Store) ->
     assert await store.stitches_by_id([first.id], []) == []
 
 
-async def test_children_of_several_threads_come_by_parent(store: Store) -> None:
+async def test_children_of_returns_children_by_parent(store: Store) -> None:
     parents = [await store.create() for _ in range(2)]
     children = [await store.create(parent_id=parent.id) for parent in (parents[0], parents[1], parents[0])]
     found = await store.children_of([parent.id for parent in parents])
@@ -95,14 +95,14 @@ async def test_children_of_several_threads_come_by_parent(store: Store) -> None:
     assert len(await store.children_of([parents[0].id], limit=1)) == 1
 
 
-async def test_a_limit_covers_the_agents_of_all_who_set_it(store: Store) -> None:
+async def test_limit_covers_the_agents_of_all_calls(store: Store) -> None:
     await store.set_limit(Limit(name="one", agents=["b"], at_most=2))
     await store.set_limit(Limit(name="one", agents=["a"], at_most=3))
     await store.claim(await store.create(agent="a", kind="goal", goal="g"))
     assert await store.limits() == [(Limit(name="one", agents=["a", "b"], at_most=3), 1)]
 
 
-async def test_the_threads_of_workers_are_found_in_all_projects(store: Store) -> None:
+async def test_held_by_finds_threads_in_all_projects(store: Store) -> None:
     other = store.in_project("other")
     held = [
         await store.claim(await store.create(kind="goal", goal="g")),

@@ -25,7 +25,7 @@ async def conversation(store: Store, turns: int, head: Thread | None = None) -> 
 # The context
 
 
-async def test_the_context_is_the_fold_of_the_log(store: Store) -> None:
+async def test_context_is_built_from_the_log(store: Store) -> None:
     head = await conversation(store, 3)
 
     assert await store.context(head) == context(await store.stitches(head))
@@ -33,7 +33,7 @@ async def test_the_context_is_the_fold_of_the_log(store: Store) -> None:
     assert await store.context(await store.create()) == []
 
 
-async def test_after_a_compaction_only_what_follows_and_what_stays_is_read(
+async def test_reads_only_kept_and_later_stitches_after_compaction(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = await conversation(store, 5)
@@ -60,7 +60,7 @@ async def test_after_a_compaction_only_what_follows_and_what_stays_is_read(
     assert sorted(asked_for) == [1, 2, 3, *range(9, 16)]
 
 
-async def test_a_second_compaction_needs_nothing_of_the_first(store: Store) -> None:
+async def test_second_compaction_does_not_need_the_first(store: Store) -> None:
     head = await conversation(store, 3)
     head = (await store.append(head, [compaction([[1, 2]])])).head
     head = await conversation(store, 1, head)
@@ -70,7 +70,7 @@ async def test_a_second_compaction_needs_nothing_of_the_first(store: Store) -> N
     assert texts == ["question 3", "question 4"]
 
 
-async def test_a_fork_stands_for_what_was_before(store: Store) -> None:
+async def test_context_starts_at_fork(store: Store) -> None:
     head = await conversation(store, 1)
     given = [{"role": "user", "content": "from elsewhere"}, {"role": "assistant", "content": "yes"}]
     head = (await store.append(head, [Entry(type="fork", data={"messages": given})])).head
@@ -80,7 +80,7 @@ async def test_a_fork_stands_for_what_was_before(store: Store) -> None:
     assert len(await store.context(head)) == 4
 
 
-async def test_a_lane_has_a_context_of_its_own(store: Store) -> None:
+async def test_lane_has_a_separate_context(store: Store) -> None:
     begun, leader = await begin_turn(store, await store.create(), "Hello")
     member = store.new_run(begun.head, parent_run_id=leader.id)
     lane = {"run_id": member.id, "lane": member.id}
@@ -103,7 +103,7 @@ async def test_a_lane_has_a_context_of_its_own(store: Store) -> None:
 
 
 @pytest.mark.req("S0-001")
-async def test_one_head_a_turn_per_run_and_a_log_that_only_grows(store: Store) -> None:
+async def test_has_one_head_one_turn_per_run_and_append_only_log(store: Store) -> None:
     head = await store.create(settings={"system_prompt": "p"})
     logs: list[list[Stitch]] = []
     for number in range(3):
@@ -122,7 +122,7 @@ async def test_one_head_a_turn_per_run_and_a_log_that_only_grows(store: Store) -
 
 
 @pytest.mark.req("S0-145", "S0-146")
-async def test_pages_of_turns_by_offset_and_by_cursor(store: Store) -> None:
+async def test_pages_turns_by_offset_and_cursor(store: Store) -> None:
     head = await conversation(store, 45)
     begun, _ = await begin_turn(store, head, "not finished yet")
     head = begun.head
@@ -143,7 +143,7 @@ async def test_pages_of_turns_by_offset_and_by_cursor(store: Store) -> None:
     assert (await store.history(head, limit=5, offset=40)).more is False
 
 
-async def test_a_turn_shows_what_a_conversation_shows(timed_store: Store, clock: FakeClock) -> None:
+async def test_turn_has_input_answer_and_files(timed_store: Store, clock: FakeClock) -> None:
     begun, run = await begin_turn(timed_store, await timed_store.create(), "Hello", model="m")
     clock.advance(2)
     file = File(
@@ -198,7 +198,7 @@ async def test_a_turn_shows_what_a_conversation_shows(timed_store: Store, clock:
     }
 
 
-async def test_members_and_open_runs_are_no_turns(store: Store) -> None:
+async def test_history_excludes_nested_and_open_runs(store: Store) -> None:
     begun, leader = await begin_turn(store, await store.create(), "Hello")
     member = store.new_run(begun.head, parent_run_id=leader.id, status="completed")
     head = (await store.append(begun.head, [said("part", run_id=member.id, lane=member.id)], new_runs=[member])).head
@@ -209,7 +209,7 @@ async def test_members_and_open_runs_are_no_turns(store: Store) -> None:
     assert [(one.run.id, one.final_response) for one in page.turns] == [(leader.id, None)]
 
 
-async def test_the_messages_of_a_run_are_whole_whatever_was_compacted(store: Store) -> None:
+async def test_messages_of_run_are_complete_after_compaction(store: Store) -> None:
     begun, run = await begin_turn(store, await store.create(), "Hello")
     injected = Entry(type="memory_retrieval", run_id=run.id, message={"role": "user", "content": "remember"})
     head = (await store.append(begun.head, [injected, asked("a", "b", run_id=run.id)])).head

@@ -1,4 +1,4 @@
-"""Releasing: a process does not keep a thread that nobody in it executes, whatever the store answers and when."""
+"""Releases: a process does not hold a thread that no task executes, for any order of failures of the store."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Failing:
-    """A real backend whose connection fails at the moments that a test chooses."""
+    """A real backend with a connection that fails when a test requests it."""
 
     def __init__(self, backend: FullBackend) -> None:
         self._backend = backend
@@ -106,7 +106,7 @@ async def test_claims_a_thread_again_at_once_when_the_response_to_its_claim_was_
     await process.append(again, [said("executed")])
 
 
-async def test_releases_a_claim_of_a_cancelled_caller_although_the_store_is_away(
+async def test_releases_claim_of_cancelled_caller_when_store_was_unreachable(
     store: Store, failing: tuple[Store, Failing]
 ) -> None:
     process, backend = failing
@@ -178,7 +178,7 @@ async def test_releases_once_when_the_response_to_the_release_is_lost(
 
 
 async def test_leaves_a_thread_to_its_next_holder(store: Store, failing: tuple[Store, Failing]) -> None:
-    """The release is repeated, and meanwhile the same process claims the thread again."""
+    """The release is repeated, and the same process claims the thread again before it succeeds."""
     process, backend = failing
     head = await process.claim(await goal(store))
     backend.append_errors = [StoreUnreachable("away")]
@@ -186,7 +186,7 @@ async def test_leaves_a_thread_to_its_next_holder(store: Store, failing: tuple[S
 
     again = await process.claim(head)
     await asyncio.sleep(0.1)
-    process.execution.leave(head)
+    process.execution.request_release(head)
     await process._leases.releases.reconcile()
     await asyncio.sleep(0.1)
 
@@ -194,7 +194,9 @@ async def test_leaves_a_thread_to_its_next_holder(store: Store, failing: tuple[S
     await process.append(again, [said("still executed")])
 
 
-async def test_reconciliation_releases_only_what_nobody_executes(store: Store, failing: tuple[Store, Failing]) -> None:
+async def test_reconciliation_releases_only_threads_without_executor(
+    store: Store, failing: tuple[Store, Failing]
+) -> None:
     process, backend = failing
     releases = process._leases.releases
     claimed = await process.claim(await goal(store))
@@ -203,7 +205,7 @@ async def test_reconciliation_releases_only_what_nobody_executes(store: Store, f
     backend.blocked = asyncio.Event()
     in_flight = asyncio.create_task(process.claim(await goal(store)))
     await backend.claimed.wait()
-    # The store knows it as held by this worker, and no executor of this process does.
+    # In the store this worker holds the thread, but no executor of this process does.
     stray = await goal(store)
     [stray] = await store._backend.claim(claimed.worker_id, thread_id=stray.id)  # type: ignore[arg-type]
 
@@ -225,7 +227,7 @@ async def test_two_tasks_that_create_one_thread_do_not_release_it_for_each_other
     first, second = await process.execution.hold_new(thread), await process.execution.hold_new(thread)
     made = (await process.append(first, [said("first")], new_threads=[first])).head
 
-    process.execution.leave(second)
+    process.execution.request_release(second)
     await process._leases.releases.reconcile()
     await asyncio.sleep(0.05)
 
@@ -246,10 +248,10 @@ async def test_releases_a_new_thread_whose_commit_arrives_after_its_executor_end
 
 
 @pytest.mark.parametrize("why", ["delivery", "cancel"])
-async def test_a_thread_is_ready_after_its_release_when_something_came_for_it(
+async def test_released_thread_is_ready_when_it_has_deliveries(
     store: Store, failing: tuple[Store, Failing], why: str
 ) -> None:
-    """It waited before it was claimed. Released as waiting, nobody would look at it again."""
+    """The thread waited before it was claimed. If it were released as waiting, no worker would claim it again."""
     process, _ = failing
     waits = [waiting("approval", store.clock.now(), id="c1")]
     thread = (
@@ -268,7 +270,7 @@ async def test_a_thread_is_ready_after_its_release_when_something_came_for_it(
     assert left.wake_at is not None
 
 
-async def test_a_thread_is_left_as_it_was_when_its_executor_never_started(
+async def test_release_restores_the_state_when_executor_never_started(
     store: Store, failing: tuple[Store, Failing]
 ) -> None:
     process, _ = failing
@@ -278,7 +280,7 @@ async def test_a_thread_is_left_as_it_was_when_its_executor_never_started(
     ).head
     head = await process.claim(thread)
 
-    process.execution.leave(head)
+    process.execution.request_release(head)
 
     left = await until(lambda: released(store, head))
     assert (left.status, left.waiting_for, left.wake_at) == ("waiting", waits, None)

@@ -1,4 +1,4 @@
-"""The exact request of a model call, rebuilt from what is kept."""
+"""The exact request of a model call, rebuilt from stored parts."""
 
 from typing import Any
 from uuid import uuid4
@@ -20,7 +20,7 @@ PARAMETERS = {"model": "m", "temperature": 0.1, "max_tokens": 100, "stop": None}
 
 
 async def call(store: Store, head: Thread, *ids: str, tools: Any = TOOLS, **more: Any) -> tuple[Thread, Stitch, bytes]:
-    """A model call as the runtime makes it; the head it leaves, its stitch, and the bytes that were sent."""
+    """Append a model call as the engine does. Return the new head, the stitch and the sent bytes."""
     request = build(PARAMETERS, SYSTEM, tools, await store.context(head, lane=more.get("lane")))
     kept = [await store.store_text(head, SYSTEM)]
     kept.append(await store.store_text(head, codec.dumps(tools).decode(), "application/json") if tools else None)
@@ -29,7 +29,7 @@ async def call(store: Store, head: Thread, *ids: str, tools: Any = TOOLS, **more
     return appended.head, appended.stitches[0], codec.dumps(request)
 
 
-async def test_a_request_is_rebuilt_byte_for_byte(store: Store) -> None:
+async def test_rebuilds_request_byte_for_byte(store: Store) -> None:
     begun, run = await begin_turn(store, await store.create(), "Hello")
     head, first, sent = await call(store, begun.head, "a", "b", run_id=run.id)
     head = (await store.append(head, [result("b", 1, 2), result("a", 0, 2)])).head
@@ -40,7 +40,7 @@ async def test_a_request_is_rebuilt_byte_for_byte(store: Store) -> None:
     assert list(await store.request(first.id)) == [*PARAMETERS, "system", "tools", "messages"]
 
 
-async def test_it_is_the_same_after_compactions_and_after_opening_the_store_again(store: Store, store_url: str) -> None:
+async def test_rebuilds_request_after_compaction_and_reopening(store: Store, store_url: str) -> None:
     begun, _ = await begin_turn(store, await store.create(), "Hello")
     head, sent = begun.head, {}
     for number in range(4):
@@ -58,7 +58,7 @@ async def test_it_is_the_same_after_compactions_and_after_opening_the_store_agai
     assert len(set(sent.values())) == 4
 
 
-async def test_a_members_request_is_that_of_its_lane(store: Store) -> None:
+async def test_rebuilds_request_of_member_from_its_lane(store: Store) -> None:
     begun, leader = await begin_turn(store, await store.create(), "Hello")
     member = store.new_run(begun.head, parent_run_id=leader.id)
     lane = {"run_id": member.id, "lane": member.id}
@@ -70,7 +70,7 @@ async def test_a_members_request_is_that_of_its_lane(store: Store) -> None:
     assert (await store.request(stitch.id))["messages"] == [said("part").message]
 
 
-async def test_media_are_part_of_the_bytes(store: Store) -> None:
+async def test_rebuilt_request_contains_media(store: Store) -> None:
     source = {"data": "QUJD" * 20_000, "type": "base64", "media_type": "image/png"}
     message = {"role": "user", "content": [{"type": "image", "source": source}]}
     head = (await store.append(await store.create(), [Entry(type="input", message=message)])).head
@@ -80,7 +80,7 @@ async def test_media_are_part_of_the_bytes(store: Store) -> None:
     assert b"QUJDQUJD" in sent
 
 
-async def test_what_is_missing_is_told_and_not_made_up(store: Store) -> None:
+async def test_raises_damaged_when_part_of_request_is_missing(store: Store) -> None:
     head, stitch, _ = await call(store, (await begin_turn(store, await store.create(), "Hello"))[0].head)
     digest = stitch.data["request"]["system"]
     await store._backend.delete(Find(BlobUse, (Where("sha256", "=", digest),)))
@@ -91,7 +91,7 @@ async def test_what_is_missing_is_told_and_not_made_up(store: Store) -> None:
     assert len(await store.context(head)) == 2
 
 
-async def test_a_request_that_cannot_have_been_is_told(store: Store) -> None:
+async def test_raises_damaged_when_rebuilt_request_differs(store: Store) -> None:
     head = (await begin_turn(store, await store.create(), "Hello"))[0].head
     wrong = reference(PARAMETERS, None, None, {"messages": ["something else"]})
     stitch = (await store.append(head, [asked("a", data={"request": wrong})])).stitches[0]
@@ -100,11 +100,11 @@ async def test_a_request_that_cannot_have_been_is_told(store: Store) -> None:
         await store.request(stitch.id)
 
 
-async def test_only_model_calls_keep_requests(store: Store) -> None:
+async def test_only_model_calls_have_requests(store: Store) -> None:
     head = (await begin_turn(store, await store.create(), "Hello"))[0].head
     appended = await store.append(head, [asked("a"), Entry(type="error", data={"request": {}})])
     for stitch in [*(await store.stitches(head, 1, 1)), *appended.stitches]:
-        with pytest.raises(NotFound, match="keeps no request"):
+        with pytest.raises(NotFound, match="has no request"):
             await store.request(stitch.id)
     for unknown in (uuid4(), "no id"):
         with pytest.raises(NotFound):

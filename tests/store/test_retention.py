@@ -27,7 +27,7 @@ async def left(store: Store) -> set[Any]:
     return {thread.id for thread in await store.threads(limit=None, all_projects=True)}
 
 
-async def test_old_threads_at_rest_are_purged(timed_store: Store, clock: FakeClock) -> None:
+async def test_purges_old_threads_at_rest(timed_store: Store, clock: FakeClock) -> None:
     chat = await turn(timed_store, await timed_store.create(), "Hello", "Hi")
     goal = await ended(timed_store)
     clock.advance(DAY)
@@ -46,7 +46,7 @@ async def test_old_threads_at_rest_are_purged(timed_store: Store, clock: FakeClo
     assert await timed_store.purge(before=before) == 0
 
 
-async def test_what_is_not_at_rest_stays_however_old(timed_store: Store, clock: FakeClock) -> None:
+async def test_keeps_old_threads_that_are_not_at_rest(timed_store: Store, clock: FakeClock) -> None:
     now = clock.now()
     held = await timed_store.claim(await timed_store.create(kind="goal", goal="g"))
     pending = await timed_store.create(kind="goal", goal="g")
@@ -63,7 +63,7 @@ async def test_what_is_not_at_rest_stays_however_old(timed_store: Store, clock: 
     assert resting.id not in kept
 
 
-async def test_a_tree_goes_whole_or_not_at_all(timed_store: Store, clock: FakeClock) -> None:
+async def test_purges_whole_tree_or_nothing(timed_store: Store, clock: FakeClock) -> None:
     done, busy, lively = [await ended(timed_store) for _ in range(3)]
     for root in (done, busy, lively):
         await ended(timed_store, parent_id=root.id, depth=1)
@@ -80,7 +80,7 @@ async def test_a_tree_goes_whole_or_not_at_all(timed_store: Store, clock: FakeCl
     assert len(found) == 6
 
 
-async def test_threads_expire(timed_store: Store, clock: FakeClock) -> None:
+async def test_purges_expired_threads(timed_store: Store, clock: FakeClock) -> None:
     soon = await turn(timed_store, await timed_store.create(expires_at=clock.now() + timedelta(days=1)), "a", "b")
     child = await ended(timed_store, parent_id=soon.id, depth=1)
     later = await timed_store.create(expires_at=clock.now() + timedelta(days=9))
@@ -93,13 +93,13 @@ async def test_threads_expire(timed_store: Store, clock: FakeClock) -> None:
     assert await left(timed_store) == {later.id, never.id, at_work.id}
     assert child.id not in await left(timed_store)
     clock.advance(9 * DAY)
-    # Asked for old ones, it takes those that have expired along, however lively they were.
+    # A purge of old threads also deletes expired ones, even if they were active recently.
     moved = await turn(timed_store, await timed_store.thread(later), "still", "here")
     assert await timed_store.purge(before=clock.now() - timedelta(days=9)) == 2
     assert moved.id not in await left(timed_store)
 
 
-async def test_other_projects_are_not_touched(timed_store: Store, clock: FakeClock) -> None:
+async def test_purge_keeps_other_projects(timed_store: Store, clock: FakeClock) -> None:
     far = await timed_store.create(project="elsewhere", user_id="ada", expires_at=clock.now())
     clock.advance(DAY)
 
@@ -108,7 +108,7 @@ async def test_other_projects_are_not_touched(timed_store: Store, clock: FakeClo
     assert await left(timed_store) == {far.id}
 
 
-async def test_a_person_is_deleted_with_all_that_is_theirs(timed_store: Store, clock: FakeClock) -> None:
+async def test_purges_all_records_of_a_user(timed_store: Store, clock: FakeClock) -> None:
     times = {"created_at": clock.now(), "updated_at": clock.now()}
     theirs = await turn(timed_store, await timed_store.create(user_id="ada"), "Hello", "Hi")
     child = await ended(timed_store, parent_id=theirs.id, depth=1, user_id="ada")
@@ -138,7 +138,7 @@ async def test_a_person_is_deleted_with_all_that_is_theirs(timed_store: Store, c
     assert await timed_store.purge(user_id="ada") == 0
 
 
-async def test_what_is_held_is_purged_by_force_only(timed_store: Store, clock: FakeClock) -> None:
+async def test_purges_held_threads_only_by_force(timed_store: Store, clock: FakeClock) -> None:
     times = {"created_at": clock.now(), "updated_at": clock.now()}
     resting = await turn(timed_store, await timed_store.create(user_id="ada"), "Hello", "Hi", input_tokens=5)
     idle = await turn(timed_store, await timed_store.create(user_id="bob"), "Hello", "Hi")
@@ -158,7 +158,7 @@ async def test_what_is_held_is_purged_by_force_only(timed_store: Store, clock: F
     assert await timed_store.memories.list() == []
 
 
-async def test_figures_stay_when_threads_go(timed_store: Store, clock: FakeClock) -> None:
+async def test_purge_keeps_usage_in_daily_metrics(timed_store: Store, clock: FakeClock) -> None:
     async def run_of(agent: str | None, model: str | None, **fields: Any) -> None:
         head = await timed_store.create(agent=agent)
         begun, run = await begin_turn(timed_store, head, "q", model=model)
@@ -188,7 +188,7 @@ async def test_figures_stay_when_threads_go(timed_store: Store, clock: FakeClock
     assert len(await timed_store._backend.find(Find(DailyMetric))) == 5
 
 
-async def test_more_threads_than_a_page_are_purged(
+async def test_purges_more_threads_than_one_page(
     timed_store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "_PAGE", 4)

@@ -1,4 +1,4 @@
-"""Shelves: side records, kept by their keys."""
+"""`RecordTable`: side records by their keys."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def memory(store: Store, text: str, **fields: object) -> Memory:
     return Memory(**{"text": text, "created_at": now, "updated_at": now, **fields})
 
 
-async def test_memories_are_kept_listed_replaced_and_deleted(timed_store: Store, clock: FakeClock) -> None:
+async def test_stores_lists_replaces_and_deletes_memories(timed_store: Store, clock: FakeClock) -> None:
     tea = memory(timed_store, "likes tea", user_id="ada", tags=["taste", "ß"], metadata={"z": 2**70, "a": None})
     rain = memory(timed_store, "rain", user_id="ada", kind="learning", agent="helper", thread_id=new_id())
     other = memory(timed_store, "likes coffee", user_id="bob")
@@ -38,7 +38,7 @@ async def test_memories_are_kept_listed_replaced_and_deleted(timed_store: Store,
         await timed_store.memories.get(tea.id)
 
 
-async def test_a_file_is_one_record_per_thread_and_file(timed_store: Store, clock: FakeClock) -> None:
+async def test_stores_one_record_per_thread_and_file(timed_store: Store, clock: FakeClock) -> None:
     one, other = await timed_store.create(), await timed_store.create()
     first, second = new_id(), new_id()
     file = File(
@@ -61,7 +61,7 @@ async def test_a_file_is_one_record_per_thread_and_file(timed_store: Store, cloc
     assert [found.thread_id for found in await timed_store.files.list()] == [other.id]
 
 
-async def test_feedback_is_about_a_thread_a_run_or_a_stitch(store: Store) -> None:
+async def test_stores_feedback_for_thread_run_or_stitch(store: Store) -> None:
     thread, now = await store.create(), store.clock.now()
     times = {"created_at": now, "updated_at": now}
     about = Feedback(thread_id=thread.id, run_id=new_id(), user_id="ada", name="stars", score=0.1, **times)
@@ -71,12 +71,12 @@ async def test_feedback_is_about_a_thread_a_run_or_a_stitch(store: Store) -> Non
     assert await store.feedback.get(about.id) == about
     assert await store.feedback.list(thread_id=None) == [general]
     assert await store.feedback.list(name="stars", user_id="ada") == [about]
-    # What was said about a thread goes with it; what was said about none stays.
+    # Feedback on a thread is deleted with the thread. Feedback without a thread stays.
     await store.delete(thread)
     assert await store.feedback.list() == [general]
 
 
-async def test_records_that_refer_to_no_thread_of_the_store_are_refused_together(store: Store) -> None:
+async def test_rejects_all_records_when_one_refers_to_unknown_thread(store: Store) -> None:
     thread, now = await store.create(), store.clock.now()
     times = {"created_at": now, "last_updated_at": now}
     good = File(thread_id=thread.id, file_id="a", filename="a", **times)
@@ -86,6 +86,6 @@ async def test_records_that_refer_to_no_thread_of_the_store_are_refused_together
     assert await store.files.list() == []
 
 
-async def test_putting_nothing_is_nothing(store: Store) -> None:
+async def test_put_without_records_writes_nothing(store: Store) -> None:
     await store.memories.put()
     assert await store.memories.list() == []

@@ -1,4 +1,4 @@
-"""`start`: a goal for whoever drives it, at once or at a time."""
+"""`start`: a goal for a worker, immediately or at a time."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -11,7 +11,7 @@ from lockstitch.store import Store
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_goal_is_there_for_a_worker(store: Store) -> None:
+async def test_start_creates_pending_goal(store: Store) -> None:
     tasks = ["Count the coins", {"description": "Lock the door", "status": "blocked", "why": "no key"}]
     made = await store.start(
         "clerk", "Close the day", key="day-1", tasks=tasks, priority=3, user_id="ada", extras={"shop": 7}
@@ -29,7 +29,7 @@ async def test_a_goal_is_there_for_a_worker(store: Store) -> None:
     assert [head.goal for head in await store.claim_next(limit=5)] == ["Tidy up", "Close the day"], "by urgency"
 
 
-async def test_one_for_later_waits_until_then(timed_store: Store, clock: FakeClock) -> None:
+async def test_start_with_time_waits_until_then(timed_store: Store, clock: FakeClock) -> None:
     at = clock.now() + timedelta(minutes=5)
     made = await timed_store.start("clerk", "Later", at=at.astimezone(timezone(timedelta(hours=2))))
     assert (made.status, made.wake_at) == ("waiting", at)
@@ -43,7 +43,7 @@ async def test_one_for_later_waits_until_then(timed_store: Store, clock: FakeClo
     assert [head.id for head in await timed_store.claim_next()] == [made.id]
 
 
-async def test_a_time_that_has_come_is_no_time_to_wait_for(timed_store: Store, clock: FakeClock) -> None:
+async def test_start_with_past_time_is_pending(timed_store: Store, clock: FakeClock) -> None:
     made = await timed_store.start("clerk", "Now", at=clock.now())
     assert (made.status, made.waiting_for) == ("pending", [])
     with pytest.raises(Refused, match="time zone"):
@@ -51,7 +51,7 @@ async def test_a_time_that_has_come_is_no_time_to_wait_for(timed_store: Store, c
     assert (await timed_store.start("clerk", "Some day", at=datetime(2999, 1, 1, tzinfo=UTC))).status == "waiting"
 
 
-async def test_only_postgresql_takes_part_in_a_transaction(store: Store, backend: str) -> None:
+async def test_only_postgresql_joins_transaction_of_caller(store: Store, backend: str) -> None:
     with pytest.raises(Refused, match="psycopg" if backend == "postgres" else "PostgreSQL"):
         await store.start("clerk", "g", connection=object())
     assert await store.count() == 0

@@ -1,4 +1,4 @@
-"""Figures over many runs: the same however they are put together, and on every backend."""
+"""`Statistics`: all groups have the same totals, on every backend."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -50,7 +50,7 @@ KEYS: dict[str, Callable[[World, Run], str | None]] = {
 
 @pytest.mark.req("S2-055")
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_every_grouping_comes_to_the_sums_over_runs(store: Store, seed: int) -> None:
+async def test_every_grouping_has_the_same_total_as_the_runs(store: Store, seed: int) -> None:
     made = await world(seed).put(store)
     whole = (await store.statistics.usage(all_projects=True)).total
     assert whole == by_hand(made, made.runs)
@@ -62,7 +62,7 @@ async def test_every_grouping_comes_to_the_sums_over_runs(store: Store, seed: in
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_each_group_has_its_own_runs(store: Store, seed: int) -> None:
+async def test_each_group_counts_its_own_runs(store: Store, seed: int) -> None:
     made = await world(seed).put(store)
     for name, key in KEYS.items():
         groups: defaultdict[str | None, list[Run]] = defaultdict(list)
@@ -76,8 +76,8 @@ async def test_each_group_has_its_own_runs(store: Store, seed: int) -> None:
 
 @pytest.mark.req("S2-055")
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_tokens_and_cost_are_those_of_each_model_that_was_called(store: Store, seed: int) -> None:
-    """A run's own model has what no call in the log tells of."""
+async def test_counts_tokens_and_cost_for_each_called_model(store: Store, seed: int) -> None:
+    """Usage that no call in the log has counts for the model of the run."""
     made = await world(seed).put(store)
     tokens: defaultdict[str | None, int] = defaultdict(int)
     cost: defaultdict[str | None, float] = defaultdict(float)
@@ -98,7 +98,7 @@ async def test_tokens_and_cost_are_those_of_each_model_that_was_called(store: St
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_filter_leaves_the_row_of_its_group(store: Store, seed: int) -> None:
+async def test_filter_returns_the_row_of_its_group(store: Store, seed: int) -> None:
     await world(seed).put(store)
     for name in ("agent", "model", "user", "status"):
         for row in (await store.statistics.usage(name, all_projects=True)).rows:
@@ -121,7 +121,7 @@ async def test_a_filter_leaves_the_row_of_its_group(store: Store, seed: int) -> 
 
 @pytest.mark.req("S4-031")
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_daily_metrics_made_anew_are_those_that_a_purge_keeps(store: Store, seed: int) -> None:
+async def test_daily_metrics_equal_those_that_a_purge_stores(store: Store, seed: int) -> None:
     made = await world(seed).put(store)
     rest = [run.changed(status="completed", completed_at=NOW) if run.status == "running" else run for run in made.runs]
     await store._backend.put(rest)
@@ -141,8 +141,8 @@ async def test_daily_metrics_made_anew_are_those_that_a_purge_keeps(store: Store
     assert ([row.group for row in by_user.rows], by_user.total) == ([(None,)], before[-1].total)
 
 
-async def test_metrics_grow_with_every_purge(timed_store: Store, clock: FakeClock) -> None:
-    """And what was removed counts in whole days only, and where nobody asks whose it was."""
+async def test_every_purge_adds_to_the_daily_metrics(timed_store: Store, clock: FakeClock) -> None:
+    """Usage of deleted runs counts in whole days only, and only without a filter by user."""
     for _ in range(2):
         head = await timed_store.create(agent="helper", user_id="ada")
         await turn(timed_store, head, "q", "a", input_tokens=10, total_cost=0.1)
@@ -183,7 +183,7 @@ def measured(stitches: list[Stitch]) -> dict[str, Any]:
 
 @pytest.mark.req("S2-055")
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_latencies_and_error_rates(store: Store, seed: int) -> None:
+async def test_returns_latencies_and_error_rates(store: Store, seed: int) -> None:
     made = await world(seed, trees=30).put(store)
     runs = {run.id: run for run in made.runs}
     tools = await store.statistics.tools(all_projects=True)
@@ -217,7 +217,7 @@ async def test_latencies_and_error_rates(store: Store, seed: int) -> None:
     assert sum(one.calls for one in await store.statistics.tools(all_projects=True, since=since)) == len(recent)
 
 
-async def test_percentiles_of_few_are_times_that_were_measured(store: Store) -> None:
+async def test_percentiles_of_few_calls_are_measured_times(store: Store) -> None:
     made = mirror()
     for number, took in enumerate((5, 1, 2, 4, 3)):
         span(made, "look", type="tool_call", call_id=f"c{number}", took=took)
@@ -229,7 +229,7 @@ async def test_percentiles_of_few_are_times_that_were_measured(store: Store) -> 
     assert (idle.calls, idle.timed, idle.p50_ms, idle.average_ms, idle.error_rate) == (1, 0, None, None, 0.0)
 
 
-async def test_a_model_that_could_not_be_reached_is_an_error_of_its_own(store: Store) -> None:
+async def test_counts_unreachable_model_as_an_error(store: Store) -> None:
     made = mirror(model="large-1")
     span(made, "", type="api_error", status=None, took=0)
     made.stitches[0] = made.stitches[0].changed(name=None, duration_ms=None)
@@ -240,7 +240,7 @@ async def test_a_model_that_could_not_be_reached_is_an_error_of_its_own(store: S
 
 @pytest.mark.req("S2-055")
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_runs_newest_first_slowest_first_and_failed_ones(store: Store, seed: int) -> None:
+async def test_lists_newest_slowest_and_failed_runs(store: Store, seed: int) -> None:
     made = await world(seed).put(store)
     ours = [run for run in made.runs if made.head(run).project == "default"]
     newest = sorted(ours, key=lambda run: (run.started_at, run.id), reverse=True)
@@ -252,7 +252,7 @@ async def test_runs_newest_first_slowest_first_and_failed_ones(store: Store, see
     assert await store.statistics.runs(order="slowest", limit=1000) == slowest
 
 
-async def test_an_empty_store_has_no_figures(store: Store) -> None:
+async def test_empty_store_has_no_usage(store: Store) -> None:
     for by in ((), ("model",), ("day", "tree")):
         table = await store.statistics.usage(*by)  # type: ignore[arg-type]
         assert (table.rows, table.total) == ([], UsageRow())
@@ -261,17 +261,17 @@ async def test_an_empty_store_has_no_figures(store: Store) -> None:
     assert await store.statistics.runs() == []
 
 
-async def test_what_cannot_be_counted_by_is_refused(store: Store) -> None:
+async def test_rejects_unknown_group_or_filter(store: Store) -> None:
     wrong: Any = "colour"
-    with pytest.raises(Refused, match="no figures by colour"):
+    with pytest.raises(Refused, match="Unknown filter or group: colour"):
         await store.statistics.usage(wrong)
-    with pytest.raises(Refused, match="no figures by colour"):
+    with pytest.raises(Refused, match="Unknown filter or group: colour"):
         await store.statistics.tools(**{wrong: "red"})
     with pytest.raises(Refused, match="NUL"):
         await store.statistics.usage(agent="a\0b")
 
 
-async def test_no_trace_makes_the_figures_of_others_unreadable(store: Store) -> None:
+async def test_hostile_trace_does_not_break_statistics(store: Store) -> None:
     """Neither by counts and costs that no sum can hold nor by a cost that is none."""
     for number in range(5):
         made = mirror(foreign_id=f"t{number}", model="m", input_tokens=2**62, total_cost=1.7e308)
@@ -284,7 +284,7 @@ async def test_no_trace_makes_the_figures_of_others_unreadable(store: Store) -> 
     assert table.total.cost is not None
 
 
-async def test_a_mirror_is_found_by_its_own_id(store: Store) -> None:
+async def test_finds_imported_run_by_its_foreign_id(store: Store) -> None:
     ids = ("4bf92f3577b34da6a3ce929d0e0e4736", "0198c0de-0000-7000-8000-000000000000", "käse'; --")
     for foreign_id in ids:
         made = await mirror(foreign_id=foreign_id).put(store)

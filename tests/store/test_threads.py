@@ -1,4 +1,4 @@
-"""Threads: made, found, listed page by page, edited and deleted."""
+"""Threads: create, find, list in pages, edit and delete."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.req("S0-144", "S3-001", "S3-008")
-async def test_a_thread_is_found_by_its_id_and_by_its_key(timed_store: Store, clock: FakeClock) -> None:
+async def test_finds_thread_by_id_and_key(timed_store: Store, clock: FakeClock) -> None:
     thread = await timed_store.create(key="customer-42", user_id="ada", title="Shoes", settings={"max_steps": 5})
 
     assert thread.id.version == 7
@@ -29,14 +29,14 @@ async def test_a_thread_is_found_by_its_id_and_by_its_key(timed_store: Store, cl
     assert edited == thread.changed(title="Boots", updated_at=clock.now())
 
 
-async def test_a_thread_nobody_made_is_not_found(store: Store) -> None:
+async def test_raises_not_found_for_unknown_thread(store: Store) -> None:
     for ref in (uuid4(), str(uuid4()), "nobody", Thread(created_at=store.clock.now(), updated_at=store.clock.now())):
         with pytest.raises(NotFound) as missing:
             await store.thread(ref)
         assert str(getattr(ref, "id", ref)) in str(missing.value)
 
 
-async def test_every_field_comes_back_as_it_was_given(store: Store) -> None:
+async def test_stores_every_field_unchanged(store: Store) -> None:
     now = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
     given: dict[str, Any] = {
         "kind": "task",
@@ -58,7 +58,7 @@ async def test_every_field_comes_back_as_it_was_given(store: Store) -> None:
     assert list(found.state) == ["z", "a"]
 
 
-async def test_a_key_names_one_thread_of_a_project(store: Store) -> None:
+async def test_rejects_key_that_is_in_use_in_the_project(store: Store) -> None:
     first = await store.create(key="k")
     with pytest.raises(KeyTaken):
         await store.create(key="k")
@@ -69,14 +69,14 @@ async def test_a_key_names_one_thread_of_a_project(store: Store) -> None:
     assert await store.count(all_projects=True) == 2
 
 
-async def test_an_id_names_one_thread(store: Store) -> None:
+async def test_rejects_id_that_is_in_use(store: Store) -> None:
     first = await store.create()
     with pytest.raises(LockstitchError):
         await store.create(id=first.id, title="another")
     assert await store.thread(first.id) == first
 
 
-async def test_ensure_makes_a_thread_once(store: Store) -> None:
+async def test_ensure_creates_thread_once(store: Store) -> None:
     made = await store.ensure("customer-42", title="first")
     again = await store.ensure("customer-42", title="second")
     by_id = await store.ensure(str(id := new_id()))
@@ -88,7 +88,7 @@ async def test_ensure_makes_a_thread_once(store: Store) -> None:
     assert await store.count() == 2
 
 
-async def test_a_thread_belongs_to_the_user_who_opened_it(store: Store) -> None:
+async def test_ensure_rejects_thread_of_another_user(store: Store) -> None:
     thread = await store.ensure("k", user_id="ada")
 
     assert await store.ensure("k", user_id="ada") == thread
@@ -101,7 +101,7 @@ async def test_a_thread_belongs_to_the_user_who_opened_it(store: Store) -> None:
 
 
 @pytest.mark.req("S3-003", "S3-004", "S3-005")
-async def test_what_a_thread_must_have(store: Store) -> None:
+async def test_rejects_thread_without_required_fields(store: Store) -> None:
     thread = await store.create(kind="goal", goal="g")
 
     assert (thread.status, thread.tasks) == ("pending", [])
@@ -113,18 +113,18 @@ async def test_what_a_thread_must_have(store: Store) -> None:
     assert await store.count() == 2
 
 
-async def test_a_chat_needs_no_goal_and_waits_for_input(timed_store: Store, clock: FakeClock) -> None:
+async def test_new_chat_waits_for_input(timed_store: Store, clock: FakeClock) -> None:
     chat = await timed_store.create()
 
     assert (chat.kind, chat.status, chat.goal) == ("chat", "waiting", None)
     assert [entry["kind"] for entry in chat.waiting_for] == ["input"]
-    # Nobody picks up a thread that waits for a person.
+    # No worker claims a thread that waits for a person.
     assert chat.wake_at is None
     assert await timed_store.claim_next() == []
 
 
 @pytest.mark.req("S0-007")
-async def test_threads_are_listed_by_last_activity(timed_store: Store, clock: FakeClock) -> None:
+async def test_lists_threads_by_last_activity(timed_store: Store, clock: FakeClock) -> None:
     made = []
     for number in range(4):
         clock.advance(1)
@@ -144,7 +144,7 @@ async def test_threads_are_listed_by_last_activity(timed_store: Store, clock: Fa
     assert await timed_store.count() == 3
 
 
-async def test_pages_by_cursor_show_each_thread_once_whatever_the_ties(timed_store: Store, clock: FakeClock) -> None:
+async def test_pages_by_cursor_list_each_thread_once_when_times_are_equal(timed_store: Store, clock: FakeClock) -> None:
     heads = []
     for number in range(250):
         if number % 50 == 0:
@@ -166,7 +166,7 @@ async def test_pages_by_cursor_show_each_thread_once_whatever_the_ties(timed_sto
     assert len(await timed_store.threads(user_id="u1", limit=200)) == await timed_store.count(user_id="u1") == 125
 
 
-async def test_lists_are_narrowed_by_what_threads_equal(timed_store: Store, clock: FakeClock) -> None:
+async def test_filters_threads_by_fields(timed_store: Store, clock: FakeClock) -> None:
     old = await timed_store.create(agent="a", user_id="ada")
     clock.advance(10)
     since = clock.now()
@@ -191,7 +191,7 @@ async def test_lists_are_narrowed_by_what_threads_equal(timed_store: Store, cloc
     assert await ids(project="elsewhere", all_projects=True) == {far.id}
 
 
-async def test_anybody_edits_what_no_decision_rests_on(store: Store) -> None:
+async def test_edits_allowed_fields_without_lease(store: Store) -> None:
     thread = await store.create(kind="goal", goal="g")
     held = await store.claim(thread)
     later = store.clock.now().replace(microsecond=5) + timedelta(days=1)
@@ -209,21 +209,21 @@ async def test_anybody_edits_what_no_decision_rests_on(store: Store) -> None:
     "fields",
     [{"status": "completed"}, {"goal": "new"}, {"position": 7}, {"colour": 1}, {"title": "t" * 256}, {"title": 5}],
 )
-async def test_nothing_else_is_edited(store: Store, fields: dict[str, Any]) -> None:
+async def test_rejects_edit_of_other_fields(store: Store, fields: dict[str, Any]) -> None:
     thread = await store.create(kind="goal", goal="g")
     with pytest.raises(Refused, match=next(iter(fields))):
         await store.edit(thread, **{"priority": 5, **fields})
     assert await store.thread(thread) == thread
 
 
-async def test_a_thread_nobody_made_is_neither_edited_nor_deleted(store: Store) -> None:
+async def test_rejects_edit_and_delete_of_unknown_thread(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.edit(uuid4(), title="t")
     with pytest.raises(NotFound):
         await store.delete("nobody")
 
 
-async def test_a_run_that_is_open_moves_its_thread_up(timed_store: Store, clock: FakeClock) -> None:
+async def test_open_run_moves_thread_to_the_top(timed_store: Store, clock: FakeClock) -> None:
     one, other = await timed_store.create(), await timed_store.create()
     clock.advance(1)
     await begin_turn(timed_store, one, "Hello")

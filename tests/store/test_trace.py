@@ -27,7 +27,7 @@ def drawn(root: Node) -> list[str]:
     return [f"{'  ' * len(place)}{node.kind} {node.name or node.type}" for node, place in root.walk()]
 
 
-def test_tools_stand_below_the_response_that_asked_for_them_in_its_order() -> None:
+def test_tool_calls_are_below_their_response_in_its_order() -> None:
     log = [
         entry(1, "input"),
         entry(2, "api_retry"),
@@ -54,7 +54,7 @@ def test_tools_stand_below_the_response_that_asked_for_them_in_its_order() -> No
     assert root.children[0].children[3].status is None
 
 
-def test_what_has_lost_its_place_is_still_shown() -> None:
+def test_shows_entries_without_a_known_parent() -> None:
     """An answer to a response that is gone, a retry before nothing, a child of no known call."""
     child = new_id()
     log = [
@@ -69,13 +69,13 @@ def test_what_has_lost_its_place_is_still_shown() -> None:
     assert root.children[2].id == child
 
 
-def test_a_native_entry_began_before_it_was_written_and_a_span_when_it_says() -> None:
+def test_native_entry_starts_before_its_time_and_span_starts_at_its_time() -> None:
     log = [entry(1, "llm_call", name="m", duration_ms=400, at=NOW + timedelta(seconds=1))]
     assert native(RUN, log).children[0].as_json(NOW)["offset_ms"] == 600
     assert mirror(RUN, log).children[0].as_json(NOW)["offset_ms"] == 1000
 
 
-def test_a_nested_run_stands_below_the_model_call_that_was_the_last_one_then() -> None:
+def test_nested_run_is_below_the_last_earlier_model_call() -> None:
     log = [entry(2, "llm_call", name="a"), entry(9, "llm_call", name="b")]
     root = native(RUN, log)
     for name, first in (("early", 1), ("middle", 5), ("late", 12)):
@@ -85,7 +85,7 @@ def test_a_nested_run_stands_below_the_model_call_that_was_the_last_one_then() -
 
 @quick
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.integers(0, 5)), max_size=25))
-def test_every_span_is_drawn_once_whatever_it_says_is_above_it(spans: list[tuple[int, bool, int]]) -> None:
+def test_draws_every_span_once_for_any_parent_links(spans: list[tuple[int, bool, int]]) -> None:
     """Also where spans are above each other in a circle."""
     log = [
         entry(number, "removed" if gone else "span", parent_id=UUID(int=above), at=NOW + timedelta(seconds=second))
@@ -104,7 +104,7 @@ def test_every_span_is_drawn_once_whatever_it_says_is_above_it(spans: list[tuple
 
 @quick
 @given(st.lists(st.integers(0, 12), max_size=30), st.integers(1, 40), st.none() | st.integers(0, 5))
-def test_what_is_cut_is_counted(parents: list[int], limit: int, depth: int | None) -> None:
+def test_counts_nodes_that_are_cut(parents: list[int], limit: int, depth: int | None) -> None:
     log = [entry(number, "span", parent_id=UUID(int=above)) for number, above in enumerate(parents, 1)]
     whole = [node.id for node, place in mirror(RUN, log).walk() if depth is None or len(place) <= depth]
     root = mirror(RUN, log)
@@ -115,7 +115,7 @@ def test_what_is_cut_is_counted(parents: list[int], limit: int, depth: int | Non
     assert sum(node.left_off for node in nodes) == left
 
 
-def test_a_chain_without_end_is_cut() -> None:
+def test_cuts_very_deep_chain() -> None:
     log = [entry(number, "span", parent_id=UUID(int=number - 1)) for number in range(1, 30_001)]
     root = mirror(RUN, log)
     shown, left = cut(root, None, 10**6)
@@ -124,7 +124,7 @@ def test_a_chain_without_end_is_cut() -> None:
 
 
 @pytest.mark.parametrize("depth", [0, 1])
-def test_a_depth_leaves_the_upper_levels(depth: int) -> None:
+def test_depth_keeps_the_upper_levels(depth: int) -> None:
     root = native(RUN, [entry(1, "llm_call"), entry(2, "tool_call", reply_to=1, name="x", call_id="x", call_index=0)])
     assert cut(root, depth, 100) == (1 + depth, 2 - depth)
 

@@ -1,4 +1,4 @@
-"""Runs as trees: what the runtime wrote and what others traced, on every backend."""
+"""Trace trees of native and imported runs, on every backend."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def lines(root: Node) -> list[str]:
 
 
 @pytest.mark.req("S2-055")
-async def test_a_run_with_everything_in_it(store: Store, tmp_path: Path) -> None:
+async def test_traces_run_with_all_kinds_of_entries(store: Store, tmp_path: Path) -> None:
     await story.tell(store, tmp_path)
     first, second, third = await store.runs("t")
 
@@ -76,7 +76,7 @@ async def test_a_run_with_everything_in_it(store: Store, tmp_path: Path) -> None
     assert lines(failed)[-1] == "  event scripted auth"
 
 
-async def test_children_stand_below_the_call_that_made_them(store: Store) -> None:
+async def test_child_threads_are_below_the_call_that_created_them(store: Store) -> None:
     lead = agent("lead", asks(child("part", wait=True), child("other", agent="sub", wait=True)), "ok")
     lead = family(lead, agent("member", done("did it")), agent("sub", asks(child("deep", wait=True)), done("x"))).agent(
         lead.name
@@ -146,7 +146,7 @@ async def test_calls_without_a_result_are_open(store: Store) -> None:
     assert paused.type == "run_paused"
 
 
-async def test_nested_runs_of_a_team_stand_below_the_step_that_delegated(store: Store) -> None:
+async def test_nested_runs_are_below_the_step_that_delegated(store: Store) -> None:
     begun, run = await begin_turn(store, await store.create(agent="team"), "Go", role="team")
     step = await store.append(begun.head, [asked("c1", name="delegate", run_id=run.id)])
     member = store.new_run(step.head, parent_run_id=run.id, agent="writer", input_tokens=5)
@@ -172,7 +172,7 @@ async def test_nested_runs_of_a_team_stand_below_the_step_that_delegated(store: 
 
 
 @pytest.mark.req("S2-055")
-async def test_a_mirror_is_the_tree_of_its_spans(store: Store) -> None:
+async def test_traces_imported_run_as_tree_of_its_spans(store: Store) -> None:
     made = mirror(input_tokens=30, output_tokens=3, total_cost=0.25, model="gpt-9")
     top = span(made, "assistant", took=10)
     use = {"type": "tool_use", "id": "c1", "name": "search", "input": {"q": "x"}}
@@ -236,7 +236,7 @@ async def test_a_mirror_is_the_tree_of_its_spans(store: Store) -> None:
     assert (stray["label"], stray["error"]) == ("retriever", "boom")
 
 
-async def test_an_archived_run_is_still_a_tree(timed_store: Store, clock: FakeClock) -> None:
+async def test_traces_archived_run(timed_store: Store, clock: FakeClock) -> None:
     head = await timed_store.create(kind="goal", goal="g", agent="helper")
     begun, run = await begin_turn(timed_store, head, "Go")
     step = await timed_store.append(begun.head, [asked("c1", run_id=run.id)])
@@ -256,8 +256,8 @@ async def test_an_archived_run_is_still_a_tree(timed_store: Store, clock: FakeCl
 
 
 @pytest.mark.parametrize("shape", ["wide", "deep"])
-async def test_a_trace_of_thousands_of_spans(store: Store, shape: str) -> None:
-    """What takes its time is to write them: the shape of thirty thousand is worked out in test_tracing."""
+async def test_traces_thousands_of_spans(store: Store, shape: str) -> None:
+    """Writing the spans takes the time here. test_trace.py builds larger trees."""
     many = 2_000
     made = mirror()
     top = span(made, "root")
@@ -275,15 +275,15 @@ async def test_a_trace_of_thousands_of_spans(store: Store, shape: str) -> None:
     assert trace.root.children[0].label == "chain"
 
 
-async def test_runs_of_others_are_not_found(store: Store) -> None:
+async def test_trace_rejects_runs_of_other_projects(store: Store) -> None:
     made = await mirror(project="elsewhere").put(store)
     for name in ("trace-1", made.runs[0].id, "nobody", "", "\N{SNOWMAN}"):
         with pytest.raises(NotFound):
             await store.trace(name)
 
 
-async def test_a_shape_has_times_and_costs_but_no_words(store: Store) -> None:
-    """What is drawn of calls stands among their details, which are whatever somebody wrote there."""
+async def test_outline_has_times_and_costs_but_no_texts(store: Store) -> None:
+    """The outline of a call is read from its details, which may contain any value."""
     begun, run = await begin_turn(store, await store.create(agent="one"), "Go")
     odd: list[dict[str, Any]] = [
         {"cost": 0.5, "first_token_ms": 120},

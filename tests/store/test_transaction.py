@@ -21,14 +21,14 @@ async def goal(store: Store, **fields: Any) -> Thread:
 
 
 async def assert_head(store: Store, head: Thread) -> None:
-    """The writer knows the head it left without reading it."""
+    """`append` returns the new head without reading it."""
     assert await store.thread(head.id) == head
 
 
 # What follows by itself
 
 
-async def test_the_head_that_comes_back_is_the_one_that_is_stored(timed_store: Store, clock: FakeClock) -> None:
+async def test_append_returns_the_stored_head(timed_store: Store, clock: FakeClock) -> None:
     head = await goal(timed_store)
     clock.advance(1)
     head = await timed_store.claim(head)
@@ -47,7 +47,7 @@ async def test_the_head_that_comes_back_is_the_one_that_is_stored(timed_store: S
     await assert_head(timed_store, (await timed_store.append(head, fields=DONE, run_updates=[(run, ended)])).head)
 
 
-async def test_a_context_begins_at_the_last_compaction_of_the_thread_itself(store: Store) -> None:
+async def test_context_starts_at_last_compaction_of_the_threads_own_lane(store: Store) -> None:
     head = await turn(store, await store.create(), "Hello", "Hi")
     assert head.context_from == 0
     lane = new_id()
@@ -64,7 +64,7 @@ async def test_a_context_begins_at_the_last_compaction_of_the_thread_itself(stor
     await assert_head(store, head)
 
 
-async def test_runs_are_counted_in_order_and_turns_apart(timed_store: Store, clock: FakeClock) -> None:
+async def test_numbers_runs_and_turns_separately(timed_store: Store, clock: FakeClock) -> None:
     begun, leader = await begin_turn(timed_store, await timed_store.create(), "Hello")
     started = clock.now()
     clock.advance(1)
@@ -80,7 +80,7 @@ async def test_runs_are_counted_in_order_and_turns_apart(timed_store: Store, clo
     assert (second.sequence, second.turn, second.first_position) == (4, 2, head.position + 1)
 
 
-async def test_a_finished_run_counts_once(store: Store) -> None:
+async def test_counts_finished_run_once(store: Store) -> None:
     begun, run = await begin_turn(store, await store.create(), "Hello")
     member = store.new_run(begun.head, parent_run_id=run.id)
     head = (await store.append(begun.head, [said("part", run_id=member.id, lane=member.id)], new_runs=[member])).head
@@ -107,7 +107,7 @@ async def test_a_finished_run_counts_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("rest", ["waiting", "pending", "completed", "failed", "cancelled"])
-async def test_going_to_rest_gives_the_thread_back(timed_store: Store, clock: FakeClock, rest: str) -> None:
+async def test_waiting_or_ending_releases_thread(timed_store: Store, clock: FakeClock, rest: str) -> None:
     head = await timed_store.claim(await goal(timed_store))
     clock.advance(3)
     fields: dict[str, Any] = {"status": rest}
@@ -121,7 +121,7 @@ async def test_going_to_rest_gives_the_thread_back(timed_store: Store, clock: Fa
         assert head.wake_at == clock.now()
 
 
-async def test_an_append_that_says_nothing_of_the_status_keeps_the_thread(store: Store) -> None:
+async def test_append_without_status_keeps_thread_held(store: Store) -> None:
     held = await store.claim(await goal(store))
     head = (await store.append(held, [said("go")], fields={"state": {"step": 1}})).head
 
@@ -147,7 +147,7 @@ async def test_clears_suspicion_when_the_holder_makes_progress(timed_store: Stor
 
 
 async def test_poisonous_thread_stays_a_suspect_until_it_ends(store: Store) -> None:
-    """Runs of members are failed before the run that caused them. Its executor must know by then why."""
+    """Runs of members fail before the run that caused them. Its executor must know the reason by then."""
     suspect = {"losses": 4, "crashes": MAX_CRASHES, "lost_by": new_id()}
     await store._backend.put([(await goal(store)).changed(**suspect, wake_at=store.clock.now())])
     (head,) = await store.claim_next(suspects=True, alone=True)
@@ -167,7 +167,7 @@ async def test_poisonous_thread_stays_a_suspect_until_it_ends(store: Store) -> N
 
 
 @pytest.mark.req("S3-006", "S3-012")
-async def test_a_result_is_there_exactly_when_the_thread_has_ended(store: Store) -> None:
+async def test_thread_has_result_if_and_only_if_it_ended(store: Store) -> None:
     head = await goal(store)
     assert head.result is None
     for status in ("completed", "failed"):
@@ -187,14 +187,14 @@ async def test_a_result_is_there_exactly_when_the_thread_has_ended(store: Store)
         assert (await store.append(await goal(store), fields=fields)).head.result == result_of
 
 
-async def test_a_chat_is_never_completed(store: Store) -> None:
+async def test_rejects_completed_chat(store: Store) -> None:
     chat = await store.create()
-    with pytest.raises(Refused, match="never completed"):
+    with pytest.raises(Refused, match="cannot be completed"):
         await store.append(chat, [said("Hello")], fields={"status": "completed"})
     await assert_head(store, chat)
 
 
-async def test_a_thread_that_has_ended_takes_no_more(store: Store) -> None:
+async def test_rejects_append_when_thread_ended(store: Store) -> None:
     ended = (await store.append(await goal(store), fields=DONE)).head
 
     for fields in ({}, {"status": "running"}, {"status": "pending", "result": None}):
@@ -208,7 +208,7 @@ async def test_a_thread_that_has_ended_takes_no_more(store: Store) -> None:
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
-async def test_retry_alone_reopens_a_failed_or_cancelled_one(store: Store, status: str) -> None:
+async def test_only_retry_reopens_failed_or_cancelled_thread(store: Store, status: str) -> None:
     fields = {"status": status, "result": {"error": "e"}}
     head = (await store.append(await goal(store), [said("go")], fields=fields)).head
     with pytest.raises(ThreadEnded):
@@ -236,7 +236,7 @@ async def test_retry_alone_reopens_a_failed_or_cancelled_one(store: Store, statu
     ],
     ids=lambda fields: next(iter(fields)),
 )
-async def test_fields_that_are_not_the_callers_are_refused(store: Store, fields: dict[str, Any]) -> None:
+async def test_rejects_derived_and_fixed_fields(store: Store, fields: dict[str, Any]) -> None:
     head = await goal(store)
     with pytest.raises(Refused):
         await store.append(head, [said("go")], fields=fields)

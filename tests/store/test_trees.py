@@ -1,4 +1,4 @@
-"""Trees of threads: who descends from whom, and what goes with a thread that is deleted."""
+"""Trees of threads: children, ancestors, and what a delete removes."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ async def family(store: Store) -> list[Thread]:
 
 
 @pytest.mark.req("S3-002", "S3-011")
-async def test_a_child_knows_the_stitch_it_branched_from(store: Store) -> None:
+async def test_child_refers_to_the_stitch_that_created_it(store: Store) -> None:
     root = await store.create(kind="goal", goal="all")
     run = store.new_run(root)
     ask = asked("c1", name="create_thread", run_id=run.id)
@@ -47,7 +47,7 @@ async def test_a_child_knows_the_stitch_it_branched_from(store: Store) -> None:
 
 
 @pytest.mark.req("S3-011")
-async def test_children_ancestors_and_the_whole_tree(store: Store) -> None:
+async def test_returns_children_ancestors_and_tree(store: Store) -> None:
     root, one, other, grandchild = await family(store)
     await store.create(kind="goal", goal="something else")
 
@@ -60,7 +60,7 @@ async def test_children_ancestors_and_the_whole_tree(store: Store) -> None:
 
 
 @pytest.mark.req("S3-013")
-async def test_a_thread_cannot_be_its_own_ancestor(store: Store) -> None:
+async def test_rejects_thread_that_is_its_own_ancestor(store: Store) -> None:
     id = new_id()
     with pytest.raises(LockstitchError):
         await store.create(id=id, parent_id=id, kind="task", goal="g")
@@ -75,7 +75,7 @@ async def test_a_thread_cannot_be_its_own_ancestor(store: Store) -> None:
     assert await store.count() == 4
 
 
-async def test_a_child_is_made_with_its_cause_or_not_at_all(store: Store) -> None:
+async def test_creates_child_together_with_its_cause_or_not_at_all(store: Store) -> None:
     root = await store.create(kind="goal", goal="all")
     moved = (await store.append(root, [said("go")])).head
     child = store.new_thread(kind="task", goal="part", parent_id=root.id, depth=1)
@@ -88,7 +88,7 @@ async def test_a_child_is_made_with_its_cause_or_not_at_all(store: Store) -> Non
 
 
 @pytest.mark.req("S0-006")
-async def test_deleting_a_thread_removes_everything_of_its_own(store: Store, backend: str, tmp_path: Path) -> None:
+async def test_delete_removes_all_records_of_a_thread(store: Store, backend: str, tmp_path: Path) -> None:
     now = store.clock.now()
     kept = await turn(store, await store.create(title="stays"), "Hello", "Hi")
     root = await turn(store, await store.create(), "One", "Two")
@@ -117,7 +117,7 @@ async def test_deleting_a_thread_removes_everything_of_its_own(store: Store, bac
         owners = {getattr(record, "thread_id", None) for record in records}
         assert owners <= {kept.id, forked.id, None}, kind
     assert [blob.content for blob in left[Blob]] == [b"shared"]
-    # A fork is a root of its own: it holds what it took along.
+    # A fork is a separate root: it contains its context.
     assert await store.context(forked) == messages
     assert (await store.verify()).ok
     if backend == "files":
@@ -125,7 +125,7 @@ async def test_deleting_a_thread_removes_everything_of_its_own(store: Store, bac
         assert named == []
 
 
-async def test_deleting_a_child_leaves_the_parents_record_of_it(store: Store) -> None:
+async def test_deleting_a_child_keeps_the_stitches_of_its_parent(store: Store) -> None:
     root = await store.create(kind="goal", goal="all")
     child = await child_of(store, root)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "summary"})
@@ -139,7 +139,7 @@ async def test_deleting_a_child_leaves_the_parents_record_of_it(store: Store) ->
     assert (await store.verify()).ok
 
 
-async def test_a_thread_that_is_held_is_deleted_by_force_only(store: Store) -> None:
+async def test_deletes_held_thread_only_by_force(store: Store) -> None:
     root, one, _, grandchild = await family(store)
     await store.claim(grandchild)
 
@@ -151,7 +151,7 @@ async def test_a_thread_that_is_held_is_deleted_by_force_only(store: Store) -> N
     assert await store.count() == 0
 
 
-async def test_a_deleted_key_is_free_again(store: Store) -> None:
+async def test_key_of_deleted_thread_can_be_used_again(store: Store) -> None:
     first = await store.create(key="k")
     await turn(store, first, "Hello", "Hi")
     await store.delete("k")
@@ -161,7 +161,7 @@ async def test_a_deleted_key_is_free_again(store: Store) -> None:
     assert (await store.context("k"), (await store.history("k")).turns) == ([], [])
 
 
-async def test_what_belongs_to_nobody_stays(store: Store) -> None:
+async def test_delete_keeps_records_without_a_thread(store: Store) -> None:
     agent = await store.agents.register("default", "helper", {"model": "m"})
     thread = await store.create(agent="helper", version=agent.version)
     begun, run = await begin_turn(store, thread, "Hello")

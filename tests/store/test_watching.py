@@ -38,7 +38,7 @@ class Watcher:
                 self._moved.set()
 
     async def until(self, number: int) -> list[Stitch]:
-        """What was seen, once there are so many."""
+        """Wait for this number of stitches and return them."""
         async with asyncio.timeout(PATIENCE):
             while len(self.seen) < number:
                 self._moved.clear()
@@ -48,7 +48,7 @@ class Watcher:
 
 @asynccontextmanager
 async def watching(store: Store, thread: Thread | None = None, **options: Any) -> AsyncIterator[Watcher]:
-    """A watcher that has begun: whatever is written from here on, it must see."""
+    """Start a watcher. It must see every stitch that is written from now on."""
     began = asyncio.Event()
     real = store._backend.watch
 
@@ -71,7 +71,7 @@ async def watching(store: Store, thread: Thread | None = None, **options: Any) -
     try:
         yield watcher
     finally:
-        # Whether asking once is enough has a test of its own; the others should not hang on it.
+        # Another test proves that one attempt is enough. The other tests do not depend on it.
         while not watcher.task.done():
             watcher.task.cancel()
             await asyncio.wait({watcher.task}, timeout=0.2)
@@ -85,7 +85,7 @@ def note(number: int) -> Entry:
     return Entry(type="span", data={"n": number})
 
 
-async def test_a_watcher_sees_what_its_own_process_appends(store: Store) -> None:
+async def test_watch_yields_stitches_of_its_own_process(store: Store) -> None:
     head = await store.create()
     async with watching(store, head) as watcher:
         for number in range(5):
@@ -96,7 +96,7 @@ async def test_a_watcher_sees_what_its_own_process_appends(store: Store) -> None
     assert seen == await store.stitches(head)
 
 
-async def test_what_is_there_already_comes_first(store: Store) -> None:
+async def test_watch_yields_stored_stitches_first(store: Store) -> None:
     head = (await store.append(await store.create(), [note(0), note(1), note(2)])).head
     async with watching(store, head) as all_of_it, watching(store, head, after=2) as rest:
         assert numbers(await all_of_it.until(3)) == [0, 1, 2]
@@ -105,7 +105,7 @@ async def test_what_is_there_already_comes_first(store: Store) -> None:
         assert numbers(await rest.until(2)) == [2, 3]
 
 
-async def test_one_thread_is_watched_and_no_other(store: Store) -> None:
+async def test_watch_yields_stitches_of_one_thread_only(store: Store) -> None:
     mine, other = await store.create(), await store.create()
     async with watching(store, mine) as watcher:
         for number in range(5):
@@ -114,7 +114,7 @@ async def test_one_thread_is_watched_and_no_other(store: Store) -> None:
         assert numbers(await watcher.until(5)) == list(range(5))
 
 
-async def test_all_threads_of_the_project_from_now_on(store: Store) -> None:
+async def test_watch_yields_new_stitches_of_all_threads_of_the_project(store: Store) -> None:
     old = (await store.append(await store.create(), [note(-1)])).head
     far = await store.create(project="elsewhere")
     async with watching(store) as watcher:
@@ -129,7 +129,7 @@ async def test_all_threads_of_the_project_from_now_on(store: Store) -> None:
         assert numbers([stitch for stitch in seen if stitch.thread_id == thread.id]) == [0, 1, 2, 3]
 
 
-async def test_the_most_recent_ones_first_if_asked_for(store: Store) -> None:
+async def test_watch_yields_recent_stitches_first_if_requested(store: Store) -> None:
     head = await store.create()
     for number in range(6):
         head = (await store.append(head, [note(number)])).head
@@ -138,7 +138,7 @@ async def test_the_most_recent_ones_first_if_asked_for(store: Store) -> None:
         assert numbers(await watcher.until(4)) == [3, 4, 5, 6]
 
 
-async def test_letters_and_children_are_seen_as_well(store: Store) -> None:
+async def test_watch_yields_deliveries_and_child_threads(store: Store) -> None:
     head = await store.create()
     async with watching(store, head) as watcher:
         await store.deliver(head, note(0), kind="timer", sender="clock")
@@ -146,7 +146,7 @@ async def test_letters_and_children_are_seen_as_well(store: Store) -> None:
         assert [stitch.type for stitch in await watcher.until(3)] == [note(0).type, "input", "llm_call"]
 
 
-async def test_a_thread_may_be_watched_before_it_is_there(store: Store) -> None:
+async def test_watches_thread_before_it_exists(store: Store) -> None:
     thread = store.new_thread(id=new_id())
     async with watching(store, thread) as watcher:
         await store.commit(Transaction(new_threads=[thread]))
@@ -154,7 +154,7 @@ async def test_a_thread_may_be_watched_before_it_is_there(store: Store) -> None:
         assert numbers(await watcher.until(1)) == [0]
 
 
-async def test_media_and_archived_turns_are_seen_as_they_were(timed_store: Store, clock: FakeClock) -> None:
+async def test_watch_yields_media_and_archived_turns_unchanged(timed_store: Store, clock: FakeClock) -> None:
     goal = await old_goal(timed_store, clock)
     before = await timed_store.stitches(goal)
     await timed_store.archive(clock.now())
@@ -166,7 +166,7 @@ async def test_media_and_archived_turns_are_seen_as_they_were(timed_store: Store
         assert (await live.until(1))[0].message == entry.message
 
 
-async def test_many_watchers_see_the_same(store: Store) -> None:
+async def test_many_watchers_get_the_same_stitches(store: Store) -> None:
     head = await store.create()
     async with watching(store, head) as one, watching(store) as two, watching(store, head) as three:
         for number in range(20):
@@ -175,7 +175,7 @@ async def test_many_watchers_see_the_same(store: Store) -> None:
             assert numbers(await watcher.until(20)) == list(range(20))
 
 
-async def test_a_watcher_that_is_cancelled_ends(store: Store) -> None:
+async def test_cancelled_watcher_ends(store: Store) -> None:
     head = await store.create()
     for _ in range(5):
         async with watching(store, head) as watcher:
@@ -205,7 +205,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_watcher_sees_what_another_process_appends(store: Store, store_url: str, tmp_path: Path) -> None:
+async def test_watch_yields_stitches_of_another_process(store: Store, store_url: str, tmp_path: Path) -> None:
     mine, other = await store.create(), await store.create()
     async with watching(store, mine) as watcher, watching(store) as everything:
         writer = await asyncio.create_subprocess_exec(

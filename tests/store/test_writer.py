@@ -1,4 +1,4 @@
-"""Appending: who may, what a conflict says, and all or nothing."""
+"""Appends: only by the holder, all or nothing, with typed conflicts."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ async def goal(store: Store, **fields: Any) -> Thread:
 
 
 async def assert_head(store: Store, head: Thread) -> None:
-    """The writer knows the head it left without reading it."""
+    """`append` returns the new head without reading it."""
     assert await store.thread(head.id) == head
 
 
 # Conflicts
 
 
-async def test_only_the_holder_appends(store: Store, opened: Any) -> None:
+async def test_rejects_append_when_caller_is_not_the_holder(store: Store, opened: Any) -> None:
     head = await goal(store)
     held = await store.claim(head)
     other = await opened()
@@ -42,7 +42,7 @@ async def test_only_the_holder_appends(store: Store, opened: Any) -> None:
     assert [stitch.message for stitch in await store.stitches(head)] == [said("ours").message]
 
 
-async def test_a_conflict_says_what_is_different(store: Store) -> None:
+async def test_conflict_message_names_the_difference(store: Store) -> None:
     head = await goal(store)
     moved = (await store.append(head, [said("first")])).head
     with pytest.raises(Conflict, match="position 1, expected 0") as conflict:
@@ -66,8 +66,8 @@ async def test_a_conflict_says_what_is_different(store: Store) -> None:
 
 
 @pytest.mark.parametrize("late", [{"entries": [said("late")]}, {"fields": {"status": "pending"}}])
-async def test_who_saw_a_thread_open_cannot_write_once_it_has_ended(store: Store, late: dict[str, Any]) -> None:
-    """Also where nobody held it and its end added nothing to the log."""
+async def test_rejects_append_when_thread_ended_since_it_was_read(store: Store, late: dict[str, Any]) -> None:
+    """The same if no worker held the thread and its end added no stitch."""
     seen = await store.create(kind="goal", goal="g")
     ended = (await store.append(seen, fields={"status": "cancelled"})).head
     with pytest.raises(Conflict) as conflict:
@@ -76,7 +76,7 @@ async def test_who_saw_a_thread_open_cannot_write_once_it_has_ended(store: Store
     assert await store.thread(seen) == ended
 
 
-async def test_several_threads_in_one_commit(store: Store) -> None:
+async def test_writes_several_threads_in_one_commit(store: Store) -> None:
     heads = [await goal(store) for _ in range(3)]
     updates = [ThreadUpdate(head, [said(f"to {number}")], {"title": str(number)}) for number, head in enumerate(heads)]
     appended = await store.commit(Transaction(list(reversed(updates))))
@@ -87,7 +87,7 @@ async def test_several_threads_in_one_commit(store: Store) -> None:
 
 
 @pytest.mark.parametrize("stale", [0, 1, 2])
-async def test_one_that_no_longer_fits_stops_them_all(store: Store, stale: int) -> None:
+async def test_writes_nothing_when_one_update_conflicts(store: Store, stale: int) -> None:
     heads = [await goal(store) for _ in range(3)]
     moved = (await store.append(heads[stale], [said("first")])).head
     new = store.new_thread(kind="task", goal="part", parent_id=heads[0].id, depth=1)
@@ -100,7 +100,7 @@ async def test_one_that_no_longer_fits_stops_them_all(store: Store, stale: int) 
     assert await store.count() == 3
 
 
-async def test_letters_go_with_the_commit_or_not_at_all(store: Store) -> None:
+async def test_writes_deliveries_with_the_commit_or_not_at_all(store: Store) -> None:
     parent = await goal(store)
     child = await goal(store, parent_id=parent.id, depth=1)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
@@ -120,7 +120,7 @@ async def test_letters_go_with_the_commit_or_not_at_all(store: Store) -> None:
     assert last.id == report.id
 
 
-async def test_runs_of_a_commit_that_did_not_happen_are_not_there(store: Store) -> None:
+async def test_rejected_commit_stores_no_runs(store: Store) -> None:
     head = await goal(store)
     await store.append(head, [said("first")])
     run = store.new_run(head)

@@ -110,7 +110,7 @@ def _run(made: World, random: Random, head: Thread, sequence: int) -> None:
                 )
             )
     if random.random() < 0.2:
-        tokens[0] += 77  # archived: the run counts it, the log has it no more
+        tokens[0] += 77  # archived: the run counts it, but the log no longer has it
     ended = random.choice(("completed", "completed", "failed", "cancelled", "running"))
     made.runs.append(
         Run(
@@ -164,7 +164,7 @@ def mirror(project: str = "default", foreign_id: str = "trace-1", **fields: Any)
 def span(
     made: World, name: str, parent: UUID | None = None, *, after: float = 0, took: float = 1, **more: Any
 ) -> Stitch:
-    """One more span of a mirror, at an offset of seconds."""
+    """Append another span of an imported trace, at an offset in seconds."""
     run = made.runs[0]
     values: dict[str, Any] = {"type": "span", "status": "ok", "data": {"name": name, "kind": "chain"}, **more}
     stitch = Stitch(

@@ -308,7 +308,7 @@ class Executor:
             raise
         finally:
             # This process no longer executes the thread, in any case.
-            self.store.execution.leave(head)
+            self.store.execution.request_release(head)
 
     def _watch_progress(self, session: RunSession) -> None:
         """Call `cleared` after the commit that ends the suspicion."""

@@ -276,7 +276,7 @@ class WorkerLoop:
         except BaseException:
             # Cancelled after the claim: no task executes the threads that it claimed.
             for head in claimed:
-                self._store.execution.leave(head)
+                self._store.execution.request_release(head)
             claimed = []
             raise
         finally:
@@ -313,7 +313,7 @@ class WorkerLoop:
         self._driving.discard(task)
         # The task may have been cancelled before it started, or have failed before it executed the thread.
         self._clear(head.id)
-        self._store.execution.leave(head)
+        self._store.execution.request_release(head)
         self.executed_count += 1
         self._wake_event.set()
 

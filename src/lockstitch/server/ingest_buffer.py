@@ -176,7 +176,7 @@ class IngestBuffer:
 
     async def held(self, project: str, row_id: UUID) -> IngestBody:
         """Return a quarantined body of a project. Raises `NotFound` if there is none."""
-        return await self.queue(project).held(row_id)
+        return await self.queue(project).get(row_id)
 
     async def retry(self, project: str, row_id: UUID) -> None:
         """Queue a quarantined body again."""

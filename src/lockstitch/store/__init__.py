@@ -1,4 +1,4 @@
-"""The rules of keeping: opening a store, and everything that is asked of one."""
+"""`open_store` and `Store`: the public API of a record, and the types that it takes and returns."""
 
 from lockstitch.backend import (
     ANSWER,

@@ -1,4 +1,4 @@
-"""Threads that start with a goal, a message, imported messages, or as a fork; messages for a worker."""
+"""Threads that start with a goal, a message, imported messages or as a fork, and messages for a worker."""
 
 # The modules of this package share the backend of a store.
 # pyright: reportPrivateUsage=false
@@ -35,23 +35,23 @@ from lockstitch.store.threads import ThreadRef
 from lockstitch.store.transaction import ThreadUpdate, Transaction
 from lockstitch.store.writes.media import has_large_media
 
-_NOT_CARRIED = "This call was not answered in the conversation that was taken over."
+_NO_RESULT = "This call was not answered in the conversation that was taken over."
 
 
-async def adopt(store: StoreCore, messages: Sequence[Message], fields: dict[str, Any]) -> Thread:
-    """Write the messages as turns, in one append; the thread's context is then what they were.
+async def import_messages(store: StoreCore, messages: Sequence[Message], fields: dict[str, Any]) -> Thread:
+    """Write messages as turns, in one append. The context of the thread then equals these messages.
 
-    A turn begins with what a user says. Calls that nobody answered are answered as errors, because a context is
-    never invalid. Where one message mixes results and words, the words follow as a message of their own. What is
-    refused is refused before the thread is made.
+    A turn starts with a user message. A call without a result gets an error result, so that the context is valid. If a
+    message has results and text, the text becomes a separate message after them. All messages are checked before the
+    thread is created.
     """
     fields = {"kind": "chat", **fields, "id": fields.get("id") or new_id()}
-    ahead = store.new_thread(**fields)
+    planned = store.new_thread(**fields)
     runs: list[Run] = []
     entries: list[Entry] = []
     for turn in _turns(messages):
-        run = store.new_run(ahead, status="completed", stop_reason="end_turn", source="adopted")
-        lines, answered_at = _entries(turn, run, ahead.position)
+        run = store.new_run(planned, status="completed", stop_reason="end_turn", source="adopted")
+        lines, answered_at = _entries(turn, run, planned.position)
         codec.dumps([entry.message for entry in lines])
         entries += lines
         runs.append(
@@ -62,7 +62,7 @@ async def adopt(store: StoreCore, messages: Sequence[Message], fields: dict[str,
                 completed_at=store.clock.now(),
             )
         )
-        ahead = ahead.changed(position=len(entries), last_sequence=run.sequence, last_turn=run.turn)
+        planned = planned.changed(position=len(entries), last_sequence=run.sequence, last_turn=run.turn)
     head = await store.create(**fields)
     if not entries:
         return head
@@ -71,23 +71,24 @@ async def adopt(store: StoreCore, messages: Sequence[Message], fields: dict[str,
 
 
 def _turns(messages: Sequence[Message]) -> list[list[Message]]:
+    """Return the messages as turns. Raises `Refused` if a role is not valid."""
     turns: list[list[Message]] = []
     for number, message in enumerate(messages):
         role = message.get("role")
         if role not in ("user", "assistant"):
             raise Refused(
-                f"Message {number} has the role {role!r}; a conversation has user and assistant messages. "
-                "System texts belong into settings, tool results into user messages as tool_result blocks."
+                f"Message {number} has the role {role!r}. A conversation has only user and assistant messages. "
+                "Put system texts into settings, and tool results into user messages as tool_result blocks."
             )
-        speaks = role == "user" and not any(block.get("type") == "tool_result" for block in blocks(message))
-        if speaks or not turns:
+        starts_turn = role == "user" and not any(block.get("type") == "tool_result" for block in blocks(message))
+        if starts_turn or not turns:
             turns.append([])
         turns[-1].append(message)
     return turns
 
 
 class _OpenCall(NamedTuple):
-    """A call that no result has answered yet: the position of its response, and its place in it."""
+    """A call without a result: the position of its response, and its index in it."""
 
     response: int
     place: int
@@ -96,7 +97,7 @@ class _OpenCall(NamedTuple):
 
 
 def _entries(turn: Sequence[Message], run: Run, position: int) -> tuple[list[Entry], int | None]:
-    """The stitches of one turn, and the position of its last response."""
+    """Return the entries of one turn, and the position of its last answer."""
     entries: list[Entry] = []
     open_calls: list[_OpenCall] = []
     answered_at: int | None = None
@@ -124,7 +125,7 @@ def _entries(turn: Sequence[Message], run: Run, position: int) -> tuple[list[Ent
             step += 1
             calls = tool_uses(message)
             if any(not call.get("id") or not call.get("name") for call in calls):
-                raise Refused("A call of this conversation has no id or no name, so nothing can answer it.")
+                raise Refused("A tool call of this conversation has no id or no name.")
             status = "tool_use" if calls else "end_turn"
             entries.append(Entry(type="llm_call", run_id=run.id, step_number=step, status=status, message=message))
             here = position + len(entries)
@@ -138,15 +139,15 @@ def _entries(turn: Sequence[Message], run: Run, position: int) -> tuple[list[Ent
             call_id = str(block.get("tool_use_id"))
             same = [call for call in open_calls if call.id == call_id]
             if not same:
-                raise Refused(f"The result for {call_id} answers no call of this conversation.")
-            # Ids may repeat: a result answers the first open call of the last response that has its id.
+                raise Refused(f"The result {call_id} answers no call of this conversation.")
+            # Ids may repeat. A result belongs to the first open call with its id in the last response that has one.
             answer(next(call for call in same if call.response == same[-1].response), block)
         lines = [block for block in blocks(message) if block.get("type") != "tool_result"]
         if lines or not results:
             words = message if not results else {"role": "user", "content": lines}
             entries.append(Entry(type="input", run_id=run.id, step_number=0, message=words))
     for call in list(open_calls):
-        answer(call, tool_result(call.id, _NOT_CARRIED, is_error=True))
+        answer(call, tool_result(call.id, _NO_RESULT, is_error=True))
     return entries, answered_at
 
 
@@ -154,13 +155,13 @@ NOT_CARRIED_OVER = "This call was not carried over into the fork; it has no resu
 
 
 async def fork(core: StoreCore, head: Thread, at: int | None, fields: dict[str, Any]) -> Thread:
-    """A new thread whose context is that of `head` at a position. Its fork stitch holds it once.
+    """Create a thread with the context of `head` at a position. Its fork stitch contains the context.
 
-    Calls that were open there are answered with an error, so that the fork's context is valid.
+    Calls without a result at that position get an error result, so that the context of the fork is valid.
     """
     position = head.position if at is None else at
     if not 1 <= position <= head.position:
-        raise Refused(f"Thread {head.id} has positions 1 to {head.position}; there is no {position} to fork at.")
+        raise Refused(f"Thread {head.id} has positions 1 to {head.position}. It cannot be forked at {position}.")
     log = await core.execution.context_stitches(head, until=position)
     origin: Json = {"thread_id": str(head.id), "position": position}
     settings = {name: value for name, value in head.settings.items() if name != "texts"}
@@ -179,7 +180,7 @@ async def fork(core: StoreCore, head: Thread, at: int | None, fields: dict[str, 
 
 
 def _messages(log: list[Stitch], lane: UUID | None = None) -> list[Message]:
-    """The context, with every open call answered."""
+    """Return the context with an error result for every open call."""
     messages = context(log, lane)
     open_ = {(response.position, str(call.get("id"))) for response, call in open_calls(log, lane)}
     if not open_:
@@ -198,24 +199,25 @@ def _messages(log: list[Stitch], lane: UUID | None = None) -> list[Message]:
 
 
 Task = Json | str
+"""A task of a goal: its description, or JSON with `description` and other fields."""
 
 
 async def start(store: StoreCore, fields: Fields, at: datetime | None, connection: object | None) -> Thread:
-    """Make a thread that waits for a worker, or first for its time to come."""
+    """Create a thread that waits for a worker, or for the time `at`. See `Store.start`."""
     values = {**fields, **(_waiting_until(at, store.clock.now()) if at is not None else {})}
     if connection is None:
         return await store.create(**values)
     if values.get("parent_id") is not None:
-        raise Refused("A child is made by its parent, not in a transaction of yours; leave parent_id out.")
+        raise Refused("A child thread cannot be created over `connection`. Remove `parent_id` or `connection`.")
     if not isinstance(store._backend, JoinsTransactions):
-        raise Refused("Only a store on PostgreSQL can take part in your transaction; leave `connection` out.")
+        raise Refused("Only PostgreSQL supports `connection`. Remove it.")
     thread = store.new_thread(**values)
     await store._backend.insert_within(connection, thread)
     return thread
 
 
-def numbered(tasks: Sequence[Task]) -> list[Json]:
-    """A todo list as it is kept: each with an id, a description and a status."""
+def numbered_tasks(tasks: Sequence[Task]) -> list[Json]:
+    """Return the tasks in their stored form, each with an id, a description and a status."""
     return [
         {"id": str(number), "status": "pending", **(task if isinstance(task, Mapping) else {"description": task})}
         for number, task in enumerate(tasks, start=1)
@@ -223,8 +225,9 @@ def numbered(tasks: Sequence[Task]) -> list[Json]:
 
 
 def _waiting_until(at: datetime, now: datetime) -> dict[str, Any]:
+    """Return the fields of a thread that waits until a time. Empty if the time is past."""
     if at.tzinfo is None:
-        raise Refused("`at` must say its time zone, for example datetime.now(UTC) + timedelta(hours=1).")
+        raise Refused("`at` needs a time zone, for example datetime.now(UTC) + timedelta(hours=1).")
     at = at.astimezone(UTC)
     if at <= now:
         return {}
@@ -232,15 +235,16 @@ def _waiting_until(at: datetime, now: datetime) -> dict[str, Any]:
 
 
 class EnqueuedMessage(NamedTuple):
-    """A message that was left for a worker.
-
-    `thread` is the thread as it was read before the message, or the new thread. `run_id` is the id of the run that will
-    answer the message. The run is stored when a worker starts it. If the thread works on a goal, the message enters the
-    run of that goal instead, and `run_id` still finds the answer (`result_for`).
-    """
+    """The result of `Store.enqueue`."""
 
     thread: Thread
+    """The thread as it was before the message, or the new thread."""
     run_id: UUID
+    """Id of the run that will answer the message. A worker stores the run when it starts.
+
+    If the thread works on a goal, the message enters the run of that goal instead. `result_for` finds the answer by
+    this id in both cases.
+    """
 
 
 async def enqueue(
@@ -345,7 +349,7 @@ async def reopen(store: StoreCore, head: Thread) -> Thread:
 async def wake(store: StoreCore, head: Thread) -> Thread:
     """Make a thread ready for a worker now, in one commit. See `Store.wake`."""
     if head.ended:
-        raise ThreadEnded(f"Thread {head.id} is {head.status} already.", thread_id=head.id)
+        raise ThreadEnded(f"Thread {head.id} is {head.status}. Nothing was changed.", thread_id=head.id)
     if head.held:
         raise ThreadHeld(
             f"Thread {head.id} is held by worker {head.worker_id}. Nothing was changed.",

@@ -35,7 +35,7 @@ class HeldThread(Protocol):
 
     @property
     def accepts_cancel(self) -> bool:
-        """True while a run is open that has not been asked to stop. Earlier requests were meant for an earlier run."""
+        """True while a run is open that was not interrupted. Earlier cancel requests were meant for an earlier run."""
         ...
 
     def interrupt(self) -> None:
@@ -48,7 +48,7 @@ class HeldThread(Protocol):
 
 
 class LeaseKeeper:
-    """One for each store, shared by its project views. Used by the tasks of one event loop."""
+    """Renews the lease and watches for cancel requests. One per store and event loop, shared by project views."""
 
     def __init__(self, backend: FullBackend, leases: Leases) -> None:
         self._backend = backend
@@ -61,7 +61,7 @@ class LeaseKeeper:
 
     @property
     def held(self) -> int:
-        """The number of threads in execution."""
+        """Number of threads in execution."""
         return len(self._held)
 
     @asynccontextmanager
@@ -84,7 +84,7 @@ class LeaseKeeper:
         return dead
 
     def on_lease_lost(self, why: str) -> None:
-        """Stop all threads: other workers take them over, or have done so."""
+        """Mark all threads as lost: other workers take them over, or have done so."""
         _log.error("Lease lost (%s); other workers continue its threads", why)
         for thread in self._held:
             thread.mark_lost(why)
@@ -126,7 +126,7 @@ class LeaseKeeper:
                 _log.warning("Heartbeat failed: %s", exc)
 
     async def cancel_requests(self) -> set[UUID]:
-        """Return the threads that this process holds and whose end was requested."""
+        """Return the ids of the threads that this process holds and that have a cancel request."""
         if self._leases.worker_id is None:
             return set()
         where = (Where("worker_id", "=", self._leases.worker_id), Where("cancel_requested", "=", True))
@@ -134,7 +134,7 @@ class LeaseKeeper:
 
 
 _keepers: WeakSet[LeaseKeeper] = WeakSet()
-"""All keepers of this process. A suspect thread must be the only one in its process, over all stores."""
+"""All keepers of this process. A suspect thread must be the only one that executes in its process, over all stores."""
 
 
 def executing() -> int:

@@ -1,7 +1,12 @@
-"""`Leases`: register, claim, take over, reap, release; concurrency limits.
+"""`Leases`: register this process as a worker, claim threads, take over and release threads of dead workers.
 
-A process has one lease, whatever it holds, renewed by its beat. A claim raises the thread's fence, and every append
-compares it, so a process that lost a thread can write to it no more, however late it wakes up.
+A process has one lease, which covers all threads that it holds. This is how two processes never write to one thread:
+
+1. The process registers as a worker and renews its lease with heartbeats.
+2. A claim sets the `worker_id` of a thread and raises its `fence` by one, in one transaction.
+3. Each append of the holder compares the worker and the fence. If they differ, the store writes nothing.
+4. If the process ends or its lease expires, another worker declares it dead and releases its threads.
+5. The next claim raises the fence again. If the first process wakes up later, its appends fail, however late they are.
 """
 
 import asyncio
@@ -27,12 +32,12 @@ from lockstitch.model.worker import host_clock, limits_covering
 from lockstitch.store.heartbeat import Heartbeat
 from lockstitch.store.release import Releases
 
-KEPT = timedelta(seconds=1)
-"""How long what was read is good: limits change seldom, and a claim asks for them every time."""
+LIMITS_CACHE_TIME = timedelta(seconds=1)
+"""Time for which stored limits are cached. They change seldom, and each claim needs them."""
 
 
 class Limits:
-    """The stored limits as one process knows them. The backend counts under their lock; here it is only said which."""
+    """The stored limits, cached in one process. The backend enforces them: it counts held threads under a lock."""
 
     def __init__(self, backend: FullBackend, clock: Clock) -> None:
         self._backend = backend
@@ -41,15 +46,15 @@ class Limits:
         self._read_at: datetime | None = None
 
     async def covering(self, agents: Collection[str | None] | None) -> list[Limit]:
-        """The limits that cover one of these agents, or any agent."""
+        """Return the limits that cover one of these agents, or all limits if `agents` is None."""
         now = self._clock.now()
-        if self._read_at is None or abs(now - self._read_at) >= KEPT:
+        if self._read_at is None or abs(now - self._read_at) >= LIMITS_CACHE_TIME:
             self._known = await self._backend.find(Find(Limit, order=("name",)))
             self._read_at = now
         return limits_covering(self._known, agents)
 
     async def require_room(self, head: Thread, limits: Sequence[Limit]) -> None:
-        """Raise LimitReached if one of these limits leaves no room for a thread that is not held."""
+        """Raise `LimitReached` if one of these limits leaves no room for a thread that is not held."""
         for limit in limits:
             where = (
                 Where("worker_id", "is not null"),
@@ -68,18 +73,18 @@ class Limits:
 _ATTEMPTS = 5
 
 LEASE_SECONDS = 30.0
-"""Seconds that a process may be silent before what it holds is others'."""
+"""Seconds without a heartbeat after which other workers may take the threads of a process."""
 
 
 class Leases:
-    """The worker that a store is, once it has claimed something."""
+    """The worker that this process is registered as, and its claims. Safe to use from many tasks of one event loop."""
 
     def __init__(self, backend: FullBackend, clock: Clock, again: Callable[[], FullBackend] | None = None) -> None:
         self._backend = backend
         self._clock = clock
         self._connect_again = again
-        """Makes another backend for the same place, over which the pulse beats."""
-        self._pulse: Heartbeat | None = None
+        """Returns another backend for the same store. The heartbeat uses it in its own OS thread."""
+        self._heartbeat: Heartbeat | None = None
         self._limits = Limits(backend, clock)
         self._last_project = ""
         self._worker: Worker | None = None
@@ -91,7 +96,7 @@ class Leases:
 
     @property
     def worker_id(self) -> UUID | None:
-        """Under which id this process appends to what it holds."""
+        """Id of the worker that this process is registered as, or None."""
         return self._worker.id if self._worker else None
 
     async def heartbeat(self, lease_seconds: float | None, doing: Json | None) -> Worker:
@@ -109,7 +114,7 @@ class Leases:
             return worker
 
     async def start_heartbeat(self, doing: Callable[[], Json], lost: Callable[[str], None]) -> bool:
-        """Have the lease renewed by a thread of its own from now on; False where the store is this process's alone."""
+        """Renew the lease from an OS thread from now on. Return False for a store in memory, which has one process."""
         if self._connect_again is None:
             return False
         worker = await self.registered()
@@ -118,14 +123,14 @@ class Leases:
             self.forget(worker.id)
             lost(why)
 
-        if self._pulse is None or not self._pulse.alive or self._pulse.worker.id != worker.id:
-            self._stop_pulse()
-            self._pulse = Heartbeat(worker, self._connect_again)
-        self._pulse.set_callbacks(doing, lose)
+        if self._heartbeat is None or not self._heartbeat.alive or self._heartbeat.worker.id != worker.id:
+            self._stop_heartbeat()
+            self._heartbeat = Heartbeat(worker, self._connect_again)
+        self._heartbeat.set_callbacks(doing, lose)
         return True
 
     async def declared_dead(self) -> bool:
-        """Whether somebody has taken everything from this process, who may have known better."""
+        """True if another worker has declared this process dead and released its threads."""
         worker = self._worker
         if worker is None:
             return False
@@ -136,25 +141,25 @@ class Leases:
         return False
 
     def forget(self, worker_id: UUID) -> None:
-        """This process is that worker no more; what it held is others'."""
+        """Forget that this process is this worker. Other workers take over its threads."""
         if self.worker_id == worker_id:
             self._worker = None
 
-    def _stop_pulse(self) -> None:
-        if self._pulse is not None:
-            self._pulse.stop()
-            self._pulse = None
+    def _stop_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
 
     async def end(self) -> None:
-        """Give back everything; a process that goes on registers anew."""
-        self._stop_pulse()
+        """Release all threads. If the process continues, it registers as a new worker."""
+        self._stop_heartbeat()
         await self.releases.close()
         if self._worker is not None:
             worker, self._worker = self._worker, None
             await self._backend.release(worker.id)
 
     async def registered(self) -> Worker:
-        """This process as a worker, made one if it is none yet."""
+        """Return the worker of this process. Register it if necessary."""
         return self._worker or await self.heartbeat(None, None)
 
     async def claim(self, head: Thread, take_over: bool, *, unlimited: bool = False) -> Thread:
@@ -185,11 +190,11 @@ class Leases:
                 await self._backend.release(holder.id, cause="died" if is_provably_dead(holder) else "taken_over")
             elif holder is not None:
                 raise self._held(head, holder)
-            # Nobody holds it any more: somebody else has just released it, so ask again.
-        raise await self._refused(head.id, worker)
+            # The thread has no holder now: another process has just released it, so try again.
+        raise await self._claim_error(head.id, worker)
 
     async def limited(self, agents: Sequence[str | None]) -> bool:
-        """Whether a limit covers one of these agents, so that their threads must be claimed."""
+        """True if a limit covers one of these agents. Their threads must be claimed then."""
         return bool(await self._limits.covering(agents))
 
     async def claim_next(
@@ -221,15 +226,15 @@ class Leases:
         return claimed
 
     async def hold(self, thread: Thread) -> Thread:
-        """A new thread as this process holds it from its first commit on, with the first fence."""
+        """Return a new thread that this process holds from its first commit on, with the first fence."""
         worker = await self.registered()
         held = thread.changed(status="running", worker_id=worker.id, fence=1)
-        self.releases.begin(held)
+        self.releases.count_new(held)
         return held
 
     async def reap(self) -> list[UUID]:
         """Release the threads of dead workers: provably dead on this host, or with an expired lease."""
-        values: list[UUID] = []
+        released: list[UUID] = []
         alive = await self._backend.find(Find(Worker, (Where("dead", "=", False),)))
         others = [worker for worker in alive if worker.id != self.worker_id]
         # Skip workers whose last heartbeat is close to one that this process has just sent. Otherwise a hundred workers
@@ -239,48 +244,53 @@ class Leases:
             dead = is_provably_dead(worker)
             if dead or own is None or _silence(own, worker) > worker.lease_seconds / 2:
                 cause = "died" if dead else "expired"
-                values += await self._backend.release(worker.id, expired_only=not dead, cause=cause)
-        values += await self._release_of_dead_workers()
+                released += await self._backend.release(worker.id, expired_only=not dead, cause=cause)
+        released += await self._release_of_dead_workers()
         host = socket.gethostname()
         self._local_workers = [worker for worker in others if worker.host == host and not is_provably_dead(worker)]
-        return values
+        return released
 
     async def _release_of_dead_workers(self) -> list[UUID]:
         """Release threads that workers created, and hold, after they were declared dead without having noticed it."""
         dead = [worker.id for worker in await self._backend.find(Find(Worker, (Where("dead", "=", True),)))]
         threads = await self._backend.find(Find(Thread, (Where("worker_id", "in", dead),))) if dead else []
         return [
-            each
-            for item_id in {head.worker_id for head in threads if head.worker_id}
-            for each in await self._backend.release(item_id, cause="expired")
+            thread_id
+            for worker_id in {head.worker_id for head in threads if head.worker_id}
+            for thread_id in await self._backend.release(worker_id, cause="expired")
         ]
 
     @property
     def _heartbeat_is_recent(self) -> bool:
-        """Whether a beat of this process was accepted a short while ago."""
+        """True if the store accepted a heartbeat of this process a short time ago."""
         recent = self._lease_seconds / 3
-        if self._pulse is not None and self._pulse.alive and time.monotonic() - self._pulse.accepted < recent:
+        if (
+            self._heartbeat is not None
+            and self._heartbeat.alive
+            and time.monotonic() - self._heartbeat.accepted < recent
+        ):
             return True
         return self._last_heartbeat is not None and (self._clock.now() - self._last_heartbeat).total_seconds() < recent
 
-    def neighbour_died(self) -> bool:
-        """Whether a worker of this host has died since `reap` looked last. Asks nobody but this machine."""
+    def local_worker_died(self) -> bool:
+        """True if a worker of this host has died since the last `reap`. Needs no query."""
         return any(is_provably_dead(worker) for worker in self._local_workers)
 
     async def forget_dead_workers(self, before: datetime) -> int:
-        """Forget workers that died before then; how many."""
+        """Delete workers that died before then. Return the number of workers."""
         return await self._backend.delete(Find(Worker, (Where("dead", "=", True), Where("beat_at", "<", before))))
 
     async def _head(self, thread_id: UUID) -> Thread:
         head = await self._backend.get(Thread, (thread_id,))
         if head is None:
-            raise NotFound(f"There is no thread {thread_id} in this store.")
+            raise NotFound(f"Thread {thread_id} not found.")
         return head
 
     async def _holder(self, head: Thread) -> Worker | None:
         return await self._backend.get(Worker, (head.worker_id,)) if head.worker_id else None
 
-    async def _refused(self, thread_id: UUID, worker: Worker) -> ThreadBusy:
+    async def _claim_error(self, thread_id: UUID, worker: Worker) -> ThreadBusy:
+        """Return the error of a claim that failed at every attempt."""
         this = await self._backend.get(Worker, (worker.id,))
         if this is None or this.dead:
             return WorkerDeclaredDead(thread_id=thread_id)

@@ -1,4 +1,4 @@
-"""Opening a store by its URL. The one place that names concrete backends."""
+"""`open_store`: open a store by its URL. The only module that imports the backends."""
 
 import os
 import re
@@ -23,10 +23,15 @@ def open_store(
     migrate: bool = True,
     create: bool = True,
 ) -> Store:
-    """The store at `url`, for `async with`. Entering it makes or migrates its schema, unless told not to.
+    """Return the store at `url`. Use it with `async with`.
 
-    `project` is the tenancy boundary: what this store object creates and finds by key is in it. With
-    `create=False` a store that is not there yet is StoreUnreachable, and nothing is made in its place.
+    URLs are `sqlite:///path.db`, `sqlite:///:memory:`, `postgresql://user@host/database`, `file:folder` and
+    `file:///srv/folder`. SQLite accepts `?synchronous=full|normal|extra`.
+
+    Entering the store creates or migrates its schema, unless `migrate` is False. New threads belong to `project`, and
+    keys and ids are looked up in it. If `create` is False and there is no store, this function or entering the store
+    raises `StoreUnreachable`, and nothing is created. Raises `Refused` if the URL is not valid, or if the driver of the
+    backend is not installed.
     """
     clock = clock or SystemClock()
     backend, again = _backend(url, clock, create)
@@ -36,19 +41,20 @@ def open_store(
 
 
 def open_memory_store() -> Store:
+    """Return a new store in memory."""
     return open_store("sqlite:///:memory:")
 
 
 def _backend(url: str, clock: Clock, create: bool) -> tuple[FullBackend, Callable[[], FullBackend] | None]:
-    """A backend, and how to make another one for the same place, for a thread with a loop of its own.
+    """Return a backend, and a function that opens another one for the same store in another OS thread.
 
-    None where there is only this one. A relative path means where the process was when it opened the store.
+    The function is None for a store in memory. A relative path refers to the current folder of this call.
     """
     try:
-        # A # belongs to the path: without this the store would quietly be another file.
+        # A # is part of the path. As a fragment, it would silently select another file.
         parts = urlsplit(url, allow_fragments=False)
     except ValueError as exc:
-        raise Refused(f"{redacted_url(url)!r} is no store ({exc}). Write {_FORMS}.") from exc
+        raise Refused(f"{redacted_url(url)!r} is not a store URL ({exc}). Use one of: {_FORMS}.") from exc
     scheme = parts.scheme
     if scheme == "sqlite":
         from lockstitch.backends.sqlite.backend import SqliteBackend
@@ -68,7 +74,7 @@ def _backend(url: str, clock: Clock, create: bool) -> tuple[FullBackend, Callabl
         try:
             from lockstitch.backends.postgres.backend import PostgresBackend
         except ModuleNotFoundError as exc:
-            raise Refused(f"{exc.name} is missing: pip install 'lockstitch[postgres]'") from exc
+            raise Refused(f"Module {exc.name} is not installed. Run: pip install 'lockstitch[postgres]'") from exc
         return PostgresBackend(url, clock), partial(PostgresBackend, url, clock)
     if scheme == "file":
         from lockstitch.backends.files import disk
@@ -78,41 +84,41 @@ def _backend(url: str, clock: Clock, create: bool) -> tuple[FullBackend, Callabl
         if not create:
             _require(Path(path) / disk.STORE, path)
         return FilesBackend(Path(path), clock), partial(FilesBackend, Path(path).absolute(), clock)
-    raise Refused(f"{redacted_url(url)!r} is no store. Write {_FORMS}.")
+    raise Refused(f"{redacted_url(url)!r} is not a store URL. Use one of: {_FORMS}.")
 
 
 def _path(url: str, host: str, path: str) -> str:
-    """Three slashes and a name is relative to here, four begin at the root."""
+    """Return the path of a SQLite URL. Three slashes start a relative path, four an absolute one."""
     if host:
-        raise Refused(f"{url!r} names a host; write three slashes before the path: {_FORMS}.")
+        raise Refused(f"{url!r} has a host. Use three slashes before the path: {_FORMS}.")
     path = unquote(path).removeprefix("/")
     if not path:
-        raise Refused(f"{url!r} names no file. Write {_FORMS}.")
+        raise Refused(f"{url!r} has no file name. Use one of: {_FORMS}.")
     return path
 
 
 def _folder(url: str, host: str, path: str) -> str:
-    """As everywhere, file:///srv/agents begins at the root; file:agents is relative to here."""
+    """Return the path of a file URL. `file:///srv/agents` is absolute, `file:agents` is relative."""
     if host:
-        raise Refused(f"{url!r} names a host; write {_FORMS}.")
+        raise Refused(f"{url!r} has a host. Use one of: {_FORMS}.")
     path = unquote(path)
     if not path.strip("/"):
-        raise Refused(f"{url!r} names no folder. Write {_FORMS}.")
+        raise Refused(f"{url!r} has no folder name. Use one of: {_FORMS}.")
     return re.sub("^/+", "/", path)
 
 
 def _require(file: Path, path: str) -> None:
-    """Say that there is no store before a backend opens, and so makes, its file."""
+    """Raise `StoreUnreachable` if the store does not exist. A backend would create its file."""
     try:
         there = file.exists()
     except (OSError, ValueError) as exc:
         raise StoreUnreachable(f"{path} cannot be opened: {exc}.") from exc
     if not there:
         raise StoreUnreachable(
-            f"There is no store at {path}. `lockstitch migrate` makes one; or check the URL and the folder you are in."
+            f"No store found at {path}. Run `lockstitch migrate` to create it, or check the URL and the current folder."
         )
 
 
 def redacted_url(url: str) -> str:
-    """A URL as people may see it: without its password and its options."""
+    """Return a URL without its password and its options, for messages."""
     return re.sub(r"(://[^:/?]*:).*@", r"\1***@", url.partition("?")[0])

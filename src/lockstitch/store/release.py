@@ -1,9 +1,9 @@
-"""Releasing: which threads this process executes, and the release of those that it holds but does not execute.
+"""`Releases`: counts the threads that this process executes, and releases those that it holds but does not execute.
 
-The store knows which threads a worker holds. This module knows which of them an executor in this process works on. A
-thread that only the store knows would stay `running` for as long as the process lives: no task executes it, and its
-holder is alive. This happens when the response to a claim is lost, when a release fails, or when the task of an
-executor is cancelled before it starts.
+The store knows the threads that a worker holds. This module knows which of them an executor in this process works on. A
+thread without an executor would stay `running` for as long as the process lives: no task executes it, and its holder is
+alive. This happens when the response to a claim is lost, when a release fails, or when the task of an executor is
+cancelled before it starts.
 
 Three rules prevent it:
 
@@ -12,10 +12,10 @@ Three rules prevent it:
 - The end of an executor always ends the count. If the executor has not released the thread with its last commit, a
   release is requested. A task of this module owns the request and repeats it until it succeeds or the thread has
   another holder. The cancellation of a caller does not affect it.
-- `reconcile` compares the threads that the store says this worker holds with the counted ones, and requests the
-  release of the difference. It runs after each claim whose outcome is unknown, and at a slow period.
+- `reconcile` reads the threads that this worker holds in the store, and requests the release of those that are not
+  counted. It runs after each claim with an unknown outcome, and periodically.
 
-A release compares the holder and the fence, so it cannot affect a thread that was claimed again in the meantime.
+A release compares the holder and the fence, so it cannot affect a thread that was claimed again.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from lockstitch.model import Clock, Delivery, Thread
 from lockstitch.store.transaction import ThreadUpdate, Transaction, plan_commit
 
 STRAY_CHECK_SECONDS = (1.0, 15.0)
-"""Seconds after an unknown outcome at which `reconcile` runs again: a transaction that was on its way then may commit
+"""Seconds after an unknown outcome at which `reconcile` runs again: a transaction in flight may commit
 later, but not after the store has ended it."""
 
 PERIOD: Final = 10.0
@@ -51,22 +51,26 @@ _log = logging.getLogger("lockstitch")
 class Tenure(NamedTuple):
     """One period in which one worker holds a thread.
 
-    Two tasks of a process may create the same thread, and both have the first fence. The time of creation tells them
-    apart.
+    Two tasks of a process may create the same thread, and both have the first fence. Then the creation times differ.
     """
 
     thread_id: UUID
+    """Id of the thread."""
     worker_id: UUID | None
+    """Id of the holder."""
     fence: int
+    """Fence of the thread in this period."""
     created_at: datetime
+    """Creation time of the thread."""
 
     @classmethod
     def of(cls, head: Thread) -> "Tenure":
+        """Return the current tenure of a held thread."""
         return cls(head.id, head.worker_id, head.fence, head.created_at)
 
 
 class _Request:
-    """A thread that is to be released, and how it is left. Without fields it is left as it was before the claim."""
+    """A requested release of a thread. Without fields, the thread gets its state before the claim."""
 
     def __init__(self, head: Thread, fields: Fields | None) -> None:
         self.tenure = Tenure.of(head)
@@ -80,6 +84,7 @@ class _Request:
         await asyncio.wait([self._attempt])
 
     def end_attempt(self) -> None:
+        """Wake the callers of `attempted`."""
         self._attempt.set_result(None)
         self._attempt = asyncio.get_running_loop().create_future()
         self._wanted_now.clear()
@@ -110,7 +115,7 @@ class Releases:
     # Executors
 
     async def claim(self, claiming: Coroutine[Any, Any, list[Thread]]) -> list[Thread]:
-        """The threads that a claim takes. If the caller is cancelled, they are released again."""
+        """Return the threads that a claim takes. If the caller is cancelled, they are released again."""
         claim = asyncio.ensure_future(claiming)
         self._claims.add(claim)
         claim.add_done_callback(self._count)
@@ -119,20 +124,20 @@ class Releases:
         except asyncio.CancelledError:
             claim.add_done_callback(self._end_all)
             await asyncio.wait([claim])
-            for head in _taken(claim):
-                await self.settle(head)
+            for head in _claimed_threads(claim):
+                await self.wait_for_attempt(head)
             raise
 
-    def begin(self, head: Thread) -> None:
-        """Count a thread that this process is going to create, and to hold from its first commit on."""
+    def count_new(self, head: Thread) -> None:
+        """Count a thread that this process creates and holds from its first commit on."""
         self._executed[Tenure.of(head)] += 1
 
     def released(self, tenure: Tenure) -> None:
-        """A commit has released this thread."""
+        """Stop counting a thread that a commit has released."""
         self._executed.pop(tenure, None)
 
     def end(self, head: Thread, fields: Fields | None = None) -> None:
-        """The executor of a thread ends. If no commit has released the thread, it is released with these fields."""
+        """End the execution of a thread. Request its release with these fields, unless a commit has released it."""
         tenure = Tenure.of(head)
         if not self._executed[tenure]:
             return
@@ -141,7 +146,7 @@ class Releases:
             del self._executed[tenure]
             self._request(head, fields)
 
-    async def settle(self, head: Thread) -> None:
+    async def wait_for_attempt(self, head: Thread) -> None:
         """Wait for the next attempt to release this thread, if a release is requested."""
         request = self._requests.get(Tenure.of(head))
         if request is not None:
@@ -155,7 +160,7 @@ class Releases:
         if self._executed[Tenure.of(head)]:
             return False
         self._request(head, None)
-        await self.settle(head)
+        await self.wait_for_attempt(head)
         return True
 
     async def close(self) -> None:
@@ -169,7 +174,7 @@ class Releases:
     # Reconciliation
 
     def doubt(self) -> None:
-        """The outcome of a claim is unknown: reconcile as soon as the store answers."""
+        """Reconcile as soon as the store answers, because the outcome of a claim is unknown."""
         self._doubted = time.monotonic()
         if self._reconciling is None or self._reconciling.done():
             self._reconciling = asyncio.create_task(self._reconcile_until_certain(), name="lockstitch-reconcile")
@@ -189,11 +194,12 @@ class Releases:
                 await asyncio.wait(set(self._claims))
             for head in held:
                 if not self._executed[Tenure.of(head)] and Tenure.of(head) not in self._requests:
-                    _log.warning("Thread %s is held by this process, which does not execute it: released.", head.id)
+                    _log.warning("Releasing thread %s: this process holds it but does not execute it", head.id)
                     self._request(head, None)
         self._reconciled = began
 
     async def _reconcile_until_certain(self) -> None:
+        """Reconcile until no claim with an unknown outcome can still commit."""
         while True:
             began = time.monotonic()
             try:
@@ -210,20 +216,23 @@ class Releases:
     # Claims
 
     def _count(self, claim: asyncio.Future[list[Thread]]) -> None:
+        """Count the threads of a finished claim."""
         self._claims.discard(claim)
-        for head in _taken(claim):
+        for head in _claimed_threads(claim):
             self._executed[Tenure.of(head)] += 1
         problem = None if claim.cancelled() else claim.exception()
         if problem is not None and not isinstance(problem, Conflict | Refused | NotFound):
             self.doubt()
 
     def _end_all(self, claim: asyncio.Future[list[Thread]]) -> None:
-        for head in _taken(claim):
+        """End the execution of all threads of a finished claim."""
+        for head in _claimed_threads(claim):
             self.end(head)
 
     # Releases
 
     def _request(self, head: Thread, fields: Fields | None) -> None:
+        """Start a task that releases a thread, unless there is one."""
         tenure = Tenure.of(head)
         if tenure not in self._requests:
             request = self._requests[tenure] = _Request(head, fields)
@@ -232,7 +241,7 @@ class Releases:
             task.add_done_callback(self._tasks.discard)
 
     async def _release(self, request: _Request) -> None:
-        """Attempt to release a thread until it is done."""
+        """Repeat the release of a thread until it succeeds or the thread has another holder."""
         thread_id, pause = request.tenure.thread_id, FIRST_PAUSE
         try:
             while True:
@@ -240,9 +249,9 @@ class Releases:
                     await self._attempt(request)
                     return
                 except StoreError as exc:
-                    _log.warning("Thread %s is released as soon as the store answers: %s", thread_id, exc)
+                    _log.warning("Cannot release thread %s yet, will retry: %s", thread_id, exc)
                 except Exception:  # any error: a thread that is not released is never executed again
-                    _log.exception("Thread %s could not be released, and is left as pending", thread_id)
+                    _log.exception("Release of thread %s failed, will retry as pending", thread_id)
                     request.fields = {"status": "pending"}
                 request.end_attempt()
                 await request.pause(pause * random.uniform(0.5, 1.5))
@@ -252,25 +261,26 @@ class Releases:
             request.end_attempt()
 
     async def _attempt(self, request: _Request) -> None:
+        """Release a thread, unless it has another holder."""
         thread_id = request.tenure.thread_id
         for _ in range(_ATTEMPTS):
             head = await self._backend.get(Thread, (thread_id,))
             if head is None and request.tenure.fence == 1:
-                # The commit that creates it may still be on its way.
+                # The commit that creates it may still be in flight.
                 self.doubt()
             if head is None or Tenure.of(head) != request.tenure:
                 return
-            update = ThreadUpdate(head, fields=await self._left(head, request.fields))
+            update = ThreadUpdate(head, fields=await self._released_fields(head, request.fields))
             commit = plan_commit(Transaction([update]), head.worker_id, self._clock.now())
             try:
                 await self._backend.append(commit)
             except (Conflict, OutcomeUnknown):
-                # A delivery came in between, or it is unknown whether it happened: the next look shows it.
+                # A delivery arrived in between, or the outcome is unknown. The next read shows it.
                 continue
             return
-        raise StoreError(f"Thread {thread_id} changes faster than it can be released.")
+        raise StoreError(f"Thread {thread_id} could not be released, because it changes too often.")
 
-    async def _left(self, head: Thread, fields: Fields | None) -> Fields:
+    async def _released_fields(self, head: Thread, fields: Fields | None) -> Fields:
         """Return the fields of the released thread. A thread that got a delivery while it was held is ready."""
         if fields is None:
             fields = {"status": "waiting", "wake_at": head.wake_at} if head.waiting_for else {"status": "pending"}
@@ -281,6 +291,6 @@ class Releases:
         return fields
 
 
-def _taken(claim: asyncio.Future[list[Thread]]) -> Sequence[Thread]:
-    """The threads that a finished claim took, as far as that is known."""
+def _claimed_threads(claim: asyncio.Future[list[Thread]]) -> Sequence[Thread]:
+    """Return the threads that a finished claim took; none if the claim failed."""
     return () if claim.cancelled() or claim.exception() is not None else claim.result()

@@ -1,4 +1,4 @@
-"""The store: what people and the runtime call. Rules live in the modules beside it; here they meet."""
+"""`Store`: the public API of a record. It delegates to the other modules of this package."""
 
 # The modules of this package share the backend of a store.
 # pyright: reportPrivateUsage=false
@@ -39,7 +39,12 @@ _HELD: Final = Where("worker_id", "is not null")
 
 
 class Store(StoreCore):
-    """One durable record. Safe for many tasks of one event loop; open one per process."""
+    """One durable record of threads, runs and stitches. Open it with `open_store` and `async with`, once per process.
+
+    Safe to use from many tasks of one event loop, and from many processes at the same time. Methods that take a
+    `ThreadRef` accept a thread, its id, or its key in the store's project. They raise `NotFound` if this project has no
+    such thread. Every method raises `StoreUnreachable` if the backend does not answer.
+    """
 
     def __init__(
         self,
@@ -56,10 +61,10 @@ class Store(StoreCore):
         self._extended: set[Extension] = set()
         """Extensions that this store has, so that `extend` is cheap. Views of other projects share it."""
         self._scratch = scratch
-        """Makes a store in memory, for questions that need SQL where the backend speaks none."""
+        """Returns a store in memory. SQL runs there if the backend does not support SQL."""
 
     def in_project(self, project: str) -> "Store":
-        """The same store, seen from another project: the same connections, the same lease."""
+        """Return a view of this store for another project. It shares the connections and the lease. Do not close it."""
         if project == self.project:
             return self
         view = copy(self)
@@ -68,61 +73,64 @@ class Store(StoreCore):
 
     @property
     def identity(self) -> object:
-        """An object that all views of this store share: a key for caches, also a weak one."""
+        """Object that all views of this store share. Use it as a key of caches, also of weak ones."""
         return self._backend
 
     @property
     def backend_name(self) -> str:
-        """Where the record is: files, sqlite or postgresql."""
+        """Name of the backend: `files`, `sqlite` or `postgresql`."""
         package = type(self._backend).__module__.split(".")[-2]
         return "postgresql" if package == "postgres" else package
 
     @property
     def has_sql(self) -> bool:
-        """Whether the backend itself answers SQL. If not, the store copies the record to SQLite for each question."""
+        """True if the backend executes SQL. If False, the store copies the record to SQLite for each statement."""
         return self._backend.lens(catalog.NAMES[0]) is not None
 
     @property
     def statistics(self) -> Statistics:
-        """Figures over the runs of this project, or of all."""
+        """Usage, latencies and lists of runs, for this project or for all."""
         return Statistics(self._backend, self.project)
 
     @property
     def tokens(self) -> Tokens:
-        """Who may call a server for this project."""
+        """API tokens of this project."""
         return Tokens(self._backend, self.clock, self.project)
 
     @property
     def ingest_queue(self) -> IngestQueue:
-        """The bodies of traces that wait to be read, and those in quarantine, of the project."""
+        """Received bodies of traces of this project: those that wait to be read, and those in quarantine."""
         return IngestQueue(self._backend, self.clock, self.project)
 
     @property
     def ingest_queue_of_all(self) -> IngestQueue:
-        """The same of all projects."""
+        """Received bodies of traces of all projects."""
         return IngestQueue(self._backend, self.clock)
 
     @property
     def audits(self) -> Audits:
-        """Who did what to this project."""
+        """Audit log of this project."""
         return Audits(self._backend, self.clock, self.project)
 
     # Reading
 
     async def overview(self, threads: Sequence[Thread]) -> list[Overview]:
-        """Each of these threads with the sums over its own runs, in the same order."""
+        """Return each of these threads with the sums over its own runs, in the same order."""
         return await overview.overviews(self._backend, threads)
 
     async def trees(self, threads: Sequence[Thread]) -> list[Node]:
-        """These threads with all their descendants."""
+        """Return these threads with all their descendants, one tree per thread."""
         return await overview.trees(self._backend, threads)
 
     async def whole_trees(self, threads: Sequence[Thread]) -> list[Node]:
-        """The trees that these threads are part of, each once, from the root."""
+        """Return the trees that contain these threads, from the root, each tree once."""
         return await overview.whole_trees(self._backend, threads)
 
     async def projects(self, limit: int = 100) -> list[str]:
-        """The names of the projects that have threads, in order. Each costs one step in the index."""
+        """Return the names of the projects that have threads, sorted, at most `limit`.
+
+        Each name costs one index lookup.
+        """
         names: list[str] = []
         while len(names) < limit:
             where = (Where("project", ">", names[-1]),) if names else ()
@@ -133,127 +141,151 @@ class Store(StoreCore):
         return names
 
     async def context(self, ref: ThreadRef, *, lane: UUID | None = None) -> list[Message]:
-        """The message list the model would get now."""
+        """Return the messages that the model would get in the next request of this thread.
+
+        `lane` is the id of a member's run. It selects the context of that member instead of the thread's own context.
+        """
         return await self._reading.context(await self.thread(ref), lane)
 
     async def history(
         self, ref: ThreadRef, *, limit: int = 20, offset: int = 0, before: int | None = None
     ) -> HistoryPage:
-        """Finished turns, newest first; by offset, or by cursor: `before` a sequence number."""
+        """Return one page of finished turns, newest first.
+
+        Page by `offset`, or by cursor: `before` is the number of the oldest turn of the previous page
+        (`Turn.run.turn`). Nested runs are not listed. Archived turns are.
+        """
         return await self._reading.turns(await self.thread(ref), limit, offset, before)
 
     async def messages(self, run_id: UUID | str) -> list[Message]:
-        """All messages of a run as they were said, whatever was compacted since."""
+        """Return all messages of a run in their original form, also those that a compaction has replaced in the
+        context.
+
+        Raises `NotFound` if there is no such run.
+        """
         run = await self.run(run_id)
         return await self._reading.messages(await self.thread(run.thread_id), run)
 
     async def log(self, run_id: UUID | str) -> list[Stitch]:
-        """Everything a run did, in order."""
+        """Return all stitches of a run in the order of their positions. Raises `NotFound` if there is no such run."""
         run = await self.run(run_id)
         return await self._reading.log(await self.thread(run.thread_id), run)
 
     async def trace(self, run_id: UUID | str, *, depth: int | None = None, limit: int = LINES) -> Trace:
-        """A run as a tree of model calls, tools, nested runs and child threads, or of the spans of a mirror.
+        """Return a run as a tree of model calls, tool calls, nested runs and child threads.
 
-        Of a large one the first lines, down to a depth; what they say is read for those alone.
+        An imported run is the tree of its spans. The tree has at most `limit` nodes and `depth` levels, and the store
+        reads the texts of these nodes only. Raises `NotFound` if there is no such run.
         """
         return await TraceReader(self, self._archives, depth, limit).trace(await self.run(run_id))
 
     async def trace_outline(self, run_id: UUID | str, *, limit: int) -> Trace:
-        """The same tree without texts, for pictures of large runs: times, counts, costs and names."""
+        """Return the tree of `trace` without texts: times, counts, costs and names. Cheap for large runs."""
         return await TraceReader(self, self._archives, None, limit).shape(await self.run(run_id))
 
     async def difference(self, a: UUID | str, b: UUID | str) -> Difference:
-        """What differs between two runs, mirrors or not: as wholes, and step by step."""
+        """Return the differences between two runs: of the runs as a whole, and step by step. Both may be imported.
+
+        Raises `NotFound` if one of the runs does not exist.
+        """
         runs = [await self.run(a), await self.run(b)]
         logs = [await self._reading.calls(await self.thread(run.thread_id), run) for run in runs]
         return difference(runs[0], logs[0], runs[1], logs[1])
 
     async def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
-        """The latest errors across all threads of the project, newest first."""
+        """Return the latest error stitches of all threads of the project, newest first, none before `since`."""
         return await self._reading.latest(self.project, limit, since, ERROR_TYPES)
 
     async def latest(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
-        """The latest stitches across all threads of the project, newest first."""
+        """Return the latest stitches of all threads of the project, newest first, none before `since`."""
         return await self._reading.latest(self.project, limit, since)
 
     async def request(self, stitch_id: UUID | str) -> Json:
-        """The exact request of a model call."""
+        """Return the exact request of a model call, by the id of its `llm_call` stitch.
+
+        Raises `NotFound` if the stitch has no request, and `StoreDamaged` if the request cannot be rebuilt to the bytes
+        that were sent.
+        """
         stitch = await self.stitch(stitch_id)
         return await self._reading.request(stitch, await self.thread(stitch.thread_id))
 
     async def average_tokens(self, since: datetime) -> list[ThreadUsage]:
-        """Per thread, the average of input and output tokens of its turns started since then."""
+        """Return the average input and output tokens per turn of each thread of the project, for turns since then."""
         return await self._backend.average_tokens(self.project, since)
 
     async def search(self, text: str, *, limit: int = 20) -> list[SearchHit]:
-        """Where every word of `text` stands: in titles, in what was asked and what was answered. Best first."""
+        """Return the titles, inputs and answers of this project that contain every word of `text`, best match first."""
         return await self._backend.search(self.project, codec.check_text(text, "The text"), limit)
 
     async def size(self, ref: ThreadRef | None = None) -> Sizes:
-        """Bytes kept, for a thread or for the whole store."""
+        """Return the stored bytes of a thread, or of the whole store if `ref` is None."""
         return await self._backend.size(None if ref is None else (await self.thread(ref)).id)
 
     async def sql(
         self, query: str, *, limit: int = 1000, seconds: float = 10.0, lens: str | None = None, force: bool = False
     ) -> QueryResult:
-        """Run one read-only SQL statement over the core tables, or over those of a lens. All projects are seen.
+        """Run one read-only SQL statement over the core tables, or over the tables of a lens. It reads all projects.
 
-        The statement may come from a user who is not trusted with the database: it is stopped after `seconds`, its
-        memory and its answer are limited, and it cannot reach anything but the record. On PostgreSQL this needs a login
-        that can only read; if there is none and none can be created, it is Refused unless `force` is set. A forced
-        statement has all rights of the store's own user. A store of files is read through a copy in SQLite.
+        `limit` is the maximum number of rows. The statement may come from a user who is not trusted with the database:
+        it is stopped after `seconds`, its memory and its result are limited, and it can only read the record. On
+        PostgreSQL this needs a login that can only read. If there is none and none can be created, the method raises
+        `Refused` unless `force` is True. A forced statement has all rights of the store's own user. On the file backend
+        the statement reads a copy in SQLite.
+
+        Raises `Refused` if the statement is not valid, writes, or exceeds its limits.
         """
-        return await ask(self, query, limit=limit, seconds=seconds, lens=lens, force=force)
+        return await run_sql(self, query, limit=limit, seconds=seconds, lens=lens, force=force)
 
     @asynccontextmanager
     async def lens(self, name: str) -> AsyncGenerator[Any]:
-        """A read-only connection of the database's own driver on which the tables of a lens are there.
+        """Open a read-only connection to the tables of a lens. It reads all projects.
 
-        It is a sqlite3.Connection, or a psycopg.AsyncConnection whose search_path is the lens; of a store of files it
-        leads to a copy as it was when this was called. All projects are seen.
+        The connection is a `sqlite3.Connection`, or a `psycopg.AsyncConnection` with the lens as its search_path. On
+        the file backend it reads a copy in SQLite, made by this call.
         """
         async with open_lens(self, name, blocking=False) as connection:
             yield connection
 
     def table(self, kind: type[R]) -> RecordTable[R]:
-        """The records of one kind: side records, deliveries, workers, or records of an application.
+        """Return the table of one kind of record: side records, deliveries, workers, or records of an application.
 
-        Threads, runs and stitches change by commits alone. They have calls of their own: `find_threads`, `find_runs`,
-        `find_stitches`.
+        Raises `TypeError` for threads, runs and stitches. Only commits change them; read them with `find_threads`,
+        `find_runs` and `find_stitches`.
         """
         if issubclass(kind, Thread | Run | Stitch):
             raise TypeError(f"{kind.__name__} has no table; see find_threads, find_runs and find_stitches.")
         return RecordTable(self._backend, kind)
 
     async def ping(self) -> None:
-        """Ask the backend for one row. Raises StoreError if it does not answer."""
+        """Read at most one row. Raises `StoreError` if the backend does not answer."""
         await self._backend.find(Find(Worker, limit=1))
 
     def changes(self) -> AsyncGenerator[ChangeHint, None]:
-        """Hints that threads of any project have changed, also in other processes.
+        """Yield a hint for each change of a thread of any project, also from other processes.
 
-        The first is `WATCHING`: from then on no change is missed. `WORK_READY` says that a thread can be claimed.
+        The first hint is `WATCHING`. The generator reports every change after it. `WORK_READY` means that a thread can
+        be claimed. Raises `StoreUnreachable` if the connection is lost; start a new generator then, and read the
+        current state.
         """
         return self._backend.watch()
 
     # Workers and limits
 
     async def held_by(self, workers: Collection[UUID]) -> list[Thread]:
-        """The threads of all projects that these workers hold."""
+        """Return the threads of all projects that these workers hold."""
         if not workers:
             return []
         return await self._backend.find(Find(Thread, (Where("worker_id", "in", list(workers)),)))
 
     async def limits(self) -> list[tuple[Limit, int]]:
-        """The limits by name, each with the number of threads that are held of its agents."""
+        """Return the concurrency limits by name, each with the number of held threads of its agents."""
         return [
             (limit, await self._backend.count(Find(Thread, (_HELD, Where("agent", "in", limit.agents)))))
             for limit in await self._backend.find(Find(Limit, order=("name",)))
         ]
 
     async def set_limit(self, limit: Limit) -> None:
-        """Store a limit. It covers its own agents and those that the stored limit of this name covers."""
+        """Store a concurrency limit. It also covers the agents that a stored limit of the same name covers."""
         stored = await self._backend.get(Limit, (limit.name,))
         agents = {*limit.agents, *(stored.agents if stored is not None else ())}
         limit = limit.changed(agents=sorted(agents))
@@ -263,7 +295,10 @@ class Store(StoreCore):
     # Applications
 
     async def extend(self, extension: Extension) -> None:
-        """Make the tables of an application, or bring them to its version. Refused for a store of files."""
+        """Create the tables of an application, or migrate them to its version. Cheap if they are up to date.
+
+        Raises `Refused` on the file backend.
+        """
         if extension not in self._extended:
             await tables.extend(self._backend, extension)
             self._extended.add(extension)
@@ -271,17 +306,23 @@ class Store(StoreCore):
     async def query(
         self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any
     ) -> Any:
-        """What a named query of an application gives that only reads: tuples, or records of the kind `into`."""
-        return await tables.ask(self._backend, extension, name, values, record_type)
+        """Run a named read-only query of an application. Return tuples, or records if `record_type` is set.
+
+        `values` are the parameters of the query. Raises `Refused` on the file backend.
+        """
+        return await tables.run_query(self._backend, extension, name, values, record_type)
 
     async def execute(
         self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any
     ) -> Any:
-        """The same for one that writes, in a transaction of its own."""
-        return await tables.ask(self._backend, extension, name, values, record_type, writes=True)
+        """Run a named query of an application that writes, in a separate transaction. Otherwise like `query`."""
+        return await tables.run_query(self._backend, extension, name, values, record_type, writes=True)
 
     async def lens_sql(self, name: str, dialect: str) -> list[str]:
-        """The SQL that applications have added to a lens of this store; `tables` is what they are exported to."""
+        """Return the SQL that applications have added to a lens of this store.
+
+        `name` is the name of a lens, or `tables` for an export. `dialect` is `sqlite` or `postgres`.
+        """
         added = [
             installed_extension.lens(catalog.check(name), dialect)
             for installed_extension in await tables.installed_extensions(self._backend)
@@ -289,10 +330,11 @@ class Store(StoreCore):
         return [part for part in added if part]
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> AsyncGenerator[Stitch, None]:
-        """Stitches as they come, from any process: of one thread, or of all threads of the project.
+        """Yield stitches as they are committed, from any process: of one thread, or of all threads of the project.
 
-        Of one thread everything after a position; of all, the most recent ones and then whatever is new, with
-        nothing missed in between.
+        With `ref`, the id of a thread, the generator yields all stitches after the position `after`, stored ones first.
+        Without it, the generator yields the latest `recent` stitches and then all new ones. It yields each stitch once,
+        in order within its thread, and misses none.
         """
         if ref is not None:
             return self._watching.thread(ref, after)
@@ -313,14 +355,20 @@ class Store(StoreCore):
         connection: object | None = None,
         **fields: Any,
     ) -> Thread:
-        """A thread with a goal for a worker, the most urgent first; with `at` not before then. Nothing runs yet.
+        """Create a thread with a goal. A worker executes it; nothing runs in this process.
 
-        `connection` is an open psycopg Connection or AsyncConnection to this store's database. The thread is then
-        written over it, inside your transaction: it exists exactly if you commit, together with your own rows.
-        KeyTaken leaves your transaction as it was. Refused on other backends, and for a connection in autocommit mode
-        outside of `connection.transaction()`: it has no transaction that could be undone.
+        `tasks` is the task list, as descriptions or as JSON with other fields. Threads with a higher `priority` are
+        claimed first. With `at`, a time with a time zone, no worker claims the thread before it. `fields` are further
+        fields of `Thread`, as in `create`.
+
+        `connection` is an open psycopg `Connection` or `AsyncConnection` to this store's database. The thread is then
+        written inside the caller's transaction: it exists if and only if the caller commits. Only PostgreSQL supports
+        this. A connection in autocommit mode must be inside `connection.transaction()`.
+
+        Return the thread. Raises `KeyTaken` if the key is in use (the caller's transaction stays usable), and `Refused`
+        if a value is not valid.
         """
-        values = {"kind": "goal", **fields, "agent": agent, "goal": goal, "tasks": conversations.numbered(tasks)}
+        values = {"kind": "goal", **fields, "agent": agent, "goal": goal, "tasks": conversations.numbered_tasks(tasks)}
         values |= {"key": key, "priority": priority, "user_id": user_id}
         return await conversations.start(self, values, at, connection)
 
@@ -336,89 +384,120 @@ class Store(StoreCore):
         metadata: Json | None = None,
         tags: Sequence[str] = (),
     ) -> conversations.EnqueuedMessage:
-        """Leave a message for a worker, in one commit. No code of the agent runs in this process.
+        """Leave a message for a worker, in one commit. No agent code runs in this process.
 
         `thread` is a thread, its id or its key. An unknown thread is created with this message, for `agent` and with
-        this `kind` and `user_id`; None creates a new thread. If the thread waits for its next message, it becomes
-        `pending` now, and belongs to `agent` from now on. If a worker holds it or a run is open, the message waits
-        in its inbox, and the agent of the thread answers it; with `agent` None this agent answers in any case.
+        this `kind` and `user_id`. None creates a new thread. If the thread waits for its next message, it becomes
+        `pending` and belongs to `agent` from now on. If a worker holds it or a run is open, the message waits in its
+        inbox, and the agent of the thread answers it. If `agent` is None, the agent of the thread answers in any case.
         `extras`, `metadata` and `tags` become those of the run.
 
-        Return the thread and the id that the run of this message will have. `ThreadEnded` if the thread has ended,
-        `ThreadWaiting` if its first run waits for a time, `Refused` if it belongs to another user or mirrors another
-        system. A first message with large media takes two commits: its blobs need the thread.
+        Return the thread and the id that the run of this message will have. Raises `ThreadEnded` if the thread has
+        ended, `ThreadWaiting` if its first run waits for a time, and `Refused` if it belongs to another user or is an
+        imported trace. A first message with large media takes two commits, because its blobs need the thread.
         """
         entry = message_entry(message, extras=extras or {}, metadata=metadata or {}, tags=tags)
         return await conversations.enqueue(self, agent, entry, thread, kind=kind, user_id=user_id)
 
     async def reopen(self, ref: ThreadRef) -> Thread:
-        """Make a thread that failed or was cancelled ready again, in one commit.
+        """Make a failed or cancelled thread ready again, in one commit, and return it.
 
-        A worker tries its last run again: a new run on the same context. If it ended before its first run, its goal
-        starts. A `Thread` is compared as it was read. Return the thread. `ThreadEnded` if it is completed, `Conflict`
-        if it has changed since it was read.
+        A worker retries its last run: a new run on the same context. If the thread ended before its first run, its goal
+        starts. Raises `ThreadEnded` if it is completed. If `ref` is a `Thread` that has changed since it was read,
+        raises `Conflict`.
         """
         return await conversations.reopen(self, ref if isinstance(ref, Thread) else await self.thread(ref))
 
     async def wake(self, ref: ThreadRef) -> Thread:
-        """Make a thread ready now that waits for a time, for code or for its next attempt, in one commit.
+        """Make a waiting thread ready now, in one commit, and return it.
 
-        A worker claims the thread and continues its open run as far as possible. If the thread waits for its next
-        message, nothing changes. Return the thread. `ThreadEnded` if it has ended, `ThreadBusy` if a worker holds it.
+        The thread may wait for a time, for code or for its next attempt. A worker claims it and continues its open run
+        as far as possible. If the thread waits for its next message, nothing changes. Raises `ThreadEnded` if it has
+        ended, and `ThreadHeld` if a worker holds it.
         """
         return await conversations.wake(self, await self.thread(ref))
 
     async def import_messages(self, messages: Sequence[Message], **fields: Any) -> Thread:
-        """An existing conversation as a thread: a turn for each thing the user said."""
-        return await conversations.adopt(self, messages, fields)
+        """Create a thread from an existing conversation and return it. Each user message starts a turn.
+
+        A call without a result gets an error result, so that the context is valid. `fields` are fields of `Thread`, as
+        in `create`. Raises `Refused` if a message is not valid, and `KeyTaken` if the key is in use. Nothing is written
+        then.
+        """
+        return await conversations.import_messages(self, messages, fields)
 
     async def fork(self, ref: ThreadRef, *, at: int | None = None, **fields: Any) -> Thread:
-        """A new thread that goes on from a position of this one; calls open there are answered with an error."""
+        """Create a thread that continues from a position of another thread, and return it.
+
+        `at` is the position; None is the end of the log. Calls that have no result there get an error result. The fork
+        has the user, agent, extras and settings of its origin. `fields` override them, as in `create`. Raises `Refused`
+        if there is no such position, or if the thread is an imported trace.
+        """
         head = await self.thread(ref)
         if head.kind == "trace":
             raise Refused(f"Thread {head.id} is an imported trace and cannot be forked.")
         return await conversations.fork(self, head, at, fields)
 
     async def archive(self, before: datetime) -> int:
-        """Compress the turns that ended before then and that no context needs; how many turns."""
+        """Compress the turns that ended before then and that no context needs. Return the number of turns.
+
+        Readers get the same stitches as before. Held threads are skipped. Can be interrupted and repeated.
+        """
         return await retention.archive(self, self._archives, before)
 
     async def redact(self, head: Thread, redact: Callable[[Stitch], Stitch]) -> None:
-        """Replace the log of a thread that nobody holds by redacted stitches, in an archive. Conflict if it changed."""
+        """Replace the log of a thread with redacted stitches, in one archive.
+
+        `redact` returns the redacted stitch of each stitch. No worker may hold the thread. Raises `Conflict` if the
+        thread has changed since `head` was read.
+        """
         await self._archives.replace(head, [redact(stitch) for stitch in await self.stitches(head)])
 
     async def purge(self, *, before: datetime | None = None, user_id: str | None = None, force: bool = False) -> int:
-        """Delete whole trees: ended before then, expired, or of one user with all that is theirs; how many threads."""
+        """Delete whole trees of threads with all of their records. Return the number of deleted threads.
+
+        With `before`, trees without a change since then. Without it, expired threads. Both skip threads that execute or
+        wait for work. With `user_id`, everything of that user: threads, memories, feedback, and records of
+        applications. Daily metrics keep the usage of deleted runs.
+
+        For a user, raises `ThreadHeld` if a worker holds one of the threads, and `Refused` if the code of an
+        application is missing. `force` ignores both.
+        """
         return await retention.purge(self, before, user_id, force)
 
     async def copy_to(
         self, target: "Store", *, tree: ThreadRef | None = None, progress: copying.Progress | None = None
     ) -> copying.CopyReport:
-        """Copy everything, or one tree, into another store. What is there already is not copied again."""
+        """Copy all records, or one tree of threads, into another store, and verify the copied logs.
+
+        Records that the target has already are not copied again, so a repeated call continues an interrupted copy.
+        `progress` receives the report after each thread. Raises `Conflict` if a thread of the target is another one or
+        has newer stitches; it is not overwritten.
+        """
         root = None if tree is None else await self.thread(tree)
         return await copying.copy(self, target, root, progress)
 
     async def verify(self) -> doctor.DoctorReport:
-        """Read the whole store and say what is wrong with it."""
+        """Read the whole store and check each thread. Return the counts and the problems."""
         return await doctor.verify(self)
 
     async def counts(self) -> doctor.DoctorReport:
-        """Count what is there, without reading it."""
-        return await doctor.glance(self)
+        """Return a report with the number of threads, runs and stitches. Nothing is checked."""
+        return await doctor.count(self)
 
     async def rebuild_files(self) -> bool:
-        """Make derived files anew from the log, where a backend keeps any; whether it does."""
-        return await doctor.rebuild(self)
+        """Rebuild derived files from the log. Return False if the backend has no derived files."""
+        return await doctor.rebuild_files(self)
 
 
 def on_loop(store: Store, submit: Callable[[Coroutine[Any, Any, Any]], Future[Any]]) -> Store:
-    """The same store for callers on another event loop. `submit` starts a coroutine on the loop of the store."""
+    """Return the same store for callers on another event loop. `submit` starts a coroutine on the loop of the store."""
     backend = cast("FullBackend", _OtherLoopBackend(store._backend, submit))
     return Store(backend, clock=store.clock, project=store.project, migrate=False)
 
 
 class _OtherLoopBackend:
-    """A backend for callers on another loop: each call is submitted to the backend's own loop."""
+    """A backend for callers on another event loop: each call is submitted to the loop of the backend."""
 
     def __init__(self, backend: FullBackend, submit: Callable[[Coroutine[Any, Any, Any]], Future[Any]]) -> None:
         self._backend = backend
@@ -435,7 +514,7 @@ class _OtherLoopBackend:
         return call
 
 
-async def ask(
+async def run_sql(
     store: Store,
     query: str,
     *,
@@ -445,19 +524,19 @@ async def ask(
     force: bool = False,
     own: bool = False,
 ) -> QueryResult:
-    """`store.sql`, and with `own` the same for a statement that Lockstitch has written itself."""
+    """Run `store.sql`. `own` means that Lockstitch wrote the statement, so it needs no restricted login."""
     if lens is not None:
         catalog.check(lens)
     answer = await store._backend.query(query, limit=limit, seconds=seconds, lens=lens, force=force, own=own)
     if answer is not None:
         return answer
     async with _copied(store, store._scratch) as copy:
-        return await ask(copy, query, limit=limit, seconds=seconds, lens=lens, own=own)
+        return await run_sql(copy, query, limit=limit, seconds=seconds, lens=lens, own=own)
 
 
 @asynccontextmanager
 async def open_lens(store: Store, name: str, *, blocking: bool) -> AsyncGenerator[Any]:
-    """`store.lens`, for those who await (`blocking=False`) and for those who do not."""
+    """Open `store.lens`, with an async driver or, if `blocking`, with a blocking one."""
     opened = store._backend.lens(catalog.check(name), blocking=blocking)
     if opened is not None:
         async with opened as connection:
@@ -472,9 +551,9 @@ async def open_lens(store: Store, name: str, *, blocking: bool) -> AsyncGenerato
 
 @asynccontextmanager
 async def _copied(store: Store, scratch: Callable[[], Store] | None) -> AsyncGenerator[Store]:
-    """Everything of a store whose backend speaks no SQL, in one that does."""
+    """Open a store that supports SQL, with a copy of all records."""
     if scratch is None:
-        raise Refused("This store speaks no SQL.")
+        raise Refused("This store does not support SQL.")
     async with scratch() as copy:
         await store.copy_to(copy)
         yield copy

@@ -1,4 +1,4 @@
-"""`RecordTable`: typed get, find, put, delete; agent versions, API tokens, audit log, extension tables."""
+"""`RecordTable`: records of one kind. Also agent versions, API tokens, the audit log and tables of extensions."""
 
 import hashlib
 import secrets
@@ -15,29 +15,35 @@ from lockstitch.model.side_records import Audit, Token
 R = TypeVar("R", bound=Record)
 
 Rows = list[R]
-"""The method `list` of a table hides the type of that name."""
+"""Alias for `list[R]`: inside the class, the method `list` hides the type."""
 
 
 class RecordTable(Generic[R]):
-    """Records of one kind, of all projects: pass a condition on `project` where a table has one."""
+    """Records of one kind, of all projects. Add a condition on `project` if the table has that column.
+
+    Safe to use from many tasks. `put` and `delete` are one transaction each; the last writer of a record wins.
+    """
 
     def __init__(self, backend: FullBackend, kind: type[R]) -> None:
         self._backend = backend
         self._kind = kind
 
     async def put(self, *records: R, new: bool = False) -> None:
-        """Write records, all or none. Each replaces the record with the same key; if `new`, Conflict is raised."""
+        """Write records, all or none. A record replaces the stored record with the same key.
+
+        With `new`, raises `Conflict` instead of replacing a record.
+        """
         await self._backend.put(records, new=new)
 
     async def get(self, *key: Any) -> R:
-        """The record with this primary key, or NotFound."""
+        """Return the record with this primary key. Raises `NotFound` if there is none."""
         record = await self.get_or_none(*key)
         if record is None:
-            raise NotFound(f"There is no {self._kind.__name__.lower()} {' '.join(map(str, key))} in this store.")
+            raise NotFound(f"{self._kind.__name__} {' '.join(map(str, key))} not found.")
         return record
 
     async def get_or_none(self, *key: Any) -> R | None:
-        """The record with this primary key, or None."""
+        """Return the record with this primary key, or None."""
         return await self._backend.get(self._kind, key)
 
     async def find(
@@ -48,24 +54,31 @@ class RecordTable(Generic[R]):
         limit: int | None = None,
         offset: int = 0,
     ) -> Rows[R]:
-        """The records that meet all conditions; see `Find` for the order and the page."""
+        """Return the records that meet all conditions.
+
+        `order` lists fields; `-` before a name means descending. `after` has the values of these fields in the last
+        record of the previous page.
+        """
         return await self._backend.find(Find(self._kind, where, order, after, limit, offset))
 
     async def first(self, *where: Where, order: Sequence[str] = ()) -> R | None:
-        """The first record that meets all conditions, or None."""
+        """Return the first record that meets all conditions, or None."""
         records = await self.find(*where, order=order, limit=1)
         return records[0] if records else None
 
     async def count(self, *where: Where) -> int:
-        """The number of records that meet all conditions."""
+        """Return the number of records that meet all conditions."""
         return await self._backend.count(Find(self._kind, where))
 
     async def list(self, *, limit: int | None = None, **equal: Any) -> Sequence[R]:
-        """The records whose fields equal these, in the order of their keys."""
+        """Return the records with these values of fields, in the order of their keys.
+
+        None matches records without a value.
+        """
         return await self._backend.find(Find(self._kind, _where(equal), order=self._kind.primary_key, limit=limit))
 
     async def delete(self, *where: Where, **equal: Any) -> int:
-        """Delete the records that meet all conditions and whose fields equal these; how many."""
+        """Delete the records that meet all conditions and have these values of fields. Return the number of records."""
         return await self._backend.delete(Find(self._kind, (*where, *_where(equal))))
 
 
@@ -80,7 +93,7 @@ class Agents(RecordTable[Agent]):
         super().__init__(backend, Agent)
         self._clock = clock
         self.registered: dict[tuple[str, str, str], AgentVersion] = {}
-        """The versions that this process has registered, by project, name and digest of the definition."""
+        """Versions that this process has registered, by project, name and digest of the definition."""
 
     async def register(
         self,
@@ -91,8 +104,11 @@ class Agents(RecordTable[Agent]):
         role: str = "agent",
         members: Sequence[tuple[str, int]] = (),
     ) -> AgentVersion:
-        """The version of this definition: the newest one if it is the same, else a new one, with links to the members
-        of a team as they are now."""
+        """Return the version of an agent that has this definition. If there is none, create the next version.
+
+        `members` are the names and versions of the members of a team. The version of the team is linked to them. Safe
+        to call from many processes: equal definitions get the same version.
+        """
         digest = codec.digest(definition)
         while True:
             agent_versions = await self.versions(project, name)
@@ -110,7 +126,7 @@ class Agents(RecordTable[Agent]):
             try:
                 await self._backend.put([version], new=True)
             except Conflict:
-                # Somebody else has just got this number, with another definition or with the same.
+                # Another process has just created this version, with the same definition or with another one.
                 continue
             await self._link(version, members)
             await self._backend.put([agent.changed(version=version.version)])
@@ -118,7 +134,7 @@ class Agents(RecordTable[Agent]):
             return version
 
     async def _link(self, team: AgentVersion, members: Sequence[tuple[str, int]]) -> None:
-        """Write down who is in this version of a team, unless somebody has."""
+        """Write the members of this version of a team, if they are not stored yet."""
         where = (
             Where("project", "=", team.project),
             Where("team", "=", team.name),
@@ -135,18 +151,19 @@ class Agents(RecordTable[Agent]):
         )
 
     async def version(self, project: str, name: str, version: int) -> AgentVersion:
-        """One version of a definition, or NotFound."""
+        """Return one version of an agent. Raises `NotFound` if there is none."""
         agent_version = await self._backend.get(AgentVersion, (project, name, version))
         if agent_version is None:
-            raise NotFound(f"There is no version {version} of agent {name} in this store.")
+            raise NotFound(f"Version {version} of agent {name} not found.")
         return agent_version
 
     async def versions(self, project: str, name: str) -> list[AgentVersion]:
+        """Return all versions of an agent, oldest first."""
         where = (Where("project", "=", project), Where("name", "=", name))
         return await self._backend.find(Find(AgentVersion, where, order=("version",)))
 
     async def _agent(self, project: str, name: str, role: str, now: datetime) -> Agent:
-        """The agent as it will be, with what people noted of it."""
+        """Return the agent with its new values. Metadata that users have set stays."""
         values: dict[str, Any] = {"project": project, "name": name, "role": role, "updated_at": now}
         agent = await self._backend.get(Agent, (project, name))
         if agent is None:
@@ -155,14 +172,14 @@ class Agents(RecordTable[Agent]):
 
 
 SCOPES: Final = ("read", "write", "ingest", "admin")
-"""What a token may allow: to look, to act, to send traces in, and everything."""
+"""Permissions of a token: to read, to write, to send traces, and everything."""
 
 PREFIX: Final = "lst_"
-"""What every token begins with, so that scanners for secrets know one when they see it."""
+"""Prefix of every token, so that secret scanners recognise it."""
 
 
 class Tokens:
-    """The tokens of one project of a store."""
+    """The API tokens of one project."""
 
     def __init__(self, backend: FullBackend, clock: Clock, project: str) -> None:
         self._backend = backend
@@ -172,19 +189,22 @@ class Tokens:
     async def create(
         self, name: str, scopes: Iterable[str], *, expires_at: datetime | None = None
     ) -> tuple[Token, str]:
-        """A new token, and its secret, which is never to be had again."""
-        fromkeys = list(dict.fromkeys(scopes))
-        wrong = [scope for scope in fromkeys if scope not in SCOPES]
-        if wrong or not fromkeys:
-            raise Refused(f"A token's scopes are some of {', '.join(SCOPES)}; not {', '.join(wrong) or 'none'}.")
+        """Create a token. Return it and its secret, which is not stored and cannot be read later.
+
+        Raises `Refused` if a scope is unknown, or if the project has a valid token with this name.
+        """
+        unique_scopes = list(dict.fromkeys(scopes))
+        wrong = [scope for scope in unique_scopes if scope not in SCOPES]
+        if wrong or not unique_scopes:
+            raise Refused(f"Token scopes must be some of {', '.join(SCOPES)}, not {', '.join(wrong) or 'none'}.")
         if any(token.name == name for token in await self.valid()):
-            raise Refused(f"Project {self._project} has a token {name} already; revoke it, or choose another name.")
+            raise Refused(f"Project {self._project} already has a token {name}. Revoke it, or choose another name.")
         secret = PREFIX + secrets.token_urlsafe(32)
         token = Token(
             sha256=_digest(secret),
             project=self._project,
             name=name,
-            scopes=fromkeys,
+            scopes=unique_scopes,
             created_at=self._clock.now(),
             expires_at=expires_at,
         )
@@ -192,30 +212,33 @@ class Tokens:
         return token, secret
 
     async def all(self) -> list[Token]:
-        """All tokens of the project, the oldest first, revoked ones too."""
+        """Return all tokens of the project, oldest first, also expired and revoked ones."""
         tokens = await self._backend.find(Find(Token, (Where("project", "=", self._project),)))
         return sorted(tokens, key=lambda token: (token.created_at, token.name))
 
     async def valid(self) -> list[Token]:
-        """The tokens that open something now."""
+        """Return the tokens that are neither expired nor revoked."""
         return [token for token in await self.all() if self._valid(token)]
 
     async def revoke(self, name: str) -> Token:
-        """Have a token open nothing any more, from the next request on."""
+        """Revoke a token by its name and return it. Servers reject it from the next request on.
+
+        Raises `NotFound` if the project has no valid token with this name.
+        """
         for token in await self.valid():
             if token.name == name:
                 revoked = token.changed(revoked_at=self._clock.now())
                 await self._backend.put([revoked])
                 return revoked
-        raise NotFound(f"Project {self._project} has no token {name} that is not revoked or expired.")
+        raise NotFound(f"Valid token {name} not found in project {self._project}.")
 
     async def find(self, secret: str) -> Token | None:
-        """The token of a secret, whatever its project; None if it opens nothing."""
+        """Return the valid token with this secret, of any project, or None."""
         token = await self._backend.get(Token, (_digest(secret),))
         return token if token is not None and self._valid(token) else None
 
     async def any_valid(self) -> bool:
-        """Whether any project has a token that opens something."""
+        """True if any project has a valid token."""
         return any(self._valid(token) for token in await self._backend.find(Find(Token)))
 
     def _valid(self, token: Token) -> bool:
@@ -224,16 +247,17 @@ class Tokens:
 
 
 def _digest(secret: str) -> str:
-    # Long and random, so a plain hash is enough: there is nothing to guess.
+    # The secret is long and random and cannot be guessed, so a plain hash is enough.
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 async def extend(backend: FullBackend, extension: Extension) -> None:
+    """Create or migrate the tables of an extension. Raises `Refused` on the file backend."""
     register(extension)
     await require_extensions(backend, extension).extend(extension)
 
 
-async def ask(
+async def run_query(
     backend: FullBackend,
     extension: Extension,
     name: str,
@@ -242,30 +266,32 @@ async def ask(
     *,
     writes: bool = False,
 ) -> list[Any]:
+    """Run a named query of an extension. Return tuples, or records if `into` is set."""
     return await require_extensions(backend, extension).run_query(extension, name, parameters, into, writes=writes)
 
 
 async def installed_extensions(backend: FullBackend) -> list[Extension]:
-    """The extensions that a store has, as far as their code is here."""
+    """Return the extensions of a store that this process has the code of."""
     return known(await backend.extensions()) if isinstance(backend, SupportsExtensions) else []
 
 
 async def missing_extensions(backend: FullBackend) -> list[str]:
-    """The names of those that a store has and whose code is not here."""
+    """Return the names of the extensions of a store that this process does not have the code of."""
     names = await backend.extensions() if isinstance(backend, SupportsExtensions) else []
     return sorted({*names} - {extension.name for extension in known(names)})
 
 
 def require_extensions(backend: FullBackend, extension: Extension) -> SupportsExtensions:
+    """Return the backend as one that supports extensions. Raises `Refused` on the file backend."""
     if not isinstance(backend, SupportsExtensions):
         raise Refused(
-            f"{extension.name} keeps tables of its own, which a store of files has none of. Use SQLite or PostgreSQL."
+            f"{extension.name} needs its own tables, which the file backend does not support. Use SQLite or PostgreSQL."
         )
     return backend
 
 
 class Audits:
-    """What was done in one project, newest first."""
+    """The audit log of one project."""
 
     def __init__(self, backend: FullBackend, clock: Clock, project: str) -> None:
         self._backend = backend
@@ -273,10 +299,12 @@ class Audits:
         self._project = project
 
     async def record(self, actor: str, act: str, subject: str, **data: Any) -> None:
+        """Add an entry: this actor did this to this subject now. `data` has further details."""
         await self._backend.put(
             [Audit(project=self._project, actor=actor, act=act, subject=subject, data=data, at=self._clock.now())]
         )
 
     async def latest(self, limit: int = 50) -> list[Audit]:
+        """Return the latest entries, newest first."""
         where = (Where("project", "=", self._project),)
         return await self._backend.find(Find(Audit, where, order=("-id",), limit=limit))

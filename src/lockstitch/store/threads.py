@@ -1,4 +1,4 @@
-"""`ThreadsApi`: create, find, list, edit and delete threads; their trees; cancel requests."""
+"""`ThreadsApi`: create, find, list, edit, cancel and delete threads."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +19,7 @@ ThreadRef = Thread | UUID | str
 
 
 class ThreadsApi:
-    """The threads of a project."""
+    """The threads of a project. A part of `Store`."""
 
     _backend: FullBackend
     clock: Clock
@@ -29,10 +29,18 @@ class ThreadsApi:
     async def create(
         self, *, records: Sequence[Record] = (), delete_threads: Sequence[ThreadRef] = (), **fields: Any
     ) -> Thread:
-        """Create a thread. Raises `KeyTaken` if its key is in use.
+        """Create a thread and return it.
 
-        The same transaction puts `records`, which belong to an application, and deletes `delete_threads` with all of
-        their records. Their parents get a delivery. Raises `ThreadBusy` while a worker holds one of them.
+        `fields` are fields of `Thread`: `id`, `key`, `user_id`, `kind`, `agent`, `version`, `goal`, `title`, `tasks`,
+        `parent_id`, `branching_stitch_id`, `settings`, `state`, `extras`, `priority`, `wake_at`, `expires_at`, `status`
+        and `waiting_for`. The store sets the depth of a child. A chat without a status waits for its first message.
+        Other kinds are `pending`, so that a worker executes them.
+
+        The same transaction writes `records`, which belong to an application, and deletes `delete_threads` with their
+        descendants and records. Their parents get a delivery.
+
+        Raises `KeyTaken` if the key is in use, `Conflict` if the id is in use, `ThreadBusy` if a worker holds a thread
+        to delete, and `Refused` if a value is not valid. Nothing is written then.
         """
         if fields.get("parent_id") is not None:
             fields["depth"] = (await self.thread(fields["parent_id"])).depth + 1
@@ -57,7 +65,10 @@ class ThreadsApi:
                 transaction.depths[head.parent_id] = head.depth - 1
 
     def new_thread(self, **fields: Any) -> Thread:
-        """Return a thread that is not stored yet, for `append(..., new_threads=[…])` or a `Transaction`."""
+        """Return a thread that is not stored yet, for `append(..., new_threads=[…])` or a `Transaction`.
+
+        `fields` are fields of `Thread`, as in `create`.
+        """
         now = self.clock.now()
         values: dict[str, Any] = {
             "project": self.project,
@@ -74,11 +85,14 @@ class ThreadsApi:
         return Thread(**values)
 
     async def thread(self, ref: ThreadRef) -> Thread:
-        """The thread as it is now, by id or key. NotFound when this project has none."""
+        """Return the current state of a thread. Raises `NotFound` if this project has no thread with this id or key.
+
+        A `Thread` is read again, also if it belongs to another project.
+        """
         wanted = ref.id if isinstance(ref, Thread) else as_id(ref)
         if wanted is not None:
             result = await self._backend.get(Thread, (wanted,))
-            # Who holds a Thread has been let in already; an id alone does not cross projects.
+            # A caller that has a Thread was allowed to read it. An id alone does not give access to other projects.
             if result is not None and (isinstance(ref, Thread) or result.project == self.project):
                 return result
         if isinstance(ref, str):
@@ -87,10 +101,15 @@ class ThreadsApi:
             by_key = await self._backend.find(Find(Thread, where, limit=1))
             if by_key:
                 return by_key[0]
-        raise NotFound(f"There is no thread {wanted or ref} in project {self.project} of this store.")
+        raise NotFound(f"Thread {wanted or ref} not found in project {self.project}.")
 
     async def ensure(self, key: str, *, user_id: str | None = None, **fields: Any) -> Thread:
-        """The thread with this key or id, made if it is unknown. A thread belongs to the user who opened it."""
+        """Return the thread with this key or id. If there is none, create it with `user_id` and `fields`, as in
+        `create`.
+
+        Concurrent calls with the same key return the same thread. Raises `Refused` if `user_id` is set and the thread
+        belongs to another user.
+        """
         try:
             thread = await self.thread(key)
         except NotFound:
@@ -116,7 +135,13 @@ class ThreadsApi:
         all_projects: bool = False,
         **equal: Any,
     ) -> list[Thread]:
-        """Threads by last activity, newest first. `after` is the last one of the page before; others are equal."""
+        """Return threads by last activity, newest first.
+
+        `equal` filters by fields of `Thread`, such as `status`, `agent`, `kind`, `user_id` or `parent_id`. A list
+        matches any of its values; None is ignored. `since` is the earliest last activity. Page by `offset`, or by
+        cursor: `after` is the last thread of the previous page. Raises `Refused` if a filter is not a field of
+        `Thread`.
+        """
         find = self._threads(since, all_projects, equal)
         return await self._backend.find(
             Find(
@@ -130,7 +155,7 @@ class ThreadsApi:
         )
 
     async def threads_by_id(self, ids: Collection[UUID], *, all_projects: bool = False) -> dict[UUID, Thread]:
-        """The threads with these ids, as far as this project has them."""
+        """Return the threads with these ids, by id. Ids that this project does not have are left out."""
         if not ids:
             return {}
         project = () if all_projects else (Where("project", "=", self.project),)
@@ -138,37 +163,41 @@ class ThreadsApi:
         return {thread.id: thread for thread in threads}
 
     async def find_threads(self, *where: Where, order: Sequence[str] = (), limit: int | None = None) -> list[Thread]:
-        """The threads of this project that meet all conditions."""
+        """Return the threads of this project that meet all conditions. `order` lists fields; `-` means descending."""
         return await self._backend.find(
             Find(Thread, (Where("project", "=", self.project), *where), order=order, limit=limit)
         )
 
     async def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
-        """How many threads `threads` would list."""
+        """Return the number of threads that `threads` lists with the same filters."""
         return await self._backend.count(self._threads(since, all_projects, equal))
 
     async def awaiting_person(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
-        """Threads that wait for a person, the longest first. `after` is the last one of the page before."""
-        find = self._asking()
+        """Return threads that wait for a person, the longest wait first.
+
+        `after` is the last thread of the previous page.
+        """
+        find = self._awaiting_person()
         order = ("asks_since", "id")
         seen = (after.asks_since, after.id) if after else None
         return await self._backend.find(Find(Thread, find.where, order=order, after=seen, limit=limit))
 
     async def count_awaiting_person(self) -> int:
-        """How many threads wait for a person."""
-        return await self._backend.count(self._asking())
+        """Return the number of threads that wait for a person."""
+        return await self._backend.count(self._awaiting_person())
 
     async def children(self, ref: ThreadRef) -> list[Thread]:
+        """Return the children of a thread, oldest first."""
         head = await self.thread(ref)
         return await self._backend.find(Find(Thread, (Where("parent_id", "=", head.id),), order=("id",)))
 
     async def children_of(self, parents: Sequence[UUID], *, limit: int | None = None) -> list[Thread]:
-        """The children of several threads, by parent and age."""
+        """Return the children of several threads, by parent and age."""
         where = (Where("parent_id", "in", parents),)
         return await self._backend.find(Find(Thread, where, order=("parent_id", "id"), limit=limit))
 
     async def ancestors(self, ref: ThreadRef) -> list[Thread]:
-        """Parent, grandparent and so on up to the root."""
+        """Return the parent of a thread, its parent, and so on up to the root."""
         chain: list[Thread] = []
         current = await self.thread(ref)
         while current.parent_id is not None:
@@ -177,14 +206,14 @@ class ThreadsApi:
         return chain
 
     async def tree(self, ref: ThreadRef) -> list[Thread]:
-        """The thread and all its descendants, parents before children."""
+        """Return the thread and all its descendants, parents before children."""
         return await descendants_of(self._backend, [await self.thread(ref)])
 
     async def request_cancel(self, ref: ThreadRef) -> list[Thread]:
-        """Request the end of a thread and of all its descendants. Returns those that have not ended, parents first.
+        """Request the cancel of a thread and of all its descendants. Return those that have not ended, parents first.
 
-        One commit marks all threads that are known. A marked thread creates no more children, so the tree is read
-        again until it has no unmarked thread.
+        The holder of a thread ends it; a worker claims and ends a thread without a holder. One commit marks all known
+        threads. A marked thread creates no more children, so the tree is read again until it has no unmarked thread.
         """
         root = await self.thread(ref)
         marked: set[UUID] = set()
@@ -197,19 +226,22 @@ class ThreadsApi:
             marked.update(thread.id for thread in unmarked)
 
     async def request_cancel_of_children(self, ref: ThreadRef) -> None:
-        """Request the end of all children of a thread, and of their descendants."""
+        """Request the cancel of all children of a thread, and of their descendants."""
         for child in await self.children(ref):
             if not child.ended:
                 await self.request_cancel(child)
 
     async def _mark_cancelled(self, heads: Sequence[Thread]) -> None:
-        """Mark threads as to be cancelled, in one commit. Waiting threads are woken."""
+        """Set `cancel_requested` of threads, in one commit. Waiting threads become ready."""
         fields = {"cancel_requested": True, "wake_at": self.clock.now()}
         threads = sorted(heads, key=lambda head: (-head.depth, head.id))
         await self._backend.append(Commit([ThreadEdit(head.id, fields) for head in threads]))
 
     async def edit(self, ref: ThreadRef, **fields: Any) -> None:
-        """Set fields that anybody may write at any time: title, extras, priority, expires_at, cancel_requested."""
+        """Set fields of a thread that need no lease: `title`, `extras`, `priority`, `expires_at`, `cancel_requested`.
+
+        Works while a worker holds the thread. The last writer wins. Raises `Refused` for other fields.
+        """
         wrong = fields.keys() - EDITABLE
         if wrong:
             raise Refused(f"{', '.join(sorted(wrong))} cannot be edited; only {', '.join(sorted(EDITABLE))} can.")
@@ -217,10 +249,10 @@ class ThreadsApi:
         await self._writer.edit(ThreadEdit(head.id, head.validate_fields(fields)))
 
     async def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
-        """Delete a thread, its descendants and all of their records. Return the number of threads.
+        """Delete a thread, its descendants and all of their records. Return the number of deleted threads.
 
-        An open parent gets a delivery, because it may wait for the thread. Raises `ThreadBusy` while a worker holds one
-        of the threads.
+        An open parent gets a delivery, because it may wait for the thread. Raises `ThreadBusy` if a worker holds one of
+        the threads, unless `force` is True.
         """
         root, *below = await self.tree(ref)
         ids = [root.id, *(thread.id for thread in below)]
@@ -232,11 +264,15 @@ class ThreadsApi:
         return deleted
 
     async def delete_threads(self, ids: Collection[UUID], *, force: bool = False) -> int:
-        """Delete roots of this project with everything of theirs, all or none; how many roots. ThreadBusy if held."""
+        """Delete root threads of this project with their descendants and records, all or none. Return the number of
+        roots.
+
+        Raises `ThreadBusy` if a worker holds one of the threads, unless `force` is True.
+        """
         where = (Where("id", "in", list(ids)), Where("project", "=", self.project))
         return await self._backend.delete(Find(Thread, where), force=force)
 
-    def _asking(self) -> Find[Thread]:
+    def _awaiting_person(self) -> Find[Thread]:
         where = (
             Where("project", "=", self.project),
             Where("status", "=", "waiting"),
@@ -250,7 +286,7 @@ class ThreadsApi:
             where.append(Where("recent_at", ">=", since))
         unknown = equal.keys() - Thread.model_fields.keys()
         if unknown:
-            raise Refused(f"A thread has no {', '.join(sorted(unknown))} to be found by.")
+            raise Refused(f"Threads cannot be filtered by {', '.join(sorted(unknown))}. Use fields of `Thread`.")
         for field, value in equal.items():
             if value is not None:
                 where.append(Where(field, "in" if isinstance(value, list | tuple | set) else "=", value))

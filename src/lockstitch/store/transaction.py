@@ -1,9 +1,9 @@
 """`Transaction`: everything that one commit writes. `plan_commit` turns it into the `Commit` that a backend executes.
 
-A transaction says what the caller wants, against the heads of threads as the caller read them. It may be refused. A
-commit is already decided: the entries have positions, the runs have numbers, and the steps are in the order in which
-the backend locks rows. The functions here are pure. They read nothing, and they change neither the transaction nor its
-parts.
+A transaction contains the changes that the caller requests, relative to the heads of threads as the caller read them.
+It may be rejected. In a commit all values are final: entries have positions, runs have numbers, and steps are in the
+order in which the backend locks rows. The functions here are pure. They read nothing, and they change neither the
+transaction nor its parts.
 """
 
 from collections import Counter
@@ -28,6 +28,7 @@ _CLEARED: Fields = {"crashes": 0, "losses": 0, "lost_by": None, "alone": False}
 """The fields of a thread that is no longer a suspect, because it makes progress."""
 _FIXED = frozenset({"key", "project", "kind", "parent_id", "depth"})
 RESTING_STATUSES = frozenset({"pending", "waiting"}) | TERMINAL_STATUSES
+"""Statuses of a thread that no worker holds."""
 
 
 # `list[Entry]` as a factory costs five times as much, and one append makes many of these lists.
@@ -72,6 +73,7 @@ class Transaction:
     delete_threads: list[UUID] = field(default_factory=_new_list)
     """Threads to delete, with their descendants and all of their records. No worker may hold them."""
     webhook_events: list[WebhookEvent] = field(default_factory=_new_list)
+    """Events to send to webhooks after the commit."""
     records: list[Record] = field(default_factory=_new_list)
     """Records of an application. A record replaces the stored record that has the same key."""
     depths: dict[UUID, int] = field(default_factory=_new_dict)
@@ -125,7 +127,7 @@ def plan_commit(transaction: Transaction, worker_id: UUID | None, now: datetime)
     return Commit(
         steps,
         new_threads,
-        notices=transaction.webhook_events,
+        webhook_events=transaction.webhook_events,
         records=transaction.records,
         deleted_threads=transaction.delete_threads,
     )
@@ -152,7 +154,7 @@ def _plan_update(update: ThreadUpdate, new_children: int, worker_id: UUID | None
     """Position the entries, number the runs, and derive the other fields of the head."""
     head = update.head
     require_holder(head, worker_id)
-    given_fields = validate_head_fields(update)
+    set_fields = validate_head_fields(update)
     new_runs = numbered_runs(update) if update.new_runs else update.new_runs
     runs = [(run.id, run.validate_fields(changed)) for run, changed in update.run_updates]
     entries = update.entries
@@ -160,7 +162,7 @@ def _plan_update(update: ThreadUpdate, new_children: int, worker_id: UUID | None
         # The deliveries arrived before their reader wrote its entries.
         entries = [*(delivery.as_entry() for delivery in update.consumed), *entries]
     stitches = position_entries(head, entries, now)
-    fields: Fields = {**derived_head_fields(update, new_runs, stitches), **given_fields, "updated_at": now}
+    fields: Fields = {**derived_head_fields(update, new_runs, stitches), **set_fields, "updated_at": now}
     if head.suspect and _progresses(update, fields):
         fields |= _CLEARED
     status = fields.get("status", head.status)
@@ -168,7 +170,7 @@ def _plan_update(update: ThreadUpdate, new_children: int, worker_id: UUID | None
     if status == "waiting":
         waits = parse_waits(fields["waiting_for"]) if "waiting_for" in fields else head.waits
         asks_since = awaiting_person_since(waits)
-    if asks_since != head.asks_since and ("status" in given_fields or "waiting_for" in given_fields):
+    if asks_since != head.asks_since and ("status" in set_fields or "waiting_for" in set_fields):
         fields["asks_since"] = asks_since
     if status != "running" and head.worker_id is not None and "status" in fields:
         fields["worker_id"] = None
@@ -256,6 +258,7 @@ def derived_head_fields(update: ThreadUpdate, new_runs: Sequence[Run], stitches:
 
 
 def require_holder(head: Thread, worker_id: UUID | None) -> None:
+    """Raise `ThreadHeld` if another worker holds the thread."""
     if head.worker_id is not None and head.worker_id != worker_id:
         raise ThreadHeld(
             f"Only worker {head.worker_id}, which holds thread {head.id}, can append to it. Use deliver().",
@@ -270,13 +273,13 @@ def validate_head_fields(update: ThreadUpdate) -> Fields:
         return fields
     wrong = fields.keys() & (_DERIVED | _FIXED)
     if wrong:
-        raise Refused(f"{', '.join(sorted(wrong))} cannot be set; nothing was written.")
+        raise Refused(f"{', '.join(sorted(wrong))} cannot be set. Nothing was written.")
     unknown = fields.keys() - Thread.model_fields.keys()
     if unknown:
-        raise Refused(f"A thread has no {', '.join(sorted(unknown))}; nothing was written.")
+        raise Refused(f"Unknown fields of a thread: {', '.join(sorted(unknown))}. Nothing was written.")
     status = fields.get("status")
     if head.kind == "chat" and status == "completed":
-        raise Refused("A chat is never completed: between turns it waits for input. Nothing was written.")
+        raise Refused("A chat cannot be completed. Between turns it waits for input. Nothing was written.")
     if head.ended and not (status == "pending" and head.status != "completed"):
         raise ThreadEnded(
             f"Thread {head.id} is {head.status}. Use retry() to reopen a failed or cancelled thread.",

@@ -200,7 +200,7 @@ async def test_an_old_version_of_an_agent_can_be_asked_again(store: Store) -> No
     assert [made.version, made.previous and made.previous.version] == [1, 2]
     run = await store.run(made.outcomes[0].run_id or "")
     assert run.version == 1
-    with pytest.raises(NotFound, match="no version 7"):
+    with pytest.raises(NotFound, match="Version 7 of agent"):
         await evaluate(new, cases, store=store, graders="exact", name="sums", version=7)
 
 

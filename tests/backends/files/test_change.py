@@ -77,10 +77,10 @@ async def test_conflict_in_last_step_undoes_first_step(files: FilesBackend) -> N
     late = ThreadChange(other.id, 0, 7)
     new = thread(key="new")
     with pytest.raises(Conflict):
-        await files.append(Commit([good, late], threads=[new]))
+        await files.append(Commit([good, late], new_threads=[new]))
     assert await files.read(one.id, [(1, None)]) == []
     assert await files.get(Thread, (new.id,)) is None
-    await files.append(Commit([good], threads=[new]))
+    await files.append(Commit([good], new_threads=[new]))
 
 
 async def test_positions_continue_without_gap(files: FilesBackend) -> None:
@@ -128,7 +128,7 @@ async def test_later_steps_of_commit_see_earlier_ones(files: FilesBackend) -> No
     first = ThreadChange(new.id, 0, 0, stitches=placed(new, answered("one", run_id=run.id)), new_runs=[run])
     after = new.changed(position=1, tip_id=first.stitches[0].id)
     second = ThreadChange(new.id, 0, 1, stitches=placed(after, answered("two", run_id=run.id)), head={"title": "t"})
-    receipts = await files.append(Commit([first, second], threads=[new]))
+    receipts = await files.append(Commit([first, second], new_threads=[new]))
     assert [receipt.position for receipt in receipts] == [1, 2]
     assert len(await files.read(new.id, [(1, None)])) == 2
     assert (await head_of(files, new.id)).title == "t"

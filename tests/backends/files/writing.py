@@ -75,7 +75,7 @@ async def head_of(backend: FilesBackend, thread_id: UUID) -> Thread:
 
 async def create(backend: FilesBackend, **fields: Any) -> Thread:
     new = thread(**fields)
-    await backend.append(Commit(threads=[new]))
+    await backend.append(Commit(new_threads=[new]))
     return new
 
 

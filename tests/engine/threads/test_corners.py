@@ -200,7 +200,7 @@ async def test_whoever_drives_is_told_of_a_lost_lease_each_time(store: Store, ca
     await scripted("Hi.").run("Hi", store=store, thread="first")
     running = asyncio.create_task(agent("lead", asks(("stay", {})), tools=[stay]).run("Go", store=store, thread="t"))
     await inside.wait()
-    pulse = store._leases._pulse
+    pulse = store._leases._heartbeat
     assert pulse is not None
     assert list(pulse._doing()) == [str((await store.thread("t")).id)]
 

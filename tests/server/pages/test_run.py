@@ -186,7 +186,7 @@ async def test_run_routes_return_requests_files_and_errors(store: Store, http: h
     for odd in ("../x", "run-nobody", "99999999999", f"{second.id}.3"):
         answer = await http.get(f"{at}/panel", params={"at": odd})
         assert (answer.status_code, "cannot be shown" in answer.text) == (200, True), odd
-    assert "There is no run nobody" in (await http.get(f"{at}/against/nobody")).text
+    assert "Run nobody not found" in (await http.get(f"{at}/against/nobody")).text
     headers = {"lockstitch-project": "elsewhere"}
     for path in ("", "/rows", "/panel?at=1", "/text?at=1", "/export/log", f"/difference/{second.id}", "/against/x"):
         assert (await http.get(f"{at}{path}", headers=headers)).status_code == 404, path

@@ -303,5 +303,5 @@ async def test_thread_page_works_without_javascript(store: Store, browser: Brows
             await page.get_by_role("navigation", name="Views").get_by_role("link", name=view).click()
             await expect(page.locator("h1")).to_have_text("Refund for order 10482, charged twice")
         await page.goto(f"{url}/threads/nobody")
-        await expect(page.locator("main")).to_contain_text("There is no thread nobody")
+        await expect(page.locator("main")).to_contain_text("Thread nobody not found")
     await context.close()

@@ -177,13 +177,13 @@ def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Rece
             for thread_change in commit.superseded
         ]
         supersede(transaction, doomed, commit)
-    for thread in commit.threads:
+    for thread in commit.new_threads:
         if transaction.exists(disk.head(thread.id)):
             raise Conflict(f"Thread {thread.id} already exists. Nothing was written.", thread_id=thread.id)
         write_head(transaction, None, thread)
         require_thread(transaction, thread.parent_id)
     receipts = [_step(transaction, step, now) for step in commit.steps]
-    for webhook_event in commit.notices:
+    for webhook_event in commit.webhook_events:
         _notify(transaction, webhook_event)
     return receipts
 

@@ -64,7 +64,7 @@ def supersede(transaction: Transaction, heads: Sequence[Thread], commit: Commit)
     _delete_unused_blobs(transaction, ids, remaining)
     for kind, field in OWNED_BY_THREAD.items():
         _delete_owned(transaction, kind, field, ids)
-    remade = {thread.id for thread in commit.threads}
+    remade = {thread.id for thread in commit.new_threads}
     for head in heads:
         _delete_thread(transaction, head)
         for run_id in tables.ids_in(transaction, disk.runs(head.id)):

@@ -182,7 +182,7 @@ def _inserted(kind: type[Record]) -> list[str]:
 
 def makes_work(commit: Commit, receipts: Sequence[Receipt], now: datetime) -> bool:
     """True if a commit may have made a thread ready. It may return True without need, but never False wrongly."""
-    created = any(is_ready(thread, now) for thread in commit.threads)
+    created = any(is_ready(thread, now) for thread in commit.new_threads)
     return created or any(_wakes(step, receipt, now) for step, receipt in zip(commit.steps, receipts, strict=True))
 
 

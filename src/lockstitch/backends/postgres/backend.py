@@ -67,7 +67,7 @@ class PostgresBackend:
         return await self._pool.run(lambda connection: migrate(connection, self._dialect, shown))
 
     async def append(self, commit: Commit) -> list[Receipt]:
-        new = new_threads_only(commit) if len(commit.threads) > 1 else None
+        new = new_threads_only(commit) if len(commit.new_threads) > 1 else None
         if new is not None and sum(len(new_thread.change.stitches) for new_thread in new) > bulk.MANY:
             receipts = await self._pool.run(lambda connection: bulk.begin(connection, self._dialect, new))
         elif _is_one_statement(commit):
@@ -77,7 +77,7 @@ class PostgresBackend:
             # reference.
             again = (pg.ForeignKeyViolation,) if commit.deleted_threads or commit.superseded else ()
             receipts = await self._pool.transact(lambda: self._commit(commit), again=again)
-        for thread in commit.threads:
+        for thread in commit.new_threads:
             self._notifier.notify(thread.id, thread.position)
         for step, receipt in zip(commit.steps, receipts, strict=True):
             self._notifier.notify(step.thread_id, receipt.position or 0)
@@ -253,7 +253,7 @@ class PostgresBackend:
 
 def _is_one_statement(commit: Commit) -> bool:
     """True if the commit is a single change, edit or new record, which needs no explicit transaction."""
-    if len(commit.steps) + len(commit.threads) + len(commit.notices) != 1 or not commit.is_record_only:
+    if len(commit.steps) + len(commit.new_threads) + len(commit.webhook_events) != 1 or not commit.is_record_only:
         return False
     step = commit.steps[0] if commit.steps else None
     return step is None or isinstance(step, ThreadEdit) or (isinstance(step, ThreadChange) and fits(step))

@@ -32,7 +32,7 @@ def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit,
         yield from change(dialect, step)
     if going := [*wanted.deleted_threads, *(step.thread_id for step in wanted.superseded)]:
         yield from remove(Find(Thread, (Where("id", "in", going),)))
-    for thread in wanted.threads:
+    for thread in wanted.new_threads:
         yield dialect.insert(thread)
     receipts: list[Receipt] = []
     for step in wanted.steps:
@@ -42,7 +42,7 @@ def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit,
             receipts.append((yield from _edit(dialect, step)))
         else:
             receipts.append((yield from _deliver(dialect, step, clock)))
-    for webhook_event in wanted.notices:
+    for webhook_event in wanted.webhook_events:
         yield dialect.insert(webhook_event)
     for record in wanted.records:
         name = "figures_add" if isinstance(record, DailyMetric) else dialect.upsert_name(type(record))
@@ -382,9 +382,11 @@ class NewThread(NamedTuple):
 
 def new_threads_only(commit: Commit) -> list[NewThread] | None:
     """Return the new threads of a commit with their changes, or None if the commit contains anything else."""
-    if not commit.threads or len(commit.threads) != len(commit.steps) or commit.notices or not commit.is_record_only:
+    if not commit.new_threads or len(commit.new_threads) != len(commit.steps):
         return None
-    new = {thread.id: thread for thread in commit.threads}
+    if commit.webhook_events or not commit.is_record_only:
+        return None
+    new = {thread.id: thread for thread in commit.new_threads}
     new_threads: list[NewThread] = []
     for step in commit.steps:
         thread = new.pop(step.thread_id, None)

@@ -156,7 +156,7 @@ def _show_pair(out: Output, number: int, pair: Pair) -> None:
 def _title(step: Step | None) -> str:
     if step is None:
         return ""
-    messages = [duration(step.told.get("duration_ms")), cost(step.told.get("total_cost"))]
+    messages = [duration(step.details.get("duration_ms")), cost(step.details.get("total_cost"))]
     return " ".join(part for part in (step.kind, one_line(step.name), *messages) if part)
 
 

@@ -64,7 +64,7 @@ def _sums(dashboard: Dashboard) -> Text:
 
 
 def _worker(dashboard: Dashboard, worker: Worker) -> list[str | Text]:
-    silent = dashboard.since_beat(worker)
+    silent = dashboard.seconds_since_heartbeat(worker)
     late = silent > worker.lease_seconds
     style = "dim" if worker.dead else "red" if late else ""
     state = " (dead)" if worker.dead else " (silent)" if late else ""

@@ -239,7 +239,7 @@ class SpanIngest:
             if mirrored:
                 await self._store.mirrors.write(list(mirrored.values()), now)
             # After the commit, because they refer to its threads.
-            await self._store.mirrors.keep(claims)
+            await self._store.mirrors.put_side_records(claims)
         written.rows += (await self._store.mirrors.stitches(written.further)).values()
         outcome.add(written)
         return joined
@@ -247,7 +247,7 @@ class SpanIngest:
     async def _moved(self, joined: Joined) -> list[Record]:
         """Return the side records of dissolved threads, moved to the threads of the commit."""
         traces = {self._names.span(span_id): batch.trace_id for batch in joined.parcels for span_id in batch.spans}
-        return moved(await self._store.mirrors.belongings(joined.dissolved), joined, traces, self._names)
+        return moved(await self._store.mirrors.owned_records(joined.dissolved), joined, traces, self._names)
 
     def _key(self, batch: TraceBatch) -> str:
         return part(f"{self._source.source}:{batch.name}") or self._source.source
@@ -363,7 +363,7 @@ class SpanIngest:
                 outcome.refused.append((other.span_id, why))
             else:
                 records += file_of_attachment(other, row, now)
-        await self._store.mirrors.keep(records)
+        await self._store.mirrors.put_side_records(records)
 
     async def _earlier(self, others: Sequence[Attachment | SpanFeedback]) -> dict[UUID, Feedback]:
         """Return the stored feedback that is to be changed."""

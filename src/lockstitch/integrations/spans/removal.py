@@ -24,7 +24,7 @@ def add_to_mirror(
     position = head.position + len(into.stitches)
     run = place(stored_trace, run, rows, position, head.fence + 1, root_id)
     into.stitches += sorted((row.stitch() for row in rows if row.old is None), key=lambda stitch: stitch.position)
-    into.replaced += [row.stitch() for row in rows if row.old is not None and row.differs()]
+    into.replaced_stitches += [row.stitch() for row in rows if row.old is not None and row.differs()]
     if stored_trace.is_new:
         into.new_runs.append(run)
     elif run != stored_trace.run:

@@ -17,7 +17,7 @@ from lockstitch.server.api.schemas import ExactJSON
 from lockstitch.server.auth import Caller, Ingester, Reader
 from lockstitch.server.ingest.langsmith_write import take
 from lockstitch.server.middleware import add_log_fields
-from lockstitch.store.store import ask
+from lockstitch.store.store import run_sql
 
 router = APIRouter(tags=["traces"], default_response_class=ExactJSON)
 
@@ -83,7 +83,7 @@ async def _rows(caller: Caller, table: str, column: str, runs: list[Run]) -> lis
     # These are ids of the record, so no user input gets into the statement.
     ids = ", ".join(f"'{run.id}'" for run in runs)
     query = f"SELECT * FROM lens_{table} WHERE {column} IN ({ids})"
-    answer = await ask(caller.state.store, query, limit=_ROWS, seconds=_SECONDS, lens="langsmith", own=True)
+    answer = await run_sql(caller.state.store, query, limit=_ROWS, seconds=_SECONDS, lens="langsmith", own=True)
     json = _json_columns(table)
     return [
         {name: _read(value, name in json) for name, value in zip(answer.columns, row, strict=True)}

@@ -1,8 +1,9 @@
-"""Copying: everything of one store into another, whatever the two are made of.
+"""`copy`: copy all records of one store, or one tree of threads, into another store with any backend.
 
-The target is its own memory: what stands there already is compared and left, so a copy that was cut short goes on,
-and a second one copies nothing. A thread is copied log first and head last, so a half-copied one is never runnable.
-Afterwards both logs are read and compared by count and by the sha256 of their canonical stitches.
+The function compares each record with the target and writes only missing or different ones. An interrupted copy can be
+repeated, and a second copy writes nothing. The log of a thread is copied before its final head, so that no worker
+claims an incomplete thread. Then both logs are read and compared by count and by the sha256 of their canonical
+stitches.
 """
 
 # The modules of this package share the backend of a store.
@@ -37,38 +38,43 @@ R = TypeVar("R", bound=Record)
 
 _PAGE = 500
 _AFTER = "copied"
-"""The query of an extension that is asked after its tables were copied, such as to give on after the last id."""
+"""Query of an extension that runs after its tables were copied, for example to set a sequence to the last id."""
 
 _ELSEWHERE: Final[tuple[type[Record], ...]] = tuple(
     kind for kind in (Run, Delivery, *OWNED_BY_THREAD) if kind is not LiveDelta and "thread_id" not in kind.primary_key
 )
-"""Records of a thread whose key does not name the thread, so that another thread can have a record of the same key."""
+"""Kinds of records of a thread without the thread in their key. Another thread can have a record with the same key."""
 
 Progress = Callable[["CopyReport"], None]
+"""Called with the report after each copied part."""
 
 
 @dataclass(slots=True)
 class CopyReport:
-    """What a copy did so far: threads looked at, and records that were not there before."""
+    """Counts of a copy so far."""
 
     threads: int = 0
+    """Threads that were compared and copied completely."""
     stitches: int = 0
+    """Stitches that were written to the target."""
     records: int = 0
+    """Other records that were written to the target."""
     verified: int = 0
+    """Threads with equal logs in both stores after copying."""
     skipped_extensions: list[str] = field(default_factory=list[str])
-    """Applications whose tables the target cannot have."""
+    """Names of the applications with tables that the target does not support."""
 
     @property
     def total(self) -> int:
-        """Everything that was written; 0 when the target had it all."""
+        """Number of records that were written; 0 if the target had all of them."""
         return self.stitches + self.records
 
 
 async def copy(source: StoreCore, target: StoreCore, tree: Thread | None, progress: Progress | None) -> CopyReport:
-    """Copy all of a store, or one tree of threads with what it uses."""
+    """Copy all records of a store, or one tree of threads with the records that it uses. See `Store.copy_to`."""
     work = _Copy(source._backend, target._backend, progress or (lambda copied: None))
     if tree is None:
-        await work.shelves()
+        await work.side_records()
         async for head in _pages(source._backend, Find(Thread, order=("depth", "id"))):
             await work.thread(head)
         for extension in await installed_extensions(source._backend):
@@ -76,7 +82,7 @@ async def copy(source: StoreCore, target: StoreCore, tree: Thread | None, progre
     else:
         heads = await source.tree(tree)
         for head in heads:
-            # Before anything is written: a conflict in the last thread leaves the target as it was.
+            # Compare before writing: a conflict in the last thread must leave the target unchanged.
             await work.compare(head)
             await work.compare_owned(head)
         for head in heads:
@@ -85,55 +91,58 @@ async def copy(source: StoreCore, target: StoreCore, tree: Thread | None, progre
 
 
 async def put_copies(store: StoreCore, records: Sequence[Record]) -> None:
-    """Write records of one kind as another store has them, threads, runs and stitches too."""
+    """Write records of one kind unchanged, also threads, runs and stitches of another store."""
     await store._backend.put(records)
 
 
 class _Copy:
+    """One copy from a source to a target."""
+
     def __init__(self, source: FullBackend, target: FullBackend, progress: Progress) -> None:
         self._source = source
         self._target = target
         self._progress = progress
         self.copied = CopyReport()
 
-    async def shelves(self) -> None:
-        """The side records that belong to no thread. Live text is on its way, so it is not copied."""
+    async def side_records(self) -> None:
+        """Copy the side records that belong to no thread. Live text is temporary and is not copied."""
         for kind in SIDE_RECORDS:
             if kind is LiveDelta:
                 continue
-            nobodys = (Where(OWNED_BY_THREAD[kind], "is null"),) if kind in OWNED_BY_THREAD else ()
-            async for record in _pages(self._source, Find(kind, nobodys, order=kind.primary_key)):
+            without_thread = (Where(OWNED_BY_THREAD[kind], "is null"),) if kind in OWNED_BY_THREAD else ()
+            async for record in _pages(self._source, Find(kind, without_thread, order=kind.primary_key)):
                 await self._put([record])
 
     async def compare(self, head: Thread) -> Thread | None:
-        """Return the target's thread of this id. Raises Conflict if it is another thread, or is ahead of this one."""
+        """Return the target's thread with this id. Raises `Conflict` if it is another thread, or if it is ahead."""
         thread = await self._target.get(Thread, (head.id,))
         if thread is None:
             return None
         if (thread.project, thread.kind) != (head.project, head.kind):
             raise Conflict(
-                f"The target has another thread {head.id}: a {thread.kind} of project {thread.project}, and not a "
+                f"The target has another thread {head.id}: a {thread.kind} of project {thread.project}, not a "
                 f"{head.kind} of project {head.project}. It is not overwritten.",
                 thread_id=head.id,
             )
-        if await self._has_gone_on(thread, head):
+        if await self._is_ahead(thread, head):
             raise Conflict(
-                f"Thread {head.id} has gone on in the target (position {thread.position}, here {head.position}); "
-                "it is not overwritten.",
+                f"Thread {head.id} has changed in the target (position {thread.position}, here {head.position}). "
+                "It is not overwritten.",
                 thread_id=head.id,
             )
         return thread
 
     async def compare_owned(self, head: Thread) -> None:
-        """Raise Conflict if the target has a record of this thread's in another thread."""
+        """Raise `Conflict` if the target has a record of this thread in another thread."""
         for kind in _ELSEWHERE:
             for record in await self._source.find(_of(kind, head)):
                 await self._is_there(record)
 
     async def thread(self, head: Thread) -> None:
+        """Copy one thread with its runs, records and log."""
         there = await self.compare(head)
         if there is None:
-            # Not runnable until all of it is there.
+            # No worker may claim the thread before it is complete.
             resting: dict[str, Any] = {"status": "waiting", "waiting_for": [], "wake_at": None, "result": None}
             await self._target.put([head.changed(**resting, worker_id=None, position=0, tip_id=None)])
         await self._put(await self._source.find(_of(Run, head)))
@@ -147,7 +156,7 @@ class _Copy:
         self._progress(self.copied)
 
     async def extension(self, extension: Extension) -> None:
-        """The tables of an application, as they are."""
+        """Copy the tables of an application."""
         target = self._target
         if not isinstance(target, SupportsExtensions):
             self.copied.skipped_extensions.append(extension.name)
@@ -159,26 +168,26 @@ class _Copy:
         if {_AFTER} <= extension.queries("sqlite").keys() & extension.queries("postgres").keys():
             await target.run_query(extension, _AFTER, {}, None, writes=True)
 
-    async def _has_gone_on(self, thread: Thread, head: Thread) -> bool:
-        """Whether something happened to the thread in the target that did not happen here."""
+    async def _is_ahead(self, thread: Thread, head: Thread) -> bool:
+        """True if the thread has changes in the target that the source does not have."""
         if thread.position > head.position or thread.fence > head.fence or thread.delivered > head.delivered:
             return True
         if head.kind == "trace" or thread.position < head.first_position:
             return False
-        # Native logs only grow, so they are of one line if the last stitch that both have is the same.
+        # Native logs only grow. If the last common position has the same stitch, one log continues the other.
         last = [(thread.position, thread.position)]
-        stitches, theirs = await self._source.read(head.id, last), await self._target.read(head.id, last)
-        return [stitch.id for stitch in stitches] != [stitch.id for stitch in theirs]
+        stitches, target_stitches = await self._source.read(head.id, last), await self._target.read(head.id, last)
+        return [stitch.id for stitch in stitches] != [stitch.id for stitch in target_stitches]
 
     async def _log(self, head: Thread) -> None:
-        """The stitches that the target lacks; if what it has differs, all of them again."""
+        """Copy the stitches that the target lacks. If the logs differ then, copy all stitches again."""
         if await self._stitches(head, fresh=False) or await self._stitches(head, fresh=True):
             self.copied.verified += 1
             return
-        raise StoreDamaged(f"Thread {head.id} is not the same in the target after copying it. Try again.")
+        raise StoreDamaged(f"Thread {head.id} differs in the target after it was copied. Try again.")
 
     async def _stitches(self, head: Thread, *, fresh: bool) -> bool:
-        """Whether both logs are the same in the end."""
+        """Copy missing stitches, or all if `fresh`. Return True if both logs are equal then."""
         start = head.first_position
         if fresh:
             span = (
@@ -189,7 +198,7 @@ class _Copy:
             await self._target.delete(Find(Stitch, span))
         newest = await self._target.find(Find(Stitch, (Where("thread_id", "=", head.id),), ("-position",), limit=1))
         last = newest[0].position if newest else start - 1
-        here = _Digest()
+        here = _LogDigest()
         for first in range(start, head.position + 1, _PAGE):
             page = await self._source.read(head.id, [(first, min(first + _PAGE - 1, head.position))])
             here.add(page)
@@ -198,7 +207,7 @@ class _Copy:
                 await self._target.put(missing)
                 self.copied.stitches += len(missing)
                 self._progress(self.copied)
-        digest = _Digest()
+        digest = _LogDigest()
         for first in range(start, head.position + 1, _PAGE):
             digest.add(await self._target.read(head.id, [(first, min(first + _PAGE - 1, head.position))]))
         return here == digest
@@ -212,7 +221,7 @@ class _Copy:
                 await self._put([blob] if blob else [])
 
     def _encoded(self, record: Record) -> Record:
-        """Archives are packed as the target packs them."""
+        """Return a record with archives in the compression of the target."""
         encoding = self._target.archive_encoding
         if not isinstance(record, Archive) or record.encoding == encoding:
             return record
@@ -220,7 +229,7 @@ class _Copy:
         return record.changed(encoding=encoding, content=pack(text, encoding))
 
     async def _put(self, records: Sequence[Record]) -> None:
-        """Write those that are not there yet or differ."""
+        """Write the records that the target lacks or has with other values."""
         new = [record for record in records if not await self._is_there(record)]
         if new:
             await self._target.put(new)
@@ -232,12 +241,12 @@ class _Copy:
             return bool(await self._target.count(Find(Blob, (Where("sha256", "=", record.sha256),))))
         result = await self._target.get(kind, [getattr(record, field) for field in kind.primary_key])
         if result is not None and _owner(result) != _owner(record):
-            raise Conflict(f"The target has this {kind.__name__} in another thread; it is not overwritten.")
+            raise Conflict(f"The target has this {kind.__name__} in another thread. It is not overwritten.")
         return result is not None and result.as_json() == record.as_json()
 
 
-class _Digest:
-    """A running count and sha256 over canonical stitches: all but log_id, which every store gives itself."""
+class _LogDigest:
+    """Count and sha256 of canonical stitches, without log_id, which each store sets itself."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -249,7 +258,7 @@ class _Digest:
             self._hash.update(canonical(stitch))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Digest):
+        if not isinstance(other, _LogDigest):
             return NotImplemented
         return self.count == other.count and self._hash.digest() == other._hash.digest()
 
@@ -257,14 +266,14 @@ class _Digest:
 
 
 def canonical(stitch: Stitch) -> bytes:
-    """A stitch as the same bytes in every store."""
+    """Return a stitch as bytes that are equal in every store."""
     values = stitch.as_json()
     del values["log_id"]
     return codec.dumps(dict(sorted(values.items())))
 
 
 def _released(head: Thread) -> Thread:
-    """A head that nobody holds: leases do not move between stores."""
+    """Return the head without a holder. Leases are not copied."""
     if not head.held:
         return head
     status = "pending" if head.status == "running" else head.status

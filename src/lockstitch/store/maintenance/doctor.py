@@ -1,4 +1,4 @@
-"""The doctor: reads everything and says what is wrong."""
+"""`verify`: read all threads of a store and report problems."""
 
 # The modules of this package share the backend of a store.
 # pyright: reportPrivateUsage=false
@@ -17,23 +17,29 @@ _PAGE = 1000
 
 @dataclass(slots=True)
 class DoctorReport:
-    """What was read, and every problem found: {"thread", "kind", "detail"}."""
+    """Counts and problems of a store."""
 
     threads: int = 0
+    """Number of threads."""
     runs: int = 0
+    """Number of runs."""
     stitches: int = 0
+    """Number of stitches."""
     problems: list[Json] = field(default_factory=list[Json])
+    """Problems, each as {"thread", "kind", "detail"}."""
 
     @property
     def ok(self) -> bool:
+        """True if there are no problems."""
         return not self.problems
 
     def as_json(self) -> Json:
+        """Return the report as JSON."""
         return {"ok": self.ok, "threads": self.threads, "stitches": self.stitches, "problems": self.problems}
 
 
 async def verify(store: StoreCore) -> DoctorReport:
-    """Every thread of every project: contiguous positions, fences that never fall, one answer per call, one list."""
+    """Check positions, fences, runs, results of calls, links and context of every thread of every project."""
     report = DoctorReport()
     last: Thread | None = None
     while True:
@@ -46,14 +52,14 @@ async def verify(store: StoreCore) -> DoctorReport:
         last = page[-1]
 
 
-async def glance(store: StoreCore) -> DoctorReport:
-    """How much there is, as the store counts it: what a look without reading can say."""
+async def count(store: StoreCore) -> DoctorReport:
+    """Return the number of threads, runs and stitches, without reading them."""
     count = store._backend.count
     return DoctorReport(await count(Find(Thread)), await count(Find(Run)), await count(Find(Stitch)))
 
 
-async def rebuild(store: StoreCore) -> bool:
-    """Only a store of files keeps anything that is derived; its log is the truth, so this loses nothing."""
+async def rebuild_files(store: StoreCore) -> bool:
+    """Rebuild derived files from the log. Only the file backend has any. Return True if it does."""
     rebuild_projections = getattr(store._backend, "rebuild_projections", None)
     if rebuild_projections is None:
         return False
@@ -62,7 +68,7 @@ async def rebuild(store: StoreCore) -> bool:
 
 
 class ThreadCheck:
-    """One thread, read once from its first stitch to its last."""
+    """Checks one thread. Reads it once, from its first stitch to its last."""
 
     def __init__(self, store: StoreCore, head: Thread, report: DoctorReport) -> None:
         self._store = store
@@ -78,18 +84,19 @@ class ThreadCheck:
         self._runs: set[UUID] = set()
 
     async def run(self) -> None:
+        """Read the thread and add its problems to the report."""
         runs = await self._store.find_runs(self._head.id)
         self._runs = {run.id for run in runs}
         self._report.runs += len(runs)
         if [run.sequence for run in runs] != list(range(1, len(runs) + 1)) or len(runs) != self._head.last_sequence:
             self._problem("runs", f"sequences are not 1..{self._head.last_sequence}")
         try:
-            # The last page is open, so that stitches beyond what the head knows are seen too.
+            # The last page has no end, so that stitches after the position of the head are also read.
             for first in range(1, max(self._head.position, 1) + 1, _PAGE):
                 last = first + _PAGE - 1
                 end = last if last < self._head.position else None
                 for stitch in await self._store.stitches(self._head, first, end):
-                    self._look(stitch)
+                    self._check(stitch)
             context(await self._store.stitches(self._head, max(self._head.context_from, 1)))
         except LockstitchError as exc:
             self._problem("unreadable", str(exc))
@@ -98,7 +105,7 @@ class ThreadCheck:
             self._problem("fold", f"the context cannot be folded: {exc!r}")
         self._finish()
 
-    def _look(self, stitch: Stitch) -> None:
+    def _check(self, stitch: Stitch) -> None:
         self._report.stitches += 1
         if stitch.position != self._position + 1:
             self._problem("positions", f"position {stitch.position} follows {self._position}")
@@ -107,7 +114,7 @@ class ThreadCheck:
             self._problem("fence", f"position {stitch.position} has fence {stitch.fence} after {self._fence}")
         self._fence = max(self._fence, stitch.fence)
         if stitch.run_id is not None and stitch.run_id not in self._runs:
-            self._problem("runs", f"position {stitch.position} belongs to run {stitch.run_id}, which is not there")
+            self._problem("runs", f"position {stitch.position} belongs to run {stitch.run_id}, which does not exist")
         if stitch.lane is None and replaces_context(stitch):
             self._context_from = stitch.position
         if stitch.in_chain:
@@ -123,19 +130,19 @@ class ThreadCheck:
                 self._problem("children", f"position {stitch.position} is a second report of child {stitch.child_id}")
             self._reported.add(stitch.child_id)
 
-    def _look_at_answers(self) -> None:
-        """At the end, since in a mirror a result may have come before the response that asked for it."""
+    def _check_answers(self) -> None:
+        """Check the results of calls at the end, because an imported trace may have a result before its response."""
         answered: set[tuple[int, int]] = set()
         for position, reply_to, index in self._answers:
             if index >= self._calls.get(reply_to, 0):
-                self._problem("answers", f"position {position} answers a call that position {reply_to} did not make")
+                self._problem("answers", f"position {position} answers a call that position {reply_to} does not have")
             elif (reply_to, index) in answered:
                 self._problem("answers", f"position {position} is a second answer to call {index} of {reply_to}")
             answered.add((reply_to, index))
 
     def _finish(self) -> None:
         head = self._head
-        self._look_at_answers()
+        self._check_answers()
         if self._position != head.position:
             self._problem("positions", f"the head says {head.position}, the log ends at {self._position}")
         if self._fence > head.fence:
@@ -143,7 +150,7 @@ class ThreadCheck:
         if self._tip != head.tip_id:
             self._problem("list", f"the head says {head.tip_id}, the list ends at {self._tip}")
         if self._context_from != head.context_from:
-            self._problem("context", f"the head begins at {head.context_from}, the log at {self._context_from}")
+            self._problem("context", f"the head says {head.context_from}, the log says {self._context_from}")
 
     def _problem(self, kind: str, detail: str) -> None:
         self._report.problems.append({"thread": str(self._head.id), "kind": kind, "detail": detail})

@@ -1,4 +1,4 @@
-"""Retention: what is archived, and what is deleted with everything of its own."""
+"""`archive` and `purge`: compress old turns, and delete threads with all of their records."""
 
 # The modules of this package share the backend of a store.
 # pyright: reportPrivateUsage=false
@@ -18,7 +18,7 @@ _PAGE = 200
 
 
 async def archive(store: StoreCore, archives: Archives, before: datetime) -> int:
-    """Archive old turns of every thread of the project; how many turns."""
+    """Archive old turns of all threads of the project. Return the number of turns."""
     number = 0
     async for head in threads(store, Where("created_at", "<", before)):
         if head.first_position <= head.position:
@@ -27,15 +27,12 @@ async def archive(store: StoreCore, archives: Archives, before: datetime) -> int
 
 
 async def purge(store: StoreCore, before: datetime | None, user_id: str | None, force: bool) -> int:
-    """Delete trees at rest that are old or expired, or whatever belongs to a user; how many threads.
-
-    A user goes from the tables of applications too: Refused when the code of one is not here, unless forced.
-    """
+    """Delete old or expired trees, or everything of a user. Return the number of threads. See `Store.purge`."""
     unknown = await missing_extensions(store._backend)
     if user_id is not None and unknown and not force:
         raise Refused(
-            f"{', '.join(unknown)} may know this user and cannot be asked: the code is not found here. "
-            "Install it with its entry point, or force the deletion of the rest; nothing was deleted."
+            f"{', '.join(unknown)} may have records of this user, but its code is not installed. "
+            "Nothing was deleted. Install it with its entry point, or force the deletion."
         )
     number = await (_purge_user(store, user_id, force) if user_id is not None else _purge_old(store, before))
     for extension in await installed_extensions(store._backend):
@@ -45,6 +42,7 @@ async def purge(store: StoreCore, before: datetime | None, user_id: str | None, 
 
 
 async def _purge_old(store: StoreCore, before: datetime | None) -> int:
+    """Delete trees without a change since then, and expired trees."""
     number = 0
     now = store.clock.now()
     due = Where("created_at", "<", before) if before else Where("expires_at", "<=", now)
@@ -57,17 +55,18 @@ async def _purge_old(store: StoreCore, before: datetime | None) -> int:
 
 
 async def _purge_tree(store: StoreCore, root: Thread, before: datetime | None, now: datetime) -> int:
+    """Delete a tree if it is old or expired and no thread of it executes. Return the number of threads."""
     tree = await store.tree(root)
     expired = root.expires_at is not None and root.expires_at <= now
     old = before is not None and all(thread.updated_at < before for thread in tree)
     if not (expired or old) or not all(map(at_rest, tree)):
         return 0
-    await _keep_figures(store, tree)
+    await _add_to_daily_metrics(store, tree)
     return await store.delete(root)
 
 
 async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:
-    """Refused before anything is deleted when one of their threads is held."""
+    """Delete all records of a user. If a worker holds a thread of the user, raises `ThreadHeld` first."""
     where = Where("user_id", "=", user_id)
     async for head in threads(store, where):
         held = [thread for thread in await store.tree(head) if thread.held]
@@ -81,8 +80,8 @@ async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:
         try:
             tree = await store.tree(head)
         except NotFound:
-            continue  # it went with a thread of theirs that it descends from
-        await _keep_figures(store, tree)
+            continue  # deleted with another thread of the user that is its ancestor
+        await _add_to_daily_metrics(store, tree)
         number += await store.delete(head, force=force)
     for kind in (Memory, Feedback):
         await store._backend.delete(Find(kind, (Where("project", "=", store.project), where)))
@@ -90,7 +89,7 @@ async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:
 
 
 def at_rest(thread: Thread) -> bool:
-    """Whether nothing goes on in a thread: it has ended, or it is a chat between two turns."""
+    """True if the thread has ended, or is a chat between two turns."""
     if thread.held:
         return False
     between = thread.status == "waiting" and all(
@@ -100,7 +99,7 @@ def at_rest(thread: Thread) -> bool:
 
 
 async def threads(store: StoreCore, *where: Where) -> AsyncIterator[Thread]:
-    """All threads of the project that fit, in the order of their ids, a page at a time."""
+    """Yield all threads of the project that meet the conditions, in the order of their ids. Reads page by page."""
     last: Thread | None = None
     while True:
         page = await store._backend.find(
@@ -119,8 +118,8 @@ async def threads(store: StoreCore, *where: Where) -> AsyncIterator[Thread]:
         last = page[-1]
 
 
-async def _keep_figures(store: StoreCore, tree: list[Thread]) -> None:
-    """Add the runs about to go to the day's totals, so that purging loses no figure."""
+async def _add_to_daily_metrics(store: StoreCore, tree: list[Thread]) -> None:
+    """Add the runs of these threads to the daily metrics before they are deleted."""
     for start in range(0, len(tree), _PAGE):
         totals = await metrics_to_keep(store._backend, [head.id for head in tree[start : start + _PAGE]])
         if totals:

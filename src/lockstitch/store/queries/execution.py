@@ -46,12 +46,12 @@ class ExecutionQueries:
         self._writer = writer
 
     async def open_run(self, head: Thread) -> Run | None:
-        """The run of a thread's own lane that has not ended, if there is one."""
+        """Return the top-level run of a thread that has not ended, or None."""
         last = await self.last_run(head)
         return last if last is not None and last.status not in TERMINAL_STATUSES else None
 
     async def last_run(self, head: Thread) -> Run | None:
-        """The newest run of a thread's own lane."""
+        """Return the newest top-level run of a thread, or None."""
         if not head.last_sequence:
             return None
         where = (Where("thread_id", "=", head.id), Where("parent_run_id", "is null"))
@@ -59,7 +59,7 @@ class ExecutionQueries:
         return runs[0] if runs else None
 
     async def nested_runs(self, head: Thread, run: Run) -> list[Run]:
-        """The runs that a top-level run has caused: those of members, and further ones of their leaders."""
+        """Return the nested runs of a top-level run: runs of members, and later runs of team leaders."""
         where = (
             Where("thread_id", "=", head.id),
             Where("turn", "=", run.turn),
@@ -68,7 +68,7 @@ class ExecutionQueries:
         return await self._backend.find(Find(Run, where, order=("sequence",)))
 
     async def lane_stitches(self, head: Thread, run: Run) -> list[Stitch]:
-        """What a member's run and its context are made of."""
+        """Return the stitches of a member's run and its context."""
         return await self._reading.lane_stitches(head, run.lane or run.id)
 
     async def hold_new(self, thread: Thread) -> Thread:
@@ -78,25 +78,25 @@ class ExecutionQueries:
         """
         return await self._leases.hold(thread)
 
-    def leave(self, head: Thread, fields: Fields | None = None) -> None:
-        """The executor of a thread has ended: release the thread, unless a commit of the executor has done so.
+    def request_release(self, head: Thread, fields: Fields | None = None) -> None:
+        """Release a thread because its executor has ended, unless a commit of the executor has released it.
 
-        `head` is the thread as it was claimed. Without fields it is left as it was before the claim. A task of the
-        store repeats the release until it succeeds.
+        `head` is the thread as it was claimed. Without fields the thread gets its state before the claim. Does not
+        wait: a task of the store repeats the release until it succeeds.
         """
         self._leases.releases.end(head, fields)
 
     async def release(self, head: Thread, fields: Fields) -> None:
-        """The same, and wait for the first attempt. Raises no error of the store."""
-        self.leave(head, fields)
-        await self._leases.releases.settle(head)
+        """Call `request_release` and wait for the first attempt. Raises no error of the store."""
+        self.request_release(head, fields)
+        await self._leases.releases.wait_for_attempt(head)
 
     async def reconcile(self) -> None:
-        """Release threads that this process holds and does not execute, if it is time to look for them."""
+        """Release threads that this process holds and does not execute, if the last check is long ago."""
         await self._leases.releases.reconcile_if_due()
 
     def is_holder(self, head: Thread) -> bool:
-        """Whether this process is still the worker that holds a thread, as far as it has heard."""
+        """True if this process is the worker that holds the thread, by its own knowledge. Needs no query."""
         return head.worker_id == self._leases.worker_id
 
     async def create_if_required(self, thread: Thread, message: Message) -> bool:
@@ -111,42 +111,42 @@ class ExecutionQueries:
         return True
 
     async def context_stitches(self, head: Thread, *, until: int | None = None) -> list[Stitch]:
-        """The stitches that the context is a fold of: from the last compaction on, and what that keeps."""
+        """Return the stitches that the context is built from: since the last compaction, and those that it keeps."""
         return await self._reading.for_context(head, until) if head.position else []
 
     async def answer_text_at(self, head: Thread, position: int) -> str | None:
-        """The answer that a model gave there."""
+        """Return the text of the model's answer at a position, or None."""
         stitches = await self._reading.stitches(head, [(position, position)])
         return answer_of(stitches[0].message) if stitches else None
 
     async def run_log(self, head: Thread, run: Run) -> list[Stitch]:
-        """Everything a run did, in order."""
+        """Return all stitches of a run in the order of their positions."""
         return await self._reading.log(head, run)
 
     async def files_of(self, head: Thread, run: Run) -> list[Json]:
-        """The files that a run made or changed, as the documents list them."""
+        """Return the files that a run created or changed, as JSON."""
         return (await self._reading.files(head, [run])).get(run.id, [])
 
     def local_worker_died(self) -> bool:
-        """Whether a worker of this host has died since `reap` looked last."""
-        return self._leases.neighbour_died()
+        """True if a worker of this host has died since the last `reap`."""
+        return self._leases.local_worker_died()
 
     async def forget_dead_workers(self, before: datetime) -> int:
-        """Forget workers that died before then; how many."""
+        """Delete workers that died before then. Return the number of workers."""
         return await self._leases.forget_dead_workers(before)
 
     async def has_limit(self, agents: Sequence[str]) -> bool:
-        """Whether a limit covers one of these agents."""
+        """True if a limit covers one of these agents."""
         return await self._leases.limited(agents)
 
     async def next_wake_at(self, agents: Sequence[str]) -> datetime | None:
-        """When the next timer of a waiting thread of these agents ends."""
+        """Return the time at which the next waiting thread of these agents becomes ready, or None."""
         where = (Where("status", "=", "waiting"), Where("wake_at", "is not null"), Where("agent", "in", agents))
         threads = await self._backend.find(Find(Thread, where, order=("wake_at",), limit=1))
         return threads[0].wake_at if threads else None
 
     async def ready_agents_except(self, known: Sequence[str], project: str | None) -> set[str]:
-        """Agents that are not among these and have threads that are ready; a few of them."""
+        """Return some agents that are not among these and have pending threads."""
         where = [Where("status", "=", "pending"), *(Where("agent", "!=", name) for name in known)]
         if project is not None:
             where.append(Where("project", "=", project))
@@ -170,14 +170,14 @@ class ExecutionQueries:
         return await self._backend.get(Worker, (worker_id,))
 
     async def reported_children(self, head: Thread, children: Sequence[str]) -> set[str]:
-        """Which of these children have reported to their parent, whether it has looked or not."""
+        """Return those of these children that have reported to their parent, also if the parent has not read it yet."""
         if not head.delivered or not children:
             return set()
         where = (Where("thread_id", "=", head.id), Where("sender", "in", list(children)))
         return {delivery.sender for delivery in await self._backend.find(Find(Delivery, where))}
 
     async def tree_cost(self, head: Thread, *, but: UUID | None = None) -> float:
-        """USD that all runs of a thread's whole tree have cost, but for one run."""
+        """Return the cost in USD of all runs of the thread's tree, without the run `but`."""
         root = head
         while root.parent_id is not None:
             above = await self._backend.get(Thread, (root.parent_id,))
@@ -193,11 +193,11 @@ class ExecutionQueries:
         return math.fsum(costs)
 
     async def put_texts(self, texts: Mapping[str, str]) -> None:
-        """Write texts by their sha256; the append that first refers to them says that they are used."""
+        """Write texts as blobs by their sha256. The append that first refers to them adds the references."""
         await self._media.write({digest: (text, "text/plain") for digest, text in texts.items()})
 
     async def text(self, digest: str) -> str:
-        """A text that was kept. StoreDamaged when it is gone."""
+        """Return a stored text by its sha256. Raises `StoreDamaged` if it is missing."""
         return await self._reading.text(digest)
 
     async def deliver_all(self, head: Thread, deliveries: Sequence[Delivery]) -> list[Receipt]:
@@ -205,17 +205,17 @@ class ExecutionQueries:
         return await self._writer.deliver(Transaction(deliveries=list(deliveries), depths={head.id: head.depth}))
 
     async def delivery(self, delivery_id: UUID) -> Delivery | None:
-        """One delivery by its id, waiting or taken into the log."""
+        """Return a delivery by its id, also one that has become a stitch, or None."""
         deliveries = await self._backend.find(Find(Delivery, (Where("id", "=", delivery_id),), limit=1))
         return deliveries[0] if deliveries else None
 
     async def earlier_delivery(self, delivery: Delivery) -> Entry | Stitch | None:
-        """What was delivered by the same sender for the same call, wherever it is by now."""
+        """Return the earlier delivery of the same sender for the same call: its entry, or the stitch that it became."""
         same = {"thread_id": delivery.thread_id, "sender": delivery.sender, "call_id": delivery.call_id}
         where = [Where(name, "=", value) for name, value in same.items()]
-        for result in await self._backend.find(Find(Delivery, where)):
-            if result.position is None:
-                return result.as_entry()
-            for stitch in await self._backend.read(delivery.thread_id, [(result.position, result.position)]):
+        for earlier in await self._backend.find(Find(Delivery, where)):
+            if earlier.position is None:
+                return earlier.as_entry()
+            for stitch in await self._backend.read(delivery.thread_id, [(earlier.position, earlier.position)]):
                 return stitch
         return None

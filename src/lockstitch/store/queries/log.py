@@ -1,4 +1,4 @@
-"""Context, turns by page, run logs, exact requests; watching stitches as they are committed."""
+"""`LogQueries`: context, turns, run logs and exact requests. `LogWatcher`: stitches as they are committed."""
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
@@ -32,15 +32,19 @@ from lockstitch.store.writes.media import Media
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One finished turn as a conversation shows it."""
+    """One finished turn of a conversation."""
 
     run: Run
+    """The top-level run of the turn, with status, usage, cost and times."""
     user_message: str
+    """Text of the input, or an empty string."""
     final_response: str | None
+    """Text of the answer. None if the run ended without one."""
     generated_files: list[Json]
+    """Files that the run created or changed, as JSON."""
 
     def as_json(self) -> Json:
-        """The columns of the document's conversation_history, without the messages."""
+        """Return the columns of conversation_history in the documented format, without the messages."""
         run = self.run
         return {
             "conversation_id": str(run.id),
@@ -62,14 +66,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """Turns from newest to oldest, and whether older ones follow."""
+    """One page of turns."""
 
     turns: list[Turn]
+    """Turns, newest first."""
     more: bool
+    """True if older turns follow."""
 
 
 class LogQueries:
-    """Answers questions about one thread, archived turns included."""
+    """Reads the log of one thread, archived turns included."""
 
     def __init__(self, backend: FullBackend, archives: Archives, media: Media) -> None:
         self._backend = backend
@@ -77,15 +83,16 @@ class LogQueries:
         self._media = media
 
     async def stitches(self, head: Thread, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
+        """Return the stitches in these ranges of positions, with their media in place."""
         return await self._media.restore(await self._archives.read(head, ranges))
 
     async def for_context(self, head: Thread, until: int | None = None, lane: UUID | None = None) -> list[Stitch]:
-        """The stitches that the context is a fold of: from the last compaction on, and what that keeps."""
+        """Return the stitches that the context is built from: since the last compaction, and those that it keeps."""
         if lane is not None:
             return await self.lane_stitches(head, lane, until)
         start = head.context_from
         if until is not None and start > until:
-            # A compaction before that point: rare enough to read from the beginning.
+            # An earlier compaction applies at that position. This is rare, so read from the beginning.
             return await self.stitches(head, [(1, until)])
         log = await self.stitches(head, [(max(start, 1), until)])
         if not start or not log or log[0].type != "compaction":
@@ -95,7 +102,7 @@ class LogQueries:
         return [*(await self.stitches(head, remaining)), *log] if remaining else log
 
     async def lane_stitches(self, head: Thread, lane: UUID, until: int | None = None) -> list[Stitch]:
-        """The stitches of a member's lane, behind what it was given of others."""
+        """Return the stitches of a member's lane, after the answers of other members that were injected into it."""
         run = await self._backend.get(Run, (lane,))
         if run is None or run.thread_id != head.id:
             return []
@@ -109,10 +116,11 @@ class LogQueries:
         ]
 
     async def context(self, head: Thread, lane: UUID | None = None, until: int | None = None) -> list[Message]:
+        """Return the messages of a context, at the end of the log or at the position `until`."""
         return context(await self.for_context(head, until, lane), lane)
 
     async def last_linked(self, head: Thread, tip_id: UUID) -> Stitch | None:
-        """The stitch at the end of the list; that of a thread which was archived whole stands in its last archive."""
+        """Return the stitch with this id, also if it is archived."""
         stitches = await self._backend.find(Find(Stitch, (Where("id", "=", tip_id),), limit=1))
         if stitches:
             return (await self._media.restore(stitches))[0]
@@ -120,7 +128,7 @@ class LogQueries:
         return next((stitch for stitch in reversed(log) if stitch.id == tip_id), None)
 
     async def log(self, head: Thread, run: Run) -> list[Stitch]:
-        """The stitches of a run in the order in which they were written."""
+        """Return the stitches of a run in the order of their positions."""
         if run.first_position >= head.first_position:
             stitches = await self._backend.find(Find(Stitch, (Where("run_id", "=", run.id),), order=("position",)))
             return [*(await self._earlier_input(head, run)), *(await self._media.restore(stitches))]
@@ -128,7 +136,7 @@ class LogQueries:
         return [stitch for stitch in log if stitch.run_id == run.id]
 
     async def calls(self, head: Thread, run: Run) -> list[Stitch]:
-        """The model calls and tool calls of a run, and how it began; media stay where they are."""
+        """Return the model calls and tool calls of a run and its `run_started`. Large media stay in blobs."""
         kinds = ("run_started", "llm_call", "tool_call")
         if run.first_position >= head.first_position:
             where = (Where("run_id", "=", run.id), Where("type", "in", kinds))
@@ -137,17 +145,18 @@ class LogQueries:
         return [stitch for stitch in log if stitch.run_id == run.id and stitch.type in kinds]
 
     async def _earlier_input(self, head: Thread, run: Run) -> list[Stitch]:
-        """The input of a run that was there before it: delivered while nobody held the thread, it caused the run."""
+        """Return the input of a run if it was delivered before the run started, while no worker held the thread."""
         if run.input_position is None or run.input_position >= run.first_position:
             return []
         stitches = await self.stitches(head, [(run.input_position, run.input_position)])
         return [stitch.changed(run_id=run.id) for stitch in stitches]
 
     async def messages(self, head: Thread, run: Run) -> list[Message]:
+        """Return all messages of a run."""
         return history(await self.log(head, run), run.id)
 
     async def turns(self, head: Thread, limit: int, offset: int, before: int | None) -> HistoryPage:
-        """Finished turns, newest first; `before` is the sequence number of the oldest one already seen."""
+        """Return a page of finished turns, newest first. `before` is the number of the oldest turn already seen."""
         where = [
             Where("thread_id", "=", head.id),
             Where("parent_run_id", "is null"),
@@ -160,10 +169,10 @@ class LogQueries:
         return HistoryPage([*(await self._as_turns(head, shown))], len(runs) > limit)
 
     async def request(self, stitch: Stitch, head: Thread) -> Json:
-        """The exact request of a model call, rebuilt and checked against the hash it was sent under."""
+        """Return the exact request of a model call. It is rebuilt, and checked against the hash of the sent request."""
         own: Json | None = stitch.data.get("request")
         if stitch.type != "llm_call" or own is None:
-            raise NotFound(f"Stitch {stitch.id} is a {stitch.type} that keeps no request.")
+            raise NotFound(f"Stitch {stitch.id} is a {stitch.type} and has no request.")
         stored: Json = {**(await self._common_request(stitch, head)), **own}
         system = await self._optional_text(stored.get("system"))
         tools_text = await self._optional_text(stored.get("tools"))
@@ -174,13 +183,13 @@ class LogQueries:
         )
         if codec.digest(request) != stored.get("sha256"):
             raise StoreDamaged(
-                f"The request of stitch {stitch.id} cannot be rebuilt to the bytes that were sent: "
-                "what it was made of has changed. Run `lockstitch doctor --verify`."
+                f"The request of stitch {stitch.id} cannot be rebuilt to the bytes that were sent, "
+                "because a part of it has changed. Run `lockstitch doctor --verify`."
             )
         return request
 
     async def _common_request(self, stitch: Stitch, head: Thread) -> Json:
-        """What all requests of a run have in common: its run_started keeps it, once."""
+        """Return the part that all requests of a run have in common. The `run_started` stitch stores it once."""
         run = await self._backend.get(Run, (stitch.run_id,)) if stitch.run_id else None
         if run is None:
             return {}
@@ -193,7 +202,7 @@ class LogQueries:
     async def latest(
         self, project: str, limit: int, since: datetime | None = None, types: Collection[str] = ()
     ) -> list[Stitch]:
-        """The latest stitches across threads, of these types only if given, newest first."""
+        """Return the latest stitches of the threads of a project, newest first. `types` limits their types."""
         stitches: list[Stitch] = []
         mark: int | None = None
         while len(stitches) < limit:
@@ -223,7 +232,7 @@ class LogQueries:
         return [
             Turn(
                 run,
-                # A mirror's root carries no message; what the user said in it stands with its run.
+                # The first span of an imported trace has no message. Its run stores the input of the user.
                 text_of(body.get(run.input_position or 0)) or str(run.state.get("said") or ""),
                 answer_of(body.get(run.output_position or 0)) if run.output_position else None,
                 files.get(run.id, []),
@@ -232,6 +241,7 @@ class LogQueries:
         ]
 
     async def files(self, head: Thread, runs: Sequence[Run]) -> dict[UUID, list[Json]]:
+        """Return the files that these runs created or changed, as JSON, by run id."""
         if not runs:
             return {}
         where = (
@@ -248,7 +258,7 @@ class LogQueries:
         return None if digest is None else await self.text(digest)
 
     async def text(self, digest: str) -> str:
-        """A text that requests refer to by its sha256."""
+        """Return a text that requests refer to by its sha256. Raises `StoreDamaged` if it is missing."""
         blob = await self._backend.get(Blob, (digest,))
         if blob is None:
             raise StoreDamaged(f"The text with sha256 {digest}, part of a request, is missing from this store.")
@@ -256,7 +266,7 @@ class LogQueries:
 
 
 def as_generated(file: File) -> Json:
-    """A file as an element of the document's generated_files."""
+    """Return a file as an element of generated_files in the documented format."""
     return {
         "file_id": file.file_id,
         "filename": file.filename,
@@ -268,21 +278,21 @@ def as_generated(file: File) -> Json:
     }
 
 
-_ON_THEIR_WAY = 500
-"""More stitches than are being committed at one moment."""
+_IN_FLIGHT = 500
+"""Upper bound of the stitches that are being committed at one moment."""
 
 
 class LogWatcher:
-    """Turns a backend's hints into the stitches behind them, each once and in order per thread."""
+    """Reads the stitches for the hints of a backend, each once and in order within its thread."""
 
     def __init__(self, backend: FullBackend, reading: LogQueries) -> None:
         self._backend = backend
         self._reading = reading
 
     async def thread(self, thread_id: UUID, after: int) -> AsyncGenerator[Stitch, None]:
-        """Of one thread everything after a position, what is there already first."""
+        """Yield the stitches of one thread after a position: stored ones first, then new ones."""
         async with aclosing(self._backend.watch()) as hints:
-            # Watch first, read after: what comes in between is seen twice rather than never.
+            # Watch before reading: a stitch that is committed in between is hinted twice rather than never.
             await anext(hints)
             for stitch in await self._after(thread_id, after):
                 after = stitch.position
@@ -295,12 +305,12 @@ class LogWatcher:
                     yield stitch
 
     async def project(self, project: str, recent: int) -> AsyncGenerator[Stitch, None]:
-        """Of all threads of a project the most recent ones, and then whatever is new."""
+        """Yield the latest stitches of all threads of a project, then new ones."""
         async with aclosing(self._backend.watch()) as hints:
             await anext(hints)
             mark, old = await self._newest()
             for stitch in reversed(await self._reading.latest(project, recent) if recent else []):
-                # What came since is left to the watch, which keeps the order.
+                # The loop below yields newer stitches in their order.
                 if stitch.id in old or (stitch.log_id or 0) <= mark:
                     yield stitch
             seen: dict[UUID, int] = {}
@@ -316,18 +326,18 @@ class LogWatcher:
                         yield stitch
 
     async def _after(self, thread_id: UUID, position: int) -> list[Stitch]:
-        """What a thread has after a position, archived turns and media included."""
+        """Return the stitches of a thread after a position, with archived turns and media."""
         head = await self._backend.get(Thread, (thread_id,))
         return [] if head is None else await self._reading.stitches(head, [(position + 1, None)])
 
     async def _newest(self) -> tuple[int, set[UUID]]:
-        """A log_id up to which everything is old, and what is old after it.
+        """Return a log_id up to which all stitches are old, and the ids of the old stitches after it.
 
-        Where several write at once, log_ids are not committed in their order: what is new may have a lower one than
-        what is old, by as many as are on their way.
+        Concurrent writers do not commit log_ids in order: a new stitch may have a lower log_id than an old one. The
+        distance is at most the number of stitches in flight.
         """
-        newest = await self._backend.find(Find(Stitch, order=("-log_id",), limit=_ON_THEIR_WAY))
-        mark = (newest[-1].log_id or 0) if len(newest) == _ON_THEIR_WAY else 0
+        newest = await self._backend.find(Find(Stitch, order=("-log_id",), limit=_IN_FLIGHT))
+        mark = (newest[-1].log_id or 0) if len(newest) == _IN_FLIGHT else 0
         return mark, {stitch.id for stitch in newest}
 
     async def _belongs(self, thread_id: UUID, project: str) -> bool:

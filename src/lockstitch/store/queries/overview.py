@@ -1,4 +1,4 @@
-"""Rows for lists; trees of threads."""
+"""`Overview`: a thread with the usage of its runs, for lists. `Node`: trees of threads."""
 
 import math
 from collections import Counter, defaultdict
@@ -15,18 +15,21 @@ _PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A thread with what its own runs used. Children are threads of their own, so they are not counted in.
-
-    total_cost is None while no run's cost is known; error is that of the last run that failed.
-    """
+    """A thread with the usage of its own runs. Runs of child threads are not counted."""
 
     thread: Thread
+    """The thread."""
     runs: int
+    """Number of runs."""
     usage: dict[str, int]
+    """Sums of tokens by kind."""
     total_cost: float | None
+    """Cost in USD. None if the cost of no run is known."""
     error: str | None
+    """Error of the last failed run, or None."""
 
     def as_json(self) -> Json:
+        """Return the overview as JSON."""
         thread = self.thread
         return {
             "id": str(thread.id),
@@ -48,7 +51,7 @@ class Overview:
 
 
 async def overviews(backend: FullBackend, threads: Sequence[Thread]) -> list[Overview]:
-    """The overviews of these threads, in their order, with one question for many."""
+    """Return the overviews of these threads, in their order. One query reads the runs of many threads."""
     runs: defaultdict[UUID, list[Run]] = defaultdict(list)
     for start in range(0, len(threads), _PAGE):
         ids = [thread.id for thread in threads[start : start + _PAGE]]
@@ -68,31 +71,34 @@ def _overview(thread: Thread, runs: Sequence[Run]) -> Overview:
         thread=thread,
         runs=len(runs),
         usage={name: usage[name] for name in names},
-        # Exact in any order, so every backend sums to the same.
+        # fsum is exact in any order, so every backend returns the same sum.
         total_cost=math.fsum(costs) if costs else None,
         error=max(failed, key=lambda run: run.sequence).error if failed else None,
     )
 
 
 _MANY: Final = 500
-"""Threads that one question names."""
+"""Number of threads per query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A thread with what its own runs used, and the threads that it made."""
+    """A thread with the usage of its own runs, and its children."""
 
     overview: Overview
+    """The thread with its usage."""
     children: "list[Node]" = field(default_factory=list["Node"])
+    """Child threads, oldest first."""
 
     @property
     def thread(self) -> Thread:
+        """The thread."""
         return self.overview.thread
 
     def walk(self) -> "Iterator[tuple[Node, tuple[bool, ...]]]":
-        """Depth first, each with whether it and those above it are the last of their siblings.
+        """Yield all nodes depth first. The tuple has, for each level, True if the node there is the last sibling.
 
-        By a stack of our own: agents that call agents may nest deeper than Python recurses.
+        Not recursive: trees may be deeper than the recursion limit of Python.
         """
         waiting: list[tuple[Node, tuple[bool, ...]]] = [(self, ())]
         while waiting:
@@ -102,6 +108,7 @@ class Node:
             waiting += [(child, (*place, number == last)) for number, child in enumerate(node.children)][::-1]
 
     def as_json(self) -> Json:
+        """Return the tree as nested JSON."""
         rows: dict[UUID, Json] = {}
         for node, _ in self.walk():
             thread = node.thread
@@ -118,17 +125,17 @@ class Node:
 
 
 async def whole_trees(backend: FullBackend, threads: Sequence[Thread]) -> list[Node]:
-    """The trees that these threads stand in, each once, in the order of the threads."""
+    """Return the trees that contain these threads, each once, in the order of the threads."""
     return await trees(backend, await roots_of(backend, threads))
 
 
 async def trees(backend: FullBackend, threads: Sequence[Thread]) -> list[Node]:
-    """These threads with everything below them."""
+    """Return these threads with all their descendants."""
     return build_trees(await overviews(backend, await descendants_of(backend, threads)))
 
 
 def build_trees(overviews: Sequence[Overview]) -> list[Node]:
-    """These threads as trees: each below its parent where that is among them, the eldest child first."""
+    """Return threads as trees. A thread is below its parent if the parent is among them. Children are sorted by age."""
     nodes = {overview.thread.id: Node(overview) for overview in overviews}
     tops: list[Node] = []
     for node in nodes.values():
@@ -140,7 +147,7 @@ def build_trees(overviews: Sequence[Overview]) -> list[Node]:
 
 
 async def roots_of(backend: FullBackend, threads: Sequence[Thread]) -> list[Thread]:
-    """The roots above these threads, each once."""
+    """Return the roots of the trees that contain these threads, each once."""
     known = {thread.id: thread for thread in threads}
     level = list(threads)
     while missing := {
@@ -159,12 +166,12 @@ async def roots_of(backend: FullBackend, threads: Sequence[Thread]) -> list[Thre
 
 
 async def descendants_of(backend: FullBackend, threads: Sequence[Thread]) -> list[Thread]:
-    """These threads and all their descendants, parents before children."""
-    matches = level = list(threads)
+    """Return these threads and all their descendants, parents before children."""
+    result = level = list(threads)
     while level:
         level = await _among(backend, "parent_id", [thread.id for thread in level])
-        matches = [*matches, *level]
-    return matches
+        result = [*result, *level]
+    return result
 
 
 async def _among(backend: FullBackend, field: str, ids: Sequence[UUID]) -> list[Thread]:

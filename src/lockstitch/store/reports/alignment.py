@@ -1,7 +1,7 @@
-"""`Allowance` and `align`: the longest common runs of two sequences, with a limit on the work.
+"""`align`: the longest common parts of two sequences, with a limit on the work (`Allowance`).
 
-`difflib` takes time that grows with the cube of the length for sequences that repeat few values, and traces of other
-systems may hold such sequences. The limit counts the comparisons, so the result does not depend on the machine.
+`difflib` takes time that grows with the cube of the length for sequences that repeat few values, and imported traces
+may contain such sequences. The limit counts comparisons, so the result does not depend on the machine.
 """
 
 from collections import Counter
@@ -10,30 +10,36 @@ from difflib import Match, SequenceMatcher
 from typing import Any, Final, NamedTuple
 
 COMPARISONS: Final = 2_000_000
-"""Comparisons that one page or one answer may cost, a few tenths of a second."""
+"""Default limit of comparisons for one page or response, a few tenths of a second."""
 
 
 class Stretch(NamedTuple):
-    """A stretch of both sequences, equal or not."""
+    """A part of both sequences, equal or not."""
 
     equal: bool
+    """True if the parts are equal."""
     start_a: int
+    """Start index in the first sequence."""
     end_a: int
+    """End index in the first sequence, exclusive."""
     start_b: int
+    """Start index in the second sequence."""
     end_b: int
+    """End index in the second sequence, exclusive."""
 
 
 class Allowance:
-    """The comparisons that are left."""
+    """The remaining number of comparisons."""
 
     def __init__(self, comparisons: int = COMPARISONS) -> None:
-        self.left = comparisons
+        self.remaining = comparisons
+        """Comparisons that are left."""
 
     def take(self, comparisons: int) -> None:
-        """Raise `TooMuch` if the budget has fewer comparisons left."""
-        if comparisons > self.left:
+        """Use up comparisons. Raises `TooMuch` if fewer are left."""
+        if comparisons > self.remaining:
             raise TooMuch
-        self.left -= comparisons
+        self.remaining -= comparisons
 
 
 class TooMuch(Exception):
@@ -71,7 +77,7 @@ def _unified(a: Sequence[str], b: Sequence[str], matcher: "_Bounded") -> Iterato
 
 
 def _range(start: int, end: int) -> str:
-    """The lines of a hunk as unified diffs write them."""
+    """Return the lines of a hunk in the notation of unified diffs."""
     length = end - start
     if length == 1:
         return str(start + 1)
@@ -79,13 +85,15 @@ def _range(start: int, end: int) -> str:
 
 
 class _Bounded(SequenceMatcher[Any]):
+    """A `SequenceMatcher` that takes its comparisons from an allowance."""
+
     def __init__(self, a: Sequence[Any], b: Sequence[Any], allowance: Allowance) -> None:
         super().__init__(None, a, b, autojunk=False)
         self._allowance = allowance
-        self._own = a
+        self._sequence = a
         self._counts = Counter[Any](b)
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
-        places = range(alo, len(self._own) if ahi is None else ahi)
-        self._allowance.take(sum(1 + self._counts[self._own[place]] for place in places))
+        places = range(alo, len(self._sequence) if ahi is None else ahi)
+        self._allowance.take(sum(1 + self._counts[self._sequence[place]] for place in places))
         return super().find_longest_match(alo, ahi, blo, bhi)

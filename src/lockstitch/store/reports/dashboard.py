@@ -1,4 +1,4 @@
-"""The dashboard snapshot; today's cost."""
+"""`DashboardReader`: a snapshot of open threads and workers. `Costs`: the cost of today."""
 
 # The modules of this package share the backend of a store.
 # pyright: reportPrivateUsage=false
@@ -18,11 +18,11 @@ from lockstitch.store.queries.overview import Node, build_trees, overviews, tree
 _PAGE: Final = 500
 
 _LATE: Final = timedelta(minutes=1)
-"""How long after its beginning a run may become visible: others' clocks differ, and commits take their time."""
+"""Time after its start until which a run may become visible. Clocks of processes differ, and commits take time."""
 
 
 class Costs:
-    """USD of the runs that began today, in UTC. Asked often, it reads little: a run that has ended costs no more."""
+    """Cost in USD of the runs that started today (UTC). Repeated calls read only open and new runs."""
 
     def __init__(self, store: StoreCore, *, all_projects: bool) -> None:
         self._store = store
@@ -30,14 +30,14 @@ class Costs:
         self._day: datetime | None = None
         self._since: datetime | None = None
         self._costs: dict[UUID, float] = {}
-        self._ours: dict[UUID, bool] = {}
+        self._in_project: dict[UUID, bool] = {}
 
     async def today(self) -> float | None:
-        """None while the cost of no run is known."""
+        """Return the cost, or None if the cost of no run is known."""
         now = self._store.clock.now()
         day = now.replace(hour=0, minute=0, second=0, microsecond=0)
         if day != self._day or self._since is None:
-            self._day, self._since, self._costs, self._ours = day, day, {}, {}
+            self._day, self._since, self._costs, self._in_project = day, day, {}, {}
         oldest, last = now, None
         while True:
             find = Find(
@@ -62,42 +62,50 @@ class Costs:
     async def _of_project(self, runs: list[Run]) -> list[Run]:
         if self._all_projects:
             return runs
-        unknown = {run.thread_id for run in runs} - self._ours.keys()
+        unknown = {run.thread_id for run in runs} - self._in_project.keys()
         if unknown:
             where = (Where("id", "in", list(unknown)), Where("project", "=", self._store.project))
-            ours = {thread.id for thread in await self._store._backend.find(Find(Thread, where))}
-            self._ours |= {thread_id: thread_id in ours for thread_id in unknown}
-        return [run for run in runs if self._ours[run.thread_id]]
+            matches = {thread.id for thread in await self._store._backend.find(Find(Thread, where))}
+            self._in_project |= {thread_id: thread_id in matches for thread_id in unknown}
+        return [run for run in runs if self._in_project[run.thread_id]]
 
 
-RUNNING, WAITING = 100, 200
-"""How many threads are looked at, the most recently active first."""
+MAX_RUNNING, MAX_WAITING = 100, 200
+"""Maximum numbers of threads that are read, the most recently active first."""
 
-FADING: Final = timedelta(minutes=1)
-"""How long a worker that died is still shown."""
+DEAD_WORKER_SHOWN: Final = timedelta(minutes=1)
+"""Time for which a dead worker is shown."""
 
 OPEN: Final = ("running", "waiting", "pending")
+"""Statuses of threads that have not ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """What there is to see. `waiting` counts all that wait; of idle chats no more is told."""
+    """A snapshot of a store."""
 
     at: datetime
+    """Time of the snapshot."""
     counts: dict[str, int]
+    """Number of open threads by status."""
     trees: list[Node]
+    """Trees of the running threads and of those that wait for more than their next message."""
     workers: list[Worker]
+    """Living workers, and workers that died a short time ago."""
     held: dict[UUID, list[Thread]]
-    """What each worker holds."""
+    """Threads that each worker holds."""
     cost_today: float | None
+    """Cost in USD of the runs that started today (UTC), or None."""
 
     @property
     def cost_shown(self) -> float | None:
+        """Cost in USD of the shown threads, or None."""
         costs = [node.overview.total_cost for tree in self.trees for node, _ in tree.walk()]
         known = [cost for cost in costs if cost is not None]
         return math.fsum(known) if known else None
 
     def as_json(self) -> Json:
+        """Return the snapshot as JSON."""
         return {
             "at": format_time(self.at),
             "open": self.counts,
@@ -109,7 +117,7 @@ class Dashboard:
                     "pid": worker.pid,
                     "dead": worker.dead,
                     "beat_at": format_time(worker.beat_at),
-                    "seconds_since_beat": self.since_beat(worker),
+                    "seconds_since_beat": self.seconds_since_heartbeat(worker),
                     "lease_seconds": worker.lease_seconds,
                     "holds": [str(thread.id) for thread in self.held.get(worker.id, [])],
                     "doing": worker.doing,
@@ -119,12 +127,13 @@ class Dashboard:
             "cost": {"today": self.cost_today, "shown": self.cost_shown},
         }
 
-    def since_beat(self, worker: Worker) -> float:
+    def seconds_since_heartbeat(self, worker: Worker) -> float:
+        """Return the seconds since the last heartbeat of a worker."""
         return max(0.0, round((self.at - worker.beat_at).total_seconds(), 3))
 
 
 class DashboardReader:
-    """Paints a store again and again: all that is open, or one thread with everything below it."""
+    """Reads snapshots of a store: of all open threads, or of one thread with its descendants."""
 
     def __init__(self, store: StoreCore, *, all_projects: bool, thread_id: UUID | None = None) -> None:
         self._store = store
@@ -133,6 +142,7 @@ class DashboardReader:
         self._costs = Costs(store, all_projects=all_projects)
 
     async def read(self) -> Dashboard:
+        """Return a snapshot."""
         store, now = self._store, self._store.clock.now()
         nodes = await self._trees()
         counts = {word: await store.count(status=word, all_projects=self._all_projects) for word in OPEN}
@@ -148,15 +158,15 @@ class DashboardReader:
         store = self._store
         if self._thread_id is not None:
             return await trees(store._backend, [await store.thread(self._thread_id)])
-        running = await store.threads(status="running", limit=RUNNING, all_projects=self._all_projects)
-        waiting = await store.threads(status="waiting", limit=WAITING, all_projects=self._all_projects)
+        running = await store.threads(status="running", limit=MAX_RUNNING, all_projects=self._all_projects)
+        waiting = await store.threads(status="waiting", limit=MAX_WAITING, all_projects=self._all_projects)
         busy = [thread for thread in waiting if without_next_message(thread.waits)]
         return build_trees(await overviews(store._backend, [*running, *busy]))
 
     async def _workers(self, now: datetime) -> list[Worker]:
         backend = self._store._backend
         alive = await backend.find(Find(Worker, (Where("dead", "=", False),), order=("id",)))
-        fading = (Where("dead", "=", True), Where("beat_at", ">=", now - FADING))
+        fading = (Where("dead", "=", True), Where("beat_at", ">=", now - DEAD_WORKER_SHOWN))
         return [*alive, *await backend.find(Find(Worker, fading, order=("id",)))]
 
     async def _held(self, workers: list[Worker]) -> dict[UUID, list[Thread]]:

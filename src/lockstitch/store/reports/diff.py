@@ -1,4 +1,4 @@
-"""The difference of two runs: their model calls and tools side by side, and what is not the same in them. Pure."""
+"""`difference`: compare two runs, as a whole and step by step. Pure functions."""
 
 from bisect import bisect
 from collections import deque
@@ -9,36 +9,44 @@ from typing import Any, Final, NamedTuple, cast
 
 from lockstitch.model import Json, Run, Stitch, codec, tool_uses
 from lockstitch.store.reports.alignment import Allowance, align, changed_lines
-from lockstitch.store.reports.traces import arguments, cost_of, error_summary, outcome, said
+from lockstitch.store.reports.traces import answer_text, arguments, cost_of, error_summary, outcome
 
 _LINES: Final = 2_000
-"""Lines of a text up to which the difference is worked out line by line."""
+"""Maximum lines of a text that is compared line by line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A model call or a tool call, with what can differ in it."""
+    """A model call or a tool call."""
 
     kind: str
+    """`model` or `tool`."""
     name: str | None
+    """Name of the model or tool."""
     values: Json
-    """What is compared, by name. Times and counts are told, not compared: they differ between any two runs."""
-    told: Json = field(default_factory=dict[str, Any])
+    """Values that are compared, by name."""
+    details: Json = field(default_factory=dict[str, Any])
+    """Times and counts. They are shown but not compared, because they differ between any two runs."""
     calls: tuple[str, ...] = ()
-    """The tools that a response asks for: two model calls that ask for the same are taken for the same step."""
+    """Names of the tools that a response requests. Model calls with the same requests count as the same step."""
 
     @property
     def key(self) -> tuple[str, ...]:
+        """Key for the alignment of two runs: steps with equal keys are paired."""
         return (self.kind, *self.calls) if self.kind == "model" else (self.kind, self.name or "")
 
 
 class Change(NamedTuple):
-    """One value that is not the same. Texts of several lines come with their difference line by line."""
+    """A value that differs. Texts with several lines have their difference line by line."""
 
     name: str
+    """Name of the value."""
     a: Any
+    """Value in the first run."""
     b: Any
+    """Value in the second run."""
     lines: list[str] | None = None
+    """Lines of a unified diff, or None."""
 
     def as_json(self) -> Json:
         return {"name": self.name, "a": self.a, "b": self.b, **({"lines": self.lines} if self.lines else {})}
@@ -46,36 +54,44 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two steps at the same place, or one that only one run has."""
+    """Two steps at the same place, or a step that only one run has."""
 
     a: Step | None
+    """Step of the first run, or None."""
     b: Step | None
+    """Step of the second run, or None."""
     changes: list[Change]
+    """Values that differ."""
 
     @property
     def same(self) -> bool:
+        """True if both runs have the step and no value differs."""
         return self.a is not None and self.b is not None and not self.changes
 
     def as_json(self) -> Json:
         def shown(step: Step | None) -> Json | None:
-            return None if step is None else {"kind": step.kind, "name": step.name, **step.told}
+            return None if step is None else {"kind": step.kind, "name": step.name, **step.details}
 
         return {"a": shown(self.a), "b": shown(self.b), "changes": [change.as_json() for change in self.changes]}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs between two runs as wholes, and step by step."""
+    """The differences between two runs."""
 
     a: Run
+    """The first run."""
     b: Run
+    """The second run."""
     changes: list[Change]
+    """Values of the runs that differ."""
     pairs: list[Pair]
+    """All steps of both runs, in order."""
 
     @property
     def same(self) -> bool:
-        """Whether they did the same, whatever they took for it."""
-        return all(pair.same for pair in self.pairs) and not any(change.name in _DEEDS for change in self.changes)
+        """True if both runs did the same. Times, tokens and costs may differ."""
+        return all(pair.same for pair in self.pairs) and not any(change.name in _BEHAVIOUR for change in self.changes)
 
     def as_json(self) -> Json:
         def shown(run: Run) -> Json:
@@ -90,14 +106,15 @@ class Difference:
         }
 
 
-_PERHAPS: Final = frozenset({"parameters", "system", "tools", "prompt"})
-"""What not every source tells of: it differs only where both do."""
+_OPTIONAL: Final = frozenset({"parameters", "system", "tools", "prompt"})
+"""Values that not every source has. They differ only if both runs have them."""
 
-_DEEDS: Final = frozenset({"status", "stop_reason", "model", "agent", "error"})
+_BEHAVIOUR: Final = frozenset({"status", "stop_reason", "model", "agent", "error"})
+"""Values of a run that must be equal for `Difference.same`."""
 
 
 def difference(a: Run, log_a: Sequence[Stitch], b: Run, log_b: Sequence[Stitch]) -> Difference:
-    """What is not the same in two runs, of which the whole logs are given, or at least their calls."""
+    """Return the differences between two runs. The logs contain at least the calls of the runs."""
     facts_a, facts_b = _facts(a), _facts(b)
     changes = [Change(name, facts_a[name], facts_b[name]) for name in facts_a if facts_a[name] != facts_b[name]]
     allowance = Allowance()
@@ -107,25 +124,25 @@ def difference(a: Run, log_a: Sequence[Stitch], b: Run, log_b: Sequence[Stitch])
 
 
 def steps_of(log: Sequence[Stitch]) -> list[Step]:
-    """The calls of a run in their order: each response, then its tools as it asked for them."""
+    """Return the calls of a run in order: each response, then its tool calls in the order of the response."""
     common: Json = next((stitch.data.get("request") for stitch in log if stitch.type == "run_started"), None) or {}
     mirrored = any(stitch.parent_id is not None for stitch in log)
     began: list[tuple[Any, ...]] = []
     places: dict[int, int] = {}
     responses: dict[int, Stitch] = {}
-    for other_stitch in sorted(
+    for response in sorted(
         (stitch for stitch in log if stitch.type == "llm_call"), key=lambda stitch: _began(stitch, mirrored)
     ):
-        places[other_stitch.position] = len(began)
-        responses[other_stitch.position] = other_stitch
-        began.append(_began(other_stitch, mirrored))
+        places[response.position] = len(began)
+        responses[response.position] = response
+        began.append(_began(response, mirrored))
 
     def place(stitch: Stitch) -> tuple[int, ...]:
         if stitch.type == "llm_call":
             return (places[stitch.position], 0)
         if stitch.reply_to in places:
             return (places[stitch.reply_to], 1, stitch.call_index or 0, stitch.position)
-        # Nobody asked for it: it stands behind the last response that was there when it began.
+        # No response requested it. It comes after the last response that started before it.
         return (bisect(began, _began(stitch, mirrored)) - 1, 2, stitch.position)
 
     calls = sorted((stitch for stitch in log if stitch.type in ("llm_call", "tool_call")), key=place)
@@ -136,7 +153,7 @@ def steps_of(log: Sequence[Stitch]) -> list[Step]:
 
 
 def _began(stitch: Stitch, mirrored: bool) -> tuple[Any, ...]:
-    """Spans come in any order; a log of ours is in order."""
+    """Return the sort key of a stitch. Spans arrive in any order; a native log is in order."""
     return (stitch.at, stitch.position) if mirrored else (stitch.position,)
 
 
@@ -155,14 +172,14 @@ def _model(stitch: Stitch, common: Json) -> Step:
             "parameters": request.get("parameters") or stitch.data.get("parameters") or invocation or {},
             "system": request.get("system"),
             "tools": request.get("tools"),
-            # A mirror keeps what was sent with the span itself.
+            # An imported span contains its inputs.
             "prompt": codec.digest(inputs) if inputs else None,
-            "answer": said(stitch),
+            "answer": answer_text(stitch),
             "calls": [[use.get("name"), use.get("input")] for use in uses],
             "finish": stitch.status,
             "error": error_summary(stitch),
         },
-        _told(stitch),
+        _details(stitch),
         tuple(str(use.get("name")) for use in uses),
     )
 
@@ -174,10 +191,10 @@ def _tool(stitch: Stitch, asking: Stitch | None) -> Step:
         "status": stitch.status,
         "error": error_summary(stitch),
     }
-    return Step("tool", stitch.name, values, _told(stitch))
+    return Step("tool", stitch.name, values, _details(stitch))
 
 
-def _told(stitch: Stitch) -> Json:
+def _details(stitch: Stitch) -> Json:
     counts: Json = {
         "position": stitch.position,
         "input_tokens": stitch.input_tokens,
@@ -217,7 +234,7 @@ def _aligned(
 
 
 def _side_by_side(a: Sequence[Step], b: Sequence[Step]) -> Iterator[tuple[Step | None, Step | None]]:
-    """Steps of a stretch in pairs of one kind; those that have no counterpart stand alone."""
+    """Yield steps of a stretch in pairs of the same kind. A step without a counterpart is alone."""
     left, right = deque(a), deque(b)
     while left and right:
         if left[0].kind == right[0].kind:
@@ -236,7 +253,7 @@ def _changes(a: Step | None, b: Step | None, allowance: Allowance) -> list[Chang
     changes = [] if a.name == b.name or a.kind == "model" else [Change("name", a.name, b.name)]
     for name, value in a.values.items():
         other = b.values.get(name)
-        unknown = name in _PERHAPS and (not value or not other)
+        unknown = name in _OPTIONAL and (not value or not other)
         if value != other and not unknown:
             changes.append(Change(name, value, other, _lines(value, other, allowance)))
     return changes

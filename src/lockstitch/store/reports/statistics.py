@@ -1,7 +1,7 @@
-"""Questions answered: what was used by whom, how long it took, how often it failed.
+"""`Statistics`: usage, latencies and lists of runs.
 
-Figures of runs that were removed stand in the daily metrics, by project, day, agent and model. They are counted with
-the rest wherever nobody asks for more than they know.
+The usage of deleted runs is in the daily metrics, by project, day, agent and model. It is included if the filters and
+groups need no other columns.
 """
 
 from collections import defaultdict
@@ -18,50 +18,64 @@ from lockstitch.model.statistics import GROUPS, Group, LatencyRow, Span, StatsFi
 
 _TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _DAILY: Final[tuple[Group, ...]] = ("project", "day", "agent", "model")
+"""Groups of the daily metrics."""
 
 
 class RunFilter(TypedDict, total=False):
-    """Of which runs: began since then and before, of this agent, with this model, of this user, with this status."""
+    """Filters of runs. A filter that is missing or None matches all runs."""
 
     since: datetime | None
+    """Earliest start time."""
     until: datetime | None
+    """Time before which the run started."""
     agent: str | None
+    """Name of the agent."""
     model: str | None
+    """Name of the model."""
     user: str | None
+    """Id of the user that the thread belongs to."""
     status: str | None
+    """Status of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageTable:
-    """Figures by group, and their sum. The group of a row has a value for each of `by`; None: it has none.
-
-    In a group by hour, user, tree or status, None is also where runs stand that were removed.
-    """
+    """Usage by group."""
 
     by: Sequence[Group]
+    """Names of the groups."""
     rows: list[UsageRow]
+    """One row per group. `row.group` has one value for each name in `by`.
+
+    None means that the runs have no such value. In groups by hour, user, tree or status it also contains deleted runs.
+    """
     total: UsageRow
+    """Sum over all rows."""
 
     def as_json(self) -> Json:
+        """Return the table as JSON."""
         rows = [{**dict(zip(self.by, row.group, strict=True)), **row.as_json()} for row in self.rows]
         return {"by": list(self.by), "rows": rows, "total": self.total.as_json()}
 
 
 class Statistics:
-    """Figures over the runs of a project, or of all."""
+    """Usage, latencies and lists of runs, for one project or for all.
+
+    All methods take the filters of `RunFilter` as keywords: `since`, `until`, `agent`, `model`, `user`, `status`. They
+    raise `Refused` for an unknown filter or group.
+    """
 
     def __init__(self, backend: FullBackend, project: str) -> None:
         self._backend = backend
         self._project = project
 
     async def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> UsageTable:
-        """Tokens, cost and runs, put together by any of model, day, hour, agent, project, user, tree, status.
+        """Return tokens, cost and numbers of runs by group.
 
-        Only of runs that began `since` then and before `until`, of an `agent`, a `model`, a `user` or with a `status`.
-        Days and hours are in order, the rest has what costs most first. However it is put together, the total is the
-        same.
+        Groups are any of model, day, hour, agent, project, user, tree and status. Groups by day or hour are in order of
+        time. Others start with the highest cost. The total does not depend on the groups.
         """
-        stats_filter = self._asked(all_projects, only, by)
+        stats_filter = self._filter(all_projects, only, by)
         usage_rows = [*await self._backend.usage(stats_filter), *await self._removed(stats_filter)]
         groups: defaultdict[tuple[str | None, ...], list[UsageRow]] = defaultdict(list)
         for row in usage_rows:
@@ -71,18 +85,21 @@ class Statistics:
         return UsageTable(stats_filter.by, sorted(rows, key=lambda row: _order(stats_filter.by, row)), sum_usage(rows))
 
     async def tools(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
-        """How long each tool took and how often it failed, the slowest on average first."""
-        return _slowest(await self._backend.latencies(self._asked(all_projects, only), "tool"))
+        """Return the latency and error rate of each tool, the slowest average first."""
+        return _slowest(await self._backend.latencies(self._filter(all_projects, only), "tool"))
 
     async def models(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
-        """How long each model took and how often it failed, the slowest on average first."""
-        return _slowest(await self._backend.latencies(self._asked(all_projects, only), "model"))
+        """Return the latency and error rate of each model, the slowest average first."""
+        return _slowest(await self._backend.latencies(self._filter(all_projects, only), "model"))
 
     async def latency(
         self, kind: Literal["tool", "model"], per: Span, *, all_projects: bool = False, **only: Unpack[RunFilter]
     ) -> list[LatencyRow]:
-        """How long all calls of tools or of models took in each day or hour, which is the name of a row; in order."""
-        latency_rows = await self._backend.latencies(self._asked(all_projects, only, (per,)), kind)
+        """Return the latency of all tool calls or model calls per day or hour, in order.
+
+        The name of a row is the day or hour.
+        """
+        latency_rows = await self._backend.latencies(self._filter(all_projects, only, (per,)), kind)
         return sorted(latency_rows, key=lambda latency_row: latency_row.name or "")
 
     async def runs(
@@ -93,28 +110,28 @@ class Statistics:
         all_projects: bool = False,
         **only: Unpack[RunFilter],
     ) -> list[Run]:
-        """Runs, the newest or the slowest first; with `status="failed"` those with an error."""
-        return await self._backend.list_runs(self._asked(all_projects, only), order, limit)
+        """Return runs, the newest or the slowest first."""
+        return await self._backend.list_runs(self._filter(all_projects, only), order, limit)
 
     async def daily(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[DailyMetric]:
-        """The daily metrics made anew from the runs that are there: what purging them would keep."""
-        return await daily(self._backend, self._asked(all_projects, only))
+        """Return the daily metrics of the stored runs: what a purge of these runs would add."""
+        return await daily(self._backend, self._filter(all_projects, only))
 
     async def daily_of_threads(self, threads: Sequence[UUID]) -> list[DailyMetric]:
-        """The daily metrics that a commit adds when it deletes these threads."""
-        return await figures_of(self._backend, threads)
+        """Return the daily metrics that a commit adds when it deletes these threads."""
+        return await daily_of_threads(self._backend, threads)
 
-    def _asked(self, all_projects: bool, only: RunFilter, by: Sequence[Group] = ()) -> StatsFilter:
+    def _filter(self, all_projects: bool, only: RunFilter, by: Sequence[Group] = ()) -> StatsFilter:
         unknown = [*(only.keys() - RunFilter.__annotations__.keys()), *(set(by) - set(GROUPS))]
         if unknown:
-            raise Refused(f"There are no figures by {', '.join(sorted(unknown))}; only by {', '.join(GROUPS)}.")
+            raise Refused(f"Unknown filter or group: {', '.join(sorted(unknown))}. Groups are {', '.join(GROUPS)}.")
         for name, value in only.items():
             if isinstance(value, str):
                 codec.check_text(value, f"The {name}")
         return StatsFilter(tuple(dict.fromkeys(by)), None if all_projects else self._project, **only)
 
     async def _removed(self, stats_filter: StatsFilter) -> list[UsageRow]:
-        """What the daily metrics hold of whole days; nothing where more is asked than they know."""
+        """Return the usage of deleted runs on whole days. Empty if the filter needs columns that daily metrics lack."""
         if stats_filter.user is not None or stats_filter.status is not None:
             return []
         where = [] if stats_filter.project is None else [Where("project", "=", stats_filter.project)]
@@ -124,33 +141,33 @@ class Statistics:
             where.append(Where("day", "<", _day(stats_filter.until)))
         named = (("agent", stats_filter.agent), ("model", stats_filter.model))
         where += [Where(name, "=", value) for name, value in named if value is not None]
-        return [_figures(metric, stats_filter.by) for metric in await self._backend.find(Find(DailyMetric, where))]
+        return [_usage_row(metric, stats_filter.by) for metric in await self._backend.find(Find(DailyMetric, where))]
 
 
 async def daily(backend: FullBackend, stats_filter: StatsFilter) -> list[DailyMetric]:
-    """A day's totals of the runs that are asked of, by project, day, agent and model."""
+    """Return the daily metrics of the runs that match a filter, by project, day, agent and model."""
     usage_rows = await backend.usage(replace(stats_filter, by=_DAILY))
     metrics = [_metric(row) for row in usage_rows if any(row[1:])]
     return sorted(metrics, key=lambda metric: (metric.project, metric.day, metric.agent, metric.model))
 
 
-async def figures_of(backend: FullBackend, threads: Sequence[UUID]) -> list[DailyMetric]:
-    """What the daily metrics get of these threads when they go; a commit that has them go adds it."""
+async def daily_of_threads(backend: FullBackend, threads: Sequence[UUID]) -> list[DailyMetric]:
+    """Return the daily metrics of the runs of these threads."""
     return await daily(backend, StatsFilter(threads=list(threads)))
 
 
 async def metrics_to_keep(backend: FullBackend, threads: Sequence[UUID]) -> list[DailyMetric]:
-    """The daily metrics as they are to be once these threads are gone, so that removing them loses no figure."""
+    """Return the stored daily metrics plus the runs of these threads, to write before the threads are deleted."""
     totals: list[DailyMetric] = []
-    for metric in await figures_of(backend, threads):
+    for metric in await daily_of_threads(backend, threads):
         daily_metric = await backend.get(DailyMetric, [getattr(metric, name) for name in DailyMetric.primary_key])
-        totals.append(metric if daily_metric is None else together(daily_metric, metric))
+        totals.append(metric if daily_metric is None else add_metrics(daily_metric, metric))
     return totals
 
 
-def together(daily_metric: DailyMetric, other: DailyMetric) -> DailyMetric:
-    """Two metrics of the same day, agent and model as one."""
-    rows = [_figures(daily_metric, _DAILY), _figures(other, _DAILY)]
+def add_metrics(daily_metric: DailyMetric, other: DailyMetric) -> DailyMetric:
+    """Return the sum of two metrics of the same day, agent and model."""
+    rows = [_usage_row(daily_metric, _DAILY), _usage_row(other, _DAILY)]
     return _metric(sum_usage(rows, rows[0].group))
 
 
@@ -166,14 +183,14 @@ def _metric(row: UsageRow) -> DailyMetric:
     )
 
 
-def _figures(metric: DailyMetric, by: Sequence[Group]) -> UsageRow:
+def _usage_row(metric: DailyMetric, by: Sequence[Group]) -> UsageRow:
     values = {name: getattr(metric, name) or None for name in _DAILY}
     return UsageRow(
         tuple(values.get(name) for name in by),
         metric.runs,
         metric.failed_runs,
         *(getattr(metric, name) for name in _TOKENS),
-        # That of an unknown price is kept as nothing.
+        # A metric stores an unknown cost as 0.
         cost=metric.total_cost or None,
         unpriced=metric.unpriced,
     )

@@ -1,7 +1,7 @@
-"""A run as a tree: who called whom, in which order, how long it took. Pure, from outlines of its stitches.
+"""`Node`: a run as a tree with times and costs. Pure functions that build it from the outlines of stitches.
 
-A native run is a list of steps: each model call with what was tried before it and the tools that it asked for. A mirror
-is the tree that its own system saw. Both become the same nodes, for the terminal and for pages.
+A native run is a list of steps: each model call with its retries and its tool calls. An imported run is the tree of its
+spans. Both become the same nodes, for the terminal and for pages.
 """
 
 from collections import defaultdict
@@ -17,9 +17,10 @@ from lockstitch.model.statistics import StitchOutline
 _UNCOUNTED: Final = (None, None, None, None)
 
 DEEPEST: Final = 100
-"""Levels that are drawn at most: what nests deeper was made to, or is a loop."""
+"""Maximum number of levels. Deeper trees are hostile or the result of a loop."""
 
 NodeKind = Literal["run", "model", "tool", "span", "thread", "event"]
+"""Kind of a line of the tree."""
 
 _QUIET: Final = frozenset(
     {
@@ -28,49 +29,61 @@ _QUIET: Final = frozenset(
         *("memory_before_compact", "memory_after_compact", "file_generated", "file_downloaded", "removed"),
     }
 )
-"""Entries that the tree shows by what it is made of, or that tell nothing about its course."""
+"""Types of entries that are not shown as nodes."""
 
 _OF_CALL: Final = frozenset({"tool_error", "permission", "thread_spawned"})
-"""Entries that belong below the call they name."""
+"""Types of entries that are shown below the call that they belong to."""
 
 
 @dataclass(slots=True)
 class Node:
-    """One line of the tree. What it says is filled in for those that are shown, so it may be empty.
-
-    `label` is more about its kind: what a model call beside the loop was for, or the source's own word for a span.
-    `left_off` counts what stands below it and is not shown.
-    """
+    """One line of the tree. The texts are read only for the lines that are shown."""
 
     kind: NodeKind
+    """What the line shows."""
     type: str
+    """Type of the stitch, or role of the run."""
     id: UUID
+    """Id of the stitch, run or child thread."""
     thread_id: UUID
+    """Id of the thread that contains it."""
     start: datetime
+    """Start time."""
     position: int | None = None
+    """Position of the stitch in the log."""
     name: str | None = None
+    """Name of the model, tool, span or agent."""
     status: str | None = None
     duration_ms: int | None = None
+    """Duration in milliseconds. None if it has not ended."""
     step: int | None = None
+    """Number of the step of a model call."""
     usage: dict[str, int] | None = None
+    """Tokens by kind."""
     cost: float | None = None
+    """Cost in USD, if it is known."""
     call_id: str | None = None
     reply_to: int | None = None
     call_index: int | None = None
     label: str | None = None
+    """More about its kind: the purpose of a model call, the kind of a span in its own system, or the model of a run."""
     args: str | None = None
+    """Arguments of a tool call, on one line, cut."""
     text: str | None = None
-    """What a model answered, a tool gave back, a thread is for, or an event tells; on one line, cut."""
+    """Answer of a model, result of a tool, goal of a thread, or text of an event, on one line, cut."""
     error: str | None = None
+    """Error message, on one line, cut."""
     first_token_ms: int | None = None
-    """When a model's answer began to come, counted from the start."""
+    """Milliseconds from the start to the first token of a model's answer."""
     pause_ms: int | None = None
-    """How long nothing was done after it: before a call was tried again, or until a run went on."""
+    """Milliseconds of waiting after it: before a retry, or until a run was resumed."""
     left_off: int = 0
+    """Number of nodes below it that are not shown."""
     children: "list[Node]" = field(default_factory=list["Node"])
+    """Nodes below it, in order."""
 
     def walk(self) -> "Iterator[tuple[Node, tuple[bool, ...]]]":
-        """Depth first, each with whether it and those above it are the last of their siblings."""
+        """Yield all nodes depth first. The tuple has, for each level, True if the node there is the last sibling."""
         waiting: list[tuple[Node, tuple[bool, ...]]] = [(self, ())]
         while waiting:
             node, place = waiting.pop()
@@ -79,7 +92,7 @@ class Node:
             waiting += [(child, (*place, number == last)) for number, child in enumerate(node.children)][::-1]
 
     def as_json(self, origin: datetime | None = None) -> Json:
-        """Nested, with the offset in ms from the beginning of the tree."""
+        """Return the tree as nested JSON, with the offset in milliseconds from the start of the tree."""
         origin = origin or self.start
         return {
             "kind": self.kind,
@@ -108,7 +121,7 @@ class Node:
 
 
 def root_of(run: Run) -> Node:
-    """A run as a node that has nothing below it yet."""
+    """Return the node of a run without children."""
     took = None if run.completed_at is None else run.completed_at - run.started_at
     return Node(
         "run",
@@ -128,7 +141,7 @@ def root_of(run: Run) -> Node:
 
 
 def native(run: Run, log: Sequence[StitchOutline], open_calls: Mapping[int, Sequence[Json]] | None = None) -> Node:
-    """A run of ours. `open_calls` are, by the position of a response, the calls in it that have no result yet."""
+    """Return the tree of a native run. `open_calls` are calls without a result, by position of the response."""
     root, tried, last = root_of(run), list[Node](), None
     calls: dict[int, Node] = {}
     # The entries about a call that has no result yet, by the index of the call in the last response. Entries that other
@@ -136,48 +149,46 @@ def native(run: Run, log: Sequence[StitchOutline], open_calls: Mapping[int, Sequ
     waiting: defaultdict[int | str | None, list[Node]] = defaultdict(list)
     spawned = {stitch_outline.child_id for stitch_outline in log if stitch_outline.type == "thread_spawned"}
     paused: Node | None = None
-    for other_stitch_outline in log:
-        node = _node(run, other_stitch_outline)
+    for stitch_outline in log:
+        node = _node(run, stitch_outline)
         if paused is not None:
             paused.pause_ms, paused = (
-                max(0, round((other_stitch_outline.at - paused.start).total_seconds() * 1000)),
+                max(0, round((stitch_outline.at - paused.start).total_seconds() * 1000)),
                 None,
             )
-        if other_stitch_outline.type == "run_paused":
+        if stitch_outline.type == "run_paused":
             paused = node
-        if other_stitch_outline.type == "llm_call":
+        if stitch_outline.type == "llm_call":
             node.children, tried, last = tried, [], node
-            calls[other_stitch_outline.position] = node
+            calls[stitch_outline.position] = node
             root.children.append(node)
-        elif other_stitch_outline.type == "tool_call":
-            node.children = waiting.pop(other_stitch_outline.call_index, [])
-            if other_stitch_outline.call_id is not None:
-                node.children += waiting.pop(other_stitch_outline.call_id, [])
-            calls.get(other_stitch_outline.reply_to or 0, last or root).children.append(node)
-        elif other_stitch_outline.type == "api_retry":
+        elif stitch_outline.type == "tool_call":
+            node.children = waiting.pop(stitch_outline.call_index, [])
+            if stitch_outline.call_id is not None:
+                node.children += waiting.pop(stitch_outline.call_id, [])
+            calls.get(stitch_outline.reply_to or 0, last or root).children.append(node)
+        elif stitch_outline.type == "api_retry":
             tried.append(node)
-        elif other_stitch_outline.type in _OF_CALL:
-            waiting[
-                other_stitch_outline.call_id
-                if other_stitch_outline.call_index is None
-                else other_stitch_outline.call_index
-            ].append(node)
-        elif other_stitch_outline.type == "thread_result" and other_stitch_outline.child_id in spawned:
+        elif stitch_outline.type in _OF_CALL:
+            waiting[stitch_outline.call_id if stitch_outline.call_index is None else stitch_outline.call_index].append(
+                node
+            )
+        elif stitch_outline.type == "thread_result" and stitch_outline.child_id in spawned:
             continue
-        elif other_stitch_outline.type not in _QUIET:
+        elif stitch_outline.type not in _QUIET:
             root.children.append(node)
     for position, uses in (open_calls or {}).items():
-        if (asking := calls.get(position)) is not None:
-            asking.children += [_open(run, asking, use, waiting) for use in uses]
-    (last or root).children += [node for left in waiting.values() for node in left]
+        if (response := calls.get(position)) is not None:
+            response.children += [_open(run, response, use, waiting) for use in uses]
+    (last or root).children += [node for nodes in waiting.values() for node in nodes]
     root.children += tried
-    for asking in calls.values():
-        asking.children.sort(key=lambda node: -1 if node.call_index is None else node.call_index)
+    for response in calls.values():
+        response.children.sort(key=lambda node: -1 if node.call_index is None else node.call_index)
     return root
 
 
 def mirror(run: Run, log: Sequence[StitchOutline]) -> Node:
-    """Another system's trace: every span below the one that it names, in order of their beginning."""
+    """Return the tree of an imported run. Each span is below its parent span, sorted by start time."""
     root = root_of(run)
     nodes = {
         stitch_outline.id: _node(run, stitch_outline, mirrored=True)
@@ -185,30 +196,28 @@ def mirror(run: Run, log: Sequence[StitchOutline]) -> Node:
         if stitch_outline.type != "removed"
     }
     below: defaultdict[UUID | None, list[StitchOutline]] = defaultdict(list)
-    for other_stitch_outline in log:
-        if other_stitch_outline.type != "removed":
-            below[other_stitch_outline.parent_id if other_stitch_outline.parent_id in nodes else None].append(
-                other_stitch_outline
-            )
+    for stitch_outline in log:
+        if stitch_outline.type != "removed":
+            below[stitch_outline.parent_id if stitch_outline.parent_id in nodes else None].append(stitch_outline)
     reached = set[UUID]()
-    _hang(root, None, below, nodes, reached)
+    _attach_spans(root, None, below, nodes, reached)
     # Spans of a cycle are below each other and not below the root.
-    for other_stitch_outline in log:
-        if other_stitch_outline.id in nodes and other_stitch_outline.id not in reached:
-            root.children.append(nodes[other_stitch_outline.id])
-            reached.add(other_stitch_outline.id)
-            _hang(nodes[other_stitch_outline.id], other_stitch_outline.id, below, nodes, reached)
+    for stitch_outline in log:
+        if stitch_outline.id in nodes and stitch_outline.id not in reached:
+            root.children.append(nodes[stitch_outline.id])
+            reached.add(stitch_outline.id)
+            _attach_spans(nodes[stitch_outline.id], stitch_outline.id, below, nodes, reached)
     return root
 
 
-def _hang(
+def _attach_spans(
     top: Node,
     key: UUID | None,
     below: Mapping[UUID | None, Sequence[StitchOutline]],
     nodes: Mapping[UUID, Node],
     reached: set[UUID],
 ) -> None:
-    """Put the spans below a node into the tree, and into `reached`. A span that is there already is left out."""
+    """Add the spans below a node to the tree and to `reached`. A span that is in `reached` is left out."""
     waiting = [(top, key)]
     while waiting:
         node, here = waiting.pop()
@@ -222,8 +231,9 @@ def _hang(
 
 
 def nest(root: Node, member: Node, run: Run) -> None:
-    """Hang a nested run below what caused it: a member's below the call that asked for it, a leader's further run below
-    the first. Of others only what came before is known."""
+    """Add a nested run below its cause: a member's run below the call that requested it, a leader's later run below the
+    root. If the cause is unknown, the run is below the last earlier model call.
+    """
     models = [child for child in root.children if child.kind == "model" and (child.position or 0) < run.first_position]
     if run.compiles:
         root.children.append(member)
@@ -239,7 +249,7 @@ def nest(root: Node, member: Node, run: Run) -> None:
 
 
 def cut(root: Node, depth: int | None, limit: int) -> tuple[int, int]:
-    """Leave the first lines, and no deeper ones; how many are shown and how many left off."""
+    """Keep the first `limit` nodes, down to `depth` levels. Return the numbers of shown and removed nodes."""
     deepest = DEEPEST if depth is None else min(depth, DEEPEST)
     order: list[tuple[Node, Node | None, int]] = []
     waiting: list[tuple[Node, Node | None, int]] = [(root, None, 0)]
@@ -269,7 +279,7 @@ def cut(root: Node, depth: int | None, limit: int) -> tuple[int, int]:
 def _node(run: Run, stitch_outline: StitchOutline, *, mirrored: bool = False) -> Node:
     kind, at = _kind(stitch_outline), stitch_outline.at
     if not mirrored and stitch_outline.duration_ms and kind != "event":
-        at -= timedelta(milliseconds=stitch_outline.duration_ms)  # a native one is written when it is done
+        at -= timedelta(milliseconds=stitch_outline.duration_ms)  # a native stitch is written at its end
     return Node(
         kind,
         stitch_outline.type,
@@ -320,7 +330,7 @@ def _usage(stitch_outline: StitchOutline) -> dict[str, int] | None:
 
 
 def _open(run: Run, asking: Node, use: Json, waiting: "defaultdict[int | str | None, list[Node]]") -> Node:
-    """A call that has no result yet."""
+    """Return the node of a call without a result."""
     index = int(use.get("index", 0))
     began = asking.start + timedelta(milliseconds=asking.duration_ms or 0)
     return Node(

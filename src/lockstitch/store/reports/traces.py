@@ -1,4 +1,4 @@
-"""Trace trees read from the store; one-line summaries of stitches."""
+"""`TraceReader`: reads the trace tree of a run. Functions that summarise a stitch on one line."""
 
 # The modules of this package share the backend of a store.
 # pyright: reportPrivateUsage=false
@@ -20,11 +20,11 @@ from lockstitch.store.reports.trace import Node, cut, mirror, native, nest
 from lockstitch.store.writes.archive import Archives
 
 LONGEST: Final = 200
-"""Characters of a text that a line has room for."""
+"""Maximum characters of a text in a line."""
 
 
 def fill(node: Node, stitch: Stitch, asking: Stitch | None) -> None:
-    """Put into a node what its stitch says; `asking` is the response that a call answers."""
+    """Set the texts of a node from its stitch. `asking` is the response that requested a tool call."""
     data = stitch.data
     if node.kind == "run":
         node.text = one_line_summary(text_of(stitch.message))
@@ -47,19 +47,19 @@ def fill(node: Node, stitch: Stitch, asking: Stitch | None) -> None:
 
 
 def cost_of(stitch: Stitch) -> float | None:
-    """What one model call cost, where that is known."""
+    """Return the cost of a model call in USD, or None if it is unknown."""
     return amount(stitch.data.get("cost"))
 
 
 def arguments(stitch: Stitch, asking: Stitch | None) -> Any:
-    """Return the input of a tool call: from its response, or from its span if no response asks for it."""
+    """Return the input of a tool call: from its response, or from its span if no response requested it."""
     uses = tool_uses(asking.message if asking is not None else None)
     index = stitch.call_index or 0
     return uses[index].get("input") if index < len(uses) else stitch.data.get("inputs")
 
 
 def outcome(stitch: Stitch) -> Any:
-    """What a tool gave back."""
+    """Return the result of a tool call."""
     content: Any = (stitch.message or {}).get("content")
     if isinstance(content, list):
         parts = blocks({"content": content})
@@ -67,13 +67,13 @@ def outcome(stitch: Stitch) -> Any:
     return content
 
 
-def said(stitch: Stitch) -> str:
-    """What a model answered at last."""
+def answer_text(stitch: Stitch) -> str:
+    """Return the answer of a model, or its text if there is no answer."""
     return answer_of(stitch.message) or text_of(stitch.message)
 
 
 def error_summary(stitch: Stitch) -> str | None:
-    """The words of an error, where there was one."""
+    """Return the error message of a stitch on one line, or None."""
     failed = stitch.status in ("error", "failed") or stitch.type.endswith(("error", "failed", "retry"))
     for name in ("message", "error", "detail", "problem"):
         value: Any = stitch.data.get(name)
@@ -83,7 +83,7 @@ def error_summary(stitch: Stitch) -> str | None:
 
 
 def one_line_summary(value: Any) -> str | None:
-    """A value on one line, cut to what a line has room for."""
+    """Return a value on one line, cut to `LONGEST` characters. None if it is empty."""
     if value is None or value == "" or value == {}:
         return None
     text = value if isinstance(value, str) else codec.dumps(value).decode()
@@ -96,22 +96,27 @@ def _word(value: Any) -> str | None:
 
 
 LINES: Final = 500
-"""Nodes that are shown unless more are asked for."""
+"""Default number of nodes of a trace."""
 
 _MANY: Final = 500
-"""Threads or positions that one question names."""
+"""Number of threads or positions per query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A run with everything below it, as far as it is shown."""
+    """A run with the tree below it, as far as it is shown."""
 
     run: Run
+    """The run."""
     root: Node
+    """Root of the tree."""
     shown: int
+    """Number of nodes in the tree."""
     left_off: int
+    """Number of nodes that are not shown."""
 
     def as_json(self) -> Json:
+        """Return the run and its tree as JSON."""
         return {
             **self.run.as_json(),
             "usage": self.run.usage,
@@ -133,19 +138,20 @@ class TraceReader:
         self._nodes = 0
 
     async def trace(self, run: Run) -> Trace:
+        """Return the trace of a run with texts."""
         shape = await self.shape(run)
         await self._fill(shape.root)
         return shape
 
     async def shape(self, run: Run) -> Trace:
-        """The same without what its nodes say, which is most of what is to be read."""
+        """Return the trace of a run without texts. Reads much less."""
         head = await self._store.thread(run.thread_id)
         root = await self._grown(head, run, 0)
         shown, left_off = cut(root, self._depth, self._limit)
         return Trace(run, root, shown, left_off)
 
     async def _grown(self, head: Thread, run: Run, level: int) -> Node:
-        """A run with its nested runs and, while there is room for them, the threads that it made."""
+        """Return a run with its nested runs and, up to the limit, the runs of its child threads."""
         self._heads[head.id] = head
         log = await self._outline(head, run)
         self._nodes += len(log)
@@ -162,7 +168,7 @@ class TraceReader:
     async def _outline(self, head: Thread, run: Run) -> list[StitchOutline]:
         if run.first_position >= head.first_position:
             return await self._store._backend.outline(run.id)
-        # Archived turns are read whole: they are packed whole.
+        # An archived turn is compressed as a whole, so it is read as a whole.
         log = await self._archives.read(head, [(run.first_position, None)])
         return [outline(stitch) for stitch in log if stitch.run_id == run.id]
 
@@ -171,20 +177,20 @@ class TraceReader:
         for stitch_outline in log:
             if stitch_outline.type == "tool_call":
                 answered[stitch_outline.reply_to or 0].add(stitch_outline.call_index or 0)
-        wanting = [
+        unanswered = [
             stitch_outline.position
             for stitch_outline in log
             if stitch_outline.type == "llm_call"
             and (stitch_outline.calls or 0) > len(answered[stitch_outline.position])
         ]
         result: dict[int, list[Json]] = {}
-        for stitch in await self._stitches(head, wanting):
+        for stitch in await self._stitches(head, unanswered):
             uses = [{**use, "index": index} for index, use in enumerate(tool_uses(stitch.message))]
             result[stitch.position] = [use for use in uses if use["index"] not in answered[stitch.position]]
         return result
 
     async def _expand(self, root: Node, level: int) -> None:
-        """Put what is known of them into the nodes of child threads, and their runs below them."""
+        """Set status, usage and cost of the nodes of child threads, and add their runs."""
         nodes = [(node, level + len(place)) for node, place in root.walk() if node.kind == "thread"]
         children = {head.id: head for head in await self._threads([node.id for node, _ in nodes])}
         used = await self._used(list(children.values()))
@@ -217,7 +223,7 @@ class TraceReader:
         return threads
 
     async def _used(self, children: Sequence[Thread]) -> dict[UUID, list[Overview]]:
-        """Each of these threads with all below it, and what their runs used."""
+        """Return, for each of these threads, the overviews of the thread and of all its descendants."""
         tree = await descendants_of(self._store._backend, children)
         top = {child.id: child.id for child in children}
         used: dict[UUID, list[Overview]] = {child.id: [] for child in children}
@@ -235,10 +241,10 @@ class TraceReader:
                 wanted[node.thread_id].append(node)
         for thread_id, nodes in wanted.items():
             for start in range(0, len(nodes), _MANY):
-                some = nodes[start : start + _MANY]
-                positions = {place for node in some for place in (node.position, node.reply_to) if place is not None}
+                page = nodes[start : start + _MANY]
+                positions = {place for node in page for place in (node.position, node.reply_to) if place is not None}
                 log = {stitch.position: stitch for stitch in await self._stitches(self._heads[thread_id], positions)}
-                for node in some:
+                for node in page:
                     _fill(node, log)
 
     async def _stitches(self, head: Thread, positions: Iterable[int]) -> list[Stitch]:

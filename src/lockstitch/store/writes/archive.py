@@ -1,4 +1,4 @@
-"""Archives: old turns compressed, and still read through the same calls."""
+"""`Archives`: compressed old turns. Readers get them through the same methods as other turns."""
 
 import gzip
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from lockstitch.model import TERMINAL_STATUSES, Archive, Clock, Run, Stitch, Thr
 
 
 class Archives:
-    """Moves old turns into archives and reads them back."""
+    """Moves old turns into archives and reads them."""
 
     def __init__(self, backend: FullBackend, clock: Clock) -> None:
         self._backend = backend
         self._clock = clock
 
     async def read(self, head: Thread, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
-        """The stitches of these positions, wherever they stand."""
+        """Return the stitches in these ranges of positions, archived or not."""
         live = await self._backend.read(head.id, ranges)
         if all(first >= head.first_position for first, _ in ranges):
             return live
@@ -37,14 +37,18 @@ class Archives:
         return [result[position] for position in sorted(result)]
 
     async def archive(self, head: Thread, before: datetime) -> int:
-        """Archive the whole turns of a thread that ended before then, oldest first; how many.
+        """Archive the complete turns of a thread that ended before then, oldest first. Return the number of turns.
 
-        Only what no context needs any more: everything of a thread that has ended, otherwise what lies before its
-        last compaction. First the archive is durable, then the head says that these positions stand there, then the
-        rows go; whatever is cut short in between, both hold the same, and the next call goes on.
+        Only turns that no context needs: all turns of a thread that has ended, otherwise those before its last
+        compaction. The steps are:
 
-        A mirror is left as it is: more of its spans may come at any time and would not be found, and its runs lie
-        mixed in its log.
+        1. Write the archive.
+        2. Set the first position of the head that is not archived.
+        3. Delete the archived rows.
+
+        If the process stops in between, rows and archive have the same stitches, and the next call continues. Imported
+        traces are not archived: more of their spans may arrive at any time, and the stitches of their runs are
+        interleaved.
         """
         if head.held or head.kind == "trace":
             return 0
@@ -73,7 +77,7 @@ class Archives:
             try:
                 await self._move(head, last + 1)
             except Conflict:
-                # It goes on at this very moment. Both hold the same, and the next call will find it at rest.
+                # A writer is active. Rows and archive have the same stitches, and the next call continues.
                 break
             await self._remove(head.id, first, last)
             first = last + 1
@@ -81,10 +85,10 @@ class Archives:
         return number
 
     async def replace(self, head: Thread, stitches: Sequence[Stitch]) -> None:
-        """Put these stitches in the place of a thread's whole log, in one archive.
+        """Replace the whole log of a thread with these stitches, in one archive.
 
-        First the archive is durable, then the head says that all positions are in it, then the rows are deleted. After
-        an interruption the next call does it again.
+        The archive is written before the head refers to it, and the rows are deleted last. After an interruption,
+        repeat the call. Raises `Conflict` if the thread has changed since `head` was read.
         """
         run_id = next((stitch.run_id for stitch in stitches if stitch.run_id is not None), None)
         if run_id is None:
@@ -97,6 +101,7 @@ class Archives:
         await self._remove(head.id, 1, head.position)
 
     async def _pack(self, thread_id: UUID, run_id: UUID, first: int, last: int, stitches: Sequence[Stitch]) -> None:
+        """Write one archive."""
         text = b"".join(codec.dumps(stitch.as_json()) + b"\n" for stitch in stitches)
         encoding = self._backend.archive_encoding
         await self._backend.put(
@@ -115,10 +120,12 @@ class Archives:
         )
 
     async def _move(self, head: Thread, first_position: int) -> None:
+        """Set the first position that is not archived. Raises `Conflict` if the thread has changed."""
         fields = {"first_position": first_position}
         await self._backend.append(Commit([ThreadChange(head.id, head.fence, head.position, head=fields)]))
 
     async def _remove(self, thread_id: UUID, first: int, last: int) -> None:
+        """Delete the stitches of these positions."""
         where = (
             Where("thread_id", "=", thread_id),
             Where("position", ">=", first),
@@ -138,11 +145,12 @@ class Archives:
 
 
 def pack(text: bytes, encoding: Literal["zstd", "gzip"]) -> bytes:
+    """Return the text compressed."""
     return zstandard.compress(text, 9) if encoding == "zstd" else gzip.compress(text, mtime=0)
 
 
 def unpack(archive: Archive) -> list[Stitch]:
-    """The stitches of an archive, checked against its hash."""
+    """Return the stitches of an archive. Raises `StoreDamaged` if its hash does not match."""
     try:
         content = archive.content
         text = zstandard.decompress(content) if archive.encoding == "zstd" else gzip.decompress(content)

@@ -12,6 +12,7 @@ from lockstitch.model import Blob, BlobUse, Clock, Delivery, Json, Stitch, codec
 from lockstitch.store.transaction import ThreadUpdate, Transaction
 
 BLOB = "lockstitch:blob"
+"""Type of a source that refers to a blob."""
 
 LARGE = 32 * 1024
 """Minimum characters of base64 that are moved to a blob."""
@@ -50,7 +51,7 @@ class Media:
         _check([[entry.message, entry.data] for entry in update.entries])
         texts: dict[str, tuple[str, str | None]] = {}
         entries = [
-            entry.changed(message=_lift(entry.message, texts), data=_lift(entry.data, texts))
+            entry.changed(message=_offloaded(entry.message, texts), data=_offloaded(entry.data, texts))
             for entry in update.entries
         ]
         await self.put(update.head.id, texts)
@@ -61,7 +62,7 @@ class Media:
             return delivery
         _check(delivery.entry)
         texts: dict[str, tuple[str, str | None]] = {}
-        entry = {name: _lift(value, texts) for name, value in delivery.entry.items()}
+        entry = {name: _offloaded(value, texts) for name, value in delivery.entry.items()}
         await self.put(delivery.thread_id, texts)
         return delivery.changed(entry=entry)
 
@@ -86,7 +87,7 @@ class Media:
         if uses:
             await self._backend.put(uses)
 
-    async def keep_text(self, thread_id: UUID, text: str, media_type: str) -> str:
+    async def put_text(self, thread_id: UUID, text: str, media_type: str) -> str:
         """Store one text for a thread. Return its sha256."""
         digest = sha256(text.encode()).hexdigest()
         await self.put(thread_id, {digest: (text, media_type)})
@@ -94,8 +95,8 @@ class Media:
 
     async def restore(self, stitches: Sequence[Stitch]) -> list[Stitch]:
         """Return the stitches with their media in place. Raises `StoreDamaged` if a blob is missing."""
-        marks = [(*_references(stitch.message), *_references(stitch.data)) for stitch in stitches]
-        wanted = {digest for mark in marks for digest in mark if digest is not None}
+        references = [(*_references(stitch.message), *_references(stitch.data)) for stitch in stitches]
+        wanted = {digest for digests in references for digest in digests if digest is not None}
         texts: dict[str, str] = {}
         if wanted:
             blobs = await self._backend.find(Find(Blob, (Where("sha256", "in", sorted(wanted)),)))
@@ -107,9 +108,9 @@ class Media:
             )
         return [
             stitch.changed(message=_restored(stitch.message, texts), data=_restored(stitch.data, texts))
-            if matches
+            if digests
             else stitch
-            for stitch, matches in zip(stitches, marks, strict=True)
+            for stitch, digests in zip(stitches, references, strict=True)
         ]
 
 
@@ -143,10 +144,11 @@ def has_large_media(value: Any) -> bool:
     return False
 
 
-def _lift(value: Any, result: dict[str, tuple[str, str | None]]) -> Any:
+def _offloaded(value: Any, result: dict[str, tuple[str, str | None]]) -> Any:
+    """Return content with references to blobs instead of large media. `result` collects the texts by sha256."""
     if isinstance(value, list):
         items = cast("list[Any]", value)
-        return [_lift(item, result) for item in items] if any(_is_bag(item) for item in items) else items
+        return [_offloaded(item, result) for item in items] if any(_is_container(item) for item in items) else items
     if not isinstance(value, dict):
         return value
     bag = cast("Json", value)
@@ -155,7 +157,7 @@ def _lift(value: Any, result: dict[str, tuple[str, str | None]]) -> Any:
         digest = sha256(data.encode()).hexdigest()
         result[digest] = (data, _plain_text(bag.get("media_type")))
         return _renamed(bag, "data", "sha256", digest, BLOB)
-    lifted = {name: _lift(item, result) for name, item in bag.items()}
+    lifted = {name: _offloaded(item, result) for name, item in bag.items()}
     return {"type": BLOB, "bag": lifted} if bag.get("type") == BLOB else lifted
 
 
@@ -176,13 +178,13 @@ def _renamed(bag: Json, old: str, new: str, value: str, kind: str) -> Json:
     }
 
 
-def _is_bag(value: Any) -> bool:
+def _is_container(value: Any) -> bool:
     return isinstance(value, dict | list)
 
 
 def _references(value: Any) -> list[str | None]:
     """Return the hashes of the blobs that a value refers to, and None for each wrapped bag."""
-    waiting, matches = [value], list[str | None]()
+    waiting, digests = [value], list[str | None]()
     while waiting:
         item = waiting.pop()
         if isinstance(item, list):
@@ -191,15 +193,16 @@ def _references(value: Any) -> list[str | None]:
             bag = cast("Json", item)
             inside = _unwrapped(bag)
             if inside is None:
-                matches.append(bag["sha256"])
+                digests.append(bag["sha256"])
                 continue
             if inside is not bag:
-                matches.append(None)
+                digests.append(None)
             waiting.extend(inside.values())
-    return matches
+    return digests
 
 
 def _restored(value: Any, texts: Mapping[str, str]) -> Any:
+    """Return content with media instead of references to blobs."""
     if isinstance(value, list):
         return [_restored(item, texts) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Mirrors: threads that show what happened in another system, and what whoever writes them asks of the store.
+"""`MirrorStore`: reads and writes the rows of imported traces (mirrors).
 
-Nobody holds a mirror. Who writes one reads what is there, works out what it will be, and commits that if nothing has
-changed meanwhile: every commit raises the fence, so of two who write at once one starts again. Rows are replaced in
-place when more of them is known; their places in the log stay.
+No worker holds a mirror. A writer reads the rows, computes the new ones, and commits them if no other writer has
+changed the thread. Each commit raises the fence, so one of two concurrent writers gets `Conflict` and starts again. If
+more of a row becomes known, the row is replaced. Its position in the log stays.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,40 +19,50 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(slots=True)
 class MirrorUpdate:
-    """What becomes of one mirror: its head as it was seen, and what is written over it."""
+    """The changes of one mirror."""
 
     head: Thread
+    """The thread as the writer read it, or the new thread."""
     is_new: bool
+    """True if the commit creates the thread."""
     fields: Fields = field(default_factory=dict[str, Any])
+    """Changed fields of the head."""
     new_runs: list[Run] = field(default_factory=list[Run])
+    """Runs to create."""
     runs: list[Run] = field(default_factory=list[Run])
+    """Runs with changed fields."""
     stitches: list[Stitch] = field(default_factory=list[Stitch])
-    replaced: list[Stitch] = field(default_factory=list[Stitch])
+    """Stitches to append."""
+    replaced_stitches: list[Stitch] = field(default_factory=list[Stitch])
+    """Stitches that replace those at the same positions."""
 
 
 class MirrorStore:
-    """The rows of mirrors, for whoever keeps them."""
+    """The rows of imported traces. For importers. Safe to use from many tasks."""
 
     def __init__(self, backend: FullBackend) -> None:
         self._backend = backend
 
     async def threads(self, ids: Iterable[UUID]) -> dict[UUID, Thread]:
+        """Return the threads with these ids, by id."""
         return {thread.id: thread for thread in await self._among(Thread, "id", ids)}
 
     async def keys(self, project: str, keys: Sequence[str]) -> dict[str, UUID]:
-        """Which threads of a project have these keys."""
+        """Return the ids of the threads of a project that have these keys, by key."""
         where = (Where("project", "=", project), Where("key", "in", keys))
         threads = await self._backend.find(Find(Thread, where)) if keys else []
         return {thread.key: thread.id for thread in threads if thread.key is not None}
 
     async def runs(self, ids: Iterable[UUID]) -> dict[UUID, Run]:
+        """Return the runs with these ids, by id."""
         return {run.id: run for run in await self._among(Run, "id", ids)}
 
     async def stitches(self, ids: Iterable[UUID]) -> dict[UUID, Stitch]:
+        """Return the stitches with these ids, by id."""
         return {stitch.id: stitch for stitch in await self._among(Stitch, "id", ids)}
 
     async def tool_calls(self, run_id: UUID, call_ids: Iterable[str], names: Iterable[str]) -> list[Stitch]:
-        """The tool calls of a run that have one of these ids, or one of these names, in order."""
+        """Return the tool calls of a run with one of these ids or names, in the order of their positions."""
         stitches: dict[UUID, Stitch] = {}
         for column, values in (("call_id", sorted(set(call_ids))), ("name", sorted(set(names)))):
             if values:
@@ -61,26 +71,26 @@ class MirrorStore:
         return sorted(stitches.values(), key=lambda stitch: stitch.position)
 
     async def tools_since(self, run_id: UUID, names: Iterable[str], since: datetime) -> list[Stitch]:
-        """The tool calls of a run with one of these names that were asked for, or began, at a time and later."""
+        """Return the tool calls of a run with one of these names that started at this time or later."""
         where = [Where("run_id", "=", run_id), Where("type", "=", "tool_call"), Where("name", "in", sorted(names))]
         return await self._backend.find(Find(Stitch, [*where, Where("at", ">=", since)]))
 
     async def model_calls(self, run_id: UUID) -> list[Stitch]:
-        """The model calls of a run, in order of their beginning."""
+        """Return the model calls of a run, by start time."""
         where = [Where("run_id", "=", run_id), Where("type", "=", "llm_call")]
         return await self._backend.find(Find(Stitch, where, order=("at", "position")))
 
     async def rows_since(self, run_id: UUID, since: datetime) -> list[Stitch]:
-        """The model calls and mere spans of a run that began at a time and later, in order of their beginning."""
+        """Return the model calls and other spans of a run that started at this time or later, by start time."""
         where = (Where("run_id", "=", run_id), Where("type", "in", ["llm_call", "span"]), Where("at", ">=", since))
         return await self._backend.find(Find(Stitch, where, order=("at", "position")))
 
     async def rows(self, run_id: UUID) -> list[Stitch]:
-        """All stitches of a run."""
+        """Return all stitches of a run in the order of their positions."""
         return await self._backend.find(Find(Stitch, (Where("run_id", "=", run_id),), order=("position",)))
 
     async def spans_of_responses(self, project: str, response_ids: Sequence[str]) -> list[tuple[str, Stitch]]:
-        """The rows that tell of model calls with these ids of their providers, each with the id that it tells of."""
+        """Return the stitches of model calls with these response ids of providers, each with its response id."""
         if not response_ids:
             return []
         where = (Where("project", "=", project), Where("response_id", "in", response_ids))
@@ -96,11 +106,11 @@ class MirrorStore:
         """Return all runs of these threads."""
         return await self._among(Run, "thread_id", thread_ids)
 
-    async def belongings(self, thread_ids: Iterable[UUID]) -> list[Record]:
+    async def owned_records(self, thread_ids: Iterable[UUID]) -> list[Record]:
         """Return the feedback, the files and the blobs of these threads."""
         ids = list(thread_ids)
         uses = await self._among(BlobUse, "thread_id", ids)
-        # One by one: each blob may be large.
+        # Read one at a time, because a blob may be large.
         blobs = [await self._backend.get(Blob, (digest,)) for digest in sorted({use.sha256 for use in uses})]
         records: list[Record] = [blob for blob in blobs if blob is not None]
         records += uses
@@ -127,13 +137,14 @@ class MirrorStore:
         changes = [_change(mirror_update, now) for mirror_update in mirror_updates]
         await self._backend.append(Commit(changes, threads, records=_in_order(records), superseded=superseded))
 
-    async def keep(self, records: Sequence[Record]) -> None:
-        """Side records of mirrors: feedback, files with their blobs, who told of a model call."""
-        for kind in _KEPT:
+    async def put_side_records(self, records: Sequence[Record]) -> None:
+        """Write side records of mirrors: blobs, files, feedback, and the claims of model calls."""
+        for kind in _SIDE_RECORDS:
             if wanted := [record for record in records if isinstance(record, kind)]:
                 await self._backend.put(wanted)
 
     async def feedback(self, ids: Iterable[UUID]) -> dict[UUID, Feedback]:
+        """Return the feedback with these ids, by id."""
         return {feedback.id: feedback for feedback in await self._among(Feedback, "id", ids)}
 
     async def _among(self, kind: type[R], column: str, values: Iterable[UUID]) -> list[R]:
@@ -141,12 +152,13 @@ class MirrorStore:
         return await self._backend.find(Find(kind, (Where(column, "in", wanted),))) if wanted else []
 
 
-_KEPT: Final = (Blob, BlobUse, File, Feedback, MirroredModelCall)
-"""The kinds of side records, in the order in which they are written: some refer to earlier ones."""
+_SIDE_RECORDS: Final = (Blob, BlobUse, File, Feedback, MirroredModelCall)
+"""Kinds of side records in the order in which they are written. Some refer to earlier ones."""
 
 
 def _in_order(records: Sequence[Record]) -> list[Record]:
-    return [record for kind in _KEPT for record in records if isinstance(record, kind)]
+    """Return the records in the order of `_SIDE_RECORDS`."""
+    return [record for kind in _SIDE_RECORDS for record in records if isinstance(record, kind)]
 
 
 def _change(mirror_update: MirrorUpdate, now: datetime) -> ThreadChange:
@@ -160,7 +172,7 @@ def _change(mirror_update: MirrorUpdate, now: datetime) -> ThreadChange:
         head={**mirror_update.fields, "fence": head.fence + 1, "updated_at": now},
         new_runs=mirror_update.new_runs,
         runs=changed,
-        replaced_stitches=mirror_update.replaced,
+        replaced_stitches=mirror_update.replaced_stitches,
     )
 
 

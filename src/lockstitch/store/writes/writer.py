@@ -29,16 +29,16 @@ OUTCOME_TIMEOUT = 30.0
 
 
 class Committed(NamedTuple):
-    """The result of one thread's update: the head after the commit, and the stitches at their positions.
-
-    `has_unseen_deliveries` is True if the inbox has deliveries that the head does not count yet. `cancel_requested` is
-    True if a caller requested the end of the thread.
-    """
+    """The result of one thread's update."""
 
     head: Thread
+    """The thread after the commit. Pass it to the next append."""
     stitches: Sequence[Stitch]
+    """The appended stitches with their positions and ids."""
     has_unseen_deliveries: bool
+    """True if the inbox has deliveries that the head does not count yet."""
     cancel_requested: bool
+    """True if a cancel is requested for the thread."""
 
 
 class CommitWriter:
@@ -97,6 +97,7 @@ class CommitWriter:
         return plan_commit(transaction, self._leases.worker_id, self._clock.now())
 
     async def _append(self, commit: Commit) -> list[Receipt]:
+        """Write a commit. If its outcome is unknown, find out."""
         try:
             return await self._backend.append(commit)
         except OutcomeUnknown as exc:
@@ -123,6 +124,7 @@ class CommitWriter:
             pause = min(pause * 2, 1.0)
 
     async def _lookup_or_resend(self, commit: Commit) -> list[Receipt]:
+        """Return the receipts of a commit that happened. If it did not happen, send it again."""
         receipts = await self._lookup_receipts(commit)
         if receipts is not None:
             return receipts
@@ -137,10 +139,10 @@ class CommitWriter:
 
     async def _lookup_receipts(self, commit: Commit) -> list[Receipt] | None:
         """Return the receipts of a commit that happened, and None if it did not happen."""
-        if not commit.threads and not commit.steps:
+        if not commit.new_threads and not commit.steps:
             # Records alone leave no trace to look for. To write them again is safe.
             return None
-        for thread in commit.threads:
+        for thread in commit.new_threads:
             there = await self._backend.get(Thread, (thread.id,))
             # Another writer may have created a thread with this id.
             if there is None or (there.created_at, there.user_id) != (thread.created_at, thread.user_id):
@@ -157,8 +159,8 @@ class CommitWriter:
     async def _lookup_receipt(self, step: ThreadChange | Delivery | ThreadEdit, head: Thread) -> Receipt | None:
         """Return the receipt of a step that the store contains, and None if the store does not contain it."""
         if isinstance(step, ThreadEdit):
-            created = all(getattr(head, name) == value for name, value in step.fields.items())
-            return Receipt(None) if created else None
+            written = all(getattr(head, name) == value for name, value in step.fields.items())
+            return Receipt(None) if written else None
         if isinstance(step, Delivery):
             return await self._lookup_delivery(step, head)
         if step.stitches:
@@ -183,7 +185,7 @@ class CommitWriter:
         return Receipt(None, head.delivered, head.cancel_requested, new=False) if head.ended else None
 
     async def _explain_conflict(self, exc: Conflict, commit: Commit) -> Conflict:
-        """Return the conflict as the subclass that says which expectation of the change is not met."""
+        """Return the conflict as the subclass for the expectation of the change that is not met."""
         changes = (step for step in commit.steps if isinstance(step, ThreadChange))
         change = next((change for change in changes if change.thread_id == exc.thread_id), None)
         if change is None or type(exc) is not Conflict:
@@ -195,6 +197,7 @@ class CommitWriter:
 
 
 def _difference(change: ThreadChange, head: Thread) -> Conflict:
+    """Return the conflict between a change and the current head of its thread."""
     thread = f"Thread {head.id}"
     if head.worker_id != change.worker_id and head.worker_id is not None:
         message = f"{thread} is held by worker {head.worker_id}. Nothing was written."

@@ -212,7 +212,7 @@ def _marks(difference: Difference, before: Run) -> list[tuple[int, str]]:
         if pair.same or pair.b is None:
             continue
         says = "; ".join(map(_told, pair.changes)) if pair.a else f"not in run {before.sequence}"
-        marks.append((pair.b.told["position"], one_line(says, 200)))
+        marks.append((pair.b.details["position"], one_line(says, 200)))
     return marks
 
 
@@ -304,7 +304,7 @@ _NOTHING: Final = Step("model", None, {})
 def _title(step: Step | None) -> Json | None:
     if step is None:
         return None
-    value = step.told
+    value = step.details
     return {
         "name": step.name or step.kind,
         "position": value.get("position"),

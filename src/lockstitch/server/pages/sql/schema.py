@@ -13,7 +13,7 @@ from lockstitch.model import Delivery, Limit, Record, Run, Stitch, Thread, Worke
 from lockstitch.model.side_records import SIDE_RECORDS
 from lockstitch.server.auth import Caller
 from lockstitch.store import Store
-from lockstitch.store.store import ask
+from lockstitch.store.store import run_sql
 
 _HEAD: Final = re.compile(r"^-- example: (.+?)(?: \((sqlite|postgres)\))?\n", re.MULTILINE)
 _PLACE: Final = re.compile(r"(?<!:):([a-z_]+)")
@@ -89,7 +89,7 @@ async def _told(store: Store, lens: str) -> Schema:
             ]
             return Schema("sqlite", _tables(wanted, messages))
     value = files("lockstitch.server").joinpath("columns.sql").read_text(encoding="utf-8").format(schema=lens)
-    answer = await ask(store, value, limit=100_000, seconds=10.0, own=True)
+    answer = await run_sql(store, value, limit=100_000, seconds=10.0, own=True)
     return Schema("postgres", _tables(wanted, [(str(row[0]), str(row[1]), str(row[2])) for row in answer.rows]))
 
 
