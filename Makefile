@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bench crash chaos screenshots requirements clean
+.PHONY: help setup demo test check sync bench crash chaos screenshots requirements clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,13 +47,17 @@ test: $(STAMP) ## Run the tests on all three backends; install Chromium if it is
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 # One recipe, so that the cheap checks run first and the count last, also with make -j.
-check: $(STAMP) ## Run everything that CI runs: lint, types, layers, tests, requirements
+check: $(STAMP) ## Run everything that CI runs: lint, generated files, types, layers, tests, requirements
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory test ARGS=
 	$(BIN)/python tools/requirements.py
+
+sync: $(STAMP) ## Generate src/lockstitch/sync from the async classes
+	$(BIN)/python tools/generate_sync.py
 
 bench: $(STAMP) ## Run the benchmarks; write build/bench.json
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -1,4 +1,4 @@
-"""The blocking face: the same methods, from any thread, never hanging."""
+"""`lockstitch.sync`: calls from many threads, interrupts, forks, and closing."""
 
 import inspect
 import os
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,16 +19,11 @@ import lockstitch
 from lockstitch import sync
 from lockstitch.errors import Conflict, NotFound, Refused, StoreUnreachable
 from lockstitch.model import Entry, FakeClock, Feedback, File, Limit, Memory, new_id
-from lockstitch.store import WATCHING, Store, Where, open_store
-from lockstitch.store.reports.statistics import Statistics
-from lockstitch.store.tables import Agents, RecordTable
-from lockstitch.sync.tables import SyncStatistics
+from lockstitch.store import WATCHING, Where
+from lockstitch.sync import agents
 from lockstitch.testing import Scripted
 from tests.cli.calling import environment
 from tests.waits import waiting
-
-ASYNC_ONLY = {"execution", "lease_keeper", "mirrors"}
-"""What the blocking face does not have: what is below the store, and what drivers of threads and bridges need of it."""
 
 
 @pytest.fixture
@@ -37,59 +32,17 @@ def store(store_url: str) -> Iterator[sync.SyncStore]:
         yield opened
 
 
-def methods(kind: type) -> dict[str, Callable[..., Any]]:
-    return {name: member for name, member in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+def test_exports_every_generated_function() -> None:
+    functions = {name for name, _ in inspect.getmembers(agents, inspect.isfunction) if not name.endswith("_async")}
+    assert functions <= set(sync.__all__) <= set(dir(sync))
+    assert all(getattr(sync, name) for name in sync.__all__)
 
 
-def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
-    return [(one.name, one.kind, one.default) for one in inspect.signature(function).parameters.values()]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (Store, sync.SyncStore),
-        (RecordTable, sync.SyncTable),
-        (Agents, sync.SyncAgents),
-        (Statistics, SyncStatistics),
-    ],
-)
-def test_both_faces_have_the_same_methods_with_the_same_parameters(one: type, other: type) -> None:
-    assert methods(one).keys() == methods(other).keys()
-    for name, method in methods(one).items():
-        assert parameters(method) == parameters(methods(other)[name]), name
-
-
-METHODS = ("run", "stream", "start", "resume", "submit", "retry")
-FUNCTIONS = ("approve", "deny", "settle", "submit_results", "answer", "cancel", "evaluate")
-
-
-def test_agents_are_run_in_the_same_way_in_both_faces() -> None:
-    for name in METHODS:
-        (_, *ours), (_, *theirs) = parameters(getattr(sync, name)), parameters(getattr(lockstitch.Agent, name))
-        assert ours == theirs, name
-    for name in FUNCTIONS:
-        assert parameters(getattr(sync, name)) == parameters(getattr(lockstitch, name)), name
-    assert {*METHODS, *FUNCTIONS} < set(sync.__all__) <= set(dir(sync))
-
-
-def test_both_are_opened_in_the_same_way() -> None:
-    assert parameters(open_store) == parameters(sync.open_store)
-
-
-def test_both_have_the_same_attributes(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    with sync.open_store(url, project="p") as blocking:
-        attributes = {name for name in vars(blocking.async_store) if not name.startswith("_")}
-        assert all(hasattr(blocking, name) for name in attributes - ASYNC_ONLY)
-        assert blocking.project == "p"
-
-
-def test_a_conversation_from_beginning_to_end(store: sync.SyncStore) -> None:
+def test_reads_and_writes_a_conversation(store: sync.SyncStore) -> None:
     head = store.create(key="k", user_id="ada")
     run = store.new_run(head, input_position=1)
-    said = Entry(type="input", run_id=run.id, message={"role": "user", "content": "Where is it?"})
-    head = store.append(head, [said], fields={"status": "running"}, new_runs=[run]).head
+    question = Entry(type="input", run_id=run.id, message={"role": "user", "content": "Where is it?"})
+    head = store.append(head, [question], fields={"status": "running"}, new_runs=[run]).head
     answer = {"role": "assistant", "content": [{"type": "text", "text": "In Graz."}]}
     now = store.clock.now()
     head = store.append(
@@ -127,7 +80,7 @@ def test_a_conversation_from_beginning_to_end(store: sync.SyncStore) -> None:
 
 @lockstitch.tool(approval=True)
 def pay(amount: int) -> str:
-    """Pay something."""
+    """Pay an amount."""
     return f"paid {amount}"
 
 
@@ -138,18 +91,18 @@ def payer(*script: Any) -> lockstitch.Agent:
 PAY = {"calls": [{"name": "pay", "input": {"amount": 5}}]}
 
 
-def test_an_agent_from_beginning_to_end(store: sync.SyncStore) -> None:
+def test_runs_an_agent_with_approvals_and_replies(store: sync.SyncStore) -> None:
     agent = payer([PAY, "Paid."], ["Again."], [PAY, "As you like."], [{"text": "A story. " * 50, "chunk": 5}])
     waiting = sync.run(agent, "Pay", store=store, thread="t")
     assert waiting.status == "waiting"
     sync.approve(store, "t", "call_1_1_0", by="ada")
-    heard: list[str] = []
-    done = sync.resume(agent, "t", store=store, listener=lambda event: heard.append(event.type))
+    event_types: list[str] = []
+    done = sync.resume(agent, "t", store=store, listener=lambda event: event_types.append(event.type))
     assert done is not None
     assert done.output_text == "Paid."
-    assert heard[-1] == "finished"
-    told = list(sync.stream(agent, "And?", store=store, thread="t"))
-    assert [event.type for event in told] == ["started", "text", "finished"]
+    assert event_types[-1] == "finished"
+    events = list(sync.stream(agent, "And?", store=store, thread="t"))
+    assert [event.type for event in events] == ["started", "text", "finished"]
     sync.run(agent, "Pay", store=store, thread="t")
     sync.deny(store, "t", "call_3_1_0", reason="enough")
     done = sync.resume(agent, "t", store=store)
@@ -168,11 +121,11 @@ def test_an_agent_from_beginning_to_end(store: sync.SyncStore) -> None:
     goal = sync.start(agent, store=store, goal="g", key="goal")
     assert sync.cancel(store, goal).status == "cancelled"
     assert store.fork("t", at=2, key="fork").key == "fork"
-    assert sync.run(payer("Hello."), "Hi").output_text == "Hello.", "in memory only"
+    assert sync.run(payer("Hello."), "Hi").output_text == "Hello.", "without a store, the run is in memory"
     sync.close(agent, store=store)
 
 
-def test_leaving_a_stream_gives_the_thread_back(store: sync.SyncStore) -> None:
+def test_closing_a_stream_releases_the_thread(store: sync.SyncStore) -> None:
     agent = payer({"text": "A story. " * 50, "chunk": 5, "pause": 0.01})
     events = sync.stream(agent, "Tell", store=store, thread="t")
     assert any(event.type == "text" for event in events)
@@ -180,19 +133,19 @@ def test_leaving_a_stream_gives_the_thread_back(store: sync.SyncStore) -> None:
     assert (store.thread("t").status, store.thread("t").worker_id) == ("pending", None)
 
 
-def test_leases_and_letters(store: sync.SyncStore) -> None:
+def test_claims_a_thread_and_reads_its_inbox(store: sync.SyncStore) -> None:
     head = store.create(key="k")
     assert store.register_worker().id == store.claim("k").worker_id
-    said = Entry(type="input", message={"role": "user", "content": "hi"})
-    assert store.deliver("k", said, kind="input", sender="ada").position is None
-    seen, letters = store.inbox(store.thread("k"))
-    held = store.append(seen, consumed=letters, fields={"status": "pending"}).head
+    message = Entry(type="input", message={"role": "user", "content": "hi"})
+    assert store.deliver("k", message, kind="input", sender="ada").position is None
+    seen, deliveries = store.inbox(store.thread("k"))
+    held = store.append(seen, consumed=deliveries, fields={"status": "pending"}).head
     assert held.position == 1
     assert [thread.id for thread in store.claim_next()] == [head.id]
     assert store.reap() == []
 
 
-def test_rows_of_the_record(store: sync.SyncStore) -> None:
+def test_finds_threads_runs_stitches_and_limits(store: sync.SyncStore) -> None:
     changes = store.changes()
     assert next(changes) == WATCHING
     changes.close()
@@ -215,7 +168,7 @@ def test_rows_of_the_record(store: sync.SyncStore) -> None:
     assert store.delete_threads([head.id]) == 1
 
 
-def test_shelves_and_agents(store: sync.SyncStore) -> None:
+def test_reads_and_writes_tables_and_agent_versions(store: sync.SyncStore) -> None:
     now = datetime.now(UTC)
     memory = Memory(user_id="ada", text="likes tea", created_at=now, updated_at=now)
     store.memories.put(memory)
@@ -241,7 +194,7 @@ def test_shelves_and_agents(store: sync.SyncStore) -> None:
     assert store.agents.get("default", "helper").version == 2
 
 
-def test_copying_between_two_stores_each_on_its_own_loop(store: sync.SyncStore, tmp_path: Path) -> None:
+def test_copies_between_stores_on_different_loops(store: sync.SyncStore, tmp_path: Path) -> None:
     store.import_messages([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}], key="k")
     seen: list[int] = []
     with sync.open_store(f"sqlite:///{tmp_path / 'other.db'}") as other:
@@ -252,7 +205,7 @@ def test_copying_between_two_stores_each_on_its_own_loop(store: sync.SyncStore, 
     assert seen[-1] == 2
 
 
-def test_watching_from_a_thread_while_another_appends(store: sync.SyncStore) -> None:
+def test_watches_in_one_thread_while_another_appends(store: sync.SyncStore) -> None:
     head = store.create()
     watching = store.watch(head.id)
     seen: list[int] = []
@@ -278,8 +231,8 @@ def _first(source: Iterator[Any], number: int) -> list[Any]:
     return [next(source) for _ in range(number)]
 
 
-def test_many_threads_append_at_once(store: sync.SyncStore) -> None:
-    """One thread each, and then all to the same one: every loser is told so."""
+def test_appends_from_many_threads(store: sync.SyncStore) -> None:
+    """Each thread of the pool appends to its own thread. Then all append to one, and all but one get `Conflict`."""
 
     def grow(key: str) -> int:
         head = store.create(key=key)
@@ -302,14 +255,14 @@ def test_many_threads_append_at_once(store: sync.SyncStore) -> None:
     assert store.thread("shared").position == 1
 
 
-def test_time_is_the_clocks(store_url: str) -> None:
+def test_uses_the_clock_of_the_caller(store_url: str) -> None:
     clock = FakeClock()
     with sync.open_store(store_url, clock=clock) as store:
         assert store.clock is clock
         assert store.create().created_at == clock.now()
 
 
-def test_a_closed_store_says_so(store_url: str) -> None:
+def test_calls_raise_when_store_is_closed(store_url: str) -> None:
     store = sync.open_store(store_url)
     assert store.migrate() >= 1
     head = store.create()
@@ -321,7 +274,7 @@ def test_a_closed_store_says_so(store_url: str) -> None:
             call()
 
 
-def test_closing_ends_its_thread(store_url: str) -> None:
+def test_closing_ends_the_background_thread(store_url: str) -> None:
     before = set(threading.enumerate())
     with sync.open_store(store_url) as store:
         store.create()
@@ -329,7 +282,7 @@ def test_closing_ends_its_thread(store_url: str) -> None:
     assert not any(thread.name == "lockstitch" for thread in set(threading.enumerate()) - before)
 
 
-def test_a_store_that_cannot_be_opened_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_leaves_no_thread_or_file_when_opening_fails(tmp_path: Path) -> None:
     before = threading.active_count()
     for url in ("nonsense", f"sqlite:///{tmp_path}", "postgresql://127.0.0.1:1/nothing"):
         with pytest.raises((Refused, StoreUnreachable)), sync.open_store(url):
@@ -340,7 +293,7 @@ def test_a_store_that_cannot_be_opened_leaves_nothing_behind(tmp_path: Path) -> 
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_callback_cannot_call_its_own_store(store: sync.SyncStore, tmp_path: Path) -> None:
+def test_rejects_calls_from_a_callback_of_the_same_store(store: sync.SyncStore, tmp_path: Path) -> None:
     store.create()
     with (
         sync.open_store(f"sqlite:///{tmp_path / 'other.db'}") as other,
@@ -349,24 +302,24 @@ def test_a_callback_cannot_call_its_own_store(store: sync.SyncStore, tmp_path: P
         store.copy_to(other, progress=lambda copied: print(store.count()))
 
 
-# Newer Pythons warn of just this: that a process with threads is forked.
+# Newer versions of Python warn if a process with threads is forked.
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_is_told_to_open_its_own(store: sync.SyncStore, store_url: str) -> None:
+def test_calls_raise_in_a_forked_process(store: sync.SyncStore, store_url: str) -> None:
     head = store.create()
     watching = store.watch(head.id)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        # Only this and no more: what pytest would do here belongs to the parent.
+        # The child must not return to pytest, which belongs to the parent.
         try:
-            said: list[str] = []
+            messages: list[str] = []
             for call in (lambda: store.thread(head.id), lambda: next(watching)):
                 try:
                     call()
                 except StoreUnreachable as exc:
-                    said.append(str(exc))
+                    messages.append(str(exc))
             store.close()
-            os.write(writing, "|".join(said).encode())
+            os.write(writing, "|".join(messages).encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -375,7 +328,7 @@ def test_a_forked_process_is_told_to_open_its_own(store: sync.SyncStore, store_u
     os.waitpid(child, 0)
     assert len(messages) == 2
     assert all("open it again here" in message for message in messages)
-    assert store.thread(head.id) == head, "the parent goes on"
+    assert store.thread(head.id) == head, "the parent can still use the store"
 
 
 INTERRUPTED = """
@@ -393,7 +346,7 @@ with sync.open_store(sys.argv[1]) as store:
 """
 
 
-def test_an_interrupt_ends_the_waiting_and_not_the_store(store_url: str) -> None:
+def test_interrupt_ends_the_call_and_not_the_store(store_url: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, store_url],
         env=environment(),
@@ -420,7 +373,7 @@ store.create(key="kept")
 """
 
 
-def test_a_program_that_forgets_to_close_ends_all_the_same(store_url: str) -> None:
+def test_program_exits_without_closing_the_store(store_url: str) -> None:
     command = [sys.executable, "-c", FORGOTTEN, store_url]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
@@ -428,7 +381,7 @@ def test_a_program_that_forgets_to_close_ends_all_the_same(store_url: str) -> No
         assert store.thread("kept")
 
 
-def test_an_unknown_id_is_not_found(store: sync.SyncStore) -> None:
+def test_raises_not_found_for_unknown_ids(store: sync.SyncStore) -> None:
     for call in (store.thread, store.run, store.stitch, store.log, store.messages, store.request):
         with pytest.raises(NotFound):
             call(new_id())

@@ -19,7 +19,7 @@ from lockstitch.model import Json, Thread, parse_waits
 from lockstitch.model.wait import without_next_message
 from lockstitch.store import Store
 from lockstitch.sync import SyncStore
-from lockstitch.sync.portal import CLOSING, PortalTask
+from lockstitch.sync.portal import CLOSE_TIMEOUT, PortalTask
 
 if TYPE_CHECKING:
     from lockstitch.agents import Agent, App, Event
@@ -45,7 +45,7 @@ def open_for_app(session: Session, app: "App", *, create: bool = False) -> Gener
             yield store
         finally:
             with suppress(TimeoutError):
-                store.portal.call(app.close(), CLOSING)
+                store.portal.call(app.close(), CLOSE_TIMEOUT)
 
 
 def prompting(agent: "Agent", prompt: str, **call: Any) -> Act:

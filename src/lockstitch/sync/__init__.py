@@ -1,8 +1,8 @@
-"""The blocking face: the same without await.
+"""The blocking API: the methods of `Store` and the functions of agents without await.
 
-Every store has an event loop in a background thread of its own; each function and method here hands its twin to that
-loop and waits for the outcome. Any thread may call, many at once. An agent is the same in both faces: what is
-`await agent.run(…)` there is `sync.run(agent, …)` here. Names that need the runtime are loaded when they are used.
+Every store has an event loop in a background thread. Each function or method runs its async counterpart on this loop
+and waits for the result. Any thread may call, many at the same time. Agents are the same objects in both APIs: instead
+of `await agent.run(…)`, call `sync.run(agent, …)`. The module of these functions is imported on first use.
 """
 
 from importlib import import_module

@@ -1,9 +1,9 @@
-"""The event loop in a background thread."""
+"""`Portal`: an event loop in a background thread, and calls from other threads to it."""
 
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -14,122 +14,157 @@ from lockstitch.errors import Refused, StoreUnreachable
 T = TypeVar("T")
 E = TypeVar("E")
 
-CLOSING = 10.0
-"""Seconds to wait for something to end. Nothing acknowledged is lost by going without."""
+CLOSE_TIMEOUT = 10.0
+"""Seconds to wait for a task or a loop to end. Commits that returned are not lost if it takes longer."""
+
+_END: Any = object()
 
 
 class Portal:
-    """An event loop in a thread, and the way into it.
+    """An event loop in a background thread. Any thread may call it, many at the same time.
 
-    Whoever waits is never left waiting: an interrupt cancels what was asked for and goes on its way, and a process
-    that was forked off, where the thread does not exist, is told so.
+    An interrupt of the waiting thread cancels its call. In a forked process the thread does not exist, and each call
+    raises `StoreUnreachable`.
     """
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._closed = False
-        future: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        # A daemon: a program that ends without closing its stores ends all the same.
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(future)), name="lockstitch", daemon=True)
+        started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        # A daemon thread, so that a program that does not close its stores can exit.
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(started)), name="lockstitch", daemon=True)
         self._thread.start()
-        self._loop, self._end = future.result()
+        self._loop, self._end = started.result()
 
     @staticmethod
-    async def _live(future: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+    async def _live(started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
         end = asyncio.Event()
-        future.set_result((asyncio.get_running_loop(), end))
+        started.set_result((asyncio.get_running_loop(), end))
         await end.wait()
 
     @property
     def alive(self) -> bool:
+        """True if the loop runs and belongs to this process."""
         return not self._closed and self._pid == os.getpid() and self._thread.is_alive()
 
     @property
     def inside(self) -> bool:
-        """Whether the caller is the loop's own thread, which must not wait for itself."""
+        """True if the caller is the loop's own thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin `work` on the loop."""
+        """Start `work` on the loop.
+
+        Raises `StoreUnreachable` if the loop has ended or belongs to another process, and `Refused` on the loop's own
+        thread.
+        """
         problem: Exception | None = None
         if self._pid != os.getpid():
             problem = StoreUnreachable(
-                f"This store was opened by process {self._pid} and does not work in a process forked off it; "
-                "open it again here."
+                f"Process {self._pid} opened this store, and it does not work in a forked process; open it again here."
             )
         elif not self.alive:
             problem = StoreUnreachable("This store is closed; open it again.")
         elif self.inside:
-            problem = Refused("A callback runs on the store's own loop and cannot call the store it is called by.")
+            problem = Refused("A callback runs on the store's own loop and cannot call the same store.")
         if problem is not None:
             work.close()
             raise problem
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """The outcome of `work`."""
+        """Return the result of `work`. An interrupt cancels `work` and does not wait for its end."""
         future = self.submit(work)
         try:
             return future.result(timeout)
         except BaseException:
-            # An interrupt reaches whoever waits, not the loop; what nobody waits for any more is stopped.
+            # An interrupt reaches the waiting thread only, not the loop.
             future.cancel()
             raise
 
-    def close(self, patience: float = CLOSING) -> None:
-        """End the loop and its thread. From a forked process, or a second time, this does nothing."""
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of `work`. An interrupt cancels `work` and waits until it has released its thread."""
+        task: PortalTask[None, T] = self.begin(lambda _: work())
+        try:
+            for _ in task:
+                pass
+            return task.result()
+        finally:
+            task.end()
+
+    def iterate(self, source: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        """Yield the items of an async generator of the loop, and close it at the end."""
+
+        async def next_item() -> T:
+            return await anext(source, _END)
+
+        async def close() -> None:
+            await source.aclose()
+
+        try:
+            while (item := self.call(next_item())) is not _END:
+                yield item
+        finally:
+            # The garbage collector may close an iterator on any thread, so this must not block for ever.
+            if self.alive and not self.inside:
+                with suppress(TimeoutError, RuntimeError):
+                    self.call(close(), CLOSE_TIMEOUT)
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """End the loop and its thread. In a forked process, or a second time, this does nothing."""
         if not self.alive:
             return
         self._closed = True
         self._loop.call_soon_threadsafe(self._end.set)
         if not self.inside:
-            self._thread.join(patience)
+            self._thread.join(timeout)
 
     def begin(self, work: Callable[[Callable[[E], None]], Coroutine[Any, Any, T]]) -> "PortalTask[E, T]":
-        """Begin something that tells of itself: it is given what to call with whatever it tells."""
-        value: SimpleQueue[E | None] = SimpleQueue()
+        """Start a task on the loop. `work` gets a function that sends an event to the iterator of the task."""
+        events: SimpleQueue[E | None] = SimpleQueue()
 
         async def start() -> asyncio.Task[T]:
-            task = asyncio.ensure_future(work(value.put))
-            task.add_done_callback(lambda _: value.put(None))
+            task = asyncio.ensure_future(work(events.put))
+            task.add_done_callback(lambda _: events.put(None))
             return task
 
-        return PortalTask(self, self.call(start()), value)
+        return PortalTask(self, self.call(start()), events)
 
     def cancel(self, task: "asyncio.Task[Any]") -> None:
-        """Ask a task of the loop to end."""
+        """Cancel a task of the loop, without waiting."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(task.cancel)
 
 
 class PortalTask(Generic[E, T]):
-    """Something under way on a loop. Iterate over what it tells, from one thread; then ask for its result."""
+    """A task on the loop of a portal. Iterate over its events from one thread, then read its result."""
 
-    def __init__(self, portal: Portal, task: "asyncio.Task[T]", value: "SimpleQueue[E | None]") -> None:
+    def __init__(self, portal: Portal, task: "asyncio.Task[T]", events: "SimpleQueue[E | None]") -> None:
         self._portal = portal
         self._task = task
-        self._told = value
+        self._events = events
+        """Events of the task. None is the last item."""
 
     def __iter__(self) -> Iterator[E]:
-        # Asked anew each time: an interrupt may have swallowed the word that it is over.
-        while not (self._task.done() and self._told.empty()):
-            value = self._told.get()
-            if value is None:
+        # An interrupt may have lost the last item, so the task itself is checked each time.
+        while not (self._task.done() and self._events.empty()):
+            event = self._events.get()
+            if event is None:
                 return
-            yield value
+            yield event
 
     def result(self) -> T:
-        """What came of it, once it has told everything."""
+        """Return the result of the task, or raise its error. Read all events first."""
         return self._task.result()
 
-    def end(self, patience: float = CLOSING) -> None:
-        """Have it end if it has not, and wait until it did: what it held is given back then."""
+    def end(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Cancel the task if it is not done, and wait for its end: then it has released its thread."""
         if self._task.done():
             return
         self._portal.cancel(self._task)
         with suppress(Empty):
-            while self._told.get(timeout=patience) is not None:
+            while self._events.get(timeout=timeout) is not None:
                 pass
         if self._task.done() and not self._task.cancelled():
-            # Looked at, so that nobody is told later that nobody did.
+            # Read the error, so that asyncio does not log it as never retrieved.
             self._task.exception()

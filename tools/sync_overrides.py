@@ -1,0 +1,96 @@
+"""Bodies for the files that tools/generate_sync.py writes. Nothing imports this module.
+
+Each function replaces the body of the generated function of the same name. Signature and docstring come from the async
+source. Functions that have no source, such as `close`, are copied. Bodies may use the names that this module imports.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from copy import copy
+from typing import Any, Unpack
+
+from lockstitch.agents import Agent, App, Event, Result
+from lockstitch.agents.agent import Prompt, RunOptions
+from lockstitch.engine.events import Listener
+from lockstitch.model import Clock
+from lockstitch.store import CopyReport
+from lockstitch.store import open_store as open_async_store
+from lockstitch.store.maintenance.copy import Progress
+from lockstitch.store.store import open_lens
+from lockstitch.store.threads import ThreadRef
+from lockstitch.sync.core import SyncStoreCore
+from lockstitch.sync.portal import CLOSE_TIMEOUT, PortalTask
+from lockstitch.sync.store import SyncStore
+
+
+class SyncStoreCoreOverrides(SyncStoreCore):
+    def close(self) -> None:
+        self._close(CLOSE_TIMEOUT)
+
+
+class SyncStoreOverrides(SyncStore):
+    def in_project(self, project: str) -> SyncStore:
+        view = copy(self)
+        view._store = self._store.in_project(project)
+        return view
+
+    @contextmanager
+    def lens(self, name: str) -> Generator[Any, None, None]:
+        opened = open_lens(self._store, name, blocking=True)
+        connection = self._portal.call(opened.__aenter__())
+        try:
+            yield connection
+        finally:
+            self._portal.call(opened.__aexit__(None, None, None))
+
+    def copy_to(
+        self, target: SyncStore, *, tree: ThreadRef | None = None, progress: Progress | None = None
+    ) -> CopyReport:
+        return self._portal.call(self._store.copy_to(target._on_own_loop(), tree=tree, progress=progress))
+
+
+def open_store(
+    url: str = "sqlite:///lockstitch.db",
+    *,
+    project: str = "default",
+    clock: Clock | None = None,
+    migrate: bool = True,
+    create: bool = True,
+) -> SyncStore:
+    return SyncStore(lambda: open_async_store(url, project=project, clock=clock, migrate=migrate, create=create))
+
+
+def run(
+    agent: Agent,
+    prompt: Prompt,
+    *,
+    store: SyncStore | None = None,
+    thread: ThreadRef | None = None,
+    **call: Unpack[RunOptions],
+) -> Result:
+    if store is None:
+        with open_store("sqlite:///:memory:") as memory:
+            return run(agent, prompt, store=memory, thread=thread, **call)
+    return store.portal.run(lambda: agent.run(prompt, store=store.async_store, thread=thread, **call))
+
+
+def stream(
+    agent: Agent, prompt: Prompt, *, store: SyncStore, thread: ThreadRef | None = None, **call: Unpack[RunOptions]
+) -> Generator[Event, None, None]:
+    events = agent.stream(prompt, store=store.async_store, thread=thread, **call)
+
+    async def send(listener: Listener) -> None:
+        async for event in events:
+            listener(event)
+
+    task: PortalTask[Event, None] = store.portal.begin(send)
+    try:
+        yield from task
+        task.result()
+    finally:
+        task.end()
+
+
+def close(agent: Agent | App, *, store: SyncStore) -> None:
+    """Close the connections that an agent, or all agents of an app, opened on the loop of this store."""
+    store.portal.call(agent.close())
