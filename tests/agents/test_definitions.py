@@ -106,7 +106,7 @@ async def test_an_open_run_is_not_driven_by_another_agent(store: Store):
     await helper().run("Go", store=store, thread="t")
     before = await store.thread("t")
     other = scripted("Mine.", name="other", tools=[confirm])
-    with pytest.raises(Refused, match="is one of agent helper, and this is other"):
+    with pytest.raises(Refused, match="belongs to agent helper, not to other"):
         await other.submit("t", [{"tool_use_id": "call_1_1_0", "content": "y"}], store=store)
     head = await store.thread("t")
     assert (head.worker_id, head.agent) == (None, before.agent)

@@ -15,8 +15,8 @@ def helper(**settings: object) -> Agent:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"max_step": 5}, "Agent 'helper' has no option 'max_step'; did you mean max_steps?"),
-        ({"colour": "red"}, "Agent 'helper' has no option 'colour'; there are api_kwargs, base_delay, "),
+        ({"max_step": 5}, "Agent 'helper' has no option 'max_step'. Did you mean max_steps?"),
+        ({"colour": "red"}, "Agent 'helper' has no option 'colour'. Options: api_kwargs, base_delay, "),
     ],
 )
 def test_of_an_agent(given: dict[str, object], said: str):
@@ -26,8 +26,8 @@ def test_of_an_agent(given: dict[str, object], said: str):
 
 
 def test_of_a_team():
-    with pytest.raises(Refused, match="Agent 'team' has no option 'max_step'; did you mean max_steps"):
-        Team("team", model=Scripted(["Hello."]), members=[helper()], max_step=5)
+    with pytest.raises(Refused, match=r"Agent 'team' has no option 'max_step'\. Did you mean max_steps"):
+        Team("team", model=Scripted(["Hello."]), members=[helper()], max_step=5)  # type: ignore[arg-type]
     with pytest.raises(Refused, match="Team 'team' cannot be defined so: mode: Input should be 'sequence' or 'paral"):
         Team("team", model=Scripted(["Hello."]), members=[helper()], mode="both")  # type: ignore[arg-type]
 

@@ -114,11 +114,11 @@ async def test_conflicting_extension_is_rejected(store: Store) -> None:
 
 
 async def test_names_of_extensions_are_unique() -> None:
-    with pytest.raises(Refused, match="Two applications of this app are named larder"):
+    with pytest.raises(Refused, match="Two plugins of this app have the name larder"):
         App(plugins=[Larder(), Larder()])
-    with pytest.raises(Refused, match="Two agents of this app are named cook"):
+    with pytest.raises(Refused, match="Two agents of this app have the name cook"):
         App([Agent("cook", model="scripted:Done.")], plugins=[Larder()])
-    with pytest.raises(NotFound, match="no application Larder"):
+    with pytest.raises(NotFound, match="Plugin Larder not found"):
         App().plugin(Larder)
 
 

@@ -1,10 +1,11 @@
-"""An agent: who acts. This is its face; what makes it what it is stands in its blueprint."""
+"""`Agent`: run, stream, resume and retry threads. `AgentSpec` holds its definition and code."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypedDict, Unpack
+from datetime import datetime
+from typing import Any, Literal, Never, Protocol, Self, TypedDict, Unpack
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -15,9 +16,17 @@ from lockstitch.agents.registry import compactor as compactor_named
 from lockstitch.agents.registry import file_store as file_store_at
 from lockstitch.agents.registry import formatter as formatter_named
 from lockstitch.agents.registry import memory_store as memory_named
-from lockstitch.agents.spec import AgentComponents, AgentSpec, Instructions, Settings, ToolSource, check_options
+from lockstitch.agents.spec import (
+    AgentComponents,
+    AgentSpec,
+    Instructions,
+    Settings,
+    ToolSource,
+    parameters_of,
+    reject_unknown,
+)
 from lockstitch.engine.children import execute_children
-from lockstitch.engine.config import AgentDefinition, AnswerCheck, FinishHook, OnBusy, RunConfig
+from lockstitch.engine.config import AgentDefinition, AnswerCheck, FinishHook, LogLevel, OnBusy, RunConfig
 from lockstitch.engine.control import submit_results
 from lockstitch.engine.events import Event, Listener, event_iterator
 from lockstitch.engine.executor import (
@@ -37,30 +46,103 @@ from lockstitch.engine.session.start import RunInput, as_message
 from lockstitch.errors import KeyTaken, LimitReached, NotFound, Refused, ThreadBusy, ThreadEnded, ThreadHeld
 from lockstitch.model import TERMINAL_STATUSES, Json, Message, Run, Thread, as_id, codec
 from lockstitch.store import Store, open_store
+from lockstitch.store.conversations import Task
 from lockstitch.store.threads import ThreadRef
 
 Prompt = str | Sequence[Json] | Message
+"""A text, the content blocks of a user message, or a whole message."""
 
 
 class RunOptions(TypedDict, total=False):
-    """What may be said when a run begins."""
+    """Options of `Agent.run`, `Agent.stream` and `Agent.frames`. All are optional."""
 
     user_id: str | None
+    """Id of the user. A new thread belongs to this user. Raises `Refused` if the thread belongs to another user."""
     deps: Any
+    """Object that tools and instructions receive. None stands for the `deps` of the agent."""
     extras: Json
+    """Data of the application, stored with the run."""
     metadata: Json
+    """Metadata of the run, which lenses and exports show."""
     tags: Sequence[str]
+    """Tags of the run."""
     kind: str
+    """Kind of a new thread. Default: `chat`."""
     on_busy: OnBusy
+    """What to do if another run of the thread executes: `refuse` raises `ThreadBusy`, `queue` waits, `interrupt`
+    cancels the other run. Default: the `on_busy` of the agent."""
     on_waiting: OnWaiting
+    """What to do if the thread waits for a reply: `refuse` raises `ThreadWaiting`, `cancel` cancels the waiting run.
+    Default: `refuse`."""
     take_over: bool
+    """Claim the thread even if another worker holds it. That worker stops at its next commit."""
     detach: bool
+    """Leave the run to a worker and return at once."""
     first: bool
     """Start the first run of the thread. Raises `AlreadyStarted` if the thread has had a run."""
 
 
 class Agent:
-    """A named agent. Runs in any store; a known thread goes on where it was."""
+    """A model with instructions, tools and settings, under a name.
+
+    One instance runs any number of threads in any store, from many tasks at once. The store keeps each definition as a
+    version. New runs use the definition of the code. An open run finishes on the definition that it started with.
+
+    Example:
+        ```python
+        async with open_store("sqlite:///app.db") as store:
+            helper = Agent("helper", model="anthropic:claude-sonnet-5", instructions="You help customers.")
+            result = await helper.run("Where is my parcel?", store=store, thread="customer-42")
+            print(result.output_text)
+        ```
+
+    Args:
+        name: Name of the agent, 1 to 255 characters. Threads, runs and versions are stored under it.
+        model: `provider:model`, for example `anthropic:claude-sonnet-5`, or a `Provider`.
+        instructions: System text, or a function that returns it when a run starts. The function gets `deps`, and the
+            store and the thread (`RunStart`) if it has a second parameter. It may be async.
+        tools: Tools (see `tool`) and tool sources such as `McpServer`.
+        output: Pydantic model or JSON schema of the final answer. None: the answer is text.
+        check: Function that checks a final answer. It returns None to accept it, or the problem as a text for the
+            model.
+        on_finish: Async function that returns records to write in the last commit of a run.
+        compactor: Compactor, or its name, for example `sliding_window`. It shortens a long context.
+        memory: Memory store, or its name, for example `record`. It remembers facts about users.
+        files: File store, or its URL, for example `file:folder`. It keeps the files that tools create.
+        deps: Object that tools and instructions receive unless a run passes its own.
+        prices: Prices by model name, in USD. They replace or extend the built-in prices.
+        traces: OTLP endpoint, or an `OtlpExporter`, that receives a trace of each run. None: the endpoint in
+            `OTEL_EXPORTER_OTLP_ENDPOINT`, if it is set.
+        server_tools: Definitions of tools that the provider executes.
+        max_steps: Maximum number of model calls in a run.
+        max_tokens: Maximum number of output tokens of a model call.
+        thinking_tokens: Token budget for thinking, less than `max_tokens`. 0 turns thinking off.
+        beta_headers: Beta features to request from the provider.
+        api_kwargs: Additional parameters of each model request.
+        formatter: Format of `frames`: `json`, `raw`, `xml` or the name of a registered formatter.
+        stream_meta_history_and_tool_results: True if `frames` contains the metadata, the history and the tool results.
+        max_retries: Number of times a failed model call is repeated.
+        base_delay: Seconds before the first repetition. The delay doubles with each one.
+        timeout: Seconds that a model call may take.
+        parallel_tools: Number of tool calls that execute at once.
+        tool_timeout: Seconds that a tool call may take if the tool sets no limit. None: no limit.
+        tool_result_limit: Maximum number of characters of a tool result. A longer result is truncated.
+        log: `standard`, or `full` to store each request as well.
+        log_chunks: True to store streamed text in chunks before its response.
+        title: True to let the model write a title for each new thread.
+        on_busy: What a second message does while a run executes: `refuse`, `queue` or `interrupt`.
+        history: Number of earlier turns in the context, or `all`.
+        run_budget: Maximum cost of a run in USD.
+        thread_budget: Maximum cost of a thread in USD.
+        max_depth: Maximum depth of a tree of threads. The root has depth 0.
+        max_children: Maximum number of open children of a thread.
+        max_stitches: Maximum number of stitches of a thread. The thread fails beyond it.
+        tree_budget: Cost of a tree of threads in USD from which no more children start.
+        unknown: Not accepted. Other keywords raise `Refused`.
+
+    Raises:
+        Refused: If a keyword is unknown, or a value is not valid.
+    """
 
     def __init__(
         self,
@@ -78,8 +160,35 @@ class Agent:
         deps: Any = None,
         prices: Mapping[str, Json] | None = None,
         traces: str | OtlpExporter | None = None,
-        **settings: Unpack[Settings],
+        server_tools: Sequence[Json] = (),
+        max_steps: int = 50,
+        max_tokens: int = 2048,
+        thinking_tokens: int = 0,
+        beta_headers: Sequence[str] = (),
+        api_kwargs: Json | None = None,
+        formatter: str = "json",
+        stream_meta_history_and_tool_results: bool = False,
+        max_retries: int = 5,
+        base_delay: float = 1.0,
+        timeout: float = 600.0,
+        parallel_tools: int = 5,
+        tool_timeout: float | None = None,
+        tool_result_limit: int = 400_000,
+        log: LogLevel = "standard",
+        log_chunks: bool = False,
+        title: bool = True,
+        on_busy: OnBusy = "refuse",
+        history: Literal["all"] | int = "all",
+        run_budget: float | None = None,
+        thread_budget: float | None = None,
+        max_depth: int = 5,
+        max_children: int = 50,
+        max_stitches: int = 10_000,
+        tree_budget: float | None = None,
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            reject_unknown(unknown, parameters_of(type(self)), f"Agent {name!r}")
         self.name = name
         self.deps = deps
         self._app: AppHost | None = None
@@ -95,46 +204,96 @@ class Agent:
             files=file_store_at(files) if isinstance(files, str) else files,
             prices=prices,
         )
-        self._blueprint = self._build_spec(model, parts, settings)
+        settings = Settings(
+            server_tools=server_tools,
+            max_steps=max_steps,
+            max_tokens=max_tokens,
+            thinking_tokens=thinking_tokens,
+            beta_headers=beta_headers,
+            api_kwargs={} if api_kwargs is None else api_kwargs,
+            formatter=formatter,
+            stream_meta_history_and_tool_results=stream_meta_history_and_tool_results,
+            max_retries=max_retries,
+            base_delay=base_delay,
+            timeout=timeout,
+            parallel_tools=parallel_tools,
+            tool_timeout=tool_timeout,
+            tool_result_limit=tool_result_limit,
+            log=log,
+            log_chunks=log_chunks,
+            title=title,
+            on_busy=on_busy,
+            history=history,
+            run_budget=run_budget,
+            thread_budget=thread_budget,
+            max_depth=max_depth,
+            max_children=max_children,
+            max_stitches=max_stitches,
+            tree_budget=tree_budget,
+        )
+        self._spec = self._build_spec(model, parts, settings)
 
     def _build_spec(self, model: str | Provider, parts: AgentComponents, settings: Settings) -> AgentSpec:
         return AgentSpec(self.name, model, parts, settings)
 
     @property
     def spec(self) -> AgentSpec:
-        """All that makes this agent what it is."""
-        return self._blueprint
+        """Definition and code of this agent."""
+        return self._spec
 
     @property
     def definition(self) -> AgentDefinition:
-        """What is written down of this agent, once its tools are known."""
-        return self._blueprint.definition
+        """The definition that is stored. It contains the tools of tool sources once they are loaded."""
+        return self._spec.definition
 
     @property
     def model(self) -> str | Provider:
-        """The model as it was given."""
-        return self._blueprint.model
+        """The `model` passed to the constructor."""
+        return self._spec.model
 
     @property
     def provider(self) -> str:
         """The name of the provider of this agent's model."""
-        return self._blueprint.static_definition.model.partition(":")[0]
+        return self._spec.static_definition.model.partition(":")[0]
 
     async def version(self, store: Store) -> int:
-        """The number of the code's definition among the agent's versions in this store; a new one if it is new."""
-        return (await self._blueprint.version(store, store.project)).version
+        """Return the version number of the definition of the code. Store the definition if it is new.
+
+        Args:
+            store: Store that keeps the versions, in its project.
+
+        Returns:
+            The version number, from 1.
+        """
+        return (await self._spec.version(store, store.project)).version
 
     async def at_version(self, store: Store, version: int) -> Self:
-        """The same agent, whose new runs begin with a version of its definition that this store has."""
+        """Return a copy of this agent that starts new runs with a stored version of its definition.
+
+        Args:
+            store: Store that has the version.
+            version: Version number.
+
+        Returns:
+            The copy. It shares tools and providers with this agent.
+
+        Raises:
+            NotFound: If the store does not have this version.
+        """
         agent = copy(self)
-        agent._blueprint = await self._blueprint.at_version(store, store.project, version)
+        agent._spec = await self._spec.at_version(store, store.project, version)
         return agent
 
     def bind(self, app: "AppHost") -> Self:
         """Return a shallow copy of this agent that belongs to an app.
 
-        The copy executes children of all agents of the app, and calls the app's webhooks. It shares tools, providers
-        and settings with this agent.
+        The copy executes children of all agents of the app, and calls the app's webhooks.
+
+        Args:
+            app: The app.
+
+        Returns:
+            The copy. It shares tools, providers and settings with this agent.
         """
         agent = copy(self)
         agent._app = app
@@ -143,35 +302,79 @@ class Agent:
     # Running
 
     async def run(
-        self, prompt: Prompt, *, store: Store | None = None, thread: ThreadRef | None = None, **call: Unpack[RunOptions]
+        self,
+        prompt: Prompt,
+        *,
+        store: Store | None = None,
+        thread: ThreadRef | None = None,
+        **options: Unpack[RunOptions],
     ) -> Result:
-        """Give the agent something to do, and drive it here until it is done or waits for somebody.
+        """Send a message to the agent and execute the run until it ends or waits for a reply.
 
-        `thread` is a key or id: a known thread goes on where it was, an unknown one is made. Without a store nothing
-        outlives the process. ThreadBusy and ThreadWaiting say who holds the thread or what it waits for. Children that
-        the thread waits for are driven here too, as far as this process has their agents.
+        If the thread waits for children, this process executes those of agents that it has.
 
-        With `detach` the message is left for a worker (`Store.enqueue`): the result has the status `pending`, and
-        `run_id` is the id of the run that will answer it. A worker cannot get `deps`, a listener, `first` or a version
-        (`at_version`); with one of these, or with `take_over`, the run starts here and a worker continues it.
+        With `detach` a worker executes the run (`Store.enqueue`). The result has the status `pending`, and its `run_id`
+        is the id of the run that will answer the message. A worker cannot receive `deps`, a listener, `first` or a
+        version (`at_version`). With one of these, or with `take_over`, the run starts here and a worker continues it.
+
+        Args:
+            prompt: Text, content blocks or user message.
+            store: Store of the thread. None: a store in memory that is lost afterwards.
+            thread: Thread, its id or its key. An unknown id or key creates the thread. None creates a new thread.
+            options: Keywords of `RunOptions`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`, `on_busy`,
+                `on_waiting`, `take_over`, `detach` and `first`.
+
+        Returns:
+            The result of the run. Its status is `completed`, `failed`, `cancelled`, `waiting` or `pending`.
+
+        Raises:
+            ThreadBusy: If another worker holds the thread and `on_busy` is `refuse`.
+            ThreadWaiting: If the thread waits for a reply and `on_waiting` is `refuse`.
+            ThreadEnded: If the thread has ended.
+            AlreadyStarted: If `first` is set and the thread has had a run.
+            Refused: If an option is unknown or the thread belongs to another user.
         """
         if store is None:
             async with open_store("sqlite:///:memory:") as memory:
-                return await self._run(prompt, memory, thread, call, None)
-        return await self._run(prompt, store, thread, call, None)
+                return await self._run(prompt, memory, thread, options, None)
+        return await self._run(prompt, store, thread, options, None)
 
     def stream(
-        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **call: Unpack[RunOptions]
+        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **options: Unpack[RunOptions]
     ) -> AsyncGenerator[Event, None]:
-        """The same, told as it happens. Leaving the loop early gives the run up where it is; `resume` goes on."""
-        return event_iterator(lambda listener: self._run(prompt, store, thread, call, listener))
+        """Execute a run like `run` and yield its events.
+
+        If the caller leaves the loop early, the run stops at its last commit. `resume` continues it.
+
+        Args:
+            prompt: Text, content blocks or user message.
+            store: Store of the thread.
+            thread: Thread, its id or its key. None creates a new thread.
+            options: Keywords of `RunOptions`, see `run`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`,
+                `on_busy`, `on_waiting`, `take_over`, `detach` and `first`.
+
+        Returns:
+            An async generator of events. It raises the errors of `run`.
+        """
+        return event_iterator(lambda listener: self._run(prompt, store, thread, options, listener))
 
     async def frames(
-        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **call: Unpack[RunOptions]
+        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **options: Unpack[RunOptions]
     ) -> AsyncGenerator[str, None]:
-        """The same as text for a wire, in the format that the agent is set to."""
+        """Execute a run like `stream` and yield its events as text, in the format of the agent (`formatter`).
+
+        Args:
+            prompt: Text, content blocks or user message.
+            store: Store of the thread.
+            thread: Thread, its id or its key. None creates a new thread.
+            options: Keywords of `RunOptions`, see `run`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`,
+                `on_busy`, `on_waiting`, `take_over`, `detach` and `first`.
+
+        Yields:
+            Frames of text. The generator raises the errors of `run`.
+        """
         formatter = self.formatter()
-        async with aclosing(self.stream(prompt, store=store, thread=thread, **call)) as events:
+        async with aclosing(self.stream(prompt, store=store, thread=thread, **options)) as events:
             async for event in events:
                 for frame in formatter.feed(event):
                     yield frame
@@ -179,19 +382,64 @@ class Agent:
             yield frame
 
     def formatter(self) -> Formatter:
-        """What turns events into text for a wire, in the format that the agent is set to; one for each stream."""
-        base = self._blueprint.static_definition
+        """Return a new formatter for one stream of events, in the format of the agent."""
+        base = self._spec.static_definition
         return formatter_named(base.formatter)(base.stream_meta_history_and_tool_results)
 
     async def start(
-        self, *, store: Store, goal: str, key: str | None = None, kind: str = "goal", **fields: Any
+        self,
+        *,
+        store: Store,
+        goal: str,
+        key: str | None = None,
+        kind: str = "goal",
+        id: UUID | None = None,
+        title: str | None = None,
+        tasks: Sequence[Task] = (),
+        priority: int = 0,
+        user_id: str | None = None,
+        extras: Json | None = None,
+        at: datetime | None = None,
+        connection: object | None = None,
     ) -> Thread:
-        """A thread with a goal for whoever drives it: a worker, or `resume`. Nothing runs yet.
+        """Create a thread with a goal. A worker or `resume` executes it.
 
-        `fields` are those of `Store.start`: tasks, priority, at, connection and so on.
+        Args:
+            store: Store of the thread.
+            goal: Task of the thread, in words.
+            key: Name of the thread, unique within the project.
+            kind: Kind of the thread.
+            id: Id of the thread, a UUIDv7. None: a new one.
+            title: Title of the thread for lists.
+            tasks: Task list, as texts or as objects with a `description`.
+            priority: Claim priority. Higher values first.
+            user_id: Id of the user that the thread belongs to.
+            extras: Data of the application, stored with the thread.
+            at: Time before which no worker starts the thread, with a time zone.
+            connection: Open psycopg connection in a transaction. The thread exists if and only if you commit it.
+
+        Returns:
+            The new thread.
+
+        Raises:
+            KeyTaken: If the key or id is already used.
+            Refused: If a value is not valid, or the store cannot use `connection`.
         """
-        version = await self._blueprint.version(store, store.project)
-        return await store.start(self.name, goal, key=key, kind=kind, version=version.version, **fields)
+        version = await self._spec.version(store, store.project)
+        optional = {"id": id, "title": title, "extras": extras}
+        return await store.start(
+            self.name,
+            goal,
+            key=key,
+            tasks=tasks,
+            priority=priority,
+            user_id=user_id,
+            at=at,
+            connection=connection,
+            kind=kind,
+            version=version.version,
+            **{name: value for name, value in optional.items() if value is not None},
+        )
 
     async def resume(
         self,
@@ -203,29 +451,75 @@ class Agent:
         take_over: bool = False,
         detach: bool = False,
     ) -> Result | None:
-        """Go on with a thread that was cut off, or that got what it waited for. None: there is nothing to do.
+        """Continue a thread that was interrupted, or that received the reply it waited for.
 
-        With `detach` it is only made ready, and left to workers.
+        Args:
+            thread: Thread, its id or its key.
+            store: Store of the thread.
+            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            listener: Function that receives each event of the run.
+            take_over: Claim the thread even if another worker holds it.
+            detach: Make the thread ready for a worker and return at once.
+
+        Returns:
+            The result of the run, or None if the thread has no run to continue.
+
+        Raises:
+            NotFound: If the thread does not exist.
+            ThreadBusy: If another worker holds the thread.
+            ThreadWaiting: If the thread still waits for a reply.
+            ThreadEnded: If the thread has ended.
         """
         head = await store.thread(thread)
-        result = await self.executor(store, deps, listener, take_over, detach=detach).resume(head)
+        result = await self.executor(store, deps, listener, take_over, detach).resume(head)
         if detach:
             return result
         return await self._execute_children(store, deps, listener, result)
 
     async def submit(
-        self, thread: ThreadRef, results: Sequence[Json], *, store: Store, **options: Any
+        self,
+        thread: ThreadRef,
+        results: Sequence[Json],
+        *,
+        store: Store,
+        deps: Any = None,
+        listener: Listener | None = None,
+        take_over: bool = False,
+        detach: bool = False,
     ) -> Result | None:
-        """Hand in the results of the calls that a browser executed, and go on.
+        """Store the results of frontend tool calls and continue the run.
 
-        If somebody else goes on with it, such as a worker or whoever waits in line, that is waited for.
+        If another worker continues the run, wait for its result.
+
+        Args:
+            thread: Thread, its id or its key.
+            results: `tool_result` blocks, each with `tool_use_id` and `content`.
+            store: Store of the thread.
+            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            listener: Function that receives each event of the run.
+            take_over: Claim the thread even if another worker holds it.
+            detach: Make the thread ready for a worker and return at once.
+
+        Returns:
+            The result of the run, or None if the thread has no run to continue.
+
+        Raises:
+            NotFound: If the thread does not exist.
+            Refused: If the thread does not wait for these results.
+            AlreadyAnswered: If a call already has a different result.
         """
+
+        async def resume(free: Thread) -> Result | None:
+            return await self.resume(
+                free, store=store, deps=deps, listener=listener, take_over=take_over, detach=detach
+            )
+
         head = await store.thread(thread)
         run = await store.execution.open_run(head)
         await submit_results(store, thread, results)
         if run is None:
-            return await retry_until_free(store, head, lambda free: self.resume(free, store=store, **options))
-        return await finish_or_wait(store, head, run, lambda free: self.resume(free, store=store, **options))
+            return await retry_until_free(store, head, resume)
+        return await finish_or_wait(store, head, run, resume)
 
     async def retry(
         self,
@@ -236,20 +530,37 @@ class Agent:
         listener: Listener | None = None,
         detach: bool = False,
     ) -> Result | None:
-        """Try a failed or cancelled run again: a new run on the same context. ThreadEnded for one that completed.
+        """Retry a failed or cancelled run: execute a new run on the same context.
 
-        A goal that was cancelled before its first run starts now. With `detach` the new run is left to workers.
+        A goal that was cancelled before its first run starts now. An open run is resumed.
+
+        Args:
+            thread: Thread, its id or its key.
+            store: Store of the thread.
+            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            listener: Function that receives each event of the run.
+            detach: Leave the new run to a worker and return at once.
+
+        Returns:
+            The result of the new run, or None if another worker was faster.
+
+        Raises:
+            NotFound: If the thread does not exist.
+            ThreadEnded: If the last run completed.
+            ThreadBusy: If another worker holds the thread.
         """
         head = await store.thread(thread)
         last = await store.execution.last_run(head)
-        driver = self.executor(store, deps, listener, take_over=False, detach=detach)
+        executor = self.executor(store, deps, listener, take_over=False, detach=detach)
         if last is None or last.status not in TERMINAL_STATUSES:
             if head.status in ("failed", "cancelled"):
                 return await self._start_again(head, store, deps, listener, detach)
             return await self.resume(head, store=store, deps=deps, listener=listener, detach=detach)
         if last.status == "completed":
-            raise ThreadEnded(f"The last run of thread {head.id} completed; there is nothing to try again.")
-        result = await driver.retry(head, last)
+            raise ThreadEnded(
+                f"The last run of thread {head.id} completed. Only failed and cancelled runs are retried."
+            )
+        result = await executor.retry(head, last)
         if detach:
             return result
         return await self._execute_children(store, deps, listener, result)
@@ -269,92 +580,102 @@ class Agent:
             return None
 
     async def read_file(self, path: str) -> bytes:
-        """The content of a file that this agent has kept at `path`. NotFound when it has none there."""
-        return await self._blueprint.files.retrieve(path)
+        """Return the content of a file in this agent's file store.
+
+        Args:
+            path: Storage path of the file.
+
+        Returns:
+            The content.
+
+        Raises:
+            NotFound: If the file store has no such file.
+        """
+        return await self._spec.files.retrieve(path)
 
     async def close(self) -> None:
-        """Wait for traces that are on their way, and let go of connections to providers and tool servers."""
+        """Wait until all traces are sent. Close the connections to providers and tool servers."""
         await self._traces.close()
-        await self._blueprint.close()
+        await self._spec.close()
 
     async def _run(
-        self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: RunOptions, listener: Listener | None
+        self, prompt: Prompt, store: Store, thread: ThreadRef | None, options: RunOptions, listener: Listener | None
     ) -> Result:
-        result = await self._run_alone(prompt, store, thread, call, listener)
-        if call.get("detach"):
+        result = await self._run_alone(prompt, store, thread, options, listener)
+        if options.get("detach"):
             await self._deliver_webhooks(store)
             return result
-        return await self._execute_children(store, call.get("deps"), listener, result) or result
+        return await self._execute_children(store, options.get("deps"), listener, result) or result
 
     async def _run_alone(
-        self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: RunOptions, listener: Listener | None
+        self, prompt: Prompt, store: Store, thread: ThreadRef | None, options: RunOptions, listener: Listener | None
     ) -> Result:
-        check_options(call, RunOptions, "A run")
-        if call.get("detach") and not self._starts_here(call, listener):
-            return await self._enqueue(prompt, store, thread, call)
+        reject_unknown(options, RunOptions.__annotations__, "A run")
+        if options.get("detach") and not self._starts_here(options, listener):
+            return await self._enqueue(prompt, store, thread, options)
         run_input = RunInput(
             as_message(prompt),
-            extras=call.get("extras") or {},
-            metadata=call.get("metadata") or {},
-            tags=tuple(call.get("tags") or ()),
-            first=bool(call.get("first")),
+            extras=options.get("extras") or {},
+            metadata=options.get("metadata") or {},
+            tags=tuple(options.get("tags") or ()),
+            first=bool(options.get("first")),
         )
         codec.dumps(run_input.message)
-        await self._blueprint.ready()
-        detach = bool(call.get("detach"))
-        driver = self.executor(store, call.get("deps"), listener, bool(call.get("take_over")), detach=detach)
-        head = await self._find_thread(store, thread, call)
+        await self._spec.ready()
+        detach = bool(options.get("detach"))
+        executor = self.executor(store, options.get("deps"), listener, bool(options.get("take_over")), detach=detach)
+        head = await self._find_thread(store, thread, options)
         if head is None:
-            new = self._new_thread(store, thread, call)
+            new = self._new_thread(store, thread, options)
             try:
-                return await driver.run_new_thread(new, run_input)
+                return await executor.run_new_thread(new, run_input)
             except (KeyTaken, ThreadHeld, LimitReached):
-                # It is there by now, whoever made it.
-                head = await self._find_thread(store, new.id if thread is None else thread, call)
+                # Another process created the thread first, or holds it by now.
+                head = await self._find_thread(store, new.id if thread is None else thread, options)
                 if head is None:
                     raise
         if detach and not run_input.first and await store.execution.open_run(head) is not None:
-            return await driver.enqueue_behind(head, run_input)
-        waiting: OnWaiting = call.get("on_waiting", "refuse")
-        busy = call.get("on_busy", self._blueprint.static_definition.on_busy)
+            return await executor.enqueue_behind(head, run_input)
+        waiting: OnWaiting = options.get("on_waiting", "refuse")
+        busy = options.get("on_busy", self._spec.static_definition.on_busy)
         try:
-            return await driver.run(head, run_input, waiting)
+            return await executor.run(head, run_input, waiting)
         except LimitReached:
             pass
         except ThreadHeld:
             if detach and not run_input.first:
-                return await driver.enqueue_behind(head, run_input)
+                return await executor.enqueue_behind(head, run_input)
             if busy == "refuse":
                 raise
             if busy == "queue" and not run_input.first:
-                return await driver.enqueue_and_wait(head, run_input)
+                return await executor.enqueue_and_wait(head, run_input)
             if busy != "queue":
                 await store.edit(head, cancel_requested=True)
-        result = await retry_until_free(store, head, lambda free: driver.run(free, run_input, waiting))
+        result = await retry_until_free(store, head, lambda free: executor.run(free, run_input, waiting))
         assert result is not None
         return result
 
-    def _starts_here(self, call: RunOptions, listener: Listener | None) -> bool:
+    def _starts_here(self, options: RunOptions, listener: Listener | None) -> bool:
         """True if a detached run has an option that a worker cannot get with the message."""
-        bound = listener is not None or call.get("deps") is not None or self._blueprint.is_pinned
-        return bound or bool(call.get("first") or call.get("take_over"))
+        bound = listener is not None or options.get("deps") is not None or self._spec.is_pinned
+        return bound or bool(options.get("first") or options.get("take_over"))
 
-    async def _enqueue(self, prompt: Prompt, store: Store, thread: ThreadRef | None, call: RunOptions) -> Result:
-        """Leave the message for a worker. Nothing of this agent is loaded."""
+    async def _enqueue(self, prompt: Prompt, store: Store, thread: ThreadRef | None, options: RunOptions) -> Result:
+        """Leave the message for a worker. Loads no tools and no provider."""
         message = await store.enqueue(
             self.name,
             as_message(prompt),
             thread=thread,
-            kind=call.get("kind", "chat"),
-            user_id=call.get("user_id"),
-            extras=call.get("extras"),
-            metadata=call.get("metadata"),
-            tags=call.get("tags") or (),
+            kind=options.get("kind", "chat"),
+            user_id=options.get("user_id"),
+            extras=options.get("extras"),
+            metadata=options.get("metadata"),
+            tags=options.get("tags") or (),
         )
         return await result_enqueued(store, message)
 
-    async def _find_thread(self, store: Store, thread: ThreadRef | None, call: RunOptions) -> Thread | None:
-        """The thread that is meant, or None when it is to be made."""
+    async def _find_thread(self, store: Store, thread: ThreadRef | None, options: RunOptions) -> Thread | None:
+        """Return the thread, or None if it must be created."""
         if thread is None:
             return None
         try:
@@ -363,37 +684,72 @@ class Agent:
             if isinstance(thread, str | UUID):
                 return None
             raise
-        if call.get("user_id") is not None and head.user_id != call.get("user_id"):
+        if options.get("user_id") is not None and head.user_id != options.get("user_id"):
             raise Refused(f"Thread {thread} belongs to another user.")
         return head
 
-    def _new_thread(self, store: Store, thread: ThreadRef | None, call: RunOptions) -> Thread:
-        name: dict[str, Any] = {}
+    def _new_thread(self, store: Store, thread: ThreadRef | None, options: RunOptions) -> Thread:
+        reference: dict[str, Any] = {}
         if isinstance(thread, str | UUID):
-            wanted = as_id(thread)
-            name = {"id": wanted} if wanted else {"key": thread}
-        return store.new_thread(**name, agent=self.name, kind=call.get("kind", "chat"), user_id=call.get("user_id"))
+            id = as_id(thread)
+            reference = {"id": id} if id else {"key": thread}
+        return store.new_thread(
+            **reference, agent=self.name, kind=options.get("kind", "chat"), user_id=options.get("user_id")
+        )
 
     async def run_config(
         self, store: Store, head: Thread, run: Run | None, deps: Any = None, agents: Sequence[str] = ()
     ) -> tuple[RunConfig, str | None]:
-        """What a new run, or an open one, is driven by, and the instructions of a new one."""
+        """Return the config of an open run, or of a new run.
+
+        Args:
+            store: Store of the thread.
+            head: The thread.
+            run: The open run, or None for a new run.
+            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            agents: Names of the agents of which the run may create children.
+
+        Returns:
+            The config, and the instructions of a new run.
+
+        Raises:
+            Refused: If the open run belongs to another agent.
+        """
         chosen = self.deps if deps is None else deps
-        return await self._blueprint.setup(store, head, run, chosen, agents)
+        return await self._spec.run_config(store, head, run, chosen, agents)
 
     def on_run_end(self, store: Store, head: Thread, run: Run) -> None:
-        """Send the trace of a run that has ended, if this agent exports traces."""
+        """Send the trace of a run that has ended, if this agent exports traces.
+
+        Args:
+            store: Store of the thread.
+            head: The thread.
+            run: The run with its last state.
+        """
         self._traces.send(store, head, run)
 
     def executor(
-        self, store: Store, deps: Any = None, listener: Listener | None = None, take_over: bool = False, **more: Any
+        self,
+        store: Store,
+        deps: Any = None,
+        listener: Listener | None = None,
+        take_over: bool = False,
+        detach: bool = False,
     ) -> Executor:
-        """Return what executes threads by this agent, also threads that belong to another agent until then.
+        """Return an executor that executes threads by this agent, including threads of another agent.
 
-        `deps` None stands for the deps of this agent. `more` are other fields of `Executor`.
+        Args:
+            store: Store of the threads.
+            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            listener: Function that receives each event.
+            take_over: Claim threads even if another worker holds them.
+            detach: Start runs and leave them to workers.
+
+        Returns:
+            The executor.
         """
         host = SingleAgentHost(self, self._app)
-        return Executor(store, host, deps, listener, self.name, take_over, **more)
+        return Executor(store, host, deps, listener, self.name, take_over, detach=detach)
 
     async def _execute_children(
         self, store: Store, deps: Any, listener: Listener | None, result: Result | None

@@ -1,4 +1,4 @@
-"""`App`, `Plugin`, `load_app("module:name")`."""
+"""`App` and `Plugin`: the agents of a process. `load_app` imports an app from `module:name`."""
 
 import os
 import sys
@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from lockstitch.agents.agent import Agent
 from lockstitch.engine.config import RunConfig
+from lockstitch.engine.events import Listener
 from lockstitch.engine.result import Result
 from lockstitch.engine.webhooks import Webhook, WebhookDispatcher
 from lockstitch.errors import LockstitchError, NotFound, Refused
@@ -17,29 +18,33 @@ from lockstitch.store.threads import ThreadRef
 
 
 class Plugin(Protocol):
-    """Whatever has these can be given to an App."""
+    """A plugin of an app: agents, with the tables, routes, pages and commands that belong to them."""
 
     @property
     def name(self) -> str:
-        """What it is called, once per app; its templates and files on a server are found by it."""
+        """Name of the plugin, unique within the app. A server finds its templates and files by this name."""
         ...
 
     @property
     def agents(self) -> Iterable[Agent]:
-        """Its agents and teams, which become agents of the app."""
+        """Agents and teams that become agents of the app."""
         ...
 
     async def setup(self, store: Store) -> None:
-        """Make of a store what the application needs, its tables above all.
+        """Prepare a store for the plugin, for example create its tables.
 
-        Called whenever a server or a worker starts: cheap when all is there, and safe when two call it at once.
+        Servers and workers call it at each start. It must be fast if nothing is missing, and safe if two processes call
+        it at once.
+
+        Args:
+            store: The store.
         """
         ...
 
 
 @runtime_checkable
 class Closeable(Protocol):
-    """An application that has something to let go of when its app is closed, besides its agents."""
+    """A plugin with resources to close besides its agents."""
 
     async def close(self) -> None: ...
 
@@ -48,14 +53,27 @@ _A = TypeVar("_A")
 
 
 class App:
-    """Agents by name, how many of their threads may run at once, and who is told when one fails or waits for a person.
+    """The agents, plugins, limits and webhooks of servers and workers.
 
-    `limits` are by agent, or by provider as "provider:anthropic"; they hold for all processes of a store together.
-    `hooks` are functions that get a notice, or URLs that it is posted to. The agents of `applications` are agents of
-    this app; servers show what the applications bring to be shown.
+    The app does not change the agents that it gets. Its `agents` are bound copies (`Agent.bind`). A bound agent
+    executes children of all agents of the app and calls the app's webhooks. An agent outside of an app executes only
+    its own children.
 
-    The app changes no agent: `agents` are bound copies (`Agent.bind`). A bound agent executes children of all agents of
-    the app and calls its webhooks. An agent outside of an app executes only children of its own kind.
+    Example:
+        ```python
+        app = App([helper, office], limits={"helper": 10}, hooks=["https://example.com/hook"])
+        ```
+
+    Args:
+        agents: Agents and teams, with different names.
+        limits: Maximum number of running threads by agent name, or by provider as `provider:anthropic`. A limit covers
+            all processes that use the store.
+        hooks: Webhooks to call when a thread fails or starts to wait for a person: URLs, or functions that get the
+            event as JSON. A mapping gives them names.
+        plugins: Plugins, with different names. Their agents become agents of this app.
+
+    Raises:
+        Refused: If two agents or two plugins have the same name, or a limit names an unknown agent.
     """
 
     def __init__(
@@ -67,26 +85,36 @@ class App:
         plugins: Iterable[Plugin] = (),
     ) -> None:
         self.plugins: dict[str, Plugin] = {}
-        for application in plugins:
-            if application.name in self.plugins:
-                raise Refused(f"Two applications of this app are named {application.name}.")
-            self.plugins[application.name] = application
+        for plugin in plugins:
+            if plugin.name in self.plugins:
+                raise Refused(f"Two plugins of this app have the name {plugin.name}.")
+            self.plugins[plugin.name] = plugin
         self.agents: dict[str, Agent] = {}
         for agent in (*agents, *(agent for plugin in self.plugins.values() for agent in plugin.agents)):
             if agent.name in self.agents:
-                raise Refused(f"Two agents of this app are named {agent.name}.")
+                raise Refused(f"Two agents of this app have the name {agent.name}.")
             self.agents[agent.name] = agent.bind(self)
         self._limits = dict(limits or {})
-        self._telling = WebhookDispatcher(hooks)
-        self._limited = [self._limit(name, at_most) for name, at_most in self._limits.items()]
+        self._webhooks = WebhookDispatcher(hooks)
+        self._limit_records = [self._limit(name, at_most) for name, at_most in self._limits.items()]
 
     def agent(self, name: str | None) -> Agent:
-        """The agent of this name. NotFound says which there are."""
+        """Return the agent with this name.
+
+        Args:
+            name: Name of the agent. None stands for a thread without an agent.
+
+        Returns:
+            The bound agent.
+
+        Raises:
+            NotFound: If `name` is None, or the app has no such agent.
+        """
         known = ", ".join(sorted(self.agents)) or "none"
         if name is None:
-            raise NotFound(f"This thread belongs to no agent, so one must be named. Agents: {known}.")
+            raise NotFound(f"This thread has no agent. Choose one of: {known}.")
         if name not in self.agents:
-            raise NotFound(f"This app has no agent {name}. Agents: {known}.")
+            raise NotFound(f"Agent {name} not found in this app. Agents: {known}.")
         return self.agents[name]
 
     @property
@@ -97,55 +125,124 @@ class App:
     @property
     def webhook_names(self) -> Sequence[str]:
         """The names of the webhooks."""
-        return self._telling.names
+        return self._webhooks.names
 
     async def run_config(
         self, store: Store, head: Thread, run: Run | None, deps: Any = None
     ) -> tuple[RunConfig, str | None]:
-        """Return the config of a run by the agent of its thread, and the instructions of a new run.
+        """Return the config of a run by the agent of its thread.
 
-        Raises `NotFound` if this app has no such agent.
+        Args:
+            store: Store of the thread.
+            head: The thread.
+            run: The open run, or None for a new run.
+            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+
+        Returns:
+            The config, and the instructions of a new run.
+
+        Raises:
+            NotFound: If the app does not have the agent.
         """
         return await self.agent(head.agent).run_config(store, head, run, deps, self.agent_names)
 
     def on_run_end(self, store: Store, head: Thread, run: Run) -> None:
-        """Send the trace of a run that has ended, if its agent exports traces."""
+        """Send the trace of a run that has ended, if its agent exports traces.
+
+        Args:
+            store: Store of the thread.
+            head: The thread.
+            run: The run with its last state.
+        """
         self.agent(head.agent).on_run_end(store, head, run)
 
     def plugin(self, kind: type[_A]) -> _A:
-        """The application of this kind. NotFound says which there are."""
-        for application in self.plugins.values():
-            if isinstance(application, kind):
-                return application
+        """Return the plugin of this class.
+
+        Args:
+            kind: Class of the plugin.
+
+        Returns:
+            The plugin.
+
+        Raises:
+            NotFound: If the app has no plugin of this class.
+        """
+        for plugin in self.plugins.values():
+            if isinstance(plugin, kind):
+                return plugin
         known = ", ".join(sorted(self.plugins)) or "none"
-        raise NotFound(f"This app has no application {kind.__name__}. Applications: {known}.")
+        raise NotFound(f"Plugin {kind.__name__} not found in this app. Plugins: {known}.")
 
     async def setup(self, store: Store) -> None:
-        """Have the store be as the applications need it. Cheap once that is so, and safe when two do it at once."""
-        for application in self.plugins.values():
-            await application.setup(store)
+        """Prepare a store for all plugins. Safe if two processes call it at once.
 
-    async def resume(self, ref: ThreadRef, *, store: Store, **options: Any) -> Result | None:
-        """Go on with a thread, by the agent that it belongs to."""
-        head: Thread = await store.thread(ref)
-        return await self.agent(head.agent).resume(head, store=store, **options)
+        Args:
+            store: The store.
+        """
+        for plugin in self.plugins.values():
+            await plugin.setup(store)
+
+    async def resume(
+        self,
+        ref: ThreadRef,
+        *,
+        store: Store,
+        deps: Any = None,
+        listener: Listener | None = None,
+        take_over: bool = False,
+        detach: bool = False,
+    ) -> Result | None:
+        """Continue a thread with its agent, see `Agent.resume`.
+
+        Args:
+            ref: Thread, its id or its key.
+            store: Store of the thread.
+            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            listener: Function that receives each event of the run.
+            take_over: Claim the thread even if another worker holds it.
+            detach: Make the thread ready for a worker and return at once.
+
+        Returns:
+            The result of the run, or None if the thread has no run to continue.
+
+        Raises:
+            NotFound: If the thread does not exist, or the app does not have its agent.
+            ThreadBusy: If another worker holds the thread.
+            ThreadWaiting: If the thread still waits for a reply.
+        """
+        head = await store.thread(ref)
+        return await self.agent(head.agent).resume(
+            head, store=store, deps=deps, listener=listener, take_over=take_over, detach=detach
+        )
 
     async def register(self, store: Store) -> None:
-        """Have the store be ready for the applications, and keep this app's limits.
+        """Prepare a store for all plugins and store the limits of this app.
 
         A limit for a provider covers the agents of other apps too.
+
+        Args:
+            store: The store.
         """
         await self.setup(store)
-        for limit in self._limited:
+        for limit in self._limit_records:
             await store.set_limit(limit)
 
     async def deliver_webhooks(self, store: Store) -> None:
-        """Tell this app's hooks what is still to be told."""
-        await self._telling.tell_due(store)
+        """Call the webhooks of all events that are due.
+
+        Args:
+            store: Store of the events.
+        """
+        await self._webhooks.tell_due(store)
 
     def deliver_webhooks_soon(self, store: Store) -> None:
-        """The same, without waiting for it."""
-        self._telling.tell_soon(store)
+        """Call the webhooks of all events that are due, in a background task.
+
+        Args:
+            store: Store of the events.
+        """
+        self._webhooks.tell_soon(store)
 
     def _limit(self, name: str, at_most: int) -> Limit:
         kind, _, provider = name.partition(":")
@@ -155,35 +252,36 @@ class App:
         if name not in self.agents:
             known = ", ".join(sorted(self.agents)) or "none"
             raise Refused(
-                f"There is no agent {name} to limit. Agents: {known}. A provider is limited as provider:NAME."
+                f"Limit {name} does not name an agent of this app. Agents: {known}. Use provider:NAME for a provider."
             )
         return Limit(name=f"agent:{name}", at_most=at_most, agents=[name])
 
     async def close(self) -> None:
-        await self._telling.close()
-        for application in self.plugins.values():
-            if isinstance(application, Closeable):
-                await application.close()
+        """Close the webhooks, the plugins and the agents."""
+        await self._webhooks.close()
+        for plugin in self.plugins.values():
+            if isinstance(plugin, Closeable):
+                await plugin.close()
         for agent in self.agents.values():
             await agent.close()
 
 
 def load_app(name: str) -> App:
-    """The app that `module:name` names. Refused says what is wrong with it."""
+    """Import the app `module:name`. Raises `Refused` if the module cannot be imported or the name is not an app."""
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
-        raise Refused(f"{name!r} names no app; write module:name, for example examples.ledger:app.")
+        raise Refused(f"{name!r} is not an app reference. Use module:name, for example examples.ledger:app.")
     if "" not in sys.path and os.getcwd() not in sys.path:
-        # An installed command does not look where it is called from, and that is where people keep their app.
+        # An installed command does not import from the current folder, where users have their app.
         sys.path.insert(0, os.getcwd())
     try:
         module = import_module(module_name)
     except LockstitchError:
         raise
-    except Exception as exc:  # somebody else's code: whatever it raises is a reason
+    except Exception as exc:  # user code can raise any exception
         text = f"{exc}" if isinstance(exc, ImportError) else f"{type(exc).__name__}: {exc}"
         raise Refused(f"The module {module_name} of --app cannot be imported: {text}.") from exc
     result = getattr(module, attribute, None)
     if not isinstance(result, App):
-        raise Refused(f"{name} is no App; make one with App([agent, …]).")
+        raise Refused(f"{name} is not an App. Create one with App([agent, …]).")
     return result

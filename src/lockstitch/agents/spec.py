@@ -1,12 +1,12 @@
 """`AgentSpec`: builds the definition and the `RunConfig` of a run."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, Protocol, TypedDict, cast
+from typing import Any, Literal, Protocol, TypedDict, cast
 
 from pydantic import BaseModel
 
@@ -37,30 +37,37 @@ from lockstitch.model import AgentVersion, Json, Run, Thread, codec
 from lockstitch.store import Store
 
 
-def check_options(values: Mapping[str, object], kind: type, whose: str) -> None:
-    """Refused names what of `given` is no field of the TypedDict `known`, and what may have been meant."""
-    names = list(kind.__annotations__)
-    for name in values:
+def reject_unknown(options: Mapping[str, object], known: Iterable[str], owner: str) -> None:
+    """Raise `Refused` if an option is unknown. The message suggests the closest known name."""
+    names = sorted(known)
+    for name in options:
         if name not in names:
             near = get_close_matches(name, names, 1)
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}."
-            raise Refused(f"{whose} has no option {name!r}; {meant}")
+            hint = f"Did you mean {near[0]}?" if near else f"Options: {', '.join(names)}."
+            raise Refused(f"{owner} has no option {name!r}. {hint}")
+
+
+def parameters_of(kind: type) -> list[str]:
+    """Return the names of the keyword parameters of a constructor."""
+    parameters = inspect.signature(kind).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 Instructions = str | Callable[[Any], "str | Awaitable[str]"] | Callable[[Any, RunStart], "str | Awaitable[str]"]
-"""The system text, or what makes it when a run begins: of the caller's deps, and of the occasion if it asks for two."""
+"""The system text, or a function that returns it when a run starts. It gets `deps`, and a `RunStart` if it has two
+parameters."""
 
 
 class ToolSource(Protocol):
-    """Brings tools that are found out when they are needed, such as those of an MCP server."""
+    """Loads tools on first use, such as those of an MCP server."""
 
     async def tools(self) -> Sequence[Tool]: ...
 
     async def close(self) -> None: ...
 
 
-class Settings(TypedDict, total=False):
-    """What an agent may set besides who it is; each is explained at its field in `Definition`."""
+class Settings(TypedDict):
+    """Fields of `AgentDefinition` that are parameters of `Agent` with the same name. `Agent` explains them."""
 
     server_tools: Sequence[Json]
     max_steps: int
@@ -80,7 +87,7 @@ class Settings(TypedDict, total=False):
     log_chunks: bool
     title: bool
     on_busy: OnBusy
-    history: Any
+    history: Literal["all"] | int
     run_budget: float | None
     thread_budget: float | None
     max_depth: int
@@ -91,7 +98,7 @@ class Settings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class AgentComponents:
-    """The parts of an agent that are code."""
+    """Code of an agent: functions, tools and components that a definition cannot contain."""
 
     instructions: Instructions
     tools: Sequence[Tool | ToolSource]
@@ -107,7 +114,10 @@ class AgentComponents:
 
 
 class AgentSpec:
-    """Makes the setup of a run: of the code's definition for a new one, of the stored one for one that is open."""
+    """Definition and code of an agent. Builds the `RunConfig` of a run.
+
+    A new run uses the definition of the code. An open run uses the stored definition that it started with.
+    """
 
     def __init__(self, name: str, model: str | Provider, parts: AgentComponents, settings: Settings) -> None:
         self.name = name
@@ -117,11 +127,10 @@ class AgentSpec:
         self._loaded_tools: Sequence[Tool] | None = None
         self._providers: dict[str, tuple[Provider, str]] = {}
         self.model = model
-        self._given_provider = None if isinstance(model, str) else model
+        self._own_provider = None if isinstance(model, str) else model
         self._pinned_version: int | None = None
-        """The version that new runs begin with, where it is not the code's."""
-        check_options(settings, Settings, f"Agent {name!r}")
-        formatter_named(str(settings.get("formatter", "json")))
+        """Stored version that new runs use, or None for the definition of the code."""
+        formatter_named(settings["formatter"])
         output = parts.output
         self.static_definition = AgentDefinition.of(
             name=name,
@@ -135,27 +144,27 @@ class AgentSpec:
             team=parts.team,
             **settings,
         )
-        """The definition without the tools that are only found out when they are needed."""
+        """The definition without the tools of tool sources."""
 
     @property
     def is_pinned(self) -> bool:
-        """True if new runs use a stored version of the definition, and not the code's."""
+        """True if new runs use a stored version instead of the definition of the code."""
         return self._pinned_version is not None
 
     @property
     def files(self) -> FileStore:
-        """Where the files that the agent makes are kept."""
+        """File store for the files that tools create."""
         return self._parts.files
 
     async def ready(self) -> None:
-        """Find out the tools and the provider; what is wrong with them is told before anything is written."""
+        """Load the tools and the provider, so that their errors are raised before anything is written."""
         await self.load_tools()
         self.provider(self.static_definition.model)
         for member in self._parts.members:
             await member.ready()
 
     async def close(self) -> None:
-        """Let go of connections to providers and tool servers."""
+        """Close the connections to providers and tool servers."""
         for provider, _ in self._providers.values():
             await provider.close()
         self._providers = {}
@@ -163,7 +172,7 @@ class AgentSpec:
             await source.close()
         self._loaded_tools = None
 
-    async def setup(
+    async def run_config(
         self,
         store: Store,
         head: Thread,
@@ -171,11 +180,14 @@ class AgentSpec:
         deps: Any,
         agents: Sequence[str] = (),
     ) -> tuple[RunConfig, str | None]:
-        """The code's definition for a new run; for an open one the definition it began with, and the code's tools."""
+        """Return the config of an open run, or of a new run if `run` is None, and the instructions of a new run.
+
+        An open run keeps its stored definition. Its tools are those of the code.
+        """
         if run is not None and run.agent != self.name:
             raise Refused(
-                f"The open run of thread {run.thread_id} is one of agent {run.agent}, and this is {self.name}. "
-                "Go on with that agent, or cancel the run."
+                f"The open run of thread {run.thread_id} belongs to agent {run.agent}, not to {self.name}. "
+                "Resume it with that agent, or cancel the run."
             )
         tools = {tool.name: tool for tool in await self.load_tools()}
         definition, version = await self._current(store, head.project)
@@ -184,7 +196,7 @@ class AgentSpec:
         if wanted is not None and wanted != version:
             stored = (await store.agents.version(head.project, self.name, wanted)).definition
             definition, version = AgentDefinition.model_validate(stored), wanted
-            # The code's own part, where it is the same: it may be one that no registry knows.
+            # Keep the component of the code if its config is the same: the registry may not know it.
             if definition.compactor != self.static_definition.compactor:
                 compactor = compactor_named(definition.compactor.type, **definition.compactor.parameters)
             if definition.memory != self.static_definition.memory:
@@ -208,16 +220,17 @@ class AgentSpec:
         )
         return config, None if run is not None else await self._resolved(definition, deps, RunStart(store, head))
 
-    async def _resolved(self, definition: AgentDefinition, deps: Any, occasion: RunStart) -> str | None:
+    async def _resolved(self, definition: AgentDefinition, deps: Any, start: RunStart) -> str | None:
         instructions = self._parts.instructions
         if isinstance(instructions, str) or definition.instructions:
             return definition.instructions or None
-        asks_for_both = len(inspect.signature(instructions).parameters) > 1
+        has_two_parameters = len(inspect.signature(instructions).parameters) > 1
         make = cast("Callable[..., str | Awaitable[str]]", instructions)
-        text = make(deps, occasion) if asks_for_both else make(deps)
+        text = make(deps, start) if has_two_parameters else make(deps)
         return (await text if inspect.isawaitable(text) else text) or None
 
     async def load_tools(self) -> Sequence[Tool]:
+        """Return all tools. The first call loads those of tool sources."""
         if self._loaded_tools is None:
             self._loaded_tools = [*self._tools, *[tool for source in self._sources for tool in await source.tools()]]
             for member in self._parts.members:
@@ -228,14 +241,14 @@ class AgentSpec:
 
     @cached_property
     def definition(self) -> AgentDefinition:
-        """What is written down of this agent, once its tools are known."""
+        """The definition that is stored. It contains the tools of tool sources once they are loaded."""
         values = {
             **self.static_definition.__dict__,
             "tools": [ToolDefinition(**tool.definition) for tool in self._loaded_tools or ()],
         }
         if self._parts.team is not None:
-            known = [(member.name, codec.digest(member.definition.as_json())) for member in self._parts.members]
-            members = [MemberDefinition(name=name, digest=digest) for name, digest in known]
+            digests = [(member.name, codec.digest(member.definition.as_json())) for member in self._parts.members]
+            members = [MemberDefinition(name=name, digest=digest) for name, digest in digests]
             values["team"] = self._parts.team.model_copy(update={"members": tuple(members)})
         elif not self._sources:
             return self.static_definition
@@ -243,7 +256,7 @@ class AgentSpec:
 
     @cached_property
     def _digest(self) -> str:
-        """The digest by which the store knows the definition."""
+        """The digest that identifies the definition in the store."""
         return codec.digest(self.definition.as_json())
 
     async def _current(self, store: Store, project: str) -> tuple[AgentDefinition, int]:
@@ -251,7 +264,7 @@ class AgentSpec:
         return self.definition, (await self.version(store, project)).version
 
     async def version(self, store: Store, project: str) -> AgentVersion:
-        """Return the version of the definition in a project of this store; a new one if the definition is new."""
+        """Return the version of the definition in a project of this store. Store it if it is new."""
         await self.load_tools()
         registered = store.agents.registered.get((project, self.name, self._digest))
         if registered is not None:
@@ -261,15 +274,16 @@ class AgentSpec:
         return await store.agents.register(project, self.name, self.definition.as_json(), role=role, members=members)
 
     async def at_version(self, store: Store, project: str, version: int) -> "AgentSpec":
-        """The same, for new runs that begin with a version of the definition that this store has, or NotFound."""
+        """Return a copy that starts new runs with a stored version. Raises `NotFound` if the store does not have it."""
         await store.agents.version(project, self.name, version)
         pinned = copy(self)
         pinned._pinned_version = version
         return pinned
 
     def provider(self, model: str) -> tuple[Provider, str]:
-        if self._given_provider is not None and model == self.static_definition.model:
-            return self._given_provider, model.partition(":")[2]
+        """Return the provider of a model, and the name of the model there."""
+        if self._own_provider is not None and model == self.static_definition.model:
+            return self._own_provider, model.partition(":")[2]
         if model not in self._providers:
             self._providers[model] = resolve_provider(model)
         return self._providers[model]

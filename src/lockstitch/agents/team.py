@@ -1,17 +1,34 @@
-"""A team: an agent that leads others. Each of its turns is a run, and so is each piece of work that a member does.
+"""`Team`: an agent that leads members. Each turn of the leader is a run, and so is each task of a member.
 
-The leader delegates with a tool, whose calls the loop answers by running members. A member's run stands in a lane of
-its own: it sees its task, and in a sequence what others answered before it in the same response, and nothing else.
+The leader delegates with a tool. The engine answers the calls of this tool by running members. The run of a member has
+its own lane. It sees its task and, in a sequence, the answers of earlier members in the same response. It sees nothing
+else.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Never
+
+from pydantic import BaseModel
 
 from lockstitch.agents.agent import Agent
-from lockstitch.agents.spec import AgentComponents, AgentSpec, Settings
-from lockstitch.engine.config import Answer, MemberDefinition, Mode, RunConfig, TeamDefinition
+from lockstitch.agents.exporter import OtlpExporter
+from lockstitch.agents.spec import AgentComponents, AgentSpec, Instructions, Settings, ToolSource
+from lockstitch.engine.config import (
+    Answer,
+    AnswerCheck,
+    FinishHook,
+    LogLevel,
+    MemberDefinition,
+    Mode,
+    OnBusy,
+    RunConfig,
+    TeamDefinition,
+)
 from lockstitch.engine.decision.delegation import DELEGATE
+from lockstitch.engine.ports.compactor import Compactor
+from lockstitch.engine.ports.file_store import FileStore
+from lockstitch.engine.ports.memory import MemoryStore
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.engine.ports.tool import Tool
 from lockstitch.errors import Refused
@@ -19,18 +36,76 @@ from lockstitch.model import Json, Run, Thread
 from lockstitch.store import Store
 
 _SHOWN: Final = 200
-"""Characters of a member's instructions by which the leader knows it."""
+"""Maximum characters of a member's instructions in the description of the tool."""
 
 
 class Team(Agent):
-    """An agent with members, for whoever runs it an agent like any other.
+    """An agent that leads other agents. Callers use it like an agent.
 
-    `mode` says how members work that one response asks for: in sequence, each with what those before it answered, or in
-    parallel. `answer` says whose answer the turn has: the leader's, made of what its members said in a further run
-    (compile), the last member's as it stands (pass_through), or as the leader says with each call (choose).
+    The leader delegates tasks to members with a tool. Each task is a run of the member in its own lane of the thread.
+    Every parameter of `Agent` except `history` is available too.
 
-    With `add_history_to_context` the leader sees earlier turns of the thread, at most `num_history_runs` of them;
-    turns that failed or were cancelled it does not see, nor what members said among themselves.
+    Example:
+        ```python
+        writer = Agent("writer", model="anthropic:claude-sonnet-5", instructions="You write letters.")
+        editor = Agent("editor", model="anthropic:claude-sonnet-5", instructions="You correct letters.")
+        office = Team("office", model="anthropic:claude-sonnet-5", members=[writer, editor])
+        result = await office.run("Write to Ada", store=store, thread="customer-42")
+        ```
+
+    Args:
+        name: Name of the team, 1 to 255 characters. Threads, runs and versions are stored under it.
+        model: Model of the leader: `provider:model`, or a `Provider`.
+        members: Agents that the leader delegates to, with different names. A member cannot be a team.
+        mode: How members work on the tasks of one response. `sequence`: one after the other, each with the answers of
+            the members before it. `parallel`: at the same time.
+        answer: The answer of a turn. `compile`: the leader writes it from the answers of the members, in a further run.
+            `pass_through`: the unchanged answer of the last member. `choose`: the leader decides in each call.
+        add_history_to_context: True if the leader sees earlier turns of the thread. Failed and cancelled turns, and the
+            work of members, are left out.
+        num_history_runs: Maximum number of earlier turns that the leader sees. None: all.
+        instructions: System text, or a function that returns it when a run starts. The function gets `deps`, and the
+            store and the thread (`RunStart`) if it has a second parameter. It may be async.
+        tools: Tools (see `tool`) and tool sources such as `McpServer`.
+        output: Pydantic model or JSON schema of the final answer. None: the answer is text.
+        check: Function that checks a final answer. It returns None to accept it, or the problem as a text for the
+            model.
+        on_finish: Async function that returns records to write in the last commit of a run.
+        compactor: Compactor, or its name, for example `sliding_window`. It shortens a long context.
+        memory: Memory store, or its name, for example `record`. It remembers facts about users.
+        files: File store, or its URL, for example `file:folder`. It keeps the files that tools create.
+        deps: Object that tools and instructions receive unless a run passes its own.
+        prices: Prices by model name, in USD. They replace or extend the built-in prices.
+        traces: OTLP endpoint, or an `OtlpExporter`, that receives a trace of each run. None: the endpoint in
+            `OTEL_EXPORTER_OTLP_ENDPOINT`, if it is set.
+        server_tools: Definitions of tools that the provider executes.
+        max_steps: Maximum number of model calls in a run.
+        max_tokens: Maximum number of output tokens of a model call.
+        thinking_tokens: Token budget for thinking, less than `max_tokens`. 0 turns thinking off.
+        beta_headers: Beta features to request from the provider.
+        api_kwargs: Additional parameters of each model request.
+        formatter: Format of `frames`: `json`, `raw`, `xml` or the name of a registered formatter.
+        stream_meta_history_and_tool_results: True if `frames` contains the metadata, the history and the tool results.
+        max_retries: Number of times a failed model call is repeated.
+        base_delay: Seconds before the first repetition. The delay doubles with each one.
+        timeout: Seconds that a model call may take.
+        parallel_tools: Number of tool calls that execute at once.
+        tool_timeout: Seconds that a tool call may take if the tool sets no limit. None: no limit.
+        tool_result_limit: Maximum number of characters of a tool result. A longer result is truncated.
+        log: `standard`, or `full` to store each request as well.
+        log_chunks: True to store streamed text in chunks before its response.
+        title: True to let the model write a title for each new thread.
+        on_busy: What a second message does while a run executes: `refuse`, `queue` or `interrupt`.
+        run_budget: Maximum cost of a run in USD.
+        thread_budget: Maximum cost of a thread in USD.
+        max_depth: Maximum depth of a tree of threads. The root has depth 0.
+        max_children: Maximum number of open children of a thread.
+        max_stitches: Maximum number of stitches of a thread. The thread fails beyond it.
+        tree_budget: Cost of a tree of threads in USD from which no more children start.
+        unknown: Not accepted. Other keywords raise `Refused`.
+
+    Raises:
+        Refused: If a keyword is unknown, or a value is not valid.
     """
 
     def __init__(
@@ -43,22 +118,95 @@ class Team(Agent):
         answer: Answer = "compile",
         add_history_to_context: bool = True,
         num_history_runs: int | None = None,
-        **agent: Any,
+        instructions: Instructions = "",
+        tools: Sequence[Tool | ToolSource] = (),
+        output: type[BaseModel] | Json | None = None,
+        check: AnswerCheck | None = None,
+        on_finish: FinishHook | None = None,
+        compactor: str | Compactor = "none",
+        memory: str | MemoryStore = "none",
+        files: str | FileStore = "none",
+        deps: Any = None,
+        prices: Mapping[str, Json] | None = None,
+        traces: str | OtlpExporter | None = None,
+        server_tools: Sequence[Json] = (),
+        max_steps: int = 50,
+        max_tokens: int = 2048,
+        thinking_tokens: int = 0,
+        beta_headers: Sequence[str] = (),
+        api_kwargs: Json | None = None,
+        formatter: str = "json",
+        stream_meta_history_and_tool_results: bool = False,
+        max_retries: int = 5,
+        base_delay: float = 1.0,
+        timeout: float = 600.0,
+        parallel_tools: int = 5,
+        tool_timeout: float | None = None,
+        tool_result_limit: int = 400_000,
+        log: LogLevel = "standard",
+        log_chunks: bool = False,
+        title: bool = True,
+        on_busy: OnBusy = "refuse",
+        run_budget: float | None = None,
+        thread_budget: float | None = None,
+        max_depth: int = 5,
+        max_children: int = 50,
+        max_stitches: int = 10_000,
+        tree_budget: float | None = None,
+        **unknown: Never,
     ) -> None:
         self.members: Mapping[str, Agent] = {member.name: member for member in members}
         if not members:
-            raise Refused(f"Team {name} has no members; an Agent needs none.")
+            raise Refused(f"Team {name} has no members. Pass members, or use Agent.")
         if len(self.members) < len(members) or name in self.members:
-            raise Refused(f"The members of team {name}, and the team itself, must have names of their own.")
+            raise Refused(f"The members of team {name}, and the team itself, need different names.")
         if any(isinstance(member, Team) for member in members):
-            raise Refused(f"A member of team {name} is a team; members are agents.")
+            raise Refused(f"A member of team {name} is a team. Only agents can be members.")
         if num_history_runs is not None and num_history_runs < 1:
-            raise Refused("num_history_runs is 1 or more; add_history_to_context=False is for none.")
+            raise Refused("num_history_runs must be 1 or more. Pass add_history_to_context=False for no history.")
         plan = [MemberDefinition(name=member.name) for member in members]
         self._plan = TeamDefinition.of(name, members=plan, mode=mode, answer=answer)
-        agent.setdefault("history", (num_history_runs or "all") if add_history_to_context else 0)
-        tools = [*agent.pop("tools", ()), _delegate(members, answer)]
-        super().__init__(name, model=model, tools=tools, **agent)
+        super().__init__(
+            name,
+            model=model,
+            instructions=instructions,
+            tools=[*tools, _delegate_tool(members, answer)],
+            output=output,
+            check=check,
+            on_finish=on_finish,
+            compactor=compactor,
+            memory=memory,
+            files=files,
+            deps=deps,
+            prices=prices,
+            traces=traces,
+            server_tools=server_tools,
+            max_steps=max_steps,
+            max_tokens=max_tokens,
+            thinking_tokens=thinking_tokens,
+            beta_headers=beta_headers,
+            api_kwargs=api_kwargs,
+            formatter=formatter,
+            stream_meta_history_and_tool_results=stream_meta_history_and_tool_results,
+            max_retries=max_retries,
+            base_delay=base_delay,
+            timeout=timeout,
+            parallel_tools=parallel_tools,
+            tool_timeout=tool_timeout,
+            tool_result_limit=tool_result_limit,
+            log=log,
+            log_chunks=log_chunks,
+            title=title,
+            on_busy=on_busy,
+            history=(num_history_runs or "all") if add_history_to_context else 0,
+            run_budget=run_budget,
+            thread_budget=thread_budget,
+            max_depth=max_depth,
+            max_children=max_children,
+            max_stitches=max_stitches,
+            tree_budget=tree_budget,
+            **unknown,
+        )
 
     def _build_spec(self, model: str | Provider, parts: AgentComponents, settings: Settings) -> AgentSpec:
         members = [member.spec for member in self.members.values()]
@@ -72,6 +220,7 @@ class Team(Agent):
         return replace(config, members=BoundMembers(store, head, self.members, chosen, agents)), system
 
     async def close(self) -> None:
+        """Close the leader and all members."""
         await super().close()
         for member in self.members.values():
             await member.close()
@@ -79,7 +228,7 @@ class Team(Agent):
 
 @dataclass(frozen=True)
 class BoundMembers:
-    """The members of a team at work in a thread."""
+    """The members of a team, bound to a thread."""
 
     store: Store
     head: Thread
@@ -92,14 +241,14 @@ class BoundMembers:
         return self.members.keys()
 
     async def setup(self, name: str, run: Run | None) -> tuple[RunConfig, str | None]:
-        """A member has deps of its own, or those of the team."""
+        """Return the config of a member's run. The member uses its own `deps`, or those of the team."""
         member = self.members[name]
         deps = self.deps if member.deps is None else member.deps
         return await member.run_config(self.store, self.head, run, deps, self.agents)
 
 
-def _delegate(members: Sequence[Agent], answer: Answer) -> Tool:
-    text = "\n".join(f"- {member.name}: {_known_for(member)}" for member in members)
+def _delegate_tool(members: Sequence[Agent], answer: Answer) -> Tool:
+    text = "\n".join(f"- {member.name}: {_summary(member)}" for member in members)
     properties: Json = {
         "member": {"type": "string", "enum": [member.name for member in members], "description": "Who is to do it."},
         "task": {
@@ -121,7 +270,7 @@ def _delegate(members: Sequence[Agent], answer: Answer) -> Tool:
     )
 
 
-def _known_for(member: Agent) -> str:
-    """The first line of a member's instructions, as far as they are written down."""
+def _summary(member: Agent) -> str:
+    """Return the first line of a member's instructions, if they are text."""
     first = member.definition.instructions.strip().partition("\n")[0]
     return first[:_SHOWN] or "a member of the team"

@@ -3,8 +3,10 @@
 """Functions that run agents and reply to threads, without await."""
 
 from collections.abc import Generator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
+from uuid import UUID
 
 from lockstitch.agents import Agent, App, Event
 from lockstitch.agents.agent import Prompt, RunOptions
@@ -21,6 +23,7 @@ from lockstitch.engine.control import submit_results as submit_results_async
 from lockstitch.engine.events import Listener
 from lockstitch.engine.result import Result
 from lockstitch.model import Json, Thread
+from lockstitch.store.conversations import Task
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.portal import PortalTask
 from lockstitch.sync.store import SyncStore, open_store
@@ -35,17 +38,32 @@ def run(
     *,
     store: SyncStore | None = None,
     thread: ThreadRef | None = None,
-    **call: Unpack[RunOptions],
+    **options: Unpack[RunOptions],
 ) -> Result:
-    """Give the agent something to do, and drive it here until it is done or waits for somebody.
+    """Send a message to the agent and execute the run until it ends or waits for a reply.
 
-    `thread` is a key or id: a known thread goes on where it was, an unknown one is made. Without a store nothing
-    outlives the process. ThreadBusy and ThreadWaiting say who holds the thread or what it waits for. Children that
-    the thread waits for are driven here too, as far as this process has their agents.
+    If the thread waits for children, this process executes those of agents that it has.
 
-    With `detach` the message is left for a worker (`Store.enqueue`): the result has the status `pending`, and
-    `run_id` is the id of the run that will answer it. A worker cannot get `deps`, a listener, `first` or a version
-    (`at_version`); with one of these, or with `take_over`, the run starts here and a worker continues it.
+    With `detach` a worker executes the run (`Store.enqueue`). The result has the status `pending`, and its `run_id`
+    is the id of the run that will answer the message. A worker cannot receive `deps`, a listener, `first` or a
+    version (`at_version`). With one of these, or with `take_over`, the run starts here and a worker continues it.
+
+    Args:
+        prompt: Text, content blocks or user message.
+        store: Store of the thread. None: a store in memory that is lost afterwards.
+        thread: Thread, its id or its key. An unknown id or key creates the thread. None creates a new thread.
+        options: Keywords of `RunOptions`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`, `on_busy`,
+            `on_waiting`, `take_over`, `detach` and `first`.
+
+    Returns:
+        The result of the run. Its status is `completed`, `failed`, `cancelled`, `waiting` or `pending`.
+
+    Raises:
+        ThreadBusy: If another worker holds the thread and `on_busy` is `refuse`.
+        ThreadWaiting: If the thread waits for a reply and `on_waiting` is `refuse`.
+        ThreadEnded: If the thread has ended.
+        AlreadyStarted: If `first` is set and the thread has had a run.
+        Refused: If an option is unknown or the thread belongs to another user.
     """
     if store is None:
         with open_store("sqlite:///:memory:") as memory:
@@ -54,9 +72,22 @@ def run(
 
 
 def stream(
-    agent: Agent, prompt: Prompt, *, store: SyncStore, thread: ThreadRef | None = None, **call: Unpack[RunOptions]
+    agent: Agent, prompt: Prompt, *, store: SyncStore, thread: ThreadRef | None = None, **options: Unpack[RunOptions]
 ) -> Generator[Event, None, None]:
-    """The same, told as it happens. Leaving the loop early gives the run up where it is; `resume` goes on."""
+    """Execute a run like `run` and yield its events.
+
+    If the caller leaves the loop early, the run stops at its last commit. `resume` continues it.
+
+    Args:
+        prompt: Text, content blocks or user message.
+        store: Store of the thread.
+        thread: Thread, its id or its key. None creates a new thread.
+        options: Keywords of `RunOptions`, see `run`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`,
+            `on_busy`, `on_waiting`, `take_over`, `detach` and `first`.
+
+    Returns:
+        An async generator of events. It raises the errors of `run`.
+    """
     events = agent.stream(prompt, store=store.async_store, thread=thread, **call)
 
     async def send(listener: Listener) -> None:
@@ -72,13 +103,60 @@ def stream(
 
 
 def start(
-    agent: Agent, *, store: SyncStore, goal: str, key: str | None = None, kind: str = "goal", **fields: Any
+    agent: Agent,
+    *,
+    store: SyncStore,
+    goal: str,
+    key: str | None = None,
+    kind: str = "goal",
+    id: UUID | None = None,
+    title: str | None = None,
+    tasks: Sequence[Task] = (),
+    priority: int = 0,
+    user_id: str | None = None,
+    extras: Json | None = None,
+    at: datetime | None = None,
+    connection: object | None = None,
 ) -> Thread:
-    """A thread with a goal for whoever drives it: a worker, or `resume`. Nothing runs yet.
+    """Create a thread with a goal. A worker or `resume` executes it.
 
-    `fields` are those of `Store.start`: tasks, priority, at, connection and so on.
+    Args:
+        store: Store of the thread.
+        goal: Task of the thread, in words.
+        key: Name of the thread, unique within the project.
+        kind: Kind of the thread.
+        id: Id of the thread, a UUIDv7. None: a new one.
+        title: Title of the thread for lists.
+        tasks: Task list, as texts or as objects with a `description`.
+        priority: Claim priority. Higher values first.
+        user_id: Id of the user that the thread belongs to.
+        extras: Data of the application, stored with the thread.
+        at: Time before which no worker starts the thread, with a time zone.
+        connection: Open psycopg connection in a transaction. The thread exists if and only if you commit it.
+
+    Returns:
+        The new thread.
+
+    Raises:
+        KeyTaken: If the key or id is already used.
+        Refused: If a value is not valid, or the store cannot use `connection`.
     """
-    return store.portal.call(agent.start(store=store.async_store, goal=goal, key=key, kind=kind, **fields))
+    return store.portal.call(
+        agent.start(
+            store=store.async_store,
+            goal=goal,
+            key=key,
+            kind=kind,
+            id=id,
+            title=title,
+            tasks=tasks,
+            priority=priority,
+            user_id=user_id,
+            extras=extras,
+            at=at,
+            connection=connection,
+        )
+    )
 
 
 def resume(
@@ -91,9 +169,24 @@ def resume(
     take_over: bool = False,
     detach: bool = False,
 ) -> Result | None:
-    """Go on with a thread that was cut off, or that got what it waited for. None: there is nothing to do.
+    """Continue a thread that was interrupted, or that received the reply it waited for.
 
-    With `detach` it is only made ready, and left to workers.
+    Args:
+        thread: Thread, its id or its key.
+        store: Store of the thread.
+        deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+        listener: Function that receives each event of the run.
+        take_over: Claim the thread even if another worker holds it.
+        detach: Make the thread ready for a worker and return at once.
+
+    Returns:
+        The result of the run, or None if the thread has no run to continue.
+
+    Raises:
+        NotFound: If the thread does not exist.
+        ThreadBusy: If another worker holds the thread.
+        ThreadWaiting: If the thread still waits for a reply.
+        ThreadEnded: If the thread has ended.
     """
     return store.portal.run(
         lambda: agent.resume(
@@ -103,13 +196,42 @@ def resume(
 
 
 def submit(
-    agent: Agent, thread: ThreadRef, results: Sequence[Json], *, store: SyncStore, **options: Any
+    agent: Agent,
+    thread: ThreadRef,
+    results: Sequence[Json],
+    *,
+    store: SyncStore,
+    deps: Any = None,
+    listener: Listener | None = None,
+    take_over: bool = False,
+    detach: bool = False,
 ) -> Result | None:
-    """Hand in the results of the calls that a browser executed, and go on.
+    """Store the results of frontend tool calls and continue the run.
 
-    If somebody else goes on with it, such as a worker or whoever waits in line, that is waited for.
+    If another worker continues the run, wait for its result.
+
+    Args:
+        thread: Thread, its id or its key.
+        results: `tool_result` blocks, each with `tool_use_id` and `content`.
+        store: Store of the thread.
+        deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+        listener: Function that receives each event of the run.
+        take_over: Claim the thread even if another worker holds it.
+        detach: Make the thread ready for a worker and return at once.
+
+    Returns:
+        The result of the run, or None if the thread has no run to continue.
+
+    Raises:
+        NotFound: If the thread does not exist.
+        Refused: If the thread does not wait for these results.
+        AlreadyAnswered: If a call already has a different result.
     """
-    return store.portal.run(lambda: agent.submit(thread, results, store=store.async_store, **options))
+    return store.portal.run(
+        lambda: agent.submit(
+            thread, results, store=store.async_store, deps=deps, listener=listener, take_over=take_over, detach=detach
+        )
+    )
 
 
 def retry(
@@ -121,9 +243,24 @@ def retry(
     listener: Listener | None = None,
     detach: bool = False,
 ) -> Result | None:
-    """Try a failed or cancelled run again: a new run on the same context. ThreadEnded for one that completed.
+    """Retry a failed or cancelled run: execute a new run on the same context.
 
-    A goal that was cancelled before its first run starts now. With `detach` the new run is left to workers.
+    A goal that was cancelled before its first run starts now. An open run is resumed.
+
+    Args:
+        thread: Thread, its id or its key.
+        store: Store of the thread.
+        deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+        listener: Function that receives each event of the run.
+        detach: Leave the new run to a worker and return at once.
+
+    Returns:
+        The result of the new run, or None if another worker was faster.
+
+    Raises:
+        NotFound: If the thread does not exist.
+        ThreadEnded: If the last run completed.
+        ThreadBusy: If another worker holds the thread.
     """
     return store.portal.run(
         lambda: agent.retry(thread, store=store.async_store, deps=deps, listener=listener, detach=detach)
@@ -194,12 +331,29 @@ def evaluate(
     progress: Progress | None = None,
     dataset_name: str = "cases",
 ) -> Evaluation:
-    """Put a dataset to an agent or team, and grade what it answers.
+    """Run every case of a dataset with an agent or team, and grade the answers.
 
-    Called again with the same name it goes on where it was cut off, if dataset, agent, version and graders are the
-    same; once it is finished, the next call is the next evaluation of that name, to be compared with it. `version` is
-    one of the agent's versions in this store; without it the code's own is taken. Everything that is wrong with the
-    dataset is Refused before anything runs.
+    A second call with the same name continues an interrupted evaluation if dataset, agent, version and graders are the
+    same. After the evaluation has finished, the next call starts the next evaluation of that name.
+
+    Args:
+        agent: Agent or team.
+        dataset: Path of a JSONL file, or the cases.
+        store: Store of the threads and of the evaluation.
+        graders: Graders, or their names.
+        name: Name of the evaluation, at most 100 characters. None: made from the agent and the dataset.
+        version: Stored version of the agent's definition. None: the definition of the code.
+        concurrency: Number of cases that run at once.
+        deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+        progress: Function that is called after each case, with its outcome, the number of cases done, and the total.
+        dataset_name: Name of the dataset if `dataset` is not a file.
+
+    Returns:
+        The evaluation with all outcomes, and the previous evaluation of the same name.
+
+    Raises:
+        Refused: If the dataset, a grader, the name or `concurrency` is not valid. No case has run.
+        NotFound: If the store does not have `version`.
     """
     return store.portal.run(
         lambda: evaluate_async(

@@ -44,44 +44,68 @@ class SyncStoreCore(SyncStoreBase):
 
     @property
     def agents(self) -> SyncAgents:
+        """Agents with their versions, of all projects."""
         return SyncAgents(self._store.agents, self._portal)
 
     @property
     def memories(self) -> SyncTable[Memory]:
+        """Memories of users, of all projects."""
         return SyncTable(self._store.memories, self._portal)
 
     @property
     def files(self) -> SyncTable[File]:
+        """Files that runs generated, of all projects."""
         return SyncTable(self._store.files, self._portal)
 
     @property
     def feedback(self) -> SyncTable[Feedback]:
+        """Feedback on runs, of all projects."""
         return SyncTable(self._store.feedback, self._portal)
 
     @property
     def evals(self) -> SyncTable[Eval]:
+        """Results of evaluations, of all projects."""
         return SyncTable(self._store.evals, self._portal)
 
     def create(
         self, *, records: Sequence[Record] = (), delete_threads: Sequence[ThreadRef] = (), **fields: Any
     ) -> Thread:
-        """Create a thread. Raises `KeyTaken` if its key is in use.
+        """Create a thread and return it.
 
-        The same transaction puts `records`, which belong to an application, and deletes `delete_threads` with all of
-        their records. Their parents get a delivery. Raises `ThreadBusy` while a worker holds one of them.
+        `fields` are fields of `Thread`: `id`, `key`, `user_id`, `kind`, `agent`, `version`, `goal`, `title`, `tasks`,
+        `parent_id`, `branching_stitch_id`, `settings`, `state`, `extras`, `priority`, `wake_at`, `expires_at`, `status`
+        and `waiting_for`. The store sets the depth of a child. A chat without a status waits for its first message.
+        Other kinds are `pending`, so that a worker executes them.
+
+        The same transaction writes `records`, which belong to an application, and deletes `delete_threads` with their
+        descendants and records. Their parents get a delivery.
+
+        Raises `KeyTaken` if the key is in use, `Conflict` if the id is in use, `ThreadBusy` if a worker holds a thread
+        to delete, and `Refused` if a value is not valid. Nothing is written then.
         """
         return self._portal.call(self._store.create(records=records, delete_threads=delete_threads, **fields))
 
     def new_thread(self, **fields: Any) -> Thread:
-        """Return a thread that is not stored yet, for `append(..., new_threads=[…])` or a `Transaction`."""
+        """Return a thread that is not stored yet, for `append(..., new_threads=[…])` or a `Transaction`.
+
+        `fields` are fields of `Thread`, as in `create`.
+        """
         return self._store.new_thread(**fields)
 
     def thread(self, ref: ThreadRef) -> Thread:
-        """The thread as it is now, by id or key. NotFound when this project has none."""
+        """Return the current state of a thread. Raises `NotFound` if this project has no thread with this id or key.
+
+        A `Thread` is read again, also if it belongs to another project.
+        """
         return self._portal.call(self._store.thread(ref))
 
     def ensure(self, key: str, *, user_id: str | None = None, **fields: Any) -> Thread:
-        """The thread with this key or id, made if it is unknown. A thread belongs to the user who opened it."""
+        """Return the thread with this key or id. If there is none, create it with `user_id` and `fields`, as in
+        `create`.
+
+        Concurrent calls with the same key return the same thread. Raises `Refused` if `user_id` is set and the thread
+        belongs to another user.
+        """
         return self._portal.call(self._store.ensure(key, user_id=user_id, **fields))
 
     def threads(
@@ -94,7 +118,13 @@ class SyncStoreCore(SyncStoreBase):
         all_projects: bool = False,
         **equal: Any,
     ) -> list[Thread]:
-        """Threads by last activity, newest first. `after` is the last one of the page before; others are equal."""
+        """Return threads by last activity, newest first.
+
+        `equal` filters by fields of `Thread`, such as `status`, `agent`, `kind`, `user_id` or `parent_id`. A list
+        matches any of its values; None is ignored. `since` is the earliest last activity. Page by `offset`, or by
+        cursor: `after` is the last thread of the previous page. Raises `Refused` if a filter is not a field of
+        `Thread`.
+        """
         return self._portal.call(
             self._store.threads(
                 limit=limit, offset=offset, after=after, since=since, all_projects=all_projects, **equal
@@ -102,73 +132,85 @@ class SyncStoreCore(SyncStoreBase):
         )
 
     def threads_by_id(self, ids: Collection[UUID], *, all_projects: bool = False) -> dict[UUID, Thread]:
-        """The threads with these ids, as far as this project has them."""
+        """Return the threads with these ids, by id. Ids that this project does not have are left out."""
         return self._portal.call(self._store.threads_by_id(ids, all_projects=all_projects))
 
     def find_threads(self, *where: Where, order: Sequence[str] = (), limit: int | None = None) -> list[Thread]:
-        """The threads of this project that meet all conditions."""
+        """Return the threads of this project that meet all conditions. `order` lists fields; `-` means descending."""
         return self._portal.call(self._store.find_threads(*where, order=order, limit=limit))
 
     def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
-        """How many threads `threads` would list."""
+        """Return the number of threads that `threads` lists with the same filters."""
         return self._portal.call(self._store.count(since=since, all_projects=all_projects, **equal))
 
     def awaiting_person(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
-        """Threads that wait for a person, the longest first. `after` is the last one of the page before."""
+        """Return threads that wait for a person, the longest wait first.
+
+        `after` is the last thread of the previous page.
+        """
         return self._portal.call(self._store.awaiting_person(limit=limit, after=after))
 
     def count_awaiting_person(self) -> int:
-        """How many threads wait for a person."""
+        """Return the number of threads that wait for a person."""
         return self._portal.call(self._store.count_awaiting_person())
 
     def children(self, ref: ThreadRef) -> list[Thread]:
+        """Return the children of a thread, oldest first."""
         return self._portal.call(self._store.children(ref))
 
     def children_of(self, parents: Sequence[UUID], *, limit: int | None = None) -> list[Thread]:
-        """The children of several threads, by parent and age."""
+        """Return the children of several threads, by parent and age."""
         return self._portal.call(self._store.children_of(parents, limit=limit))
 
     def ancestors(self, ref: ThreadRef) -> list[Thread]:
-        """Parent, grandparent and so on up to the root."""
+        """Return the parent of a thread, its parent, and so on up to the root."""
         return self._portal.call(self._store.ancestors(ref))
 
     def tree(self, ref: ThreadRef) -> list[Thread]:
-        """The thread and all its descendants, parents before children."""
+        """Return the thread and all its descendants, parents before children."""
         return self._portal.call(self._store.tree(ref))
 
     def request_cancel(self, ref: ThreadRef) -> list[Thread]:
-        """Request the end of a thread and of all its descendants. Returns those that have not ended, parents first.
+        """Request the cancel of a thread and of all its descendants. Return those that have not ended, parents first.
 
-        One commit marks all threads that are known. A marked thread creates no more children, so the tree is read
-        again until it has no unmarked thread.
+        The holder of a thread ends it; a worker claims and ends a thread without a holder. One commit marks all known
+        threads. A marked thread creates no more children, so the tree is read again until it has no unmarked thread.
         """
         return self._portal.call(self._store.request_cancel(ref))
 
     def request_cancel_of_children(self, ref: ThreadRef) -> None:
-        """Request the end of all children of a thread, and of their descendants."""
+        """Request the cancel of all children of a thread, and of their descendants."""
         self._portal.call(self._store.request_cancel_of_children(ref))
 
     def edit(self, ref: ThreadRef, **fields: Any) -> None:
-        """Set fields that anybody may write at any time: title, extras, priority, expires_at, cancel_requested."""
+        """Set fields of a thread that need no lease: `title`, `extras`, `priority`, `expires_at`, `cancel_requested`.
+
+        Works while a worker holds the thread. The last writer wins. Raises `Refused` for other fields.
+        """
         self._portal.call(self._store.edit(ref, **fields))
 
     def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
-        """Delete a thread, its descendants and all of their records. Return the number of threads.
+        """Delete a thread, its descendants and all of their records. Return the number of deleted threads.
 
-        An open parent gets a delivery, because it may wait for the thread. Raises `ThreadBusy` while a worker holds one
-        of the threads.
+        An open parent gets a delivery, because it may wait for the thread. Raises `ThreadBusy` if a worker holds one of
+        the threads, unless `force` is True.
         """
         return self._portal.call(self._store.delete(ref, force=force))
 
     def delete_threads(self, ids: Collection[UUID], *, force: bool = False) -> int:
-        """Delete roots of this project with everything of theirs, all or none; how many roots. ThreadBusy if held."""
+        """Delete root threads of this project with their descendants and records, all or none. Return the number of
+        roots.
+
+        Raises `ThreadBusy` if a worker holds one of the threads, unless `force` is True.
+        """
         return self._portal.call(self._store.delete_threads(ids, force=force))
 
     def migrate(self) -> int:
-        """Bring the store's schema to this version of Lockstitch; the version."""
+        """Migrate the schema of the store to this version of Lockstitch. Return the schema version."""
         return self._portal.call(self._store.migrate())
 
     def close(self) -> None:
+        """Release all threads that this process holds, and close the connections. Do not use the store afterwards."""
         self._close(CLOSE_TIMEOUT)
 
     def append(
@@ -188,16 +230,22 @@ class SyncStoreCore(SyncStoreBase):
     ) -> Committed:
         """Append entries to a thread, in one commit with everything that belongs to them.
 
-        This is `commit` for a transaction with one update. `head` is the thread as the caller read it. If the thread
-        has changed since then, nothing is written and `Conflict` is raised.
+        This is `commit` for a transaction with one update. `head` is the thread as the caller read it. If another
+        writer has changed the thread since then, nothing is written and the method raises a subclass of `Conflict`:
+
+        - `StalePosition`: another writer appended first.
+        - `ThreadHeld` or `StaleFence`: another worker claimed the thread.
+        - `UnseenDeliveries`: `fields` set the status to `waiting` or to a terminal one, and the inbox has deliveries
+          that `head` does not count.
+        - `CancelRequested`: `new_threads` has children of the thread, and a cancel is requested.
+        - `ThreadEnded`: the thread has ended. `ThreadDeleted`: it no longer exists.
 
         `fields` are changed fields of the head. `run_updates` are runs as the caller read them, each with its changed
-        fields. `new_threads` are usually children. `consumed` are deliveries of the thread's inbox, which become
-        stitches before the entries. `deliveries` go to other threads, for example to the parent. `blob_refs` are
-        hashes of blobs that the thread refers to. `records` belong to an application.
+        fields. `consumed` are deliveries of the thread's inbox, which become stitches before the entries. `deliveries`
+        go to other threads, for example to the parent. `new_threads` are usually children. `webhook_events` are sent
+        after the commit. `blob_refs` are hashes of blobs that the thread refers to. `records` belong to an application.
 
-        A status of `waiting` or an end releases the thread. It raises `UnseenDeliveries` while the
-        inbox has deliveries that `head` does not count.
+        A status of `waiting` or a terminal one releases the thread. Raises `Refused` if a value is not valid.
         """
         return self._portal.call(
             self._store.append(
@@ -218,45 +266,68 @@ class SyncStoreCore(SyncStoreBase):
     def commit(self, transaction: Transaction) -> list[Committed]:
         """Write a transaction, all of it or nothing. Return one result per update, in the order of the updates.
 
-        Raises `Conflict` if one of the threads has changed since the caller read it.
+        Raises a subclass of `Conflict` if one of the threads has changed since the caller read it (see `append`), and
+        `KeyTaken` if the key of a new thread is in use. If the connection breaks during the commit, the store finds out
+        whether it happened. Raises `OutcomeUnknown` if the store stays unreachable.
         """
         return self._portal.call(self._store.commit(transaction))
 
     def new_run(self, head: Thread, **fields: Any) -> Run:
-        """Return the next run of a thread, for its first append. A nested run has the turn of its parent."""
+        """Return the next run of a thread. It is not stored yet: pass it to `append(..., new_runs=[…])`.
+
+        `fields` are fields of `Run`, such as `id`, `agent`, `version`, `role`, `status`, `parent_run_id`,
+        `input_position`, `model`, `source`, `extras`, `metadata` and `tags`. With `parent_run_id` the run is nested and
+        has the turn of its parent.
+        """
         return self._store.new_run(head, **fields)
 
     def deliver(self, ref: ThreadRef, entry: Entry, *, kind: str, sender: str, call_id: str = "") -> Receipt:
-        """Deliver an entry to a thread that another worker may hold, exactly once per sender and call.
+        """Deliver an entry to a thread that another worker may hold, exactly once per `sender` and `call_id`.
 
-        Raises `ThreadEnded` if the thread has ended.
+        The delivery waits in the inbox of the thread, and ends its wait if the thread waits for it. `kind` is the kind
+        of the delivery, such as `input`. If this sender has delivered for this call before, nothing is written and
+        `Receipt.new` is False. Raises `ThreadEnded` if the thread has ended, and `Refused` if it is an imported trace.
         """
         return self._portal.call(self._store.deliver(ref, entry, kind=kind, sender=sender, call_id=call_id))
 
     def new_delivery(self, head: Thread, entry: Entry, kind: str, sender: str, call_id: str = "") -> Delivery:
-        """Return a delivery to a thread, for `append(..., deliveries=[…])` or a `Transaction`."""
+        """Return a delivery to a thread that is not stored yet.
+
+        Pass it to `append(..., deliveries=[…])` or a `Transaction`.
+        """
         return self._store.new_delivery(head, entry, kind, sender, call_id)
 
     def inbox(self, head: Thread) -> tuple[Thread, list[Delivery]]:
-        """Return the deliveries in a thread's inbox, oldest first, and the head that counts them.
+        """Return the head that counts all deliveries, and the deliveries in the inbox of a thread, oldest first.
 
-        Their large media are in blobs. The stitches that they become have the media in their places.
+        Pass both to `append`: the head, and the deliveries as `consumed`. Large media of deliveries are in blobs. The
+        stitches that the deliveries become have the media in place.
         """
         return self._portal.call(self._store.inbox(head))
 
     def store_text(self, ref: ThreadRef, text: str, media_type: str = "text/plain") -> str:
-        """Store a text that requests of a thread refer to. Return its hash, by which it is stored once."""
+        """Store a text for the requests of a thread. Return its sha256. Equal texts are stored once."""
         return self._portal.call(self._store.store_text(ref, text, media_type))
 
     def register_worker(self, *, lease_seconds: float | None = None, doing: Json | None = None) -> Worker:
-        """This process as a worker, or its lease renewed; its id is what `claim` and `append` act under."""
+        """Register this process as a worker, or renew its lease. Return the worker.
+
+        `claim` and `append` act under the id of this worker. `lease_seconds` is the time without a heartbeat after
+        which other workers may take its threads. `doing` is the activity that dashboards show. Raises
+        `WorkerDeclaredDead` once if the lease expired; the next call registers a new worker.
+        """
         return self._portal.call(self._store.register_worker(lease_seconds=lease_seconds, doing=doing))
 
     def claim(self, ref: ThreadRef, *, take_over: bool = False, unlimited: bool = False) -> Thread:
-        """Take one thread for this process, or ThreadBusy with who holds it or which limit is reached.
+        """Claim one thread for this process and return it. Only the holder can append to it.
 
-        A holder provably dead on this host is taken over at once, another when its lease has run out, or at once
-        with `take_over`, for people who know that it is dead. `unlimited` is for whoever only wants to end it.
+        If the holder is provably dead on this host, the thread is taken over immediately. Another holder keeps it until
+        its lease expires. `take_over` takes it immediately in any case, for a user who knows that the holder is dead.
+        `unlimited` ignores concurrency limits, for a caller that only ends the thread.
+
+        Raises `ThreadHeld` if another worker or task holds the thread, `LimitReached` if a limit leaves no room,
+        `ThreadEnded` if it has ended, `WorkerDeclaredDead` if the lease of this process expired, and `Refused` if it is
+        an imported trace. If two callers claim the same thread, exactly one of them gets it.
         """
         return self._portal.call(self._store.claim(ref, take_over=take_over, unlimited=unlimited))
 
@@ -269,10 +340,14 @@ class SyncStoreCore(SyncStoreBase):
         suspects: bool | None = None,
         alone: bool = False,
     ) -> list[Thread]:
-        """Claim runnable threads for this process: projects in turns, in each by priority and how long it is ready.
+        """Claim runnable threads for this process, at most `limit`. Return an empty list if none is ready.
 
-        With `suspects` False, threads that a worker lost and that made no progress since are left out. With True, one
-        of those is claimed; pass `alone` if this process executes no other thread.
+        `agents` limits the claim to threads of these agents; None means any agent. `all_projects` False claims threads
+        of this project only. Projects take turns. Within a project, threads are ordered by priority, then by the time
+        since which they are ready. Two workers never get the same thread, and concurrency limits are respected.
+
+        If `suspects` is False, threads that a worker lost and that made no progress since then are skipped. If True,
+        one of those is claimed; pass `alone` if this process executes no other thread.
         """
         return self._portal.call(
             self._store.claim_next(
@@ -281,27 +356,30 @@ class SyncStoreCore(SyncStoreBase):
         )
 
     def reap(self) -> list[UUID]:
-        """Give back what workers hold that are dead: provably on this host, or whose lease has run out."""
+        """Release the threads of dead workers and return the ids of the threads.
+
+        A worker is dead if its process on this host has ended, or if its lease has expired.
+        """
         return self._portal.call(self._store.reap())
 
     def stitches(self, ref: ThreadRef, first: int = 1, last: int | None = None) -> list[Stitch]:
-        """The log of a thread from one position to another, archived turns included."""
+        """Return the log of a thread from position `first` to `last`, both included. Archived turns are included."""
         return self._portal.call(self._store.stitches(ref, first, last))
 
     def last_stitch(self, ref: ThreadRef) -> Stitch | None:
-        """The newest llm_call, tool_call or thread_result of a thread."""
+        """Return the newest `llm_call`, `tool_call` or `thread_result` of a thread, or None."""
         return self._portal.call(self._store.last_stitch(ref))
 
     def stitch(self, stitch_id: UUID | str) -> Stitch:
-        """One stitch by its id."""
+        """Return a stitch by its id. Raises `NotFound` if there is none, or if it is archived."""
         return self._portal.call(self._store.stitch(stitch_id))
 
     def run(self, run_id: UUID | str) -> Run:
-        """One run by its id, or a mirror by the id that its own system knows it by."""
+        """Return a run by its id. For an imported run, its id in the other system also works. Raises `NotFound`."""
         return self._portal.call(self._store.run(run_id))
 
     def runs(self, ref: ThreadRef, *, limit: int | None = None) -> list[Run]:
-        """All runs of a thread in the order in which they began."""
+        """Return the runs of a thread in the order in which they started, nested runs included."""
         return self._portal.call(self._store.runs(ref, limit=limit))
 
     def find_runs(
@@ -311,23 +389,26 @@ class SyncStoreCore(SyncStoreBase):
         order: Sequence[str] = ("sequence",),
         limit: int | None = None,
     ) -> list[Run]:
-        """The runs of one thread or of several that meet all conditions."""
+        """Return the runs of one thread or of several that meet all conditions.
+
+        `order` lists fields; `-` before a name means descending.
+        """
         return self._portal.call(self._store.find_runs(threads, *where, order=order, limit=limit))
 
     def runs_by_id(self, thread_id: UUID, ids: Collection[UUID]) -> dict[UUID, Run]:
-        """The runs of a thread with these ids."""
+        """Return the runs of a thread with these ids. Ids of other threads are ignored."""
         return self._portal.call(self._store.runs_by_id(thread_id, ids))
 
     def find_stitches(
         self, thread_id: UUID, *where: Where, order: Sequence[str] = ("position",), limit: int | None = None
     ) -> list[Stitch]:
-        """The stitches of a thread that meet all conditions, without archived turns and large media."""
+        """Return the stitches of a thread that meet all conditions. Archived turns and large media are left out."""
         return self._portal.call(self._store.find_stitches(thread_id, *where, order=order, limit=limit))
 
     def count_stitches(self, thread_id: UUID, *where: Where) -> int:
-        """The number of stitches that `find_stitches` would return."""
+        """Return the number of stitches that `find_stitches` would return."""
         return self._portal.call(self._store.count_stitches(thread_id, *where))
 
     def stitches_by_id(self, threads: Collection[UUID], ids: Collection[UUID]) -> list[Stitch]:
-        """The stitches of these threads with these ids, without large media."""
+        """Return the stitches of these threads with these ids. Archived turns and large media are left out."""
         return self._portal.call(self._store.stitches_by_id(threads, ids))

@@ -33,10 +33,15 @@ def open_store(
     migrate: bool = True,
     create: bool = True,
 ) -> "SyncStore":
-    """The store at `url`, for `with`. Entering it makes or migrates its schema, unless told not to.
+    """Return the store at `url`. Use it with `with`.
 
-    `project` is the tenancy boundary: what this store object creates and finds by key is in it. With
-    `create=False` a store that is not there yet is StoreUnreachable, and nothing is made in its place.
+    URLs are `sqlite:///path.db`, `sqlite:///:memory:`, `postgresql://user@host/database`, `file:folder` and
+    `file:///srv/folder`. SQLite accepts `?synchronous=full|normal|extra`.
+
+    Entering the store creates or migrates its schema, unless `migrate` is False. New threads belong to `project`, and
+    keys and ids are looked up in it. If `create` is False and there is no store, this function or entering the store
+    raises `StoreUnreachable`, and nothing is created. Raises `Refused` if the URL is not valid, or if the driver of the
+    backend is not installed.
     """
     return SyncStore(lambda: open_async_store(url, project=project, clock=clock, migrate=migrate, create=create))
 
@@ -45,120 +50,145 @@ class SyncStore(SyncStoreCore):
     """One durable record, without await. Safe for many threads; open one per process."""
 
     def in_project(self, project: str) -> "SyncStore":
-        """The same store, seen from another project: the same connections, the same lease."""
+        """Return a view of this store for another project. It shares the connections and the lease. Do not close it."""
         view = copy(self)
         view._store = self._store.in_project(project)
         return view
 
     @property
     def identity(self) -> object:
-        """An object that all views of this store share: a key for caches, also a weak one."""
+        """Object that all views of this store share. Use it as a key of caches, also of weak ones."""
         return self._store.identity
 
     @property
     def backend_name(self) -> str:
-        """Where the record is: files, sqlite or postgresql."""
+        """Name of the backend: `files`, `sqlite` or `postgresql`."""
         return self._store.backend_name
 
     @property
     def has_sql(self) -> bool:
-        """Whether the backend itself answers SQL. If not, the store copies the record to SQLite for each question."""
+        """True if the backend executes SQL. If False, the store copies the record to SQLite for each statement."""
         return self._store.has_sql
 
     @property
     def statistics(self) -> SyncStatistics:
-        """Figures over the runs of this project, or of all."""
+        """Usage, latencies and lists of runs, for this project or for all."""
         return SyncStatistics(self._store.statistics, self._portal)
 
     def overview(self, threads: Sequence[Thread]) -> list[Overview]:
-        """Each of these threads with the sums over its own runs, in the same order."""
+        """Return each of these threads with the sums over its own runs, in the same order."""
         return self._portal.call(self._store.overview(threads))
 
     def trees(self, threads: Sequence[Thread]) -> list[Node]:
-        """These threads with all their descendants."""
+        """Return these threads with all their descendants, one tree per thread."""
         return self._portal.call(self._store.trees(threads))
 
     def whole_trees(self, threads: Sequence[Thread]) -> list[Node]:
-        """The trees that these threads are part of, each once, from the root."""
+        """Return the trees that contain these threads, from the root, each tree once."""
         return self._portal.call(self._store.whole_trees(threads))
 
     def projects(self, limit: int = 100) -> list[str]:
-        """The names of the projects that have threads, in order. Each costs one step in the index."""
+        """Return the names of the projects that have threads, sorted, at most `limit`.
+
+        Each name costs one index lookup.
+        """
         return self._portal.call(self._store.projects(limit))
 
     def context(self, ref: ThreadRef, *, lane: UUID | None = None) -> list[Message]:
-        """The message list the model would get now."""
+        """Return the messages that the model would get in the next request of this thread.
+
+        `lane` is the id of a member's run. It selects the context of that member instead of the thread's own context.
+        """
         return self._portal.call(self._store.context(ref, lane=lane))
 
     def history(self, ref: ThreadRef, *, limit: int = 20, offset: int = 0, before: int | None = None) -> HistoryPage:
-        """Finished turns, newest first; by offset, or by cursor: `before` a sequence number."""
+        """Return one page of finished turns, newest first.
+
+        Page by `offset`, or by cursor: `before` is the number of the oldest turn of the previous page
+        (`Turn.run.turn`). Nested runs are not listed. Archived turns are.
+        """
         return self._portal.call(self._store.history(ref, limit=limit, offset=offset, before=before))
 
     def messages(self, run_id: UUID | str) -> list[Message]:
-        """All messages of a run as they were said, whatever was compacted since."""
+        """Return all messages of a run in their original form, also those that a compaction has replaced in the
+        context.
+
+        Raises `NotFound` if there is no such run.
+        """
         return self._portal.call(self._store.messages(run_id))
 
     def log(self, run_id: UUID | str) -> list[Stitch]:
-        """Everything a run did, in order."""
+        """Return all stitches of a run in the order of their positions. Raises `NotFound` if there is no such run."""
         return self._portal.call(self._store.log(run_id))
 
     def trace(self, run_id: UUID | str, *, depth: int | None = None, limit: int = LINES) -> Trace:
-        """A run as a tree of model calls, tools, nested runs and child threads, or of the spans of a mirror.
+        """Return a run as a tree of model calls, tool calls, nested runs and child threads.
 
-        Of a large one the first lines, down to a depth; what they say is read for those alone.
+        An imported run is the tree of its spans. The tree has at most `limit` nodes and `depth` levels, and the store
+        reads the texts of these nodes only. Raises `NotFound` if there is no such run.
         """
         return self._portal.call(self._store.trace(run_id, depth=depth, limit=limit))
 
     def trace_outline(self, run_id: UUID | str, *, limit: int) -> Trace:
-        """The same tree without texts, for pictures of large runs: times, counts, costs and names."""
+        """Return the tree of `trace` without texts: times, counts, costs and names. Cheap for large runs."""
         return self._portal.call(self._store.trace_outline(run_id, limit=limit))
 
     def difference(self, a: UUID | str, b: UUID | str) -> Difference:
-        """What differs between two runs, mirrors or not: as wholes, and step by step."""
+        """Return the differences between two runs: of the runs as a whole, and step by step. Both may be imported.
+
+        Raises `NotFound` if one of the runs does not exist.
+        """
         return self._portal.call(self._store.difference(a, b))
 
     def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
-        """The latest errors across all threads of the project, newest first."""
+        """Return the latest error stitches of all threads of the project, newest first, none before `since`."""
         return self._portal.call(self._store.errors(limit=limit, since=since))
 
     def latest(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
-        """The latest stitches across all threads of the project, newest first."""
+        """Return the latest stitches of all threads of the project, newest first, none before `since`."""
         return self._portal.call(self._store.latest(limit=limit, since=since))
 
     def request(self, stitch_id: UUID | str) -> Json:
-        """The exact request of a model call."""
+        """Return the exact request of a model call, by the id of its `llm_call` stitch.
+
+        Raises `NotFound` if the stitch has no request, and `StoreDamaged` if the request cannot be rebuilt to the bytes
+        that were sent.
+        """
         return self._portal.call(self._store.request(stitch_id))
 
     def average_tokens(self, since: datetime) -> list[ThreadUsage]:
-        """Per thread, the average of input and output tokens of its turns started since then."""
+        """Return the average input and output tokens per turn of each thread of the project, for turns since then."""
         return self._portal.call(self._store.average_tokens(since))
 
     def search(self, text: str, *, limit: int = 20) -> list[SearchHit]:
-        """Where every word of `text` stands: in titles, in what was asked and what was answered. Best first."""
+        """Return the titles, inputs and answers of this project that contain every word of `text`, best match first."""
         return self._portal.call(self._store.search(text, limit=limit))
 
     def size(self, ref: ThreadRef | None = None) -> Sizes:
-        """Bytes kept, for a thread or for the whole store."""
+        """Return the stored bytes of a thread, or of the whole store if `ref` is None."""
         return self._portal.call(self._store.size(ref))
 
     def sql(
         self, query: str, *, limit: int = 1000, seconds: float = 10.0, lens: str | None = None, force: bool = False
     ) -> QueryResult:
-        """Run one read-only SQL statement over the core tables, or over those of a lens. All projects are seen.
+        """Run one read-only SQL statement over the core tables, or over the tables of a lens. It reads all projects.
 
-        The statement may come from a user who is not trusted with the database: it is stopped after `seconds`, its
-        memory and its answer are limited, and it cannot reach anything but the record. On PostgreSQL this needs a login
-        that can only read; if there is none and none can be created, it is Refused unless `force` is set. A forced
-        statement has all rights of the store's own user. A store of files is read through a copy in SQLite.
+        `limit` is the maximum number of rows. The statement may come from a user who is not trusted with the database:
+        it is stopped after `seconds`, its memory and its result are limited, and it can only read the record. On
+        PostgreSQL this needs a login that can only read. If there is none and none can be created, the method raises
+        `Refused` unless `force` is True. A forced statement has all rights of the store's own user. On the file backend
+        the statement reads a copy in SQLite.
+
+        Raises `Refused` if the statement is not valid, writes, or exceeds its limits.
         """
         return self._portal.call(self._store.sql(query, limit=limit, seconds=seconds, lens=lens, force=force))
 
     @contextmanager
     def lens(self, name: str) -> Generator[Any, None, None]:
-        """A read-only connection of the database's own driver on which the tables of a lens are there.
+        """Open a read-only connection to the tables of a lens. It reads all projects.
 
-        It is a sqlite3.Connection, or a psycopg.Connection whose search_path is the lens; of a store of files it
-        leads to a copy as it was when this was called. All projects are seen.
+        The connection is a `sqlite3.Connection`, or a `psycopg.Connection` with the lens as its search_path. On
+        the file backend it reads a copy in SQLite, made by this call.
         """
         opened = open_lens(self._store, name, blocking=True)
         connection = self._portal.call(opened.__aenter__())
@@ -168,59 +198,71 @@ class SyncStore(SyncStoreCore):
             self._portal.call(opened.__aexit__(None, None, None))
 
     def table(self, kind: type[R]) -> SyncTable[R]:
-        """The records of one kind: side records, deliveries, workers, or records of an application.
+        """Return the table of one kind of record: side records, deliveries, workers, or records of an application.
 
-        Threads, runs and stitches change by commits alone. They have calls of their own: `find_threads`, `find_runs`,
-        `find_stitches`.
+        Raises `TypeError` for threads, runs and stitches. Only commits change them; read them with `find_threads`,
+        `find_runs` and `find_stitches`.
         """
         return SyncTable(self._store.table(kind), self._portal)
 
     def ping(self) -> None:
-        """Ask the backend for one row. Raises StoreError if it does not answer."""
+        """Read at most one row. Raises `StoreError` if the backend does not answer."""
         self._portal.call(self._store.ping())
 
     def changes(self) -> Generator[ChangeHint, None, None]:
-        """Hints that threads of any project have changed, also in other processes.
+        """Yield a hint for each change of a thread of any project, also from other processes.
 
-        The first is `WATCHING`: from then on no change is missed. `WORK_READY` says that a thread can be claimed.
+        The first hint is `WATCHING`. The generator reports every change after it. `WORK_READY` means that a thread can
+        be claimed. Raises `StoreUnreachable` if the connection is lost; start a new generator then, and read the
+        current state.
         """
         return self._portal.iterate(self._store.changes())
 
     def held_by(self, workers: Collection[UUID]) -> list[Thread]:
-        """The threads of all projects that these workers hold."""
+        """Return the threads of all projects that these workers hold."""
         return self._portal.call(self._store.held_by(workers))
 
     def limits(self) -> list[tuple[Limit, int]]:
-        """The limits by name, each with the number of threads that are held of its agents."""
+        """Return the concurrency limits by name, each with the number of held threads of its agents."""
         return self._portal.call(self._store.limits())
 
     def set_limit(self, limit: Limit) -> None:
-        """Store a limit. It covers its own agents and those that the stored limit of this name covers."""
+        """Store a concurrency limit. It also covers the agents that a stored limit of the same name covers."""
         self._portal.call(self._store.set_limit(limit))
 
     def extend(self, extension: Extension) -> None:
-        """Make the tables of an application, or bring them to its version. Refused for a store of files."""
+        """Create the tables of an application, or migrate them to its version. Cheap if they are up to date.
+
+        Raises `Refused` on the file backend.
+        """
         self._portal.call(self._store.extend(extension))
 
     def query(self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any) -> Any:
-        """What a named query of an application gives that only reads: tuples, or records of the kind `into`."""
+        """Run a named read-only query of an application. Return tuples, or records if `record_type` is set.
+
+        `values` are the parameters of the query. Raises `Refused` on the file backend.
+        """
         return self._portal.call(self._store.query(extension, name, record_type=record_type, **values))
 
     def execute(
         self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any
     ) -> Any:
-        """The same for one that writes, in a transaction of its own."""
+        """Run a named query of an application that writes, in a separate transaction. Otherwise like `query`."""
         return self._portal.call(self._store.execute(extension, name, record_type=record_type, **values))
 
     def lens_sql(self, name: str, dialect: str) -> list[str]:
-        """The SQL that applications have added to a lens of this store; `tables` is what they are exported to."""
+        """Return the SQL that applications have added to a lens of this store.
+
+        `name` is the name of a lens, or `tables` for an export. `dialect` is `sqlite` or `postgres`.
+        """
         return self._portal.call(self._store.lens_sql(name, dialect))
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> Generator[Stitch, None, None]:
-        """Stitches as they come, from any process: of one thread, or of all threads of the project.
+        """Yield stitches as they are committed, from any process: of one thread, or of all threads of the project.
 
-        Of one thread everything after a position; of all, the most recent ones and then whatever is new, with
-        nothing missed in between.
+        With `ref`, the id of a thread, the generator yields all stitches after the position `after`, stored ones first.
+        Without it, the generator yields the latest `recent` stitches and then all new ones. It yields each stitch once,
+        in order within its thread, and misses none.
         """
         return self._portal.iterate(self._store.watch(ref, after=after, recent=recent))
 
@@ -237,12 +279,18 @@ class SyncStore(SyncStoreCore):
         connection: object | None = None,
         **fields: Any,
     ) -> Thread:
-        """A thread with a goal for a worker, the most urgent first; with `at` not before then. Nothing runs yet.
+        """Create a thread with a goal. A worker executes it; nothing runs in this process.
 
-        `connection` is an open psycopg Connection or AsyncConnection to this store's database. The thread is then
-        written over it, inside your transaction: it exists exactly if you commit, together with your own rows.
-        KeyTaken leaves your transaction as it was. Refused on other backends, and for a connection in autocommit mode
-        outside of `connection.transaction()`: it has no transaction that could be undone.
+        `tasks` is the task list, as descriptions or as JSON with other fields. Threads with a higher `priority` are
+        claimed first. With `at`, a time with a time zone, no worker claims the thread before it. `fields` are further
+        fields of `Thread`, as in `create`.
+
+        `connection` is an open psycopg `Connection` or `AsyncConnection` to this store's database. The thread is then
+        written inside the caller's transaction: it exists if and only if the caller commits. Only PostgreSQL supports
+        this. A connection in autocommit mode must be inside `connection.transaction()`.
+
+        Return the thread. Raises `KeyTaken` if the key is in use (the caller's transaction stays usable), and `Refused`
+        if a value is not valid.
         """
         return self._portal.call(
             self._store.start(
@@ -270,17 +318,17 @@ class SyncStore(SyncStoreCore):
         metadata: Json | None = None,
         tags: Sequence[str] = (),
     ) -> EnqueuedMessage:
-        """Leave a message for a worker, in one commit. No code of the agent runs in this process.
+        """Leave a message for a worker, in one commit. No agent code runs in this process.
 
         `thread` is a thread, its id or its key. An unknown thread is created with this message, for `agent` and with
-        this `kind` and `user_id`; None creates a new thread. If the thread waits for its next message, it becomes
-        `pending` now, and belongs to `agent` from now on. If a worker holds it or a run is open, the message waits
-        in its inbox, and the agent of the thread answers it; with `agent` None this agent answers in any case.
+        this `kind` and `user_id`. None creates a new thread. If the thread waits for its next message, it becomes
+        `pending` and belongs to `agent` from now on. If a worker holds it or a run is open, the message waits in its
+        inbox, and the agent of the thread answers it. If `agent` is None, the agent of the thread answers in any case.
         `extras`, `metadata` and `tags` become those of the run.
 
-        Return the thread and the id that the run of this message will have. `ThreadEnded` if the thread has ended,
-        `ThreadWaiting` if its first run waits for a time, `Refused` if it belongs to another user or mirrors another
-        system. A first message with large media takes two commits: its blobs need the thread.
+        Return the thread and the id that the run of this message will have. Raises `ThreadEnded` if the thread has
+        ended, `ThreadWaiting` if its first run waits for a time, and `Refused` if it belongs to another user or is an
+        imported trace. A first message with large media takes two commits, because its blobs need the thread.
         """
         return self._portal.call(
             self._store.enqueue(
@@ -289,56 +337,87 @@ class SyncStore(SyncStoreCore):
         )
 
     def reopen(self, ref: ThreadRef) -> Thread:
-        """Make a thread that failed or was cancelled ready again, in one commit.
+        """Make a failed or cancelled thread ready again, in one commit, and return it.
 
-        A worker tries its last run again: a new run on the same context. If it ended before its first run, its goal
-        starts. A `Thread` is compared as it was read. Return the thread. `ThreadEnded` if it is completed, `Conflict`
-        if it has changed since it was read.
+        A worker retries its last run: a new run on the same context. If the thread ended before its first run, its goal
+        starts. Raises `ThreadEnded` if it is completed. If `ref` is a `Thread` that has changed since it was read,
+        raises `Conflict`.
         """
         return self._portal.call(self._store.reopen(ref))
 
     def wake(self, ref: ThreadRef) -> Thread:
-        """Make a thread ready now that waits for a time, for code or for its next attempt, in one commit.
+        """Make a waiting thread ready now, in one commit, and return it.
 
-        A worker claims the thread and continues its open run as far as possible. If the thread waits for its next
-        message, nothing changes. Return the thread. `ThreadEnded` if it has ended, `ThreadBusy` if a worker holds it.
+        The thread may wait for a time, for code or for its next attempt. A worker claims it and continues its open run
+        as far as possible. If the thread waits for its next message, nothing changes. Raises `ThreadEnded` if it has
+        ended, and `ThreadHeld` if a worker holds it.
         """
         return self._portal.call(self._store.wake(ref))
 
     def import_messages(self, messages: Sequence[Message], **fields: Any) -> Thread:
-        """An existing conversation as a thread: a turn for each thing the user said."""
+        """Create a thread from an existing conversation and return it. Each user message starts a turn.
+
+        A call without a result gets an error result, so that the context is valid. `fields` are fields of `Thread`, as
+        in `create`. Raises `Refused` if a message is not valid, and `KeyTaken` if the key is in use. Nothing is written
+        then.
+        """
         return self._portal.call(self._store.import_messages(messages, **fields))
 
     def fork(self, ref: ThreadRef, *, at: int | None = None, **fields: Any) -> Thread:
-        """A new thread that goes on from a position of this one; calls open there are answered with an error."""
+        """Create a thread that continues from a position of another thread, and return it.
+
+        `at` is the position; None is the end of the log. Calls that have no result there get an error result. The fork
+        has the user, agent, extras and settings of its origin. `fields` override them, as in `create`. Raises `Refused`
+        if there is no such position, or if the thread is an imported trace.
+        """
         return self._portal.call(self._store.fork(ref, at=at, **fields))
 
     def archive(self, before: datetime) -> int:
-        """Compress the turns that ended before then and that no context needs; how many turns."""
+        """Compress the turns that ended before then and that no context needs. Return the number of turns.
+
+        Readers get the same stitches as before. Held threads are skipped. Can be interrupted and repeated.
+        """
         return self._portal.call(self._store.archive(before))
 
     def redact(self, head: Thread, redact: Callable[[Stitch], Stitch]) -> None:
-        """Replace the log of a thread that nobody holds by redacted stitches, in an archive. Conflict if it changed."""
+        """Replace the log of a thread with redacted stitches, in one archive.
+
+        `redact` returns the redacted stitch of each stitch. No worker may hold the thread. Raises `Conflict` if the
+        thread has changed since `head` was read.
+        """
         self._portal.call(self._store.redact(head, redact))
 
     def purge(self, *, before: datetime | None = None, user_id: str | None = None, force: bool = False) -> int:
-        """Delete whole trees: ended before then, expired, or of one user with all that is theirs; how many threads."""
+        """Delete whole trees of threads with all of their records. Return the number of deleted threads.
+
+        With `before`, trees without a change since then. Without it, expired threads. Both skip threads that execute or
+        wait for work. With `user_id`, everything of that user: threads, memories, feedback, and records of
+        applications. Daily metrics keep the usage of deleted runs.
+
+        For a user, raises `ThreadHeld` if a worker holds one of the threads, and `Refused` if the code of an
+        application is missing. `force` ignores both.
+        """
         return self._portal.call(self._store.purge(before=before, user_id=user_id, force=force))
 
     def copy_to(
         self, target: "SyncStore", *, tree: ThreadRef | None = None, progress: Progress | None = None
     ) -> CopyReport:
-        """Copy everything, or one tree, into another store. What is there already is not copied again."""
+        """Copy all records, or one tree of threads, into another store, and verify the copied logs.
+
+        Records that the target has already are not copied again, so a repeated call continues an interrupted copy.
+        `progress` receives the report after each thread. Raises `Conflict` if a thread of the target is another one or
+        has newer stitches; it is not overwritten.
+        """
         return self._portal.call(self._store.copy_to(target._on_own_loop(), tree=tree, progress=progress))
 
     def verify(self) -> DoctorReport:
-        """Read the whole store and say what is wrong with it."""
+        """Read the whole store and check each thread. Return the counts and the problems."""
         return self._portal.call(self._store.verify())
 
     def counts(self) -> DoctorReport:
-        """Count what is there, without reading it."""
+        """Return a report with the number of threads, runs and stitches. Nothing is checked."""
         return self._portal.call(self._store.counts())
 
     def rebuild_files(self) -> bool:
-        """Make derived files anew from the log, where a backend keeps any; whether it does."""
+        """Rebuild derived files from the log. Return False if the backend has no derived files."""
         return self._portal.call(self._store.rebuild_files())

@@ -14,22 +14,28 @@ from lockstitch.sync.portal import Portal
 
 
 class SyncTable(Generic[R]):
-    """Records of one kind, of all projects: pass a condition on `project` where a table has one."""
+    """Records of one kind, of all projects. Add a condition on `project` if the table has that column.
+
+    Safe to use from many tasks. `put` and `delete` are one transaction each; the last writer of a record wins.
+    """
 
     def __init__(self, table: RecordTable[R], portal: Portal) -> None:
         self._portal = portal
         self._table = table
 
     def put(self, *records: R, new: bool = False) -> None:
-        """Write records, all or none. Each replaces the record with the same key; if `new`, Conflict is raised."""
+        """Write records, all or none. A record replaces the stored record with the same key.
+
+        With `new`, raises `Conflict` instead of replacing a record.
+        """
         self._portal.call(self._table.put(*records, new=new))
 
     def get(self, *key: Any) -> R:
-        """The record with this primary key, or NotFound."""
+        """Return the record with this primary key. Raises `NotFound` if there is none."""
         return self._portal.call(self._table.get(*key))
 
     def get_or_none(self, *key: Any) -> R | None:
-        """The record with this primary key, or None."""
+        """Return the record with this primary key, or None."""
         return self._portal.call(self._table.get_or_none(*key))
 
     def find(
@@ -40,23 +46,30 @@ class SyncTable(Generic[R]):
         limit: int | None = None,
         offset: int = 0,
     ) -> Rows[R]:
-        """The records that meet all conditions; see `Find` for the order and the page."""
+        """Return the records that meet all conditions.
+
+        `order` lists fields; `-` before a name means descending. `after` has the values of these fields in the last
+        record of the previous page.
+        """
         return self._portal.call(self._table.find(*where, order=order, after=after, limit=limit, offset=offset))
 
     def first(self, *where: Where, order: Sequence[str] = ()) -> R | None:
-        """The first record that meets all conditions, or None."""
+        """Return the first record that meets all conditions, or None."""
         return self._portal.call(self._table.first(*where, order=order))
 
     def count(self, *where: Where) -> int:
-        """The number of records that meet all conditions."""
+        """Return the number of records that meet all conditions."""
         return self._portal.call(self._table.count(*where))
 
     def list(self, *, limit: int | None = None, **equal: Any) -> Sequence[R]:
-        """The records whose fields equal these, in the order of their keys."""
+        """Return the records with these values of fields, in the order of their keys.
+
+        None matches records without a value.
+        """
         return self._portal.call(self._table.list(limit=limit, **equal))
 
     def delete(self, *where: Where, **equal: Any) -> int:
-        """Delete the records that meet all conditions and whose fields equal these; how many."""
+        """Delete the records that meet all conditions and have these values of fields. Return the number of records."""
         return self._portal.call(self._table.delete(*where, **equal))
 
 
@@ -70,47 +83,56 @@ class SyncAgents(SyncTable[Agent]):
     def register(
         self, project: str, name: str, definition: Json, *, role: str = "agent", members: Sequence[tuple[str, int]] = ()
     ) -> AgentVersion:
-        """The version of this definition: the newest one if it is the same, else a new one, with links to the members
-        of a team as they are now.
+        """Return the version of an agent that has this definition. If there is none, create the next version.
+
+        `members` are the names and versions of the members of a team. The version of the team is linked to them. Safe
+        to call from many processes: equal definitions get the same version.
         """
         return self._portal.call(self._agents.register(project, name, definition, role=role, members=members))
 
     def version(self, project: str, name: str, version: int) -> AgentVersion:
-        """One version of a definition, or NotFound."""
+        """Return one version of an agent. Raises `NotFound` if there is none."""
         return self._portal.call(self._agents.version(project, name, version))
 
     def versions(self, project: str, name: str) -> list[AgentVersion]:
+        """Return all versions of an agent, oldest first."""
         return self._portal.call(self._agents.versions(project, name))
 
 
 class SyncStatistics:
-    """Figures over the runs of a project, or of all."""
+    """Usage, latencies and lists of runs, for one project or for all.
+
+    All methods take the filters of `RunFilter` as keywords: `since`, `until`, `agent`, `model`, `user`, `status`. They
+    raise `Refused` for an unknown filter or group.
+    """
 
     def __init__(self, statistics: Statistics, portal: Portal) -> None:
         self._portal = portal
         self._statistics = statistics
 
     def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> UsageTable:
-        """Tokens, cost and runs, put together by any of model, day, hour, agent, project, user, tree, status.
+        """Return tokens, cost and numbers of runs by group.
 
-        Only of runs that began `since` then and before `until`, of an `agent`, a `model`, a `user` or with a `status`.
-        Days and hours are in order, the rest has what costs most first. However it is put together, the total is the
-        same.
+        Groups are any of model, day, hour, agent, project, user, tree and status. Groups by day or hour are in order of
+        time. Others start with the highest cost. The total does not depend on the groups.
         """
         return self._portal.call(self._statistics.usage(*by, all_projects=all_projects, **only))
 
     def tools(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
-        """How long each tool took and how often it failed, the slowest on average first."""
+        """Return the latency and error rate of each tool, the slowest average first."""
         return self._portal.call(self._statistics.tools(all_projects=all_projects, **only))
 
     def models(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
-        """How long each model took and how often it failed, the slowest on average first."""
+        """Return the latency and error rate of each model, the slowest average first."""
         return self._portal.call(self._statistics.models(all_projects=all_projects, **only))
 
     def latency(
         self, kind: Literal["tool", "model"], per: Span, *, all_projects: bool = False, **only: Unpack[RunFilter]
     ) -> list[LatencyRow]:
-        """How long all calls of tools or of models took in each day or hour, which is the name of a row; in order."""
+        """Return the latency of all tool calls or model calls per day or hour, in order.
+
+        The name of a row is the day or hour.
+        """
         return self._portal.call(self._statistics.latency(kind, per, all_projects=all_projects, **only))
 
     def runs(
@@ -121,13 +143,13 @@ class SyncStatistics:
         all_projects: bool = False,
         **only: Unpack[RunFilter],
     ) -> list[Run]:
-        """Runs, the newest or the slowest first; with `status="failed"` those with an error."""
+        """Return runs, the newest or the slowest first."""
         return self._portal.call(self._statistics.runs(order=order, limit=limit, all_projects=all_projects, **only))
 
     def daily(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[DailyMetric]:
-        """The daily metrics made anew from the runs that are there: what purging them would keep."""
+        """Return the daily metrics of the stored runs: what a purge of these runs would add."""
         return self._portal.call(self._statistics.daily(all_projects=all_projects, **only))
 
     def daily_of_threads(self, threads: Sequence[UUID]) -> list[DailyMetric]:
-        """The daily metrics that a commit adds when it deletes these threads."""
+        """Return the daily metrics that a commit adds when it deletes these threads."""
         return self._portal.call(self._statistics.daily_of_threads(threads))

@@ -43,7 +43,7 @@ def test_the_same_cases_are_the_same_dataset_wherever_they_stand(tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("d.jsonl", "", "d.jsonl holds no case"),
+        ("d.jsonl", "", "d.jsonl has no cases"),
         ("d.jsonl", '{"input": "a"}\n{"input": ', "line 2: this is no JSON"),
         ("d.jsonl", "[1]", "line 1: a case is a JSON object"),
         ("d.jsonl", '{"expected": "a"}', "line 1: `input` is missing"),
@@ -64,7 +64,7 @@ def test_the_same_cases_are_the_same_dataset_wherever_they_stand(tmp_path: Path)
         ("d.csv", "", "line 1: the header has no column `input`"),
         ("d.csv", "question,expected\na,b\n", "line 1: the header has no column `input`"),
         ("d.csv", "input,input\na,b\n", "two columns are named 'input'"),
-        ("d.csv", "input\n", "holds no case"),
+        ("d.csv", "input\n", "has no cases"),
         ("d.csv", "input,expected\na,b,c\n", "line 2: there are more cells than columns"),
         ("d.csv", "input,schema\na,{\n", "line 2: `schema` is no JSON"),
         ("d.csv", 'input\n"a\n', "this is no CSV"),

@@ -283,11 +283,11 @@ async def test_who_evaluates_something_else_under_the_same_name_at_the_same_time
     [
         ([], {}, "no case"),
         (CASES, {"graders": []}, "at least one grader"),
-        (CASES, {"graders": ["exact", "exact"]}, "named twice"),
+        (CASES, {"graders": ["exact", "exact"]}, "Two graders have the name exact"),
         (CASES, {"graders": "nonsense"}, "no grader 'nonsense'"),
         (CASES, {"name": "x" * 101}, "1 to 100"),
         (CASES, {"name": " "}, "1 to 100"),
-        (CASES, {"concurrency": 0}, "At least one"),
+        (CASES, {"concurrency": 0}, "concurrency must be 1 or more"),
         ([CASES[0], CASES[0]], {}, "two cases have the id"),
         ([Case("a", "Hi")], {}, "case a: `expected` is missing"),
     ],

@@ -183,11 +183,11 @@ def test_a_file_that_is_no_script(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        ({"txt": "x"}, "knows no txt"),
-        ({"fail": "boredom"}, "fail is one of rate_limit"),
-        ({"stop_reason": "tired"}, "stop_reason is one of end_turn"),
-        ({"calls": [{"input": {}}]}, "has a name"),
-        ({"usage": {"tokens": 1}}, "knows no tokens"),
+        ({"txt": "x"}, "unknown keys: txt"),
+        ({"fail": "boredom"}, "fail must be one of rate_limit"),
+        ({"stop_reason": "tired"}, "stop_reason must be one of end_turn"),
+        ({"calls": [{"input": {}}]}, "has no name"),
+        ({"usage": {"tokens": 1}}, "unknown keys: tokens"),
         (3, "a text or a mapping"),
     ],
 )

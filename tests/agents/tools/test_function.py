@@ -135,15 +135,15 @@ async def test_methods_partials_and_objects_will_do() -> None:
 
 
 def test_parameters_without_a_name_are_refused() -> None:
-    with pytest.raises(Refused, match=r"Tool many: \*words"):
+    with pytest.raises(Refused, match=r"Tool many: parameter \*words"):
 
         @tool
         def many(*words: str) -> None: ...
 
-    with pytest.raises(Refused, match=r"Tool any: \*\*words"):
+    with pytest.raises(Refused, match=r"Tool any: parameter \*\*words"):
         tool(name="any")(lambda **words: words)
 
-    with pytest.raises(Refused, match="Tool first: word"):
+    with pytest.raises(Refused, match="Tool first: parameter word"):
 
         @tool
         def first(word: str, /) -> None: ...

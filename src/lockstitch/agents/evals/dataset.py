@@ -45,7 +45,7 @@ def cases(rows: Iterable[tuple[int, Json]], name: str = "dataset") -> list[Case]
             _refuse(name, line, f"the id {case.id!r} is that of line {result[case.id].line} already")
         result[case.id] = case
     if not result:
-        raise Refused(f"{name} holds no case.")
+        raise Refused(f"{name} has no cases.")
     return list(result.values())
 
 

@@ -1,7 +1,7 @@
-"""Evaluating: every case is a run in a thread of its own, graded, and written down before the eval is done.
+"""`evaluate`: run every case of a dataset in its own thread, grade the answers, and store the outcomes.
 
-A case goes through the ordinary runtime, so an eval that is killed goes on where it was: cases that are written down
-are not run again, one that was cut off in the middle goes on in its thread, and one that was answered is only graded.
+A case is an ordinary run, so `evaluate` continues after a kill. Stored cases do not run again. An interrupted run
+resumes in its thread. A case with an answer is only graded.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from lockstitch.model import Eval, Json, codec
 from lockstitch.model.codec import storable_text
 from lockstitch.store import Store
 
-LONGEST_NAME: Final = 100
-_LONGEST_KEY: Final = 240
+MAX_NAME: Final = 100
+_MAX_KEY: Final = 240
 
 Progress = Callable[[CaseOutcome, int, int], None]
-"""Is told of each case when it is done: what came of it, how many are done, and how many there are."""
+"""Called after each case with its outcome, the number of cases done, and the total."""
 
 
 async def evaluate(
@@ -42,36 +42,53 @@ async def evaluate(
     progress: Progress | None = None,
     dataset_name: str = "cases",
 ) -> Evaluation:
-    """Put a dataset to an agent or team, and grade what it answers.
+    """Run every case of a dataset with an agent or team, and grade the answers.
 
-    Called again with the same name it goes on where it was cut off, if dataset, agent, version and graders are the
-    same; once it is finished, the next call is the next evaluation of that name, to be compared with it. `version` is
-    one of the agent's versions in this store; without it the code's own is taken. Everything that is wrong with the
-    dataset is Refused before anything runs.
+    A second call with the same name continues an interrupted evaluation if dataset, agent, version and graders are the
+    same. After the evaluation has finished, the next call starts the next evaluation of that name.
+
+    Args:
+        agent: Agent or team.
+        dataset: Path of a JSONL file, or the cases.
+        store: Store of the threads and of the evaluation.
+        graders: Graders, or their names.
+        name: Name of the evaluation, at most 100 characters. None: made from the agent and the dataset.
+        version: Stored version of the agent's definition. None: the definition of the code.
+        concurrency: Number of cases that run at once.
+        deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+        progress: Function that is called after each case, with its outcome, the number of cases done, and the total.
+        dataset_name: Name of the dataset if `dataset` is not a file.
+
+    Returns:
+        The evaluation with all outcomes, and the previous evaluation of the same name.
+
+    Raises:
+        Refused: If the dataset, a grader, the name or `concurrency` is not valid. No case has run.
+        NotFound: If the store does not have `version`.
     """
     if isinstance(dataset, str | Path):
         cases, title = datasets.load(dataset), Path(dataset).name
     else:
         cases, title = list(dataset), dataset_name
     chosen = [graders] if isinstance(graders, str) or not isinstance(graders, Sequence) else list(graders)
-    results = [grader_named(item) if isinstance(item, str) else item for item in chosen]
-    name = check_name(name or f"{agent.name}-{Path(title).stem}"[:LONGEST_NAME])
+    resolved = [grader_named(item) if isinstance(item, str) else item for item in chosen]
+    name = check_name(name or f"{agent.name}-{Path(title).stem}"[:MAX_NAME])
     if concurrency < 1:
-        raise Refused(f"At least one case is run at a time, not {concurrency}.")
-    _check(title, cases, results)
+        raise Refused(f"concurrency must be 1 or more, not {concurrency}.")
+    _check(title, cases, resolved)
     acting = agent if version is None else await agent.at_version(store, version)
     wanted: Json = {
         "dataset": title,
         "digest": datasets.digest(cases),
         "cases": len(cases),
         "version": version or await agent.version(store),
-        "graders": described(results),
+        "graders": described(resolved),
     }
-    shelf = EvaluationStore(store, name)
-    record = await shelf.begin(wanted, agent.name)
-    case_outcomes = await shelf.outcomes(record, [case.id for case in cases])
+    results_store = EvaluationStore(store, name)
+    record = await results_store.begin(wanted, agent.name)
+    case_outcomes = await results_store.outcomes(record, [case.id for case in cases])
     todo = [case for case in cases if case.id not in case_outcomes]
-    work = EvaluationWork(acting, results, store, shelf, record, deps)
+    work = EvaluationWork(acting, resolved, store, results_store, record, deps)
     done = len(case_outcomes)
 
     async def drain(waiting: Iterator[Case]) -> None:
@@ -88,40 +105,42 @@ async def evaluate(
             for _ in range(min(concurrency, len(todo))):
                 group.create_task(drain(waiting))
     except BaseExceptionGroup as exc:
-        # One of them says what is wrong; the others say that it was.
+        # The first exception is the cause; the others are cancellations.
         raise exc.exceptions[0] from None
     outcomes = [case_outcomes[case.id] for case in cases]
-    await shelf.finish(record, outcomes)
+    await results_store.finish(record, outcomes)
     went_on = len(cases) - len(todo)
-    return evaluation_of(record, outcomes)._replace(went_on=went_on, previous=await shelf.before(record))
+    return evaluation_of(record, outcomes)._replace(went_on=went_on, previous=await results_store.before(record))
 
 
 def check_name(name: str) -> str:
-    """The name of an eval, if it can be one."""
+    """Return the name of an eval. Raises `Refused` if it is empty or too long."""
     codec.check_text(name, "The eval's name")
-    if not name.strip() or len(name) > LONGEST_NAME:
-        raise Refused(f"An eval's name has 1 to {LONGEST_NAME} characters.")
+    if not name.strip() or len(name) > MAX_NAME:
+        raise Refused(f"The name of an eval must have 1 to {MAX_NAME} characters.")
     return name
 
 
 def key_of(record: Eval, case: str, *more: str) -> str:
-    """The key of a case's thread, the same whenever it is asked for."""
+    """Return the key of a case's thread. It is always the same for the same case."""
     parts = [part.replace("%", "%25").replace("/", "%2F") for part in (record.name, case, *more)]
     key = "/".join(("eval", parts[0], str(record.input["number"]), *parts[1:]))
-    return key if len(key) <= _LONGEST_KEY else f"{key[:170]}…{sha256(key.encode()).hexdigest()[:32]}"
+    return key if len(key) <= _MAX_KEY else f"{key[:170]}…{sha256(key.encode()).hexdigest()[:32]}"
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationWork:
+    """Runs and grades the cases of one evaluation."""
+
     agent: Agent
     graders: Sequence[Grader]
     store: Store
-    shelf: EvaluationStore
+    results_store: EvaluationStore
     record: Eval
     deps: Any
 
     async def do(self, case: Case) -> CaseOutcome:
-        """Run a case, grade it, and write down what came of it."""
+        """Run a case, grade its answer, and store the outcome."""
         key = key_of(self.record, case.id)
         more: Json = {"version": self.record.input["version"]}
         try:
@@ -135,14 +154,14 @@ class EvaluationWork:
             outcome = await self._graded(case, key, result)
             run = await self.store.run(result.run_id)
             more |= {"model": run.model, "provider": run.provider}
-        await self.shelf.keep(self.record, case, outcome, more)
+        await self.results_store.keep(self.record, case, outcome, more)
         return outcome
 
     async def _run(self, case: Case, key: str) -> Result:
         metadata = {**case.metadata, "eval": self.record.name, "case": case.id}
         call: dict[str, Any] = {"metadata": metadata, "tags": ["eval"], "deps": self.deps}
         if self.agent.definition.memory.type != "none":
-            # A user of its own: what is remembered of one case must not help with another.
+            # Each case has its own user, so that memories of one case do not help another.
             call["user_id"] = key
         return await ask(self.agent, case.input, store=self.store, thread=key, **call)
 
@@ -186,8 +205,8 @@ class EvaluationWork:
 
 def _unfinished(result: Result) -> str:
     if result.status == "waiting":
-        waits = ", ".join(wait.kind for wait in result.waits) or "somebody"
-        return f"the run waits for {waits}, and nobody answers in an eval"
+        waits = ", ".join(wait.kind for wait in result.waits) or "a reply"
+        return f"the run waits for {waits}, and an eval cannot reply"
     return f"the run {result.status}: {result.error}" if result.error else f"the run was {result.status}"
 
 
@@ -196,16 +215,16 @@ def _check(title: str, cases: Sequence[Case], graders: Sequence[Grader]) -> None
         raise Refused("An eval needs at least one grader.")
     names = [grader.name for grader in graders]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise Refused(f"The grader {twice} is named twice.")
+        raise Refused(f"Two graders have the name {twice}.")
     if not cases:
-        raise Refused(f"{title} holds no case.")
+        raise Refused(f"{title} has no cases.")
     seen: set[str] = set()
     for case in cases:
         if case.id in seen:
             raise Refused(f"{title}: two cases have the id {case.id!r}.")
         seen.add(case.id)
-        for other_grader in graders:
-            problem = other_grader.check(case)
+        for grader in graders:
+            problem = grader.check(case)
             if problem is not None:
                 where = f", line {case.line}" if case.line else f", case {case.id}"
-                raise Refused(f"{title}{where}: {problem} (for the grader {other_grader.name}).")
+                raise Refused(f"{title}{where}: {problem} (grader {grader.name}).")

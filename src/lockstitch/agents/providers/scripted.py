@@ -5,9 +5,9 @@
     Scripted({"replies": [{"fail": "overloaded", "times": 2, "text": "At last."}], "beside": {"title": "Sums"}})
     Scripted(lambda request: f"You said: {text_of(request.messages[-1])}")
 
-The reply is chosen by the request's turn and step, and trouble by its attempt, never by a counter in here: whoever is
-killed and starts again is told the same. After the last turn the first comes again. What a reply may hold is in
-script.Scene.
+The turn and step of the request choose the reply, and its attempt chooses failures. The provider has no counter, so a
+process that restarts gets the same replies. After the last turn the script starts again with the first. `ScriptedReply`
+has the keys of a reply.
 """
 
 import asyncio
@@ -39,72 +39,81 @@ _CALL_KEYS: Final = ("name", "input", "id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedReply:
-    """One reply, with all that a script may say of it."""
+    """One reply of a script: its content, failures and timing."""
 
     text: str | None = None
     thinking: str | None = None
     data: Any = None
-    """What the JSON of an answer that follows a schema says."""
+    """Structured answer, sent as JSON text instead of `text`."""
     blocks: Sequence[Json] = ()
+    """Additional content blocks."""
     calls: Sequence[Json] = ()
+    """Tool calls, each with `name`, `input` and `id`."""
     fail: ErrorKind | None = None
+    """Kind of the error to raise."""
     cut_after: int | None = None
+    """Number of characters after which the connection breaks."""
     times: int | None = None
-    """How many attempts fail or are cut off; None: all."""
+    """Number of attempts that fail or are cut. None: all."""
     retry_after: float | None = None
+    """Seconds to wait that the error reports."""
     message: str | None = None
+    """Message of the error."""
     delay: float = 0.0
+    """Seconds before the first chunk."""
     chunk: int | None = None
+    """Characters per chunk. None: one chunk per block."""
     pause: float = 0.0
+    """Seconds after each chunk."""
     usage: Usage | None = None
     stop_reason: StopReason | None = None
     container_id: str | None = None
 
-    def troubles(self, attempt: int) -> bool:
+    def fails(self, attempt: int) -> bool:
+        """True if this attempt fails or is cut."""
         return self.times is None or attempt < self.times
 
     def content(self, request: ModelRequest) -> list[Json]:
-        """The blocks of the reply: thinking, text, what is given as blocks, calls."""
+        """Return the blocks of the reply: thinking, text, additional blocks, calls."""
         text = codec.dumps(self.data).decode() if self.data is not None else self.text
-        matches: list[Json] = []
+        content: list[Json] = []
         if self.thinking is not None:
-            matches.append({"type": "thinking", "thinking": self.thinking})
+            content.append({"type": "thinking", "thinking": self.thinking})
         if text is not None:
-            matches.append({"type": "text", "text": text})
-        matches += self.blocks
+            content.append({"type": "text", "text": text})
+        content += self.blocks
         for index, call in enumerate(self.calls):
             id = call.get("id") or f"call_{request.turn}_{request.step}_{index}"
-            matches.append({"type": "tool_use", "id": id, "name": call["name"], "input": call.get("input") or {}})
-        return matches
+            content.append({"type": "tool_use", "id": id, "name": call["name"], "input": call.get("input") or {}})
+        return content
 
 
-_SCENE_KEYS: Final = tuple(ScriptedReply.__dataclass_fields__)
+_REPLY_KEYS: Final = tuple(ScriptedReply.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The scenes of each turn; a script of one turn is the same for all. Beside them, what is asked beside the loop."""
+    """The replies of each turn. `beside` has the replies to requests outside of the loop, by purpose."""
 
     turns: Sequence[Sequence[ScriptedReply]]
     beside: Mapping[str, ScriptedReply] = field(default_factory=dict[str, ScriptedReply])
     files: Mapping[str, Download] = field(default_factory=dict[str, Download])
 
-    def scene(self, request: ModelRequest) -> ScriptedReply:
-        """The reply to a request, by its turn and step alone: a process that starts anew goes on where it was."""
+    def reply(self, request: ModelRequest) -> ScriptedReply:
+        """Return the reply to a request. It depends only on the turn and the step, or on the purpose."""
         if request.step == 0 or request.purpose is not None:
             return self.beside.get(request.purpose or "", ScriptedReply(text=str(request.purpose)))
-        scenes = self.turns[(request.turn - 1) % len(self.turns)]
-        if request.step > len(scenes):
+        replies = self.turns[(request.turn - 1) % len(self.turns)]
+        if request.step > len(replies):
             raise ProviderError(
-                f"The script is over: it has {len(scenes)} replies for turn {request.turn}, "
-                f"and step {request.step} asks for another.",
+                f"The script has {len(replies)} replies for turn {request.turn}, and step {request.step} needs another.",
                 "request",
             )
-        return scenes[request.step - 1]
+        return replies[request.step - 1]
 
 
 def read_script(source: Any) -> Script:
-    """A script from plain data: a list of replies, a list of such lists, or a mapping with more."""
+    """Return a script from a list of replies, a list of turns, or a mapping with `replies`, `beside` and `files`."""
     if not isinstance(source, Mapping):
         return Script(_turns(source))
     script = cast("Mapping[str, Any]", source)
@@ -113,23 +122,23 @@ def read_script(source: Any) -> Script:
     files: Mapping[str, Any] = script.get("files") or {}
     return Script(
         _turns(script.get("replies")),
-        {str(purpose): read_scene(reply) for purpose, reply in beside.items()},
+        {str(purpose): read_reply(reply) for purpose, reply in beside.items()},
         {str(file_id): _file(about) for file_id, about in files.items()},
     )
 
 
-def read_scene(reply: Any) -> ScriptedReply:
-    """One reply from plain data: a text, or a mapping of what it holds."""
+def read_reply(reply: Any) -> ScriptedReply:
+    """Return a reply from a text or a mapping."""
     if isinstance(reply, str):
         return ScriptedReply(text=reply)
     if not isinstance(reply, Mapping):
-        raise _wrong(f"A reply is a text or a mapping, not {reply!r}")
+        raise _wrong(f"A reply must be a text or a mapping, not {reply!r}")
     values = dict(cast("Mapping[str, Any]", reply))
-    _check_keys(values, _SCENE_KEYS, "A reply")
+    _check_keys(values, _REPLY_KEYS, "A reply")
     for call in values.get("calls") or ():
         _check_keys(call, _CALL_KEYS, "A call")
         if not call.get("name"):
-            raise _wrong(f"A call has a name, and {call!r} has none")
+            raise _wrong(f"Call {call!r} has no name")
     if "usage" in values:
         _check_keys(values["usage"], Usage._fields, "The usage of a reply")
         values["usage"] = Usage(**values["usage"])
@@ -140,11 +149,11 @@ def read_scene(reply: Any) -> ScriptedReply:
 
 def _turns(replies: Any) -> list[list[ScriptedReply]]:
     if not isinstance(replies, Sequence) or isinstance(replies, str) or not replies:
-        raise _wrong("A script has a list of replies, with one at least")
+        raise _wrong("A script needs a list with at least one reply")
     values = list(cast("Sequence[Any]", replies))
     if all(isinstance(turn, list) for turn in values):
-        return [[read_scene(reply) for reply in turn] for turn in values]
-    return [[read_scene(reply) for reply in values]]
+        return [[read_reply(reply) for reply in turn] for turn in values]
+    return [[read_reply(reply) for reply in values]]
 
 
 def _file(about: Mapping[str, Any]) -> Download:
@@ -156,19 +165,19 @@ def _file(about: Mapping[str, Any]) -> Download:
 
 def _check_keys(value: Any, known: Iterable[str], what: str) -> None:
     if not isinstance(value, Mapping):
-        raise _wrong(f"{what} is a mapping, not {value!r}")
+        raise _wrong(f"{what} must be a mapping, not {value!r}")
     unknown = [str(key) for key in cast("Mapping[Any, Any]", value) if key not in known]
     if unknown:
-        raise _wrong(f"{what} knows no {', '.join(unknown)}; it knows {', '.join(known)}")
+        raise _wrong(f"{what} has unknown keys: {', '.join(unknown)}. Known keys: {', '.join(known)}")
 
 
 def _check_word(value: Any, literal: Any, key: str) -> None:
     if value is not None and value not in _words(literal):
-        raise _wrong(f"{key} is one of {', '.join(_words(literal))}, not {value!r}")
+        raise _wrong(f"{key} must be one of {', '.join(_words(literal))}, not {value!r}")
 
 
 def _words(literal: Any) -> list[str]:
-    """The words of a Literal, or of a union of such."""
+    """Return the values of a Literal, or of a union of Literals."""
     return [word for part in get_args(literal) for word in (_words(part) or [part])]
 
 
@@ -176,67 +185,108 @@ def _wrong(message: str) -> ProviderError:
     return ProviderError(f"{message}.", "setup")
 
 
-Answering = Callable[[ModelRequest], Any | Awaitable[Any]]
-"""Answers a request with a reply as it stands in a script."""
+ReplyFunction = Callable[[ModelRequest], Any | Awaitable[Any]]
+"""Function that returns the reply to a request, in the form of a script."""
 
 
 class Scripted(Provider):
-    """Answers from a script, or from a function that is asked for each reply."""
+    """A provider that replies from a script or from a function, for tests and demos.
+
+    Args:
+        script: List of replies, list of turns, mapping, or function of the request. See the module for examples.
+        raw_events: True to yield a raw event before each chunk.
+
+    Raises:
+        ProviderError: If the script is not valid.
+    """
 
     name = "scripted"
 
     def __init__(self, script: Any, *, raw_events: bool = False) -> None:
         self.raw_events = raw_events
-        self._answering: Answering | None = script if callable(script) else None
+        self._function: ReplyFunction | None = script if callable(script) else None
         self._script = read_script(["unused"] if callable(script) else script)
 
     @classmethod
     def from_file(cls, path: str | Path, *, raw_events: bool = False) -> "Scripted":
-        """A script from a file: JSON if its name ends so, else YAML."""
+        """Return a provider with the script of a file.
+
+        Args:
+            path: File with JSON if its name ends with `.json`, else with YAML.
+            raw_events: True to yield a raw event before each chunk.
+
+        Returns:
+            The provider.
+
+        Raises:
+            ProviderError: If the file cannot be read, or the script is not valid.
+        """
         try:
             return cls(_load(Path(path)), raw_events=raw_events)
         except ProviderError as exc:
             raise ProviderError(f"The script {path} cannot be used. {exc}", "setup") from exc
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
-        scene = await self._scene(request)
-        await _sleep(scene.delay, request)
-        trouble = scene.troubles(request.attempt)
-        if scene.fail and trouble:
-            message = scene.message or f"The script says: {scene.fail}."
-            raise ProviderError(message, scene.fail, retry_after=scene.retry_after)
-        content = scene.content(request)
-        left = scene.cut_after if scene.cut_after is not None and trouble else None
-        for chunk in _pieces(content, scene.chunk):
+        """Yield the chunks of the reply, then the response.
+
+        Args:
+            request: The request.
+
+        Yields:
+            Chunks, and the response at the end.
+
+        Raises:
+            ProviderError: If the script has no reply, or the reply fails.
+        """
+        reply = await self._reply(request)
+        await _sleep(reply.delay, request)
+        fails = reply.fails(request.attempt)
+        if reply.fail and fails:
+            message = reply.message or f"The script says: {reply.fail}."
+            raise ProviderError(message, reply.fail, retry_after=reply.retry_after)
+        content = reply.content(request)
+        left = reply.cut_after if reply.cut_after is not None and fails else None
+        for chunk in _chunks(content, reply.chunk):
             cut = left is not None and len(chunk.text) >= left
             if cut:
                 chunk = chunk._replace(text=chunk.text[:left])
             if chunk.text or not cut:
-                for other_chunk in self._told(chunk):
-                    yield other_chunk
+                for visible in self._with_raw_event(chunk):
+                    yield visible
             if cut:
-                raise ProviderError(scene.message or "The script cuts the connection here.", "connection")
+                raise ProviderError(reply.message or "Scripted end of the connection.", "connection")
             left = left - len(chunk.text) if left is not None else None
-            await _sleep(scene.pause, request)
+            await _sleep(reply.pause, request)
         if left is not None:
-            raise ProviderError(scene.message or "The script cuts the connection here.", "connection")
-        yield _response(request, scene, content)
+            raise ProviderError(reply.message or "Scripted end of the connection.", "connection")
+        yield _response(request, reply, content)
 
     async def download(self, file_id: str) -> Download:
+        """Return a file of the script.
+
+        Args:
+            file_id: Id of the file.
+
+        Returns:
+            The file.
+
+        Raises:
+            ProviderError: If the script has no such file.
+        """
         if file_id not in self._script.files:
             raise ProviderError(f"The script has no file {file_id}.", "request", status=404)
         return self._script.files[file_id]
 
     async def close(self) -> None:
-        pass
+        """Do nothing: the provider has no connection."""
 
-    async def _scene(self, request: ModelRequest) -> ScriptedReply:
-        if self._answering is None:
-            return self._script.scene(request)
-        reply = self._answering(request)
-        return read_scene(await reply if inspect.isawaitable(reply) else reply)
+    async def _reply(self, request: ModelRequest) -> ScriptedReply:
+        if self._function is None:
+            return self._script.reply(request)
+        reply = self._function(request)
+        return read_reply(await reply if inspect.isawaitable(reply) else reply)
 
-    def _told(self, chunk: Chunk) -> Iterator[Chunk]:
+    def _with_raw_event(self, chunk: Chunk) -> Iterator[Chunk]:
         if self.raw_events:
             yield Chunk("raw", data={"type": chunk.kind, "text": chunk.text, **chunk.data})
         yield chunk
@@ -259,15 +309,15 @@ def _load(path: Path) -> Any:
 
 
 async def _sleep(seconds: float, request: ModelRequest) -> None:
-    """Wait as scripted, but no longer than the request would."""
+    """Wait, but not longer than the timeout of the request."""
     if seconds > request.timeout:
         await asyncio.sleep(request.timeout)
-        raise ProviderError("The script took too long.", "timeout")
+        raise ProviderError("The scripted delay exceeds the timeout.", "timeout")
     if seconds > 0:
         await asyncio.sleep(seconds)
 
 
-def _pieces(content: list[Json], chunk: int | None) -> Iterator[Chunk]:
+def _chunks(content: list[Json], chunk: int | None) -> Iterator[Chunk]:
     for block in content:
         kind = block.get("type")
         if kind == "text" or kind == "thinking":
@@ -279,20 +329,20 @@ def _pieces(content: list[Json], chunk: int | None) -> Iterator[Chunk]:
             yield piece
 
 
-def _response(request: ModelRequest, scene: ScriptedReply, content: list[Json]) -> Response:
-    asks = any(block.get("type") == "tool_use" for block in content)
+def _response(request: ModelRequest, reply: ScriptedReply, content: list[Json]) -> Response:
+    has_calls = any(block.get("type") == "tool_use" for block in content)
     return Response(
         message={"role": "assistant", "content": content},
-        stop_reason=scene.stop_reason or ("tool_use" if asks else "end_turn"),
-        usage=scene.usage or _estimate(request, content),
-        finish_reason=scene.stop_reason or ("tool_use" if asks else "end_turn"),
+        stop_reason=reply.stop_reason or ("tool_use" if has_calls else "end_turn"),
+        usage=reply.usage or _estimate(request, content),
+        finish_reason=reply.stop_reason or ("tool_use" if has_calls else "end_turn"),
         response_id=f"scripted_{request.turn}_{request.step}",
         model=request.model,
-        container_id=scene.container_id,
+        container_id=reply.container_id,
     )
 
 
 def _estimate(request: ModelRequest, content: list[Json]) -> Usage:
-    """A token for every four bytes that go either way."""
+    """Estimate the usage: one token for four bytes."""
     sent = [request.system or "", list(request.tools), list(request.messages)]
     return Usage(len(codec.dumps(sent)) // 4, max(1, len(codec.dumps(content)) // 4))

@@ -1,4 +1,4 @@
-"""Tools from Python functions: the schema comes from type hints, the description from the docstring."""
+"""`tool`: make tools from Python functions. Type hints give the schema, the docstring gives the description."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from lockstitch.model import Json
 
 _CONTEXT: Final = "ctx"
 _FIELD: Final = "parameter_"
-"""Stands before a parameter's name in the model, where `json`, `model_config` or `_x` would mean something else."""
+"""Prefix of field names in the Pydantic model, so that parameters can have names such as `json` or `_x`."""
 
 
 @overload
@@ -31,41 +31,74 @@ def tool(
     frontend: bool = False,
     timeout: float | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
-def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function, sync or async.
-
-    A parameter named `ctx` gets the ToolContext and is not shown to the model. With `frontend=True` the function's
-    body is never run: the browser executes the call, and only the signature counts.
-    """
-    if function is not None:
-        return _tool(function)
-    return partial(_tool, **options)
-
-
-def _tool(
-    function: Callable[..., Any],
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
     *,
     name: str | None = None,
     description: str | None = None,
+    effect: Effect = "once",
+    on_doubt: OnDoubt = "tell",
+    approval: bool = False,
     frontend: bool = False,
-    **options: Any,
-) -> Tool:
-    chosen = name or getattr(function, "__name__", "")
-    model = _model(function, chosen)
-    schema = model.model_json_schema()
-    schema.pop("title", None)
-    return Tool(
-        name=chosen,
-        description=description if description is not None else inspect.getdoc(function) or "",
-        input_schema=schema,
-        call=None if frontend else _call(function, model),
-        check=partial(_checked, model),
-        **options,
-    )
+    timeout: float | None = None,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool from a function, sync or async. Use it as a decorator, with or without options.
+
+    The type hints of the parameters give the schema. A parameter `ctx` gets the `ToolContext` and is hidden from the
+    model. A sync function runs in a thread, so that it does not block the event loop.
+
+    Example:
+        ```python
+        @tool(effect="safe")
+        def weather(city: str) -> str:
+            \"\"\"Return the weather of a city.\"\"\"
+            return "Sunny"
+
+        helper = Agent("helper", model="anthropic:claude-sonnet-5", tools=[weather])
+        ```
+
+    Args:
+        function: The function.
+        name: Name of the tool. None: the name of the function.
+        description: Description for the model. None: the docstring of the function.
+        effect: What the engine may do with an interrupted call. `safe`: repeat it. `keyed`: repeat it with the same
+            `ctx.key`. `once`: do not repeat it; its outcome is in doubt.
+        on_doubt: What happens if the outcome of a call is in doubt. `tell`: the model gets a message about it. `ask`:
+            the thread waits until a person settles the call.
+        approval: True if a person must approve each call.
+        frontend: True if the frontend executes the calls. The body of the function never runs.
+        timeout: Seconds that a call may take. None: the `tool_timeout` of the agent.
+
+    Returns:
+        The tool, or a decorator if `function` is missing.
+
+    Raises:
+        Refused: If the name or a parameter cannot be described to a model.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        tool_name = name or getattr(function, "__name__", "")
+        model = _model(function, tool_name)
+        schema = model.model_json_schema()
+        schema.pop("title", None)
+        return Tool(
+            name=tool_name,
+            description=description if description is not None else inspect.getdoc(function) or "",
+            input_schema=schema,
+            call=None if frontend else _call(function, model),
+            check=partial(_checked, model),
+            effect=effect,
+            on_doubt=on_doubt,
+            approval=approval,
+            timeout=timeout,
+        )
+
+    return make if function is None else make(function)
 
 
 def _model(function: Callable[..., Any], name: str) -> type[BaseModel]:
-    """The parameters of a function as a model."""
+    """Return a Pydantic model of the parameters of a function."""
     hints = _hints(function, name)
     names: dict[str, str] = {}
     fields: dict[str, Any] = {}
@@ -73,7 +106,7 @@ def _model(function: Callable[..., Any], name: str) -> type[BaseModel]:
         if parameter.name == _CONTEXT:
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise Refused(f"Tool {name}: {parameter} cannot be asked for by name; give it plain parameters.")
+            raise Refused(f"Tool {name}: parameter {parameter} cannot be passed by name. Use plain parameters.")
         default = ... if parameter.default is parameter.empty else parameter.default
         field = f"{_FIELD}{parameter.name}"
         names[field] = parameter.name
@@ -92,24 +125,24 @@ def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Par
     try:
         return inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as exc:
-        raise Refused(f"Tool {name} cannot be made: {exc}. Wrap it in a function of your own.") from exc
+        raise Refused(f"Tool {name} cannot be created: {exc}. Wrap it in a function.") from exc
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """The type hints of a function, or of what stands behind a partial or an object that can be called."""
-    behind: Any = function
-    while isinstance(behind, partial):
-        behind = cast("partial[Any]", behind).func
-    if not inspect.isroutine(behind) and not inspect.isclass(behind):
-        behind = type(behind).__call__
+    """Return the type hints of a function, of the function of a partial, or of `__call__` of an object."""
+    target: Any = function
+    while isinstance(target, partial):
+        target = cast("partial[Any]", target).func
+    if not inspect.isroutine(target) and not inspect.isclass(target):
+        target = type(target).__call__
     try:
-        return get_type_hints(behind, include_extras=True)
+        return get_type_hints(target, include_extras=True)
     except NameError as exc:
-        raise Refused(f"Tool {name}: {exc}; its type hints must be importable where it is defined.") from exc
+        raise Refused(f"Tool {name}: {exc}. Its type hints must be importable where it is defined.") from exc
 
 
 def _checked(model: type[BaseModel], value: Json) -> Json:
-    """The arguments for the function; Refused says which of them is wrong, so that the model can mend it."""
+    """Return the arguments for the function. Raises `Refused` with a text from which the model can correct them."""
     try:
         checked = model.model_validate(value)
     except ValidationError as exc:
@@ -128,7 +161,7 @@ def _call(function: Callable[..., Any], model: type[BaseModel]) -> Call:
             arguments[_CONTEXT] = context
         if is_async:
             return await function(**arguments)
-        # So that a tool that blocks holds up neither other tools nor the process's beat.
+        # Run in a thread: a blocking tool must not delay other tools or the heartbeat of the process.
         result = await run_to_end(partial(function, **arguments))
         return await cast("Any", result) if inspect.isawaitable(result) else result
 

@@ -1,4 +1,4 @@
-"""The tools of MCP servers, as a source of tools for agents. Needs the extra `mcp`, from the first use on."""
+"""`McpServer`: a tool source with the tools of an MCP server. Needs the extra `mcp` at first use."""
 
 import asyncio
 import re
@@ -19,50 +19,79 @@ if TYPE_CHECKING:
     from lockstitch.agents.tools.mcp_client import Connection, Transport
 
 _CONNECT_TIMEOUT: Final = 30.0
-# The protocol allows names that models do not.
-_UNFIT: Final = re.compile(r"[^a-zA-Z0-9_-]")
+# MCP allows tool names that model APIs reject.
+_INVALID_CHARACTER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class McpOptions(TypedDict, total=False):
-    """What may be said of a server's tools. Tools are named as the server names them, without the prefix."""
+    """Options of `McpServer`. All are optional. Tool names are those of the server, without the prefix."""
 
     prefix: str
-    """Stands before every name, so that tools of several servers are told apart."""
+    """Prefix of every tool name, so that tools of several servers have different names."""
     only: Sequence[str] | None
-    """The tools to offer; all of them if None."""
+    """Names of the tools to offer. None: all."""
     effects: Mapping[str, Effect]
-    """What may be done with a call that was cut off, where the server's hints do not say it or are not believed."""
+    """Effects by tool name (see `tool`). They replace the hints of the server."""
     approval: bool | Sequence[str]
-    """The tools of which a person must agree to each call; True for all."""
+    """Names of the tools that need approval for each call. True: all."""
     on_doubt: OnDoubt
+    """What happens if the outcome of a call is in doubt (see `tool`)."""
     timeout: float | None
-    """Seconds that a call may take."""
+    """Seconds that a call may take. None: the `tool_timeout` of the agent."""
     connect_timeout: float
-    """Seconds until the server must have told its tools, starting it included; 30 if nothing is said."""
+    """Seconds to start the server, connect, and list its tools. Default: 30."""
 
 
 class McpServer:
-    """An MCP server whose tools an agent may use: `Agent(…, tools=[McpServer.stdio("npx", ["-y", "…"])])`.
+    """The tools of an MCP server: `Agent(…, tools=[McpServer.stdio("npx", ["-y", "…"])])`.
 
-    It is connected to when it is first needed, once for each event loop, and stays connected until `close`, which
-    ends a process that was started. Any task may use it, many at once; one that is cancelled disturbs no other. A call
-    that loses the connection fails, and the next one makes another. After `close` the next use begins anew.
+    It connects on first use, once for each event loop, and stays connected until `close`, which ends a process that it
+    started. Many tasks may use it at once. If one task is cancelled, the others continue. If a call loses the
+    connection, the call fails and the next call connects again. After `close` the next use connects again.
+
+    Use `stdio` or `http` to create one.
+
+    Args:
+        name: Name of the server in messages.
+        transport: Function that returns a new transport.
+        prefix: Prefix of every tool name.
+        only: Names of the tools to offer. None: all.
+        effects: Effects by tool name (see `tool`). They replace the hints of the server.
+        approval: Names of the tools that need approval for each call. True: all.
+        on_doubt: What happens if the outcome of a call is in doubt (see `tool`).
+        timeout: Seconds that a call may take. None: the `tool_timeout` of the agent.
+        connect_timeout: Seconds to start the server, connect, and list its tools.
+
+    Raises:
+        Refused: If an effect is unknown.
     """
 
-    def __init__(self, name: str, transport: "Callable[[], Transport]", **options: Unpack[McpOptions]) -> None:
+    def __init__(
+        self,
+        name: str,
+        transport: "Callable[[], Transport]",
+        *,
+        prefix: str = "",
+        only: Sequence[str] | None = None,
+        effects: Mapping[str, Effect] | None = None,
+        approval: bool | Sequence[str] = False,
+        on_doubt: OnDoubt = "tell",
+        timeout: float | None = None,
+        connect_timeout: float = _CONNECT_TIMEOUT,
+    ) -> None:
         self.name = name
         self._transport = transport
-        self._prefix = options.get("prefix", "")
-        self._only = options.get("only")
-        self._effects = options.get("effects") or {}
-        self._approval = options.get("approval", False)
-        self._on_doubt: OnDoubt = options.get("on_doubt", "tell")
-        self._timeout = options.get("timeout")
-        self._connect_timeout = options.get("connect_timeout", _CONNECT_TIMEOUT)
+        self._prefix = prefix
+        self._only = only
+        self._effects = effects or {}
+        self._approval = approval
+        self._on_doubt: OnDoubt = on_doubt
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
         self._connections: dict[AbstractEventLoop, Connection] = {}
         for tool, effect in self._effects.items():
             if effect not in get_args(Effect):
-                raise Refused(f"{effect!r} is no effect of tool {tool}: safe, keyed and once are.")
+                raise Refused(f"Tool {tool} has the unknown effect {effect!r}. Choose from: safe, keyed, once.")
 
     @classmethod
     def stdio(
@@ -74,43 +103,72 @@ class McpServer:
         cwd: str | Path | None = None,
         **options: Unpack[McpOptions],
     ) -> "McpServer":
-        """A server that is started here. Besides PATH, HOME and the like it sees only the `env` given to it."""
+        """Return a server that runs as a process of this one.
+
+        Args:
+            command: Command of the server.
+            args: Arguments of the command.
+            env: Environment variables. Of the environment of this process it gets only PATH, HOME and similar ones.
+            cwd: Folder in which the command runs.
+            options: Keywords of `McpOptions`: `prefix`, `only`, `effects`, `approval`, `on_doubt`, `timeout` and
+                `connect_timeout`.
+
+        Returns:
+            The server. The process starts at first use.
+        """
 
         def transport() -> "Transport":
             from lockstitch.agents.tools.mcp_client import Stdio
 
             return Stdio(command, args, env, cwd)
 
-        # Arguments often hold passwords, and this name is told to models and written into the record.
+        # Arguments often contain passwords, and this name is sent to models and stored.
         return cls(Path(command).name or command, transport, **options)
 
     @classmethod
     def http(cls, url: str, *, headers: Mapping[str, str] | None = None, **options: Unpack[McpOptions]) -> "McpServer":
-        """A server that runs elsewhere, at a URL, over streamable HTTP. `headers` go with every request."""
+        """Return a server at a URL, over streamable HTTP.
+
+        Args:
+            url: URL of the server.
+            headers: Headers of every request.
+            options: Keywords of `McpOptions`: `prefix`, `only`, `effects`, `approval`, `on_doubt`, `timeout` and
+                `connect_timeout`.
+
+        Returns:
+            The server. It connects at first use.
+
+        Raises:
+            Refused: If the URL is not an HTTP URL.
+        """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Refused(f"{url!r} is no URL of an MCP server: it must begin with http:// or https://.")
+            raise Refused(f"{url!r} is not a URL of an MCP server. It must start with http:// or https://.")
 
         def transport() -> "Transport":
             from lockstitch.agents.tools.mcp_client import Http
 
             return Http(url, headers, options.get("timeout"))
 
-        # Paths and queries hold keys as well.
+        # Paths and queries often contain keys, so the name is only the host.
         return cls(parts.netloc.rpartition("@")[2], transport, **options)
 
     async def tools(self) -> list[Tool]:
-        """The tools that the server had when it was connected to. Refused if it cannot be, or lacks a named one."""
+        """Return the tools that the server listed when it connected.
+
+        Raises:
+            Refused: If the server cannot be used, or does not have a tool that an option names.
+        """
         listed = (await self._connected()).listed
         self._check_names([tool.name for tool in listed])
         wanted = [tool for tool in listed if self._only is None or tool.name in self._only]
         tools = [self._tool(tool) for tool in wanted]
         if len({tool.name for tool in tools}) < len(tools):
-            raise Refused(f"The MCP server {self.name} has several tools of one name; choose among them with only=….")
+            raise Refused(f"The MCP server {self.name} has two tools with the same name. Choose tools with only=….")
         return tools
 
     async def close(self) -> None:
-        """End the connection of this event loop, and the server's process if it was started here."""
+        """Close the connection of this event loop. End the process of the server if this process started it."""
         connection = self._connections.pop(asyncio.get_running_loop(), None)
         if connection is not None:
             await connection.close()
@@ -118,17 +176,17 @@ class McpServer:
     def _tool(self, listed: "Listed") -> Tool:
         approval = self._approval if isinstance(self._approval, bool) else listed.name in self._approval
         return Tool(
-            name=_UNFIT.sub("_", f"{self._prefix}{listed.name}"),
+            name=_INVALID_CHARACTER.sub("_", f"{self._prefix}{listed.name}"),
             description=listed.description or listed.title or "",
             input_schema={"type": "object", **listed.input_schema},
-            call=self._caller(listed.name),
+            call=self._call_function(listed.name),
             effect=self._effects.get(listed.name) or _effect(listed),
             on_doubt=self._on_doubt,
             approval=approval,
             timeout=self._timeout,
         )
 
-    def _caller(self, name: str) -> Callable[[ToolContext, Json], Awaitable[Any]]:
+    def _call_function(self, name: str) -> Callable[[ToolContext, Json], Awaitable[Any]]:
         return partial(self._call, name)
 
     async def _call(self, name: str, context: ToolContext, value: Json) -> Any:
@@ -141,15 +199,15 @@ class McpServer:
         return content_of(await connection.call(name, value, context.key))
 
     async def _connected(self) -> "Connection":
-        """The connection of this event loop, made if there is none or it is over."""
+        """Return the connection of this event loop. Connect if there is none or it is closed."""
         try:
             from lockstitch.agents.tools.mcp_client import Connection
         except ImportError as exc:
             raise Refused(f"MCP servers need the package mcp ({exc}): pip install 'lockstitch[mcp]'.") from exc
         loop = asyncio.get_running_loop()
-        for abstract_event_loop in [connection for connection in list(self._connections) if connection.is_closed()]:
-            # Its end has ended its tasks, and with them their processes.
-            self._connections.pop(abstract_event_loop, None)
+        for closed_loop in [known for known in list(self._connections) if known.is_closed()]:
+            # A closed loop has ended its tasks and their processes.
+            self._connections.pop(closed_loop, None)
         connection = self._connections.get(loop)
         if connection is None or connection.over:
             connection = Connection(self.name, self._transport(), self._connect_timeout)
@@ -158,16 +216,16 @@ class McpServer:
         return connection
 
     def _check_names(self, known: Sequence[str]) -> None:
-        """A misspelt name would leave a tool without the approval or the effect that was meant for it."""
+        """Raise `Refused` if an option names an unknown tool: the tool that was meant would lack its approval."""
         approval: Iterable[str] = () if isinstance(self._approval, bool) else self._approval
         unknown = sorted({*self._effects, *approval, *(self._only or ())} - set(known))
         if unknown:
-            has = ", ".join(sorted(known)) or "none"
-            raise Refused(f"The MCP server {self.name} has no tool {', '.join(unknown)}. It has: {has}.")
+            names = ", ".join(sorted(known)) or "none"
+            raise Refused(f"The MCP server {self.name} has no tool {', '.join(unknown)}. Tools: {names}.")
 
 
 def _effect(listed: "Listed") -> Effect:
-    """What the server's hints allow. Without a hint a call may have done anything, so it is not repeated."""
+    """Return the effect by the hints of the server. Without a hint a call is not repeated."""
     hints = listed.annotations
     if hints is not None and hints.read_only_hint:
         return "safe"

@@ -1,6 +1,6 @@
-"""Thread tools: what a model needs to split its work, wait for it, and end. `thread_tools()` gives them to an agent.
+"""`thread_tools`: tools with which a model creates child threads, waits for them, and ends its thread.
 
-Those that change something only order it (see `orders`), so all of them may run again after a crash.
+A tool that changes something only adds a request (`ToolRequests`), so all of them can run again after a crash.
 """
 
 from collections.abc import Collection
@@ -16,22 +16,22 @@ from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Json, Thread, format_time, text_of
 from lockstitch.model.delivery import reporting_lane
 
-_LONGEST: Final = 2_000
-"""Characters shown of a text of another thread."""
+_MAX_TEXT: Final = 2_000
+"""Maximum characters of a text of another thread."""
 
 
-def _understood(status: Any) -> Any:
+def _normalized(status: Any) -> Any:
     return "completed" if status == "done" else status
 
 
 class Task(BaseModel):
-    """One item of a todo list; more keys are kept."""
+    """One item of a task list. Additional keys are kept."""
 
     model_config = ConfigDict(extra="allow")
 
     id: str | None = None
     description: str
-    status: Annotated[Literal["pending", "in_progress", "completed", "blocked"], BeforeValidator(_understood)] = (
+    status: Annotated[Literal["pending", "in_progress", "completed", "blocked"], BeforeValidator(_normalized)] = (
         "pending"
     )
 
@@ -70,9 +70,9 @@ async def wait_for_threads(
         str(child.id): child for child in await ctx.store.children(ctx.thread) if reporting_lane(child) == ctx.lane
     }
     wanted = list(children) if thread_ids is None else list(dict.fromkeys(thread_ids))
-    strangers = [name for name in wanted if name not in children]
-    if strangers:
-        raise ToolFailed(f"Not a child of this thread: {', '.join(strangers)}.")
+    unknown = [name for name in wanted if name not in children]
+    if unknown:
+        raise ToolFailed(f"Not a child of this thread: {', '.join(unknown)}.")
     ended = [name for name in wanted if children[name].ended]
     pending = [name for name in wanted if not children[name].ended]
     if pending and not (mode == "any" and ended):
@@ -119,7 +119,7 @@ async def get_current_thread_info(ctx: ToolContext) -> Json:
     """This thread: its goal, status, todo list, and how many of its children are still at work."""
     head = ctx.thread
     return {
-        **_told(head),
+        **_summary(head),
         "tasks": head.tasks if ctx.requests.tasks is None else ctx.requests.tasks,
         "depth": head.depth,
         "parent_id": str(head.parent_id) if head.parent_id else None,
@@ -141,7 +141,7 @@ async def get_parent_context(ctx: ToolContext) -> Json:
         except NotFound:
             # It was archived, or deleted with older turns.
             value = None
-    return {**_told(parent), "tasks": parent.tasks, "said": value[:_LONGEST] if value else None}
+    return {**_summary(parent), "tasks": parent.tasks, "said": value[:_MAX_TEXT] if value else None}
 
 
 @tool(effect="safe")
@@ -149,15 +149,25 @@ async def get_child_threads(ctx: ToolContext, include_completed: bool = True) ->
     """The threads that this one created: their goals, where they stand, and the results of those that have ended."""
     children = await ctx.store.children(ctx.thread)
     threads = [child for child in children if include_completed or not child.ended]
-    return {"threads": [{**_told(child), "result": _short(child.result)} for child in threads]}
+    return {"threads": [{**_summary(child), "result": _short(child.result)} for child in threads]}
 
 
 def thread_tools(names: Collection[str] | None = None) -> list[Tool]:
-    """The thread tools, or those with these names, for an agent's `tools`."""
+    """Return the thread tools, for the `tools` of an agent.
+
+    Args:
+        names: Names of the tools to return, such as `create_thread`. None: all.
+
+    Returns:
+        The tools.
+
+    Raises:
+        Refused: If a name is unknown.
+    """
     tools = {tool.name: tool for tool in _TOOLS}
     unknown = sorted(set(names or ()) - tools.keys())
     if unknown:
-        raise Refused(f"There is no thread tool {', '.join(unknown)}. There are {', '.join(tools)}.")
+        raise Refused(f"Unknown thread tools: {', '.join(unknown)}. Choose from: {', '.join(tools)}.")
     return [tool for tool in _TOOLS if names is None or tool.name in names]
 
 
@@ -174,21 +184,21 @@ _TOOLS: Final = (
 
 
 def _numbered(tasks: list[Task | str] | list[Task]) -> list[Json]:
-    """Tasks as they are kept, each with an id."""
-    matches = [Task(description=task) if isinstance(task, str) else task for task in tasks]
+    """Return the tasks as they are stored, each with an id."""
+    items = [Task(description=task) if isinstance(task, str) else task for task in tasks]
     return [
-        {**task.model_dump(mode="json"), "id": task.id or str(number)} for number, task in enumerate(matches, start=1)
+        {**task.model_dump(mode="json"), "id": task.id or str(number)} for number, task in enumerate(items, start=1)
     ]
 
 
 async def _require_agent(ctx: ToolContext, name: str) -> None:
-    """A child of an agent that nobody has ever heard of would wait for ever."""
+    """Raise `ToolFailed` if no worker can know the agent: its child would wait forever."""
     known = {*ctx.agents, *(agent.name for agent in await ctx.store.agents.list(project=ctx.thread.project))}
     if name not in known:
         raise ToolFailed(f"There is no agent {name}. Agents: {', '.join(sorted(known))}.")
 
 
-def _told(head: Thread) -> Json:
+def _summary(head: Thread) -> Json:
     return {
         "thread_id": str(head.id),
         "agent": head.agent,
@@ -201,4 +211,4 @@ def _told(head: Thread) -> Json:
 def _short(result: Json | None) -> Json | None:
     if result is None:
         return None
-    return {name: value[:_LONGEST] if isinstance(value, str) else value for name, value in result.items()}
+    return {name: value[:_MAX_TEXT] if isinstance(value, str) else value for name, value in result.items()}

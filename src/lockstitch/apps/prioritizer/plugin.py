@@ -284,9 +284,10 @@ class Prioritizer:
         if documents is not None:
             about["documents"] = [str(document) for document in documents]
         over: Any = {"status": "failed", "result": _failed(NO_TASKS), "wake_at": None} if failed else {}
-        await self.agent.start(
-            store=store,
-            goal=f"Prioritise {task_count} tasks towards this outcome: {outcome.statement}",
+        await store.start(
+            self.agent.name,
+            f"Prioritise {task_count} tasks towards this outcome: {outcome.statement}",
+            version=await self.agent.version(store),
             id=session.thread_id,
             user_id=outcome.user_id,
             title=outcome.statement[:255],
