@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import lockstitch
-from lockstitch import errors
+from lockstitch import errors, ext
 from lockstitch.agents.tools.mcp import McpServer
 from lockstitch.engine.config import AgentDefinition
 from lockstitch.testing import Scripted
@@ -105,6 +105,50 @@ NAMES = [
     "tool_result",
 ]
 
+EXT_NAMES = [
+    "TERMINAL_STATUSES",
+    "Chunk",
+    "Count",
+    "Download",
+    "Embedder",
+    "Extension",
+    "Json",
+    "Listener",
+    "MemoryStore",
+    "ModelRequest",
+    "Name",
+    "Number",
+    "Provider",
+    "ProviderError",
+    "Record",
+    "Response",
+    "RunStart",
+    "Scripted",
+    "Text",
+    "Time",
+    "ToolSource",
+    "Usage",
+    "Vector",
+    "Where",
+    "answer_of",
+    "as_id",
+    "blocks",
+    "codec",
+    "foreign_id",
+    "format_duration",
+    "format_size",
+    "format_time",
+    "new_id",
+    "parse_time",
+    "plural",
+    "resolve_embedder",
+    "resolve_provider",
+    "run_blocking",
+    "similarity",
+    "text_of",
+    "tool_uses",
+]
+
 HEAVY = {
     *("sqlite3", "psycopg", "psycopg_pool", "typer", "click", "rich", "fastapi", "starlette", "uvicorn"),
     *("anthropic", "openai", "mcp", "obstore", "opentelemetry", "jinja2"),
@@ -119,6 +163,21 @@ def test_public_names_are_listed() -> None:
 def test_public_name_can_be_imported(name: str) -> None:
     assert getattr(lockstitch, name) is not None
     assert name in dir(lockstitch)
+
+
+def test_ext_exports_exactly_these_names() -> None:
+    assert ext.__all__ == EXT_NAMES
+
+
+@pytest.mark.parametrize("name", EXT_NAMES)
+def test_ext_loads_every_name(name: str) -> None:
+    assert getattr(ext, name) is not None
+    assert name in dir(ext)
+
+
+def test_ext_has_no_other_names() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = ext.nonsense
 
 
 def test_public_names_are_those_of_their_packages() -> None:
@@ -166,6 +225,19 @@ def test_import_loads_no_dependency() -> None:
     assert not modules & HEAVY
     assert {name for name in modules if name.startswith("lockstitch")} == {"lockstitch", "lockstitch.version"}
     assert "pydantic" not in modules
+
+
+def test_record_types_of_ext_load_no_runtime() -> None:
+    modules = loaded("from lockstitch.ext import Extension, Record, Text")
+    assert not modules & HEAVY
+    assert not {name for name in modules if name.startswith(("lockstitch.agents", "lockstitch.engine"))}
+
+
+@pytest.mark.parametrize("plugin", ["notebooks.Notebooks", "prioritizer.Prioritizer"])
+def test_applications_load_no_web_framework_without_a_server(plugin: str) -> None:
+    package, name = plugin.split(".")
+    modules = loaded(f"from lockstitch.apps.{package} import {name}")
+    assert not modules & {"fastapi", "starlette", "jinja2", "uvicorn"}
 
 
 @pytest.mark.parametrize("name", ["open_store", "Thread", "LockstitchError", "sync"])

@@ -3,25 +3,36 @@
 It also has the names that applications need for their own routes and pages.
 """
 
+from lockstitch.server.api.events import event_stream_content
 from lockstitch.server.api.messages import stream_run, wait_for_run
+from lockstitch.server.api.responses import ResponseModel, response_model
+from lockstitch.server.api.responses import Result as ResultModel
 from lockstitch.server.api.schemas import Body, ExactJSON, TextParam, ThreadRefParam, TimeParam
 from lockstitch.server.app import create_app, router
 from lockstitch.server.auth import Admin, Caller, FormWriter, Reader, Writer, plugin_of
 from lockstitch.server.extensions import HasServerExtension, NavLink, ServerExtension
+from lockstitch.server.pages.common.content import CONTENT_LIMIT, MarkdownBlock, MarkdownInline, markdown_blocks
+from lockstitch.server.pages.common.format import day_and_time
+from lockstitch.server.pages.common.open_calls import load_open_calls
 from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to, render_page
 from lockstitch.server.problems import Problem
 from lockstitch.server.settings import Settings
 
 __all__ = [
+    "CONTENT_LIMIT",
     "Admin",
     "Body",
     "Caller",
     "ExactJSON",
     "FormWriter",
     "HasServerExtension",
+    "MarkdownBlock",
+    "MarkdownInline",
     "NavLink",
     "Problem",
     "Reader",
+    "ResponseModel",
+    "ResultModel",
     "ServerExtension",
     "Settings",
     "TextParam",
@@ -30,10 +41,15 @@ __all__ = [
     "Writer",
     "base_path",
     "create_app",
+    "day_and_time",
+    "event_stream_content",
     "is_htmx_request",
+    "load_open_calls",
+    "markdown_blocks",
     "plugin_of",
     "redirect_to",
     "render_page",
+    "response_model",
     "router",
     "stream_run",
     "wait_for_run",

@@ -27,6 +27,8 @@ class ServerState:
     figures: RequestMetrics = field(default_factory=RequestMetrics)
     extensions: ServerExtensions = field(default_factory=lambda: ServerExtensions({}))
     """The routes, pages and files of the applications of the app."""
+    schemas: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Cached schemas of the SQL page, by lens. They do not change while a server runs."""
 
 
 def server_state(connection: HTTPConnection) -> ServerState:

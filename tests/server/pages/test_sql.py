@@ -11,7 +11,7 @@ from lockstitch.lenses import catalog
 from lockstitch.server import Settings
 from lockstitch.server.pages.sql.result import explain_query_error
 from lockstitch.server.pages.sql.routes import LENSES
-from lockstitch.server.pages.sql.schema import RECORD, examples, schema_of
+from lockstitch.server.pages.sql.schema import RECORD, examples, read_schema
 from lockstitch.store import Store
 from tests.samples import turn
 from tests.server.looking import look
@@ -51,7 +51,7 @@ def test_examples_are_those_of_the_documentation(lens: str) -> None:
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
 async def test_every_example_returns_rows(talked: Store, http: httpx2.AsyncClient) -> None:
     for lens in LENSES:
-        schema = await schema_of(talked, lens)
+        schema = await read_schema(talked, lens)
         assert list(schema.tables)[: len(catalog.tables(lens)) if lens != RECORD else 3] == (
             ["threads", "runs", "stitches"] if lens == RECORD else catalog.tables(lens)
         )

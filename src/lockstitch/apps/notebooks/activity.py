@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from lockstitch import Run, Stitch, Store, Thread
 from lockstitch.apps.notebooks import notebooks
 from lockstitch.apps.notebooks.citations import CitationView, citations_of_runs
 from lockstitch.apps.notebooks.records import Notebook, NotebookSession
-from lockstitch.model import TERMINAL_STATUSES, Json, Run, Stitch, Thread, answer_of, format_time, text_of
-from lockstitch.store import Store
+from lockstitch.ext import TERMINAL_STATUSES, Json, answer_of, format_time, text_of
 
 _SEARCH: Final = "search_sources"
 

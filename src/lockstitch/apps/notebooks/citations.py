@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from lockstitch import Conflict, NotFound, Run, Store, Thread
 from lockstitch.apps.notebooks.passages import best
 from lockstitch.apps.notebooks.readers.reader import Location, clean
 from lockstitch.apps.notebooks.records import EXTENSION, Citation, Finding, Passage, Source
 from lockstitch.apps.notebooks.search import Found, Key, passages_of
-from lockstitch.errors import Conflict, NotFound
-from lockstitch.model import Json, Run, Thread
-from lockstitch.store import Store, Where
+from lockstitch.ext import Json, Where
 
 _GROUP: Final = re.compile(
     r"(?<![\\!])\[\s*(\d{1,4}(?:\s*(?:[,;\u2013-]|and)\s*\d{1,4})*)\s*\](?!\(|:\s*\S+://)"

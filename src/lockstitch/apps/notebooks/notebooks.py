@@ -5,12 +5,10 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from lockstitch import Conflict, NotFound, Refused, Store, Thread
 from lockstitch.apps.notebooks.readers.reader import clean
 from lockstitch.apps.notebooks.records import EXTENSION, UNTITLED, Notebook, NotebookSession
-from lockstitch.errors import Conflict, NotFound, Refused
-from lockstitch.model import Thread, as_id, codec, new_id
-from lockstitch.model.clock import parse_time
-from lockstitch.store import Fields, Store, Where
+from lockstitch.ext import Where, as_id, codec, new_id, parse_time
 
 _LARGEST = 2**63
 _CHANGEABLE = ("title", "description", "instructions")
@@ -126,7 +124,7 @@ def missing(store: Store, notebook_id: int) -> NotFound:
 
 
 async def _told(store: Store, query: str, notebook: Notebook, **more: int) -> Notebook:
-    values: Fields = {name: getattr(notebook, name) for name in _CHANGEABLE}
+    values: dict[str, Any] = {name: getattr(notebook, name) for name in _CHANGEABLE}
     notebooks: Sequence[Notebook] = await store.execute(
         EXTENSION, query, record_type=Notebook, project=store.project, now=notebook.updated_at, **values, **more
     )

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from lockstitch import Refused
 from lockstitch.apps.notebooks.readers.reader import Document, Location
-from lockstitch.errors import Refused
 
 _PARAGRAPH: Final = r"\n[ \t]*\n\s*"
 _SENTENCE: Final = r"(?<=[.!?\u2026])[\"'\u201d\u2019\u00bb)\]]*\s+|(?<=[\u3002\uff01\uff1f])"

@@ -7,11 +7,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from lockstitch.agents import Event, Result, Tool
-from lockstitch.agents.embedders import Embedder
-from lockstitch.agents.registry import embedder as embedder_named
-from lockstitch.agents.spec import ToolSource
-from lockstitch.agents.team import Team
+from lockstitch import Event, Refused, Result, Store, Team, Thread, Tool
 from lockstitch.apps.notebooks import notebooks, sources
 from lockstitch.apps.notebooks import search as finding
 from lockstitch.apps.notebooks.quoting import Quoting
@@ -22,12 +18,7 @@ from lockstitch.apps.notebooks.records import EXTENSION, Source
 from lockstitch.apps.notebooks.search import Found
 from lockstitch.apps.notebooks.sources import Indexing, Raw
 from lockstitch.apps.notebooks.team import notebook_team
-from lockstitch.engine.concurrency import run_blocking
-from lockstitch.engine.ports.memory import MemoryStore
-from lockstitch.engine.ports.provider import Provider
-from lockstitch.errors import Refused
-from lockstitch.model import Thread, codec
-from lockstitch.store import Store
+from lockstitch.ext import Embedder, MemoryStore, Provider, ToolSource, codec, resolve_embedder, run_blocking
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +57,7 @@ class Notebooks:
     ) -> None:
         self.urls = urls
         self._allowed_hosts = frozenset(allowed_hosts)
-        self._embedder = None if embedder is None else embedder_named(embedder)
+        self._embedder = None if embedder is None else resolve_embedder(embedder)
         self._indexing = Indexing(limits or Limits(), passage_size, passage_overlap, self._embedder)
         self.offline = model is None
         """Whether there is no model, so that answers are quotations."""

@@ -8,12 +8,10 @@ import re
 from collections import Counter
 from typing import Any, Final
 
-from lockstitch.agents.providers.scripted import Scripted
+from lockstitch import Message
 from lockstitch.apps.notebooks.passages import best, stems
 from lockstitch.apps.notebooks.team import NOTHING, RESEARCHER
-from lockstitch.engine.ports.provider import ModelRequest
-from lockstitch.model import Json, Message, text_of
-from lockstitch.model.message import blocks
+from lockstitch.ext import Json, ModelRequest, Scripted, blocks, text_of
 
 _GREETINGS: Final = frozenset({"hello", "hi", "hey", "hallo", "moin", "servus", "salut", "hola", "thanks", "thank"})
 _FOUND: Final = re.compile(r"^\[(\d+)\] (.+)$", re.MULTILINE)

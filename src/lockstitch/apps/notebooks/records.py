@@ -6,10 +6,7 @@ from uuid import UUID
 from pydantic import Field
 
 from lockstitch.apps.notebooks.readers.reader import Kind, Location
-from lockstitch.extension import Extension
-from lockstitch.model import Record, new_id
-from lockstitch.model.record import Count, Text, Time
-from lockstitch.model.side_records import Name
+from lockstitch.ext import Count, Extension, Name, Record, Text, Time, new_id
 
 UNTITLED: Final = "Untitled notebook"
 

@@ -7,10 +7,9 @@ from operator import itemgetter, mul
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from lockstitch.agents.embedders import Embedder
+from lockstitch import Store
 from lockstitch.apps.notebooks.records import EXTENSION, FoundBy, Notebook, Passage, Source
-from lockstitch.engine.concurrency import run_blocking
-from lockstitch.store import Store, Where
+from lockstitch.ext import Embedder, Where, run_blocking
 
 Key = tuple[UUID, int]
 """A passage: its source and its number there."""

@@ -8,26 +8,28 @@ from fastapi import APIRouter, File, Path, Query, Request, UploadFile
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from lockstitch import NotFound, Refused, Thread
 from lockstitch.apps.notebooks import activity, citations, pages, sources
 from lockstitch.apps.notebooks import notebooks as sessions
 from lockstitch.apps.notebooks import notebooks as shelf
 from lockstitch.apps.notebooks.plugin import Notebooks
 from lockstitch.apps.notebooks.records import Notebook, Source
-from lockstitch.errors import NotFound, Refused
-from lockstitch.model import Json, Thread
+from lockstitch.ext import Json
 from lockstitch.server import (
     Caller,
     ExactJSON,
     NavLink,
     Reader,
+    ResponseModel,
+    ResultModel,
     ServerExtension,
     Writer,
+    event_stream_content,
     plugin_of,
+    response_model,
     stream_run,
     wait_for_run,
 )
-from lockstitch.server.api.events import stream_content
-from lockstitch.server.api.responses import Result, Shape, shape_of
 
 router = APIRouter(prefix="/api/notebooks", tags=["notebooks"], default_response_class=ExactJSON)
 
@@ -38,19 +40,19 @@ SessionId = Annotated[str, Path(max_length=300, description="A session_id: a thr
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, lt=2**53)]
 
-_NOTEBOOK: Any = shape_of(Notebook)
-_COUNTED: Any = shape_of(Notebook, "NotebookInList", sources=int, sessions=int)
-_SOURCE: Any = shape_of(Source, "NotebookSource", status=str)
+_NOTEBOOK: Any = response_model(Notebook)
+_COUNTED: Any = response_model(Notebook, "NotebookInList", sources=int, sessions=int)
+_SOURCE: Any = response_model(Source, "NotebookSource", status=str)
 
 
-class _AnySource(Shape):
+class _AnySource(ResponseModel):
     """A source. While its file is read, only some fields are known."""
 
     name: str
     status: str
 
 
-class _Session(Shape):
+class _Session(ResponseModel):
     """A chat in a list."""
 
     session_id: str
@@ -61,7 +63,7 @@ class _Session(Shape):
     runs: int
 
 
-class _Chat(Shape):
+class _Chat(ResponseModel):
     """A chat, turn by turn."""
 
     session_id: str
@@ -73,13 +75,13 @@ class _Chat(Shape):
     turns: list[Json]
 
 
-class _Citation(Shape):
+class _Citation(ResponseModel):
     number: int
     source_id: UUID | None
     source: str | None
 
 
-class _Found(Shape):
+class _Found(ResponseModel):
     """A passage that a search found."""
 
     source_id: UUID
@@ -90,7 +92,7 @@ class _Found(Shape):
     text: str
 
 
-class _Turn(Result):
+class _Turn(ResultModel):
     """The answer to a message, and the turn that it caused."""
 
     session_id: str
@@ -98,7 +100,7 @@ class _Turn(Result):
 
 
 _EVENTS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "The turn, or server-sent events", **stream_content()},
+    200: {"description": "The turn, or server-sent events", **event_stream_content()},
     202: {"description": "The unfinished turn, if the caller or the server leaves before its end", "model": _Turn},
 }
 

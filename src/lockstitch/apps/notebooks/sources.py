@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
-from lockstitch.agents.embedders import Embedder
+from lockstitch import Conflict, NotFound, Refused, Store, Transaction
 from lockstitch.apps.notebooks import notebooks
 from lockstitch.apps.notebooks.passages import Passage as Piece
 from lockstitch.apps.notebooks.passages import split
@@ -15,9 +15,7 @@ from lockstitch.apps.notebooks.readers.reader import Document, Kind, Limits
 from lockstitch.apps.notebooks.readers.registry import kind_of, read
 from lockstitch.apps.notebooks.records import Notebook, Passage, PassageVector, Source
 from lockstitch.apps.notebooks.search import packed
-from lockstitch.errors import Conflict, NotFound, Refused
-from lockstitch.model import codec
-from lockstitch.store import Store, Transaction, Where
+from lockstitch.ext import Embedder, Where, codec
 
 _BATCH: Final = 16
 """Passages that an embedder is given at once."""

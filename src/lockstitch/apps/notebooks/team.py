@@ -3,19 +3,10 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from lockstitch.agents import Agent, Tool, ToolFailed
-from lockstitch.agents.embedders import Embedder
-from lockstitch.agents.spec import ToolSource
-from lockstitch.agents.team import Team
-from lockstitch.agents.tools.function import tool
+from lockstitch import Agent, Memory, Run, Store, Team, Thread, Tool, ToolContext, ToolFailed, tool
 from lockstitch.apps.notebooks import citations, notebooks, search, sources
 from lockstitch.apps.notebooks.records import Notebook, Source
-from lockstitch.engine.config import RunStart
-from lockstitch.engine.ports.memory import MemoryStore
-from lockstitch.engine.ports.provider import Provider
-from lockstitch.engine.ports.tool import ToolContext
-from lockstitch.model import Json, Memory, Record, Run, Thread, foreign_id
-from lockstitch.store import Store
+from lockstitch.ext import Embedder, Json, MemoryStore, Provider, Record, RunStart, ToolSource, foreign_id
 
 _MOST_SOURCES: Final = 50
 _MOST_LEARNINGS: Final = 20

@@ -13,16 +13,12 @@ from uuid import UUID
 
 from pydantic import Field
 
-from lockstitch.agents import Tool, ToolContext, ToolFailed
-from lockstitch.agents.tools.function import tool
+from lockstitch import Stitch, StoreUnreachable, Tool, ToolContext, ToolFailed, tool
 from lockstitch.apps.prioritizer.dependencies import detected
 from lockstitch.apps.prioritizer.models import MAX_STEPS, Model, RelationshipType, Share, Task, TaskDependency, TaskId
 from lockstitch.apps.prioritizer.planning import TaskEmbeddings, clusters
 from lockstitch.apps.prioritizer.repository import TaskBase, base_of
-from lockstitch.engine.concurrency import run_blocking
-from lockstitch.engine.ports.provider import ProviderError
-from lockstitch.errors import StoreUnreachable
-from lockstitch.model import Json, Stitch, tool_uses
+from lockstitch.ext import Json, ProviderError, run_blocking, tool_uses
 
 _log: Final = logging.getLogger("lockstitch.prioritizer")
 

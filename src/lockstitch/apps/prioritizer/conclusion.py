@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, cast
 
+from lockstitch import Refused, Run, Stitch, Store, Thread
 from lockstitch.apps.prioritizer.dependencies import dependents, detected, normalised, untangled
 from lockstitch.apps.prioritizer.models import (
     BrokenCycle,
@@ -21,11 +22,7 @@ from lockstitch.apps.prioritizer.prompt import Rejected, read_answer
 from lockstitch.apps.prioritizer.reasoning import metadata, parsed
 from lockstitch.apps.prioritizer.records import Session
 from lockstitch.apps.prioritizer.repository import TaskBase, base_of
-from lockstitch.engine.concurrency import run_blocking
-from lockstitch.engine.ports.provider import ProviderError
-from lockstitch.errors import Refused
-from lockstitch.model import Json, Record, Run, Stitch, Thread
-from lockstitch.store import Store
+from lockstitch.ext import Json, ProviderError, Record, run_blocking
 
 NO_TASKS: Final = "no tasks found"
 

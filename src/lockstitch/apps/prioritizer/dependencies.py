@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from lockstitch import Refused
 from lockstitch.apps.prioritizer.models import BrokenCycle, DetectionMethod, RelationshipType, Task, TaskDependency
-from lockstitch.errors import Refused
-from lockstitch.model import Json
+from lockstitch.ext import Json
 
 _AFTER: Final = re.compile(
     r"\b(?:after|once|needs?|depends? on|depending on|requires?|blocked by|waits? (?:for|on)|following|based on)\b",

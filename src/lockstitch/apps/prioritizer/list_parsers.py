@@ -23,6 +23,7 @@ from io import StringIO
 from pathlib import PurePath
 from typing import Final
 
+from lockstitch import Refused
 from lockstitch.apps.prioritizer.models import RelationshipType
 from lockstitch.apps.prioritizer.task_lists import (
     Item,
@@ -34,7 +35,6 @@ from lockstitch.apps.prioritizer.task_lists import (
     estimate_in,
     hours,
 )
-from lockstitch.errors import Refused
 
 # No two repetitions in a row may match the same: a long line would be tried in every way there is.
 _HEADING: Final = re.compile(r"^ {0,3}(#{1,6})\s+(.*)$")

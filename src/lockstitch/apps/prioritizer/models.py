@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from lockstitch.model import Json
+from lockstitch.ext import Json
 
 MAX_STEPS: Final = 10
 """Reasoning steps that a session may have."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from lockstitch.agents.embedders import Embedder, Vector, similarity
 from lockstitch.apps.prioritizer.dependencies import depths, merged, untangled
 from lockstitch.apps.prioritizer.models import BrokenCycle, ExecutionWave, Plan, Task, TaskDependency
+from lockstitch.ext import Embedder, Vector, similarity
 
 
 def clusters(vectors: Sequence[Sequence[float]], threshold: float) -> list[list[int]]:

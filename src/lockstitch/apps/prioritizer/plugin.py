@@ -13,10 +13,7 @@ from hashlib import sha256
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from lockstitch.agents import Agent, cancel
-from lockstitch.agents.embedders import Embedder
-from lockstitch.agents.registry import embedder as embedder_named
-from lockstitch.agents.registry import resolve_provider
+from lockstitch import Agent, Conflict, NotFound, Refused, Store, ThreadEnded, cancel
 from lockstitch.apps.prioritizer.agent_tools import Pace, timed_out, tools_of
 from lockstitch.apps.prioritizer.conclusion import NO_TASKS, Ending
 from lockstitch.apps.prioritizer.models import MAX_STEPS, ExecutionMetadata, as_json
@@ -37,12 +34,7 @@ from lockstitch.apps.prioritizer.retention import EXTENSION, expire
 from lockstitch.apps.prioritizer.rules import RulesPlanner
 from lockstitch.apps.prioritizer.sessions import active, session_of
 from lockstitch.apps.prioritizer.task_lists import TaskList
-from lockstitch.engine.events import Listener
-from lockstitch.engine.ports.provider import Provider
-from lockstitch.errors import Conflict, NotFound, Refused, ThreadEnded
-from lockstitch.model import Json, Record
-from lockstitch.model.ids import new_id
-from lockstitch.store import Store
+from lockstitch.ext import Embedder, Json, Listener, Provider, Record, new_id, resolve_embedder, resolve_provider
 
 _AT_ONCE: Final = 10
 """Tool calls that run at once."""
@@ -90,7 +82,7 @@ class Prioritizer:
         self.trace_days = trace_days
         self.hard_timeout = hard_timeout
         self._model = model
-        self.meaning = TaskEmbeddings(embedder_named(embedder))
+        self.meaning = TaskEmbeddings(resolve_embedder(embedder))
         keeps = pace or Pace(hard_timeout=hard_timeout)
         chosen: Any = {
             "max_steps": MAX_STEPS,

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
+from lockstitch import LockstitchError, Refused
 from lockstitch.apps.prioritizer.dependencies import normalised
 from lockstitch.apps.prioritizer.models import Task, TaskDependency
 from lockstitch.apps.prioritizer.repository import TaskBase, base_of
-from lockstitch.engine.config import RunStart
-from lockstitch.errors import LockstitchError, Refused
-from lockstitch.model import Json
+from lockstitch.ext import Json, RunStart
 
 UNSURE: Final = 0.5
 """The confidence in a task of which the model says none."""

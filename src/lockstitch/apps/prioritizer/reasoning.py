@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 
+from lockstitch import Stitch
 from lockstitch.apps.prioritizer.models import (
     MAX_STEPS,
     TOOLS,
@@ -17,8 +18,7 @@ from lockstitch.apps.prioritizer.models import (
     ToolName,
     tools_used,
 )
-from lockstitch.model import Json, Stitch, format_time, tool_uses
-from lockstitch.model.message import blocks
+from lockstitch.ext import Json, blocks, format_time, tool_uses
 
 _STATUSES: Final[Mapping[str, StepStatus]] = {
     "ok": "success",

@@ -15,9 +15,7 @@ from lockstitch.apps.prioritizer.models import (
     TaskDependency,
     check_plan,
 )
-from lockstitch.model import Json, Record
-from lockstitch.model.ids import new_id
-from lockstitch.model.record import Count, Number, Text, Time
+from lockstitch.ext import Count, Json, Number, Record, Text, Time, new_id
 
 User = Annotated[Text, Field(min_length=1, max_length=255)]
 Said = Annotated[Text, Field(min_length=1)]

@@ -7,14 +7,12 @@ from functools import cached_property
 from typing import Final
 from uuid import UUID
 
+from lockstitch import NotFound, Refused, Store, Thread, Transaction
 from lockstitch.apps.prioritizer.list_parsers import read_list
 from lockstitch.apps.prioritizer.models import RelationshipType, Task, TaskDependency, as_json
 from lockstitch.apps.prioritizer.records import Document, Outcome, TaskRelationship
 from lockstitch.apps.prioritizer.task_lists import TaskList
-from lockstitch.errors import NotFound, Refused
-from lockstitch.model import Record, Thread, as_id
-from lockstitch.model.ids import foreign_id
-from lockstitch.store import Store, Transaction, Where
+from lockstitch.ext import Record, Where, as_id, foreign_id
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,9 @@ of its log until then.
 from datetime import datetime
 from typing import Any, Final
 
+from lockstitch import Conflict, NotFound, Refused, Stitch, Store
 from lockstitch.apps.prioritizer.records import KINDS, Document, Outcome, Session, TaskRelationship
-from lockstitch.errors import Conflict, NotFound, Refused
-from lockstitch.extension import Extension
-from lockstitch.model import Json, Stitch
-from lockstitch.model.message import blocks
-from lockstitch.store import Store, Where
+from lockstitch.ext import Extension, Json, Where, blocks
 
 _AT_ONCE: Final = 50
 GONE: Final = "[expired]"

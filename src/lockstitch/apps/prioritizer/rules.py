@@ -8,14 +8,12 @@ import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any, Final, NamedTuple, cast
 
+from lockstitch import Message, Refused
 from lockstitch.apps.prioritizer.conclusion import confidences, summary
 from lockstitch.apps.prioritizer.dependencies import dependents, merged, normalised, untangled
 from lockstitch.apps.prioritizer.models import Task, TaskDependency
 from lockstitch.apps.prioritizer.prompt import PromptFacts, told
-from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Provider, ProviderError, Response, Usage
-from lockstitch.errors import Refused
-from lockstitch.model import Json, Message
-from lockstitch.model.message import blocks
+from lockstitch.ext import Chunk, Download, Json, ModelRequest, Provider, ProviderError, Response, Usage, blocks
 
 _READ: Final = 5
 """Tasks whose documents are looked at."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lockstitch import NotFound
 from lockstitch.apps.prioritizer import pages, repository
 from lockstitch.apps.prioritizer.models import (
     AgentSession,
@@ -23,9 +24,7 @@ from lockstitch.apps.prioritizer.plugin import NoActiveOutcome, Prioritizer
 from lockstitch.apps.prioritizer.records import Document, Outcome, TaskRelationship
 from lockstitch.apps.prioritizer.sessions import latest, metadata_of, session_of, sessions, shown, trace_of
 from lockstitch.apps.prioritizer.task_lists import MAX_BYTES
-from lockstitch.errors import NotFound
-from lockstitch.server import ExactJSON, NavLink, Problem, Reader, ServerExtension, Writer, plugin_of
-from lockstitch.server.api.responses import shape_of
+from lockstitch.server import ExactJSON, NavLink, Problem, Reader, ServerExtension, Writer, plugin_of, response_model
 
 router = APIRouter(prefix="/api/agent", tags=["prioritizer"])
 
@@ -34,9 +33,9 @@ UserId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00]*$
 Statement = Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"^[^\x00]*$")]
 
 
-_OUTCOME: Any = shape_of(Outcome)
-_DOCUMENT: Any = shape_of(Document, without=frozenset({"structured_output"}), tasks=list[Any])
-_RELATIONSHIP: Any = shape_of(TaskRelationship)
+_OUTCOME: Any = response_model(Outcome)
+_DOCUMENT: Any = response_model(Document, without=frozenset({"structured_output"}), tasks=list[Any])
+_RELATIONSHIP: Any = response_model(TaskRelationship)
 
 
 class Given(BaseModel):

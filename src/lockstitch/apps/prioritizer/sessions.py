@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from lockstitch import Conflict, NotFound, Refused, Run, Store, Thread
 from lockstitch.apps.prioritizer.conclusion import over, why_failed
 from lockstitch.apps.prioritizer.models import AgentSession, ExecutionMetadata, Plan, ReasoningTrace, Task, tools_used
 from lockstitch.apps.prioritizer.reasoning import metadata, parsed
 from lockstitch.apps.prioritizer.records import Document, Outcome, Session
 from lockstitch.apps.prioritizer.repository import base_of
-from lockstitch.errors import Conflict, NotFound, Refused
-from lockstitch.model import Run, Thread
-from lockstitch.store import Store, Where
+from lockstitch.ext import Where
 
 
 @dataclass(frozen=True, slots=True)

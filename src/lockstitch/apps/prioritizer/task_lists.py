@@ -13,8 +13,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from lockstitch import Refused
 from lockstitch.apps.prioritizer.models import Hours, RelationshipType, Task
-from lockstitch.errors import Refused
 
 MAX_BYTES: Final = 5_000_000
 MAX_TASKS: Final = 2_000

@@ -25,14 +25,14 @@ router = APIRouter(prefix="/api", tags=["events"])
 EVENT_STREAM: Final = "text/event-stream"
 
 
-def stream_content() -> dict[str, Any]:
+def event_stream_content() -> dict[str, Any]:
     """Return the schema of events. It is a new object each time, because FastAPI changes it."""
     members = {name: {"type": "string"} for name in ("event", "data", "id")}
     schema = {"title": "Event", "type": "object", "properties": members, "required": ["data"]}
     return {"content": {EVENT_STREAM: {"schema": schema}}}
 
 
-STREAM: Final[dict[int | str, dict[str, Any]]] = {200: {"description": "Server-sent events", **stream_content()}}
+STREAM: Final[dict[int | str, dict[str, Any]]] = {200: {"description": "Server-sent events", **event_stream_content()}}
 
 _log = logging.getLogger("lockstitch.server")
 

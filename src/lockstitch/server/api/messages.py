@@ -14,7 +14,7 @@ from lockstitch.errors import NotFound
 from lockstitch.model import Json, Thread
 from lockstitch.model.thread import TERMINAL_STATUSES
 from lockstitch.server.api import responses
-from lockstitch.server.api.events import EVENT_STREAM, stream_content, streamed
+from lockstitch.server.api.events import EVENT_STREAM, event_stream_content, streamed
 from lockstitch.server.api.schemas import Body, ExactJSON, Name, TextParam
 from lockstitch.server.auth import Caller, Writer
 from lockstitch.server.middleware import add_log_fields
@@ -25,7 +25,11 @@ router = APIRouter(prefix="/api/agents", tags=["runs"], default_response_class=E
 
 
 _WAITED: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "The result with `wait`, events with `stream`", "model": responses.Result, **stream_content()}
+    200: {
+        "description": "The result with `wait`, events with `stream`",
+        "model": responses.Result,
+        **event_stream_content(),
+    }
 }
 
 

@@ -18,42 +18,42 @@ from lockstitch.model import Json, Record, side_records
 _create: Any = create_model
 
 
-class Shape(BaseModel):
+class ResponseModel(BaseModel):
     """A JSON object with these members. Additional members are allowed."""
 
     model_config = ConfigDict(extra="allow")
 
 
-def shape_of(record: type[Record], name: str = "", without: frozenset[str] = frozenset(), **more: Any) -> Any:
+def response_model(record: type[Record], name: str = "", without: frozenset[str] = frozenset(), **more: Any) -> Any:
     """Return the model of a record with all its fields. `more` adds members with their types."""
     hints: Mapping[str, Any] = get_type_hints(record, include_extras=True)
     fields: dict[str, Any] = {
         field: (hints[field], ...) for field in record.model_fields if field not in without and field not in more
     }
     fields |= {field: (kind, ...) for field, kind in more.items()}
-    return _create(name or record.__name__, __base__=Shape, __doc__=record.__doc__, **fields)
+    return _create(name or record.__name__, __base__=ResponseModel, __doc__=record.__doc__, **fields)
 
 
 def _object(name: str, **members: Any) -> Any:
     """Return the model of an object with these members."""
-    return _create(name, __base__=Shape, **{member: (kind, ...) for member, kind in members.items()})
+    return _create(name, __base__=ResponseModel, **{member: (kind, ...) for member, kind in members.items()})
 
 
-Thread = shape_of(model.Thread)
-Run = shape_of(model.Run)
-Stitch = shape_of(model.Stitch)
-Memory = shape_of(side_records.Memory)
-Feedback = shape_of(side_records.Feedback)
-File = shape_of(side_records.File)
-Agent = shape_of(side_records.Agent)
-AgentVersion = shape_of(side_records.AgentVersion)
-Audit = shape_of(side_records.Audit)
-Token = shape_of(model.Token, without=frozenset({"sha256"}))
-NewToken = shape_of(model.Token, "NewTokenShown", without=frozenset({"sha256"}), token=str)
-RunWithUsage = shape_of(model.Run, "RunWithUsage", usage=dict[str, int])
+Thread = response_model(model.Thread)
+Run = response_model(model.Run)
+Stitch = response_model(model.Stitch)
+Memory = response_model(side_records.Memory)
+Feedback = response_model(side_records.Feedback)
+File = response_model(side_records.File)
+Agent = response_model(side_records.Agent)
+AgentVersion = response_model(side_records.AgentVersion)
+Audit = response_model(side_records.Audit)
+Token = response_model(model.Token, without=frozenset({"sha256"}))
+NewToken = response_model(model.Token, "NewTokenShown", without=frozenset({"sha256"}), token=str)
+RunWithUsage = response_model(model.Run, "RunWithUsage", usage=dict[str, int])
 
 
-class Overview(Shape):
+class Overview(ResponseModel):
     """A thread with the sums over its runs."""
 
     id: UUID
@@ -82,7 +82,7 @@ class ThreadRow(Overview):
     parent_id: UUID | None
 
 
-class Threads(Shape):
+class Threads(ResponseModel):
     threads: list[ThreadRow]
     next: str | None
 
@@ -96,11 +96,11 @@ class ThreadTree(Overview):
     children: list["ThreadTree"]
 
 
-class Deleted(Shape):
+class Deleted(ResponseModel):
     deleted: int
 
 
-class History(Shape):
+class History(ResponseModel):
     turns: list[Json]
     more: bool
     next: int | None
@@ -109,7 +109,7 @@ class History(Shape):
 Stitches = _object("Stitches", stitches=list[Stitch], next=int | None)
 
 
-class Status(Shape):
+class Status(ResponseModel):
     """The status of a thread."""
 
     thread_id: UUID
@@ -126,7 +126,7 @@ class StatusOfRun(Status):
     run_id: UUID | None
 
 
-class Result(Shape):
+class Result(ResponseModel):
     """The result of a run in its current state."""
 
     thread_id: UUID
@@ -143,7 +143,7 @@ class Result(Shape):
     error: str | None
 
 
-class Node(Shape):
+class Node(ResponseModel):
     """One line of a trace."""
 
     kind: str
@@ -160,10 +160,10 @@ class Node(Shape):
     children: list["Node"]
 
 
-Trace = shape_of(model.Run, "Trace", usage=dict[str, int], shown=int, left_off=int, tree=Node)
+Trace = response_model(model.Run, "Trace", usage=dict[str, int], shown=int, left_off=int, tree=Node)
 
 
-class Difference(Shape):
+class Difference(ResponseModel):
     a: Json
     b: Json
     same: bool
@@ -174,7 +174,7 @@ class Difference(Shape):
 Agents = _object("Agents", agents=list[Agent], here=list[str])
 
 
-class Hit(Shape):
+class Hit(ResponseModel):
     """A search result."""
 
     thread_id: UUID
@@ -184,13 +184,13 @@ class Hit(Shape):
     title: str | None
 
 
-class Statistics(Shape):
+class Statistics(ResponseModel):
     project: str
     since: datetime | None
     until: datetime | None
 
 
-class Cells(Shape):
+class Cells(ResponseModel):
     """The result of a query, in rows of cells."""
 
     columns: list[str]
@@ -198,27 +198,27 @@ class Cells(Shape):
     more: bool
 
 
-class Workers(Shape):
+class Workers(ResponseModel):
     workers: list[Json]
     open: dict[str, int]
 
 
-class Projects(Shape):
+class Projects(ResponseModel):
     projects: list[str]
     project: str
 
 
-class Sessions(Shape):
+class Sessions(ResponseModel):
     sessions: list[Json]
     has_more: bool
 
 
-class Conversations(Shape):
+class Conversations(ResponseModel):
     conversations: list[Json]
     has_more: bool
 
 
-class Quarantined(Shape):
+class Quarantined(ResponseModel):
     """A body that could not be read completely."""
 
     id: UUID
@@ -229,39 +229,39 @@ class Quarantined(Shape):
     at: datetime
 
 
-class Arrivals(Shape):
+class Arrivals(ResponseModel):
     waiting: int
     bytes: int
     quarantined: int
     quarantine: list[Quarantined]
 
 
-class Arrival(Shape):
+class Arrival(ResponseModel):
     id: UUID
 
 
-class Traces(Shape):
+class Traces(ResponseModel):
     traces: list[Json]
 
 
-class TraceRows(Shape):
+class TraceRows(ResponseModel):
     run: Json
     llm_calls: list[Json]
     tool_calls: list[Json]
 
 
-class TraceNested(Shape):
+class TraceNested(ResponseModel):
     steps: list[Json]
     children: list[Json]
 
 
-class Taken(Shape):
+class Taken(ResponseModel):
     """Confirmation that a body is stored and will be processed."""
 
     message: str
 
 
-class Info(Shape):
+class Info(ResponseModel):
     """The features of the server, for LangSmith clients."""
 
     version: str
@@ -269,7 +269,7 @@ class Info(Shape):
     instance_flags: Json
 
 
-class LangSmithRun(Shape):
+class LangSmithRun(ResponseModel):
     """A span in the format of LangSmith."""
 
     id: str
@@ -280,25 +280,25 @@ class LangSmithRun(Shape):
     parent_run_id: str | None
 
 
-class LangSmithRuns(Shape):
+class LangSmithRuns(ResponseModel):
     runs: list[LangSmithRun]
     cursors: dict[str, str | None]
 
 
-class LangSmithProject(Shape):
+class LangSmithProject(ResponseModel):
     id: str
     name: str
     start_time: str
 
 
-class PartialSuccess(Shape):
+class PartialSuccess(ResponseModel):
     """Spans of an OTLP request that were not accepted. Absent if all of them were."""
 
     rejected_spans: Annotated[str | int, Field(alias="rejectedSpans")]
     error_message: Annotated[str, Field(alias="errorMessage")]
 
 
-class Exported(Shape):
+class Exported(ResponseModel):
     """The response to an OTLP request: an empty object if all spans were accepted."""
 
     partial_success: Annotated[PartialSuccess | None, Field(alias="partialSuccess")] = None

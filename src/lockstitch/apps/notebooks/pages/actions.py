@@ -6,14 +6,12 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import HTMLResponse, Response
 
-from lockstitch.agents import cancel
+from lockstitch import NotFound, Thread, cancel
 from lockstitch.apps.notebooks import notebooks as shelf
 from lockstitch.apps.notebooks.pages.notebook import Application, chat_in, memories_of, user_of
 from lockstitch.apps.notebooks.pages.views import BookRow, MemoryView
 from lockstitch.apps.notebooks.records import Notebook
-from lockstitch.errors import NotFound
-from lockstitch.model import Thread
-from lockstitch.model.format import plural
+from lockstitch.ext import plural
 from lockstitch.server import Caller, FormWriter, Reader, base_path, is_htmx_request, redirect_to, render_page
 
 list_router = APIRouter(include_in_schema=False, prefix="/notebooks")

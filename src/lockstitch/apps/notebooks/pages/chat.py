@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from uuid import UUID
 
+from lockstitch import Run, Stitch, Store, Thread
 from lockstitch.apps.notebooks.activity import RunActivity
 from lockstitch.apps.notebooks.pages import views
 from lockstitch.apps.notebooks.pages.views import AtWork, Did, MessageView, Open, TurnView
 from lockstitch.apps.notebooks.records import EXTENSION
-from lockstitch.model import Json, Run, Stitch, Thread, answer_of, text_of
-from lockstitch.model.message import tool_uses
-from lockstitch.server.pages.common.content import LIMIT
-from lockstitch.server.pages.common.open_calls import load_open_calls
-from lockstitch.store import Store, Where
+from lockstitch.ext import Json, Where, answer_of, text_of, tool_uses
+from lockstitch.server import CONTENT_LIMIT, load_open_calls
 
 Calls = dict[UUID, dict[str, int]]
 """How often a run called which tools."""
@@ -170,12 +168,12 @@ def _of_run(run: Run, runs: Runs, stitches: dict[int, Stitch], end: Stitch | Non
         yield MessageView(
             answer.position,
             "answered",
-            blocks=views.blocks(text[:LIMIT], answer.position, href),
+            blocks=views.blocks(text[:CONTENT_LIMIT], answer.position, href),
             who=name_of(by),
             helped=helped if helpers else "",
             took=took,
             at=answer.at,
-            cut=len(text) > LIMIT,
+            cut=len(text) > CONTENT_LIMIT,
         )
     if run.status == "failed":
         place = end.position if end is not None else (run.input_position or run.first_position)

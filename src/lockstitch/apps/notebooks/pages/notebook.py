@@ -6,17 +6,15 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
+from lockstitch import Memory, NotFound, Store, Thread
 from lockstitch.apps.notebooks import activity, notebooks, sources
 from lockstitch.apps.notebooks.pages.chat import ChatView, chat_of, listed
 from lockstitch.apps.notebooks.pages.views import CitedPassage, Highlight, MessageView, SourceRow, place_of
 from lockstitch.apps.notebooks.plugin import Notebooks
 from lockstitch.apps.notebooks.readers.registry import ENDINGS
 from lockstitch.apps.notebooks.records import Notebook, Source
-from lockstitch.errors import NotFound
-from lockstitch.model import Memory, Thread
-from lockstitch.model.format import plural
+from lockstitch.ext import plural
 from lockstitch.server import Caller, Reader, base_path, is_htmx_request, plugin_of, render_page
-from lockstitch.store import Store
 
 
 async def beside(caller: Caller, application: Notebooks, notebook: Notebook, head: Thread | None) -> dict[str, Any]:

@@ -7,14 +7,12 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Query, Request, UploadFile
 from starlette.responses import HTMLResponse, Response
 
+from lockstitch import Refused
 from lockstitch.apps.notebooks import notebooks, sources
 from lockstitch.apps.notebooks.pages.notebook import Application, source_row, ways
 from lockstitch.apps.notebooks.records import Notebook, Passage, Source
-from lockstitch.errors import Refused
-from lockstitch.model import Json
-from lockstitch.model.format import plural, size
-from lockstitch.server import Caller, FormWriter, Reader, redirect_to, render_page
-from lockstitch.server.pages.common import format
+from lockstitch.ext import Json, format_size, plural
+from lockstitch.server import Caller, FormWriter, Reader, day_and_time, redirect_to, render_page
 
 router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}/sources")
 
@@ -140,10 +138,10 @@ def _facts(source: Source) -> list[tuple[str, str]]:
         ("Pages", f"{source.pages:,}" if source.pages else ""),
         ("Passages", f"{source.passages:,}"),
         ("Characters", f"{source.characters:,}"),
-        ("File", size(source.size)),
+        ("File", format_size(source.size)),
         ("Title", source.title or ""),
         ("From", source.url or ""),
         ("Found by", "words and meaning" if source.embedder else "words"),
-        ("Added", format.day_and_time(source.created_at)),
+        ("Added", day_and_time(source.created_at)),
     ]
     return [(name, value) for name, value in known if value]

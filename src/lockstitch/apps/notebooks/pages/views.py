@@ -7,13 +7,11 @@ from datetime import datetime
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
+from lockstitch import NotFound, Store, Thread
 from lockstitch.apps.notebooks.activity import RunActivity
 from lockstitch.apps.notebooks.citations import CitationView, cited, mentions
-from lockstitch.errors import NotFound
-from lockstitch.model import Thread, answer_of
-from lockstitch.server.pages.common import content
-from lockstitch.server.pages.common.content import Block, Inline
-from lockstitch.store import Store
+from lockstitch.ext import answer_of
+from lockstitch.server import MarkdownBlock, MarkdownInline, markdown_blocks
 
 _AROUND: Final = 90
 """Characters that are shown before and after a quote."""
@@ -113,7 +111,7 @@ class MessageView:
     position: int
     shape: Literal["asked", "answered", "failed", "line"]
     text: str = ""
-    blocks: list[Block] = field(default_factory=list[Block])
+    blocks: list[MarkdownBlock] = field(default_factory=list[MarkdownBlock])
     who: str = ""
     helped: str = ""
     """Who took part beside the one who answers: with Researcher and Writer."""
@@ -173,9 +171,9 @@ class MemoryView:
     at: datetime
 
 
-def blocks(text: str, position: int, href: str) -> list[Block]:
+def blocks(text: str, position: int, href: str) -> list[MarkdownBlock]:
     """The answer at a position as Markdown's blocks; `href` is what stands before a citation in a link."""
-    matches = content.markdown_blocks(text)
+    matches = markdown_blocks(text)
     times: Counter[int] = Counter()
     for block in matches:
         block.items = [
@@ -184,7 +182,7 @@ def blocks(text: str, position: int, href: str) -> list[Block]:
     return matches
 
 
-def _pieces(inline: Inline, position: int, href: str, times: Counter[int]) -> Iterator[Inline]:
+def _pieces(inline: MarkdownInline, position: int, href: str, times: Counter[int]) -> Iterator[MarkdownInline]:
     kind, text, _ = inline
     if kind != "text":
         yield inline

@@ -12,10 +12,10 @@ from html.parser import HTMLParser
 from importlib.util import find_spec
 from typing import Any, Final
 
+from lockstitch import Refused
 from lockstitch.apps.notebooks.readers.reader import Document, Heading, Limits, checked, clean
 from lockstitch.apps.notebooks.readers.text import decode
-from lockstitch.errors import Refused
-from lockstitch.model import Json, codec
+from lockstitch.ext import Json, codec
 
 _PROCESS: Final = "lockstitch.apps.notebooks.readers.isolated_process"
 

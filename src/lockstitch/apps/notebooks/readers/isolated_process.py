@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from lockstitch.apps.notebooks.readers.isolated import answer, document_of
-from lockstitch.model import Json
+from lockstitch.ext import Json
 
 _MOST_HEADINGS: Final = 2_000
 _DEEPEST: Final = 6

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, Protocol
 
-from lockstitch.errors import Refused
+from lockstitch import Refused
 
 Kind = Literal["text", "markdown", "html", "pdf"]
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
+from lockstitch import Refused
 from lockstitch.apps.notebooks.readers.isolated import HtmlReader, PdfReader
 from lockstitch.apps.notebooks.readers.reader import Document, Kind, Limits, Reader
 from lockstitch.apps.notebooks.readers.text import MarkdownReader, TextReader
-from lockstitch.errors import Refused
 
 _READERS: Final[Mapping[Kind, Reader]] = {
     "text": TextReader(),

@@ -4,8 +4,8 @@ import codecs
 import re
 from typing import Final
 
+from lockstitch import Refused
 from lockstitch.apps.notebooks.readers.reader import Document, Heading, Limits, checked, clean
-from lockstitch.errors import Refused
 
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),

@@ -18,9 +18,8 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
+from lockstitch import Refused, __version__
 from lockstitch.apps.notebooks.readers.reader import Limits
-from lockstitch.errors import Refused
-from lockstitch.version import VERSION
 
 _REDIRECTS: Final = 5
 _CHUNK: Final = 65_536
@@ -196,7 +195,7 @@ def _ask(opened: _Timed, parts: SplitResult) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
     connection.sock = cast("socket.socket", opened)
     path = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
-    headers = {"User-Agent": f"lockstitch/{VERSION}", "Accept": "text/html, text/*, application/pdf, */*;q=0.1"}
+    headers = {"User-Agent": f"lockstitch/{__version__}", "Accept": "text/html, text/*, application/pdf, */*;q=0.1"}
     connection.request("GET", path, headers={**headers, "Accept-Encoding": "identity"})
     return connection.getresponse()
 

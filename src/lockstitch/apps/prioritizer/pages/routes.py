@@ -7,6 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
 from starlette.responses import Response
 
+from lockstitch import NotFound, Refused, Store
 from lockstitch.apps.prioritizer import repository
 from lockstitch.apps.prioritizer.models import TaskDependency
 from lockstitch.apps.prioritizer.pages import views
@@ -17,8 +18,7 @@ from lockstitch.apps.prioritizer.plugin import Prioritizer, SessionRunning
 from lockstitch.apps.prioritizer.records import Session
 from lockstitch.apps.prioritizer.repository import LONGEST
 from lockstitch.apps.prioritizer.sessions import metadata_of
-from lockstitch.errors import NotFound, Refused
-from lockstitch.model import codec
+from lockstitch.ext import codec
 from lockstitch.server import (
     Caller,
     FormWriter,
@@ -31,7 +31,6 @@ from lockstitch.server import (
     redirect_to,
     render_page,
 )
-from lockstitch.store import Store
 
 PASTED: Final = "Tasks.md"
 """What a list is called that somebody wrote into the page. The next one takes its place, as with a file."""

@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 from lockstitch.apps.prioritizer.models import BrokenCycle, ReasoningStep
 from lockstitch.apps.prioritizer.pages.diagram import Card
-from lockstitch.model import format
+from lockstitch.ext import format_duration, plural
 
 _LONGEST_LABEL: Final = 8
 _UNSURE: Final = 0.5
@@ -54,7 +54,7 @@ def said(step: ReasoningStep) -> str:
 
 def took(step: ReasoningStep) -> str:
     """How long a step took, unless that was next to nothing."""
-    return format.duration(step.duration_ms) if step.duration_ms else ""
+    return format_duration(step.duration_ms) if step.duration_ms else ""
 
 
 def _asked(values: Mapping[str, Any]) -> str:
@@ -73,9 +73,9 @@ def _counted(tool: str | None, output: Mapping[str, Any]) -> str:
     if not isinstance(result, list):
         return ""
     items = cast("list[Any]", result)
-    plural = format.plural(len(items), value, many)
+    counted = plural(len(items), value, many)
     unsure = sum(isinstance(item, dict) and _number(cast("Any", item).get("confidence")) < _UNSURE for item in items)
-    return f"{plural}, {unsure} below {_UNSURE}" if unsure else plural
+    return f"{counted}, {unsure} below {_UNSURE}" if unsure else counted
 
 
 def _number(value: Any) -> float:

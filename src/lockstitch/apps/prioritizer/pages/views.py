@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from lockstitch import NotFound, Run, Stitch, Store
 from lockstitch.apps.prioritizer.conclusion import BUDGET_MS
 from lockstitch.apps.prioritizer.models import MAX_STEPS, Plan, ReasoningStep
 from lockstitch.apps.prioritizer.pages.diagram import Card, CardPosition, PlanDiagram, picture
@@ -13,9 +14,7 @@ from lockstitch.apps.prioritizer.pages.text import cycle, hours, said, took
 from lockstitch.apps.prioritizer.reasoning import parsed, thought_of
 from lockstitch.apps.prioritizer.records import Outcome, Session
 from lockstitch.apps.prioritizer.sessions import metadata_of, outcomes_of, plan_of, session_of, sessions, tasks_of
-from lockstitch.errors import NotFound
-from lockstitch.model import Run, Stitch, format, tool_uses
-from lockstitch.store import Store, Where
+from lockstitch.ext import Where, format_duration, tool_uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def trace_shown(
     steps: Sequence[ReasoningStep], total_ms: int, *, following: Sequence[Step] = (), why: str = ""
 ) -> TraceView:
     value = f"{len(steps)} of at most {MAX_STEPS} steps"
-    spent = f"{format.duration(total_ms)} of {BUDGET_MS // 1000} s" if total_ms else ""
+    spent = f"{format_duration(total_ms)} of {BUDGET_MS // 1000} s" if total_ms else ""
     return TraceView([*(_step(step) for step in steps), *following], " · ".join(filter(None, (value, spent))), why)
 
 

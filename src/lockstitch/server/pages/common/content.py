@@ -16,14 +16,14 @@ WIDTH: Final = 88
 DEEPEST: Final = 40
 """Number of levels that are broken into lines. Deeper values stay on one line."""
 
-LIMIT: Final = 20_000
+CONTENT_LIMIT: Final = 20_000
 """Maximum number of characters on a page. A link shows the full text."""
 
 Piece = tuple[str, str]
 """A CSS class (`k` for keys, `p` for punctuation, or empty) and the text."""
 
 
-def json_tokens(value: Any, limit: int = LIMIT) -> list[Piece]:
+def json_tokens(value: Any, limit: int = CONTENT_LIMIT) -> list[Piece]:
     """Return a JSON value as pieces. Strings are shown as JSON, so the result is unambiguous."""
     pieces: list[Piece] = []
     size = 0
@@ -115,7 +115,7 @@ def one_line(text: str, limit: int = 200) -> str:
 def answer_line(text: str, limit: int = 200) -> str:
     """Return the beginning of an answer without line breaks. Of a JSON object: its names and simple values."""
     given = text.strip().removeprefix("```json").removesuffix("```").strip()
-    if not given.startswith("{") or len(given) > LIMIT * 10:
+    if not given.startswith("{") or len(given) > CONTENT_LIMIT * 10:
         return one_line(text, limit)
     try:
         value = cast("dict[str, Any]", codec.loads(given))
@@ -165,30 +165,30 @@ _INLINE: Final = re.compile(
     r"|(?P<url>https?://[^\s<>\"'`()\[\]]{1,2000}[^\s<>\"'`()\[\].,;:!?])"
 )
 
-Inline = tuple[str, str, str]
+MarkdownInline = tuple[str, str, str]
 """Kind (text, code, bold, soft, link, or cite, which apps add), text, and link target."""
 
 
 @dataclass(slots=True)
-class Block:
+class MarkdownBlock:
     """A paragraph (p), heading (h), list (ul, ol) of items, or code (pre)."""
 
     kind: str
-    items: list[list[Inline]] = field(default_factory=list[list[Inline]])
+    items: list[list[MarkdownInline]] = field(default_factory=list[list[MarkdownInline]])
     text: str = ""
     start: int = 1
 
 
-def markdown_blocks(text: str) -> list[Block]:
+def markdown_blocks(text: str) -> list[MarkdownBlock]:
     """Return a Markdown text as blocks, in one pass over its lines."""
-    blocks: list[Block] = []
+    blocks: list[MarkdownBlock] = []
     paragraph: list[str] = []
     lines = text.split("\n")
     place = 0
 
     def end_paragraph() -> None:
         if paragraph:
-            blocks.append(Block("p", [inlines("\n".join(paragraph))]))
+            blocks.append(MarkdownBlock("p", [inlines("\n".join(paragraph))]))
             paragraph.clear()
 
     while place < len(lines):
@@ -202,13 +202,13 @@ def markdown_blocks(text: str) -> list[Block]:
                 code.append(lines[place])
                 place += 1
             place += 1
-            blocks.append(Block("pre", text="\n".join(code)))
+            blocks.append(MarkdownBlock("pre", text="\n".join(code)))
         elif not line.strip():
             end_paragraph()
         elif heading := _HEADING.match(line):
             end_paragraph()
             # A pattern for the closing marks would backtrack quadratically.
-            blocks.append(Block("h", [inlines(heading[1].rstrip("#").rstrip())]))
+            blocks.append(MarkdownBlock("h", [inlines(heading[1].rstrip("#").rstrip())]))
         elif (bullet := _BULLET.match(line)) or (_NUMBER.match(line) and not paragraph):
             end_paragraph()
             kind, number = ("ul", None) if bullet else ("ol", _NUMBER.match(line))
@@ -216,7 +216,7 @@ def markdown_blocks(text: str) -> list[Block]:
             if blocks and blocks[-1].kind == kind and lines[place - 2].strip():
                 blocks[-1].items.append(inlines(value))
             else:
-                blocks.append(Block(kind, [inlines(value)], start=int(number[1]) if number else 1))
+                blocks.append(MarkdownBlock(kind, [inlines(value)], start=int(number[1]) if number else 1))
         elif blocks and blocks[-1].kind in ("ul", "ol") and line.startswith("  ") and not paragraph:
             blocks[-1].items[-1] += [("text", "\n", ""), *inlines(line.strip())]
         else:
@@ -225,9 +225,9 @@ def markdown_blocks(text: str) -> list[Block]:
     return blocks
 
 
-def inlines(text: str) -> list[Inline]:
+def inlines(text: str) -> list[MarkdownInline]:
     """Return the inline nodes of a text. Each alternative of the pattern is bounded, so the work is linear."""
-    matches: list[Inline] = []
+    matches: list[MarkdownInline] = []
     place = 0
     for match in _INLINE.finditer(text):
         if match.start() > place:

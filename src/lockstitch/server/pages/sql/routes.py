@@ -51,7 +51,7 @@ async def sql(
     example: Annotated[int | None, Query(ge=0)] = None,
 ) -> HTMLResponse:
     """Render the editor. A query in the URL is shown and not run: the user decides."""
-    schema = await schema_of(caller.store, _lens(lens))
+    schema = await schema_of(caller, _lens(lens))
     known = examples(lens, schema.dialect)
     chosen = example if example is not None and example < len(known) else None if query else 0
     text = query if chosen is None else await filled(caller, known[chosen].sql)
@@ -66,7 +66,7 @@ async def run(
     lens: Lens = RECORD,
     act: Annotated[str, Form(max_length=10)] = "run",
 ) -> HTMLResponse:
-    schema = await schema_of(caller.store, _lens(lens))
+    schema = await schema_of(caller, _lens(lens))
     query_outcome = await _ask(caller, schema, lens, query, explain=act == "explain")
     if is_htmx_request(request):
         return render_page(request, caller, "sql/result.html", **_result(caller, query_outcome))
@@ -80,7 +80,7 @@ async def download(
     """Download the result. The query runs again, because results are not stored."""
     if form not in result.FORMS:
         raise Problem(422, "Refused", f"The format {form!r} is not valid. Use one of: {', '.join(result.FORMS)}.")
-    schema = await schema_of(caller.store, _lens(lens))
+    schema = await schema_of(caller, _lens(lens))
     query_outcome = await _ask(caller, schema, lens, query, explain=False)
     if query_outcome.answer is None:
         assert query_outcome.complaint is not None

@@ -6,7 +6,6 @@ from contextlib import closing
 from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 from lockstitch.lenses import catalog
 from lockstitch.model import Delivery, Limit, Record, Run, Stitch, Thread, Worker
@@ -51,9 +50,6 @@ async def filled(caller: Caller, sql: str) -> str:
 
 _RECORDS: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Delivery, Worker, Limit, *SIDE_RECORDS)
 
-_known: WeakKeyDictionary[object, dict[str, "Schema"]] = WeakKeyDictionary()
-"""Cached schemas. They do not change while a server runs."""
-
 
 class SchemaColumn(NamedTuple):
     name: str
@@ -67,15 +63,16 @@ class Schema(NamedTuple):
     tables: dict[str, list[SchemaColumn]]
 
 
-async def schema_of(store: Store, lens: str) -> Schema:
-    """Return the schema of a lens or of the record."""
-    schemas = _known.setdefault(store.identity, {})
+async def schema_of(caller: Caller, lens: str) -> Schema:
+    """Return the schema of a lens or of the record. The server reads it once."""
+    schemas = caller.state.schemas
     if lens not in schemas:
-        schemas[lens] = await _told(store, lens)
+        schemas[lens] = await read_schema(caller.store, lens)
     return schemas[lens]
 
 
-async def _told(store: Store, lens: str) -> Schema:
+async def read_schema(store: Store, lens: str) -> Schema:
+    """Read the schema of a lens or of the record from the store."""
     parts = [] if lens == RECORD else await store.lens_sql(lens, "tables")
     wanted = _core() if lens == RECORD else catalog.tables(lens, parts)
     async with store.lens(catalog.NAMES[0] if lens == RECORD else lens) as connection:

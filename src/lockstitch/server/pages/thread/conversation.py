@@ -9,7 +9,7 @@ from lockstitch.errors import LockstitchError
 from lockstitch.model import ERROR_TYPES, Json, Run, Stitch, Thread, codec, text_of, tool_uses
 from lockstitch.model.message import blocks
 from lockstitch.server.pages.common import content
-from lockstitch.server.pages.common.content import LIMIT, Medium, media_of, one_line
+from lockstitch.server.pages.common.content import CONTENT_LIMIT, Medium, media_of, one_line
 from lockstitch.server.pages.common.rows import ThreadListRow, rows
 from lockstitch.store import Store
 
@@ -191,7 +191,7 @@ class Conversation:
 def _parts(stitch: Stitch) -> list[tuple[str, Any]]:
     """Return the blocks of a response without its calls, which have their own stitches."""
     parts: list[tuple[str, Any]] = []
-    left = LIMIT
+    left = CONTENT_LIMIT
     media: dict[int, Medium] = {medium.block: medium for medium in media_of(stitch)}
     for number, block in enumerate(blocks(stitch.message or {})):
         match block.get("type"):
