@@ -168,8 +168,12 @@ TYPES: Final = {
 
 GENERATOR: Final = Symbol("collections.abc", "AsyncGenerator")
 DECORATORS: Final = {"asynccontextmanager": "contextmanager", "property": "property"}
-REPLACEMENTS: Final = {"psycopg.AsyncConnection": "psycopg.Connection"}
-"""Names in docstrings that differ in the blocking API."""
+REPLACEMENTS: Final = {
+    "psycopg.AsyncConnection": "psycopg.Connection",
+    "An async generator": "A generator",
+    "an async generator": "a generator",
+}
+"""Words in docstrings that differ in the blocking API."""
 
 FACADES: Final = {"lockstitch.backend": "lockstitch.store"}
 """Modules that `lockstitch.sync` must not import, and the package that exports their names."""
@@ -668,6 +672,12 @@ class Output:
         override = self._overrides.find(owner, function.name)
         if override is None:
             return None
+        names, expected = ({argument.arg for argument in _each_argument(node.args)} for node in (override, function))
+        if names - {"agent"} != expected - ({"self", "agent"} if owner is None else {"agent"}):
+            raise GenerationError(
+                f"{OVERRIDES}: {function.name} has the parameters {', '.join(sorted(names))}, but its source has "
+                f"{', '.join(sorted(expected))}. Change the override."
+            )
         for statement in override.body:
             self._import_names(statement, self._overrides.module, _local_names(override))
         return self._overrides.body(override)

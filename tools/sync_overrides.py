@@ -66,18 +66,18 @@ def run(
     *,
     store: SyncStore | None = None,
     thread: ThreadRef | None = None,
-    **call: Unpack[RunOptions],
+    **options: Unpack[RunOptions],
 ) -> Result:
     if store is None:
         with open_store("sqlite:///:memory:") as memory:
-            return run(agent, prompt, store=memory, thread=thread, **call)
-    return store.portal.run(lambda: agent.run(prompt, store=store.async_store, thread=thread, **call))
+            return run(agent, prompt, store=memory, thread=thread, **options)
+    return store.portal.run(lambda: agent.run(prompt, store=store.async_store, thread=thread, **options))
 
 
 def stream(
-    agent: Agent, prompt: Prompt, *, store: SyncStore, thread: ThreadRef | None = None, **call: Unpack[RunOptions]
+    agent: Agent, prompt: Prompt, *, store: SyncStore, thread: ThreadRef | None = None, **options: Unpack[RunOptions]
 ) -> Generator[Event, None, None]:
-    events = agent.stream(prompt, store=store.async_store, thread=thread, **call)
+    events = agent.stream(prompt, store=store.async_store, thread=thread, **options)
 
     async def send(listener: Listener) -> None:
         async for event in events:

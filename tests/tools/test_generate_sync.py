@@ -210,6 +210,11 @@ def test_order_of_methods_follows_the_source_and_output_is_deterministic(checkou
         ("async def ping", "@cached\n    async def ping", "the decorator cached is not in DECORATORS"),
         ("class Store:", "class Mixin: ...\nclass Store(Mixin):", "store.store.Mixin is a base class"),
         ("def in_project", "def within_project", "in_project not found"),
+        (
+            "in_project(self, project: str)",
+            "in_project(self, name: str)",
+            "in_project has the parameters project, self",
+        ),
         ("self.project = project", "self.project = project or ''", "cannot infer the type of the attribute project"),
     ],
 )
@@ -251,6 +256,7 @@ def test_generated_files_name_their_source(checkout: Path) -> None:
         ("Example:\n\n    async for row in await rows():\n        await use(row)", None),
         (">>> await store.count()\n3", ">>> store.count()\n3"),
         ("A psycopg.AsyncConnection.", "A psycopg.Connection."),
+        ("Returns:\n    An async generator of events.", "Returns:\n    A generator of events."),
         ("No code at all.", "No code at all."),
     ],
 )

@@ -67,8 +67,8 @@ def run(
     """
     if store is None:
         with open_store("sqlite:///:memory:") as memory:
-            return run(agent, prompt, store=memory, thread=thread, **call)
-    return store.portal.run(lambda: agent.run(prompt, store=store.async_store, thread=thread, **call))
+            return run(agent, prompt, store=memory, thread=thread, **options)
+    return store.portal.run(lambda: agent.run(prompt, store=store.async_store, thread=thread, **options))
 
 
 def stream(
@@ -88,7 +88,7 @@ def stream(
     Returns:
         An async generator of events. It raises the errors of `run`.
     """
-    events = agent.stream(prompt, store=store.async_store, thread=thread, **call)
+    events = agent.stream(prompt, store=store.async_store, thread=thread, **options)
 
     async def send(listener: Listener) -> None:
         async for event in events:

@@ -106,7 +106,7 @@ class Script:
         replies = self.turns[(request.turn - 1) % len(self.turns)]
         if request.step > len(replies):
             raise ProviderError(
-                f"The script has {len(replies)} replies for turn {request.turn}, and step {request.step} needs another.",
+                f"The script has {len(replies)} replies for turn {request.turn}; step {request.step} needs another.",
                 "request",
             )
         return replies[request.step - 1]
