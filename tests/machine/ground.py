@@ -66,9 +66,9 @@ class Ground(RuleBasedStateMachine):
         self.sent: list[tuple[str, model.Letter]] = []
         self.steps = 0
         methods = {name: getattr(method, "action", None) for name, method in vars(type(self)).items()}
-        marked = [(name, *one) for name, one in methods.items() if one is not None]
+        marked = [(name, *item) for name, item in methods.items() if item is not None]
         # Hypothesis prefers the first element when it has no reason to choose another.
-        self.actions = sorted(marked, key=lambda one: -one[1])
+        self.actions = sorted(marked, key=lambda item: -item[1])
 
     @rule(data=st.data())
     def step(self, data: st.DataObject) -> None:
@@ -103,8 +103,8 @@ class Ground(RuleBasedStateMachine):
         known = {name for process in self.processes for name in process.heads if self._knows(process, name)}
         return [
             name
-            for name, one in self.model.threads.items()
-            if name in known or (self.model.free(one, self._now) and one.status != "waiting")
+            for name, thread in self.model.threads.items()
+            if name in known or (self.model.free(thread, self._now) and thread.status != "waiting")
         ]
 
     def _with_children(self) -> list[str]:
@@ -113,7 +113,11 @@ class Ground(RuleBasedStateMachine):
     def _awaited(self) -> list[str]:
         """Return children that can end and have an open parent."""
         families = ((name, self.model.threads[name]) for name in self._workable())
-        return [name for name, one in families if one.spawned and one.parent is not None and not one.parent.ended]
+        return [
+            name
+            for name, thread in families
+            if thread.spawned and thread.parent is not None and not thread.parent.ended
+        ]
 
     def _knows(self, process: Process, name: str) -> bool:
         return name in self.model.threads and self._holds(process, self.model.threads[name])
@@ -130,23 +134,27 @@ class Ground(RuleBasedStateMachine):
         return process, thread
 
     def _unheld(self) -> list[str]:
-        return [name for name, one in self.model.threads.items() if one.holder is None and not one.ended]
+        return [name for name, thread in self.model.threads.items() if thread.holder is None and not thread.ended]
 
     def _deletable(self) -> list[str]:
         """Trees that have ended, and those that something is held of."""
-        trees = ((name, self.model.tree(one)) for name, one in self.model.threads.items())
-        return [name for name, tree in trees if all(one.ended for one in tree) or any(one.holder for one in tree)]
+        trees = ((name, self.model.tree(thread)) for name, thread in self.model.threads.items())
+        return [
+            name
+            for name, tree in trees
+            if all(thread.ended for thread in tree) or any(thread.holder for thread in tree)
+        ]
 
     def _stale(self) -> list[Thread]:
         """Return stale heads that cannot be written with, those with the smallest differences first."""
-        now = {one.id: (one.fence, len(one.log), one.holder) for one in self.model.threads.values()}
+        now = {thread.id: (thread.fence, len(thread.log), thread.holder) for thread in self.model.threads.values()}
         stale: list[tuple[int, Thread]] = []
         for head in self.seen:
             seen = (head.fence, head.position, head.worker_id)
-            same = sum(one == other for one, other in zip(seen, now.get(head.id, ()), strict=False))
+            same = sum(item == other for item, other in zip(seen, now.get(head.id, ()), strict=False))
             if same < len(seen):
                 stale.append((-same, head))
-        return [head for _, head in sorted(stale, key=lambda one: one[0])]
+        return [head for _, head in sorted(stale, key=lambda item: item[0])]
 
     # What rules have in common
 
@@ -162,10 +170,10 @@ class Ground(RuleBasedStateMachine):
         raise AssertionError(f"this was taken: {outcome}")
 
     def _register(self, process: Process, lease: float) -> model.Worker:
-        made = self._do(process.store.register_worker(lease_seconds=lease))
+        worker = self._do(process.store.register_worker(lease_seconds=lease))
         if process.worker is None:
-            process.worker = self.model.workers[made.id] = model.Worker(made.id, self._now, lease)
-        assert made.id == process.worker.id
+            process.worker = self.model.workers[worker.id] = model.Worker(worker.id, self._now, lease)
+        assert worker.id == process.worker.id
         process.worker.beat_at = self._now
         return process.worker
 
@@ -185,12 +193,12 @@ class Ground(RuleBasedStateMachine):
     def _claim_next(self, process: Process, limit: int) -> None:
         worker = self._worker(process)
         ready = self.model.ready(self._now)
-        taken = [] if worker.dead else ready[:limit]
+        threads = [] if worker.dead else ready[:limit]
         heads = self._do(process.store.claim_next(limit=limit))
-        assert [head.id for head in heads] == [thread.id for thread in taken]
-        for thread, head in zip(taken, heads, strict=True):
+        assert [head.id for head in heads] == [thread.id for thread in threads]
+        for thread, head in zip(threads, heads, strict=True):
             self._claimed(process, worker, thread, head)
-        for thread in ready[len(taken) :]:
+        for thread in ready[len(threads) :]:
             # A timer that has come is shown as such at once, or when its thread is claimed: both are right.
             if thread.status == "waiting" and self._do(process.store.thread(thread.id)).status == "pending":
                 thread.status = "pending"
@@ -204,10 +212,10 @@ class Ground(RuleBasedStateMachine):
         process.heads[thread.name] = head
         self.seen.append(head)
 
-    def _add(self, made: Thread, parent: model.Thread | None, *, spawned: bool = False) -> None:
-        thread = model.Thread(self.model.name(), made.id, made.kind, "pending", parent, spawned, made.priority)
+    def _add(self, result: Thread, parent: model.Thread | None, *, spawned: bool = False) -> None:
+        thread = model.Thread(self.model.name(), result.id, result.kind, "pending", parent, spawned, result.priority)
         thread.wake_at = self._now
-        if made.kind == "chat":
+        if result.kind == "chat":
             thread.leave("waiting", [{"kind": "input", "id": None}], None)
         self.model.add(thread)
 
@@ -249,29 +257,29 @@ class Ground(RuleBasedStateMachine):
         process: Process,
         thread: model.Thread,
         head: Thread,
-        letters: list[Delivery],
+        deliveries: list[Delivery],
         entries: list[Entry],
         fields: dict[str, Any],
         report: list[Delivery] | None = None,
     ) -> None:
         """Write the last append of a holder. It is rejected if a delivery has arrived that the holder has not read."""
-        act = process.store.append(head, entries, fields=fields, consumed=letters, deliveries=report or [])
+        act = process.store.append(head, entries, fields=fields, consumed=deliveries, deliveries=report or [])
         if head.delivered != thread.delivered:
             assert self._refused(Conflict, act).reason == "delivered"
             return
         after = self._do(act).head
         if not after.ended:
             self.seen.append(after)
-        if letters:
+        if deliveries:
             thread.take()
         thread.append(*(entry.data["mark"] for entry in entries))
         thread.holder = None
 
     def _finish(self, data: st.DataObject, process: Process, thread: model.Thread, number: int, status: str) -> None:
         status = "cancelled" if thread.kind == "chat" else status
-        head, letters = self._looked(process, thread, data)
+        head, deliveries = self._looked(process, thread, data)
         report, expected = self._report(process.store, thread)
-        self._leave(process, thread, head, letters, self._entries(data, number), ending(status), report)
+        self._leave(process, thread, head, deliveries, self._entries(data, number), ending(status), report)
         if thread.holder is None:
             thread.end(status)
             self._reported(thread, expected)
@@ -311,16 +319,16 @@ class Ground(RuleBasedStateMachine):
 
     def _write(self, data: st.DataObject, head: Thread, act: str) -> None:
         """Write on a stale head under the worker that held it: nothing at all happens, wherever it would have."""
-        known = next((one for one in self.model.threads.values() if one.id == head.id), None)
+        thread = next((thread for thread in self.model.threads.values() if thread.id == head.id), None)
         store = self._process(data).store
         transaction = Transaction()
         update = transaction.update(head)
         update.entries = self._entries(data, data.draw(st.integers(0, 1), label="number"))
-        if act == "spawn" and known is not None:
+        if act == "spawn" and thread is not None:
             transaction.new_threads.append(store.new_thread(kind="task", goal="g", parent_id=head.id))
         elif act == "end":
             update.fields = ending("cancelled")
-            transaction.deliveries = self._report(store, known)[0] if known is not None else []
+            transaction.deliveries = self._report(store, thread)[0] if thread is not None else []
         commit = plan_commit(transaction, head.worker_id, self._now)
         self._refused(Conflict, store._backend.append(commit))
 

@@ -23,25 +23,25 @@ class Judge:
         """Children that have reported, each with its parent, and True if the parent has consumed the report."""
 
     async def compare(self, backend: FullBackend) -> None:
-        found, stitches, posted, workers = await asyncio.gather(
+        threads, stitches, posted, workers = await asyncio.gather(
             backend.find(Find(Thread)),
             backend.find(Find(Stitch, order=("thread_id", "position"))),
             backend.find(Find(Delivery, order=("id",))),
             backend.find(Find(Worker)),
         )
-        heads = {head.id: head for head in found}
+        heads = {head.id: head for head in threads}
         logs: dict[UUID, list[Stitch]] = defaultdict(list)
         for stitch in stitches:
             logs[stitch.thread_id].append(stitch)
-        letters: dict[UUID, list[Delivery]] = defaultdict(list)
-        for letter in posted:
-            letters[letter.thread_id].append(letter)
+        deliveries: dict[UUID, list[Delivery]] = defaultdict(list)
+        for delivery in posted:
+            deliveries[delivery.thread_id].append(delivery)
         assert heads.keys() == {thread.id for thread in self._model.threads.values()}
         for thread in self._model.threads.values():
             self._head(thread, heads[thread.id])
             self._log(thread, heads[thread.id], logs[thread.id])
-            self._inbox(thread, letters[thread.id])
-        self._results(logs, letters)
+            self._inbox(thread, deliveries[thread.id])
+        self._results(logs, deliveries)
         alive = {worker.id: (worker.dead, worker.beat_at) for worker in workers}
         assert alive == {worker.id: (worker.dead, worker.beat_at) for worker in self._model.workers.values()}
 
@@ -89,18 +89,22 @@ class Judge:
         assert head.tip_id == tip, expected.name
 
     @staticmethod
-    def _inbox(expected: model.Thread, letters: list[Delivery]) -> None:
-        shown = {(one.sender, one.call_id): (one.kind, one.position) for one in letters}
-        assert len(shown) == len(letters), expected.name
-        assert shown == {key: (one.kind, one.position) for key, one in expected.letters.items()}, expected.name
-        lying = [one.as_entry().data["mark"] for one in letters if one.position is None]
-        assert lying == [one.mark for one in expected.inbox], expected.name
+    def _inbox(expected: model.Thread, deliveries: list[Delivery]) -> None:
+        shown = {(delivery.sender, delivery.call_id): (delivery.kind, delivery.position) for delivery in deliveries}
+        assert len(shown) == len(deliveries), expected.name
+        assert shown == {key: (letter.kind, letter.position) for key, letter in expected.letters.items()}, expected.name
+        lying = [delivery.as_entry().data["mark"] for delivery in deliveries if delivery.position is None]
+        assert lying == [letter.mark for letter in expected.inbox], expected.name
 
-    def _results(self, logs: dict[UUID, list[Stitch]], letters: dict[UUID, list[Delivery]]) -> None:
+    def _results(self, logs: dict[UUID, list[Stitch]], deliveries: dict[UUID, list[Delivery]]) -> None:
         """Check that each report of a child is once in the log or the inbox of its parent, without the model."""
         there = {thread.id for thread in self._model.threads.values()}
-        for child, parent, taken in self.reports:
+        for child, parent, was_taken in self.reports:
             if parent in there:
-                told = [stitch.child_id for stitch in logs[parent] if stitch.type == "thread_result"]
-                told += [one.as_entry().child_id for one in letters[parent] if one.position is None]
-                assert told.count(child) == taken, f"the result of {child} is there {told.count(child)} times"
+                messages = [stitch.child_id for stitch in logs[parent] if stitch.type == "thread_result"]
+                messages += [
+                    delivery.as_entry().child_id for delivery in deliveries[parent] if delivery.position is None
+                ]
+                assert messages.count(child) == was_taken, (
+                    f"the result of {child} is there {messages.count(child)} times"
+                )

@@ -28,12 +28,12 @@ class Machine(Ground):
         parent = data.draw(st.sampled_from([None, *self.model.threads]), label="parent")
         above = None if parent is None else self.model.threads[parent]
         fields = {} if kind == "chat" else {"goal": "g"}
-        made = self._do(
+        thread = self._do(
             self._process(data).store.create(
                 kind=kind, priority=priority, parent_id=None if above is None else above.id, **fields
             )
         )
-        self._add(made, above)
+        self._add(thread, above)
 
     @action(when=lambda self: self.model.threads)
     def edit(self, data: st.DataObject) -> None:
@@ -50,7 +50,9 @@ class Machine(Ground):
         self._do(store.edit(thread.id, cancel_requested=True))
         thread.cancel = True
         for process in self.processes:
-            wished = {one.id for one in self.model.threads.values() if one.cancel and self._holds(process, one)}
+            wished = {
+                thread.id for thread in self.model.threads.values() if thread.cancel and self._holds(process, thread)
+            }
             assert set(self._do(process.store.lease_keeper.cancel_requests())) == wished
 
     @action(when=lambda self: self._deletable())
@@ -59,7 +61,7 @@ class Machine(Ground):
         thread = self.model.threads[data.draw(st.sampled_from(self._deletable()), label="thread")]
         tree = self.model.tree(thread)
         act = self._process(data).store.delete(thread.id)
-        if any(one.holder for one in tree):
+        if any(thread.holder for thread in tree):
             self._refused(ThreadBusy, act)
             return
         assert self._do(act) == len(tree)
@@ -109,9 +111,14 @@ class Machine(Ground):
         process = self._process(data)
         if data.draw(st.booleans(), label="late"):
             self.bench.clock.advance(STEPS[-1])
-        late = [one for one in self.model.workers.values() if not one.dead and one.expired(self._now)]
-        given = [thread for one in late if one is not process.worker for thread in self.model.release(one, self._now)]
-        assert sorted(self._do(process.store.reap())) == sorted(thread.id for thread in given)
+        late = [worker for worker in self.model.workers.values() if not worker.dead and worker.expired(self._now)]
+        threads = [
+            thread
+            for worker in late
+            if worker is not process.worker
+            for thread in self.model.release(worker, self._now)
+        ]
+        assert sorted(self._do(process.store.reap())) == sorted(thread.id for thread in threads)
         for other in self.processes:
             if other.worker is not None and other.worker.dead:
                 self._claim_next(other, 2)
@@ -122,9 +129,9 @@ class Machine(Ground):
         orderly = data.draw(st.booleans(), label="orderly")
         process = self._process(data)
         if orderly and process.worker is not None:
-            given = self.model.release(process.worker, self._now, lost=False) if not process.worker.dead else []
+            threads = self.model.release(process.worker, self._now, lost=False) if not process.worker.dead else []
             released = self._do(process.store._backend.release(process.worker.id))
-            assert sorted(released) == sorted(thread.id for thread in given)
+            assert sorted(released) == sorted(thread.id for thread in threads)
         process.store, process.worker, process.heads = self.bench.store(process.number), None, {}
 
     # What holders do
@@ -145,9 +152,9 @@ class Machine(Ground):
     def take(self, data: st.DataObject) -> None:
         number = data.draw(st.integers(0, 1), label="number")
         process, thread = self._holding(data)
-        head, letters = self._do(process.store.inbox(process.heads[thread.name]))
+        head, deliveries = self._do(process.store.inbox(process.heads[thread.name]))
         entries = self._entries(data, number)
-        appended = self._do(process.store.append(head, entries, consumed=letters))
+        appended = self._do(process.store.append(head, entries, consumed=deliveries))
         thread.take()
         thread.append(*(entry.data["mark"] for entry in entries))
         assert not appended.has_unseen_deliveries
@@ -161,24 +168,26 @@ class Machine(Ground):
         process, thread = self._holding(data)
         store = process.store
         priority = data.draw(st.sampled_from([1, 0, -1]), label="priority")
-        made = [
+        threads = [
             store.new_thread(kind="task", goal="g", parent_id=thread.id, priority=priority * place)
             for place in range(number)
         ]
-        head, letters = self._looked(process, thread, data) if then_waits else (process.heads[thread.name], [])
-        waits = self._waits(data, [*(child.id for child in self.model.unheard(thread)), *(child.id for child in made)])
+        head, deliveries = self._looked(process, thread, data) if then_waits else (process.heads[thread.name], [])
+        waits = self._waits(
+            data, [*(child.id for child in self.model.unheard(thread)), *(child.id for child in threads)]
+        )
         entries = self._entries(data, 1, "thread_spawned")
         fields = resting(waits, self._now) if then_waits else None
-        act = store.append(head, entries, fields=fields, consumed=letters, new_threads=made)
+        act = store.append(head, entries, fields=fields, consumed=deliveries, new_threads=threads)
         if (model.SPAWNING_HEEDS_CANCEL and thread.cancel) or (then_waits and head.delivered != thread.delivered):
             self._refused(Conflict, act)
             return
         after = self._do(act).head
-        if letters:
+        if deliveries:
             thread.take()
         thread.append(entries[0].data["mark"])
         thread.pending += number
-        for child in made:
+        for child in threads:
             self._add(child, thread, spawned=True)
         if then_waits:
             thread.leave("waiting", waits, None)
@@ -190,10 +199,10 @@ class Machine(Ground):
         number = data.draw(st.integers(0, 1), label="number")
         timer = data.draw(st.none() | st.sampled_from(STEPS), label="timer")
         process, thread = self._holding(data, self._with_children())
-        head, letters = self._looked(process, thread, data)
+        head, deliveries = self._looked(process, thread, data)
         waits = self._waits(data, [child.id for child in self.model.unheard(thread)])
         wake_at = None if timer is None else self._now + timedelta(seconds=timer)
-        self._leave(process, thread, head, letters, self._entries(data, number), resting(waits, self._now, wake_at))
+        self._leave(process, thread, head, deliveries, self._entries(data, number), resting(waits, self._now, wake_at))
         if thread.holder is None:
             thread.leave("waiting", waits, wake_at)
 

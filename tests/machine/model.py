@@ -185,7 +185,7 @@ class Model:
         return self.workers[thread.holder] if thread.holder else None
 
     def children(self, thread: Thread) -> list[Thread]:
-        return [one for one in self.threads.values() if one.parent is thread]
+        return [other_thread for other_thread in self.threads.values() if other_thread.parent is thread]
 
     def tree(self, thread: Thread) -> list[Thread]:
         return [thread, *(below for child in self.children(thread) for below in self.tree(child))]
@@ -206,16 +206,16 @@ class Model:
             for thread in self.threads.values()
             if thread.status in ("pending", "waiting") and thread.wake_at is not None and thread.wake_at <= now
         ]
-        return [thread for *_, thread in sorted(runnable, key=lambda one: one[:3])]
+        return [thread for *_, thread in sorted(runnable, key=lambda item: item[:3])]
 
     def release(self, worker: Worker, now: datetime, *, lost: bool = True) -> list[Thread]:
         worker.dead = True
-        given = [thread for thread in self.threads.values() if thread.holder == worker.id]
-        for thread in given:
+        threads = [thread for thread in self.threads.values() if thread.holder == worker.id]
+        for thread in threads:
             if lost:
                 thread.lose()
             thread.give_back(now)
-        return given
+        return threads
 
     def remove(self, threads: list[Thread]) -> None:
         for thread in threads:

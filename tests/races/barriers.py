@@ -33,14 +33,14 @@ class Pair(NamedTuple):
 
 async def pairs(store: Store, rounds: int, *, asleep: bool) -> list[Pair]:
     """Families of two; the parent sleeps until its child has reported, or is there to be claimed."""
-    made: list[Pair] = []
+    results: list[Pair] = []
     for number in range(rounds):
         parent = await store.create(kind="goal", goal="parent")
         child = store.new_thread(kind="task", goal="child", parent_id=parent.id)
         fields = sleeping(store, child.id, number) if asleep else {}
         head = (await store.append(parent, [Entry(type="llm_call")], fields=fields, new_threads=[child])).head
-        made.append(Pair(head, child))
-    return made
+        results.append(Pair(head, child))
+    return results
 
 
 def sleeping(store: Store, child: UUID, number: int) -> dict[str, Any]:
@@ -69,14 +69,14 @@ async def side(gate: Gate, url: str, race: str, number: int, families: list[list
     """One side of a race through all its rounds."""
     chance = random.Random(f"{seed} {number}")
     act = SIDES[race][number]
-    said: list[Any] = []
+    lines: list[Any] = []
     async with open_store(url) as store:
         for turn, (parent, child) in enumerate(families):
             delay = chance.uniform(0, MOMENT)
-            said.append(await act(store, gate, UUID(parent), UUID(child), turn, delay))
+            lines.append(await act(store, gate, UUID(parent), UUID(child), turn, delay))
             # No side prepares the next round while the other side is in this one.
             gate()
-    return said
+    return lines
 
 
 async def go_to_wait(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> str:
@@ -91,8 +91,8 @@ async def go_to_wait(store: Store, gate: Gate, parent: UUID, child: UUID, turn: 
     except Conflict as exc:
         if not isinstance(exc, UnseenDeliveries):
             raise
-    seen, letters = await store.inbox(head)
-    await store.append(seen, consumed=letters, fields={"status": "pending"})
+    seen, deliveries = await store.inbox(head)
+    await store.append(seen, consumed=deliveries, fields={"status": "pending"})
     return "heard"
 
 
@@ -142,7 +142,7 @@ async def cancel(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int,
     gate()
     await asyncio.sleep(delay)
     await store.edit(parent, cancel_requested=True)
-    return [str(one.id) for one in await store.children(parent)]
+    return [str(child.id) for child in await store.children(parent)]
 
 
 SIDES = {"wait x finish": (go_to_wait, finish), "reap x finish": (reap, finish), "cancel x spawn": (cancel, spawn)}

@@ -61,8 +61,8 @@ async def receive(store: Store, thread_id: UUID) -> int:
 
 
 async def take(store: Store, head: Thread) -> Thread:
-    seen, letters = await store.inbox(head)
-    return (await store.append(seen, consumed=letters)).head if letters else seen
+    seen, deliveries = await store.inbox(head)
+    return (await store.append(seen, consumed=deliveries)).head if deliveries else seen
 
 
 async def woken(store: Store, thread_id: UUID) -> bool:
@@ -86,8 +86,8 @@ async def send(store: Store, thread_id: UUID, names: list[str], chance: random.R
     async def post(name: str, delay: float, times: int) -> None:
         await asyncio.sleep(delay)
         for _ in range(times):
-            letter = Entry(type="input", data={"letter": name})
-            await store.deliver(thread_id, letter, kind="input", sender=name)
+            entry = Entry(type="input", data={"letter": name})
+            await store.deliver(thread_id, entry, kind="input", sender=name)
 
     await asyncio.gather(*(post(name, chance.uniform(0, 0.03), 1 + (chance.random() < 0.1)) for name in names))
 
@@ -97,9 +97,9 @@ async def judge(store: Store, thread_id: UUID, naps: int) -> Faults:
     faults: Faults = Counter()
     head = await store.thread(thread_id)
     log = await store.stitches(head)
-    letters = Counter(stitch.data["letter"] for stitch in log if stitch.type == "input")
-    faults["lost"] += len(set(_names()) - letters.keys())
-    faults["doubled"] += sum(number - 1 for number in letters.values())
+    counter = Counter(stitch.data["letter"] for stitch in log if stitch.type == "input")
+    faults["lost"] += len(set(_names()) - counter.keys())
+    faults["doubled"] += sum(number - 1 for number in counter.values())
     own = [stitch.data["own"] for stitch in log if stitch.type == "llm_call"]
     faults["lost"] += naps - len(set(own))
     faults["doubled"] += len(own) - len(set(own))

@@ -23,7 +23,7 @@ async def family(store: Store) -> Thread:
         store.new_thread(kind="goal", goal="child", parent_id=root.id, depth=1, pending_children=1, **asleep)
         for _ in range(CHILDREN)
     ]
-    lowest = [store.new_thread(kind="task", goal="leaf", parent_id=one.id, depth=2) for one in children]
+    lowest = [store.new_thread(kind="task", goal="leaf", parent_id=child.id, depth=2) for child in children]
     await store.commit(Transaction(new_threads=[root, *children, *lowest]))
     return root
 
@@ -34,9 +34,9 @@ async def end(store: Store, thread: Thread) -> None:
     assert head.parent_id is not None
     parent = await store.thread(head.parent_id)
     report = Entry(type="thread_result", child_id=head.id)
-    letter = store.new_delivery(parent, report, "children", str(head.id))
+    delivery = store.new_delivery(parent, report, "children", str(head.id))
     ending = {"status": "completed", "result": {"ok": True}}
-    await store.append(head, [Entry(type="llm_call")], fields=ending, deliveries=[letter])
+    await store.append(head, [Entry(type="llm_call")], fields=ending, deliveries=[delivery])
 
 
 async def cancel(store: Store, root: Thread) -> None:
@@ -60,11 +60,11 @@ async def play(store: Store, role: str, root: Thread, chance: random.Random) -> 
         edits = [store.edit(thread, title=f"{number}", cancel_requested=True) for number, thread in enumerate(tree)]
         await asyncio.gather(*map(_tolerant, edits))
     elif role == "deliver":
-        letters = [
+        coroutine_types = [
             store.deliver(thread, Entry(type="input"), kind="input", sender=f"{number}")
             for number, thread in enumerate(tree)
         ]
-        await asyncio.gather(*map(_tolerant, letters))
+        await asyncio.gather(*map(_tolerant, coroutine_types))
     else:
         await asyncio.sleep(chance.uniform(0, 0.02))
         await _tolerant(store.delete(root, force=True))

@@ -38,11 +38,11 @@ async def _family(store: Store, children: int, asleep: bool) -> tuple[Thread, li
     """A parent with children that may be claimed; it sleeps, or this process is at work on it."""
     parent = await store.create(kind="goal", goal="all of them")
     parent = parent if asleep else await store.claim(parent)
-    made = [store.new_thread(kind="task", goal=f"part {number}", parent_id=parent.id) for number in range(children)]
+    threads = [store.new_thread(kind="task", goal=f"part {number}", parent_id=parent.id) for number in range(children)]
     rest = {"status": "waiting", "waiting_for": [waiting("children", store.clock.now(), mode="all")], "wake_at": None}
     fields = rest if asleep else {}
-    head = (await store.append(parent, [Entry(type="llm_call")], fields=fields, new_threads=made)).head
-    return head, [child.id for child in made]
+    head = (await store.append(parent, [Entry(type="llm_call")], fields=fields, new_threads=threads)).head
+    return head, [child.id for child in threads]
 
 
 async def _judged(store: Store, parent: Thread, children: list[UUID]) -> Counter[str]:
@@ -53,9 +53,9 @@ async def _judged(store: Store, parent: Thread, children: list[UUID]) -> Counter
     faults["miscounted"] += (head.pending_children, head.delivered) != (0, len(children))
     if parent.held:
         await take(store, parent)
-    told = Counter(stitch.child_id for stitch in await store.stitches(parent) if stitch.type == "thread_result")
-    faults["lost"] += len(set(children) - told.keys())
-    faults["doubled"] += told.total() - len(told)
+    counter = Counter(stitch.child_id for stitch in await store.stitches(parent) if stitch.type == "thread_result")
+    faults["lost"] += len(set(children) - counter.keys())
+    faults["doubled"] += counter.total() - len(counter)
     faults["unfinished"] += len(children) - await store.count(parent_id=parent.id, status="completed")
     return +faults
 
@@ -64,9 +64,9 @@ async def end(store: Store, child: Thread, parent: Thread) -> None:
     """A child's end with its report, in one commit."""
     message = {"role": "user", "content": f"[thread_result thread={child.id} status=completed]"}
     report = Entry(type="thread_result", child_id=child.id, message=message)
-    letter = store.new_delivery(parent, report, "children", str(child.id))
+    delivery = store.new_delivery(parent, report, "children", str(child.id))
     ending = {"status": "completed", "result": {"of": str(child.id)}}
-    await store.append(child, [Entry(type="llm_call")], fields=ending, deliveries=[letter])
+    await store.append(child, [Entry(type="llm_call")], fields=ending, deliveries=[delivery])
 
 
 # Jobs

@@ -48,7 +48,7 @@ def run(
     environment: Mapping[str, str] | None = None,
 ) -> list[Any]:
     """What each call of `module:function` returned, as JSON. An error in any of them is raised here."""
-    arguments = [list(each) for each in calls]
+    arguments = [list(call) for call in calls]
     outcomes = call("tests.races.processes:race", job, arguments, seconds=seconds, environment=environment)
     problems = [outcome["error"] for outcome in outcomes if "error" in outcome]
     if problems:
@@ -67,8 +67,8 @@ def call(function: str, *arguments: Any, seconds: float = 90.0, environment: Map
             os.close(ordered)
             os.close(answering)
             writing.write(json.dumps(order).encode())
-        said = _until_it_ends(reading, time.monotonic() + seconds)
-    pid, _, told = said.partition(b"\n")
+        value = _until_it_ends(reading, time.monotonic() + seconds)
+    pid, _, told = value.partition(b"\n")
     if not told:
         # The group is of this process's own making: the child and what it forked.
         with suppress(ValueError, ProcessLookupError):
@@ -81,13 +81,13 @@ def call(function: str, *arguments: Any, seconds: float = 90.0, environment: Map
 
 
 def _until_it_ends(reading: BinaryIO, deadline: float) -> bytes:
-    said = b""
+    value = b""
     while select.select([reading], [], [], max(0.0, deadline - time.monotonic()))[0]:
         part = os.read(reading.fileno(), 65536)
         if not part:
             break
-        said += part
-    return said
+        value += part
+    return value
 
 
 @cache
@@ -120,10 +120,10 @@ def main() -> None:
         importlib.import_module(f"lockstitch.backends.{backend}.backend")
     with socket.socket(fileno=int(sys.argv[1])) as orders:
         while True:
-            _, given, _, _ = socket.recv_fds(orders, 1, 2)
-            if not given:
+            _, values, _, _ = socket.recv_fds(orders, 1, 2)
+            if not values:
                 return
-            ordered, answering = given
+            ordered, answering = values
             with os.fdopen(ordered, "rb") as reading:
                 order = json.load(reading)
             with suppress(Exception):

@@ -33,6 +33,6 @@ async def start_and_finish(gate: Gate, url: str, thread_id: str, number: int) ->
     async with open_store(url) as store:
         gate()
         head = await claim_when_free(store, thread_id, chance)
-        begun, run = await begin_turn(store, head, f"question {number}")
-        await finish_turn(store, begun.head, run, f"answer {number}")
+        committed, run = await begin_turn(store, head, f"question {number}")
+        await finish_turn(store, committed.head, run, f"answer {number}")
         return [run.sequence, run.turn]

@@ -55,14 +55,14 @@ async def test_one_writer_wins_when_holder_ends_thread_while_declared_dead(
 async def test_no_child_escapes_a_cancel(store: Store, store_url: str, rounds: int) -> None:
     """The canceller reads the children after its request is committed. Later ones are never created."""
     families = await pairs(store, rounds, asleep=False)
-    found, spawned = await play(store_url, "cancel x spawn", families)
+    matches, spawned = await play(store_url, "cancel x spawn", families)
     for number, pair in enumerate(families):
         child, heard = spawned[number]
         head = await store.thread(pair.parent)
         assert head.cancel_requested
         assert head.pending_children == (1 if child is None else 2), f"round {number}"
-        assert str(pair.child.id) in found[number]
+        assert str(pair.child.id) in matches[number]
         # At least the process that spawned a child must learn of the cancel request.
-        escaped = child is not None and child not in found[number]
+        escaped = child is not None and child not in matches[number]
         assert not escaped or (heard and not SPAWNING_HEEDS_CANCEL), f"round {number}: {child} escaped"
     assert (await store.verify()).problems == []

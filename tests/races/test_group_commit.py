@@ -32,14 +32,14 @@ async def test_writes_once_when_lock_is_taken_within_a_group(tmp_path: Path) -> 
     async with open_store(f"sqlite:///{path}") as store:
         heads = [await store.create() for _ in range(3)]
         other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
-        begun: list[str] = []
+        started: list[str] = []
         letting_go = _timer(other)
 
         def listen(sql: str) -> None:
             if sql.startswith("BEGIN IMMEDIATE"):
-                begun.append(sql)
+                started.append(sql)
                 # The group, the first, the second; the file is free just before the third.
-                if len(begun) == 4:
+                if len(started) == 4:
                     other.execute("BEGIN IMMEDIATE")
                     letting_go.start()
 
@@ -51,7 +51,7 @@ async def test_writes_once_when_lock_is_taken_within_a_group(tmp_path: Path) -> 
             return_exceptions=True,
         )
         connection.set_trace_callback(None)
-        assert len(begun) >= 5, "it was not as the test wanted it"
+        assert len(started) >= 5, "it was not as the test wanted it"
         letting_go.join()
         other.close()
         assert [isinstance(outcome, LockstitchError) for outcome in outcomes] == [False, True, False]
@@ -138,7 +138,7 @@ async def test_cancelled_task_writes_nothing_when_commit_has_not_started(tmp_pat
         heads = [await store.create() for _ in range(2)]
         other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         other.execute("BEGIN IMMEDIATE")
-        begun = asyncio.create_task(store.append(heads[0], [said("1")]))
+        task = asyncio.create_task(store.append(heads[0], [said("1")]))
         await until(lambda: _is_locked(writer))
         waiting = asyncio.create_task(store.append(heads[1], [said("2")]))
         await asyncio.sleep(0)
@@ -146,6 +146,6 @@ async def test_cancelled_task_writes_nothing_when_commit_has_not_started(tmp_pat
         with pytest.raises(asyncio.CancelledError):
             await waiting
         other.execute("ROLLBACK")
-        await begun
+        await task
         other.close()
         assert [(await store.thread(head)).position for head in heads] == [1, 0]

@@ -42,13 +42,15 @@ async def test_ends_do_not_deadlock_with_cancels_edits_and_deliveries(
         assert len(tree) == 13
         for parent in tree:
             ended = {child.id for child in tree if child.parent_id == parent.id and child.status == "completed"}
-            told = [stitch.child_id for stitch in await store.stitches(parent) if stitch.child_id]
-            told += [
-                letter.as_entry().child_id for letter in (await store.inbox(parent))[1] if letter.kind == "children"
+            messages = [stitch.child_id for stitch in await store.stitches(parent) if stitch.child_id]
+            messages += [
+                delivery.as_entry().child_id
+                for delivery in (await store.inbox(parent))[1]
+                if delivery.kind == "children"
             ]
             # A parent that had ended before accepts no more reports. Each accepted report is stored once.
-            assert len(told) == len(set(told))
-            assert set(told) == ended or (parent.ended and set(told) < ended)
+            assert len(messages) == len(set(messages))
+            assert set(messages) == ended or (parent.ended and set(messages) < ended)
     assert (await store.verify()).problems == []
     assert backend != "postgres" or deadlocks(store_url) == before
 

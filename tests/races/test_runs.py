@@ -20,7 +20,7 @@ async def test_many_processes_each_start_and_finish_a_run(store: Store, store_ur
     numbers = await asyncio.to_thread(run, "tests.races.runs:start_and_finish", calls, seconds=150)
     assert sorted(numbers) == [[number, number] for number in range(1, many + 1)]
     runs = await store.runs(thread)
-    assert [(one.sequence, one.turn, one.status) for one in runs] == [
+    assert [(run.sequence, run.turn, run.status) for run in runs] == [
         (number, number, "completed") for number in range(1, many + 1)
     ]
     head = await store.thread(thread)

@@ -57,5 +57,5 @@ async def test_detects_lost_updates_without_the_fence(store: Store, store_url: s
 async def test_two_store_objects_of_one_process_exclude_each_other(store: Store, store_url: str) -> None:
     head = await store.create()
     async with open_store(store_url) as other:
-        writers = [append_once(one, head, number) for number in range(10) for one in (store, other)]
+        writers = [append_once(each_store, head, number) for number in range(10) for each_store in (store, other)]
         one_won(await asyncio.gather(*writers))

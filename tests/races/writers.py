@@ -39,9 +39,9 @@ async def append_until_it_fits(store: Store, thread_id: str, writer: int, times:
 
 def one_won(outcomes: Iterable[str]) -> None:
     """Exactly one of the tasks that read the same head writes. The others get `Conflict`."""
-    counted = Counter(outcomes)
-    assert counted["won"] == 1, counted
-    assert counted.keys() <= {"won", "StalePosition"}, counted
+    counter = Counter(outcomes)
+    assert counter["won"] == 1, counter
+    assert counter.keys() <= {"won", "StalePosition"}, counter
 
 
 async def verified(store: Store, thread_id: str, writers: int, times: int) -> None:

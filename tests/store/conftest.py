@@ -17,7 +17,7 @@ from tests.servers import Databases
 def fresh_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """Return URLs of new stores of the named backend."""
     numbers = count(1)
-    made: list[str] = []
+    results: list[str] = []
 
     def make(backend: str) -> str:
         number = next(numbers)
@@ -26,11 +26,11 @@ def fresh_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callab
         if backend == "sqlite":
             return f"sqlite:///{tmp_path / f'more-{number}.db'}"
         databases: Databases = request.getfixturevalue("databases")
-        made.append(databases.take())
-        return made[-1]
+        results.append(databases.take())
+        return results[-1]
 
     yield make
-    for url in made:
+    for url in results:
         request.getfixturevalue("databases").give_back(url)
 
 

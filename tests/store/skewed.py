@@ -28,17 +28,17 @@ class Skewed(SystemClock):
 async def look(url: str, days: float, thread_id: UUID, lease: float) -> None:
     async with open_store(url, clock=Skewed(days)) as store:
         await store.register_worker(lease_seconds=lease)
-        own = await store.claim(await store.create(kind="goal", goal="mine"))
+        thread = await store.claim(await store.create(kind="goal", goal="mine"))
         busy = None
         try:
             await store.claim(thread_id)
         except ThreadBusy as exc:
             busy = str(exc)
-        released = [str(one) for one in await store.reap()]
+        released = [str(item_id) for item_id in await store.reap()]
         # Twice: right after its own heartbeat, a worker skips workers with a heartbeat at the same time.
         store._leases._last_heartbeat = None
-        released += [str(one) for one in await store.reap()]
-        print(json.dumps({"own": str(own.id), "busy": busy, "released": released}), flush=True)
+        released += [str(item_id) for item_id in await store.reap()]
+        print(json.dumps({"own": str(thread.id), "busy": busy, "released": released}), flush=True)
         await asyncio.to_thread(sys.stdin.readline)
 
 

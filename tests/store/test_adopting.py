@@ -59,7 +59,7 @@ async def test_user_message_starts_a_turn(store: Store) -> None:
         (2, 2, "completed", "adopted", 3),
         (3, 3, "completed", "adopted", 0),
     ]
-    shown = [(one.user_message, one.final_response) for one in (await store.history(thread)).turns]
+    shown = [(turn.user_message, turn.final_response) for turn in (await store.history(thread)).turns]
     assert shown == [("Thanks", None), ("look", "Here it is."), ("plain text", "plain answer")]
     assert [await store.messages(run.id) for run in runs] == [CONVERSATION[:2], CONVERSATION[2:8], CONVERSATION[8:]]
     assert (thread.total_runs, thread.last_turn) == (3, 3)
@@ -113,9 +113,9 @@ async def test_adds_error_results_for_open_calls(store: Store) -> None:
         [user(text("go")), assistant(call("a"), call("b")), user(tool_result("a", "x"))]
     )
 
-    shown = await store.context(thread)
-    assert len(shown) == 3
-    first, second = shown[2]["content"]
+    messages = await store.context(thread)
+    assert len(messages) == 3
+    first, second = messages[2]["content"]
     assert first == tool_result("a", "x")
     assert (second["tool_use_id"], second["is_error"]) == ("b", True)
     stopped = await store.import_messages([user(text("go")), assistant(call("a")), user(text("never mind"))])
@@ -189,12 +189,12 @@ async def test_imports_conversations_with_repeated_call_ids(store: Store) -> Non
         assistant(text("done")),
     ]
     head = await store.import_messages(messages)
-    results = [one for one in await store.stitches(head) if one.type == "tool_call"]
-    told = {str(one.name): (one.message or {})["content"] for one in results}
-    assert {name: told[name] for name in "abcd"} == {name: f"of {name}" for name in "abcd"}
-    assert "not answered" in told["lost"]
+    results = [stitch for stitch in await store.stitches(head) if stitch.type == "tool_call"]
+    body = {str(stitch.name): (stitch.message or {})["content"] for stitch in results}
+    assert {name: body[name] for name in "abcd"} == {name: f"of {name}" for name in "abcd"}
+    assert "not answered" in body["lost"]
     seen = await store.context(head)
-    assert [one for one in seen if one["role"] == "assistant"] == [
-        one for one in messages if one["role"] == "assistant"
+    assert [message for message in seen if message["role"] == "assistant"] == [
+        message for message in messages if message["role"] == "assistant"
     ]
     assert not (await store.verify()).problems

@@ -41,11 +41,11 @@ async def test_old_definition_gets_its_old_version(store: Store) -> None:
 async def test_concurrent_definitions_get_different_versions(store: Store) -> None:
     """Two releases start at the same time. A run of one must not continue with the definition of the other."""
     wanted = [{"model": f"m{number}"} for number in range(4)]
-    got = await asyncio.gather(*(store.agents.register("default", "helper", one) for one in [*wanted, *wanted]))
-    assert [one.definition for one in got] == [*wanted, *wanted]
-    assert {one.version for one in got} == {1, 2, 3, 4}
-    for one in got:
-        assert (await store.agents.version("default", "helper", one.version)).definition == one.definition
+    got = await asyncio.gather(*(store.agents.register("default", "helper", item) for item in [*wanted, *wanted]))
+    assert [agent_version.definition for agent_version in got] == [*wanted, *wanted]
+    assert {agent_version.version for agent_version in got} == {1, 2, 3, 4}
+    for version in got:
+        assert (await store.agents.version("default", "helper", version.version)).definition == version.definition
 
 
 async def test_separates_agents_by_project_and_name(store: Store) -> None:

@@ -14,9 +14,11 @@ WORDS = st.lists(st.sampled_from("abc"), max_size=12)
 @given(a=WORDS, b=WORDS)
 def test_aligns_as_difflib_does(a: list[str], b: list[str]) -> None:
     codes = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
-    found = align(a, b, Allowance())
-    assert found is not None
-    assert [(one.equal, *one[1:]) for one in found] == [(kind == "equal", *places) for kind, *places in codes]
+    stretches = align(a, b, Allowance())
+    assert stretches is not None
+    assert [(stretch.equal, *stretch[1:]) for stretch in stretches] == [
+        (kind == "equal", *places) for kind, *places in codes
+    ]
 
 
 @given(a=WORDS, b=WORDS)

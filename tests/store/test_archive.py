@@ -39,8 +39,8 @@ async def seen(store: Store, thread: Thread) -> dict[str, Any]:
 async def old_chat(store: Store, clock: FakeClock) -> Thread:
     """Write four turns, one with tools, a member and an image, and a compaction that keeps a part of the first."""
     head = await turn(store, await store.create(), "one", "first")
-    begun, run = await begin_turn(store, head, "two")
-    member = store.new_run(begun.head, parent_run_id=run.id, status="completed", completed_at=clock.now())
+    committed, run = await begin_turn(store, head, "two")
+    member = store.new_run(committed.head, parent_run_id=run.id, status="completed", completed_at=clock.now())
     lane = {"run_id": member.id, "lane": member.id}
     entries = [
         asked("a", run_id=run.id),
@@ -48,7 +48,7 @@ async def old_chat(store: Store, clock: FakeClock) -> Thread:
         answered("mine", **lane),
         result("a", 0, 4, run_id=run.id),
     ]
-    head = (await store.append(begun.head, [*entries, shown(picture(base64(40_000)))], new_runs=[member])).head
+    head = (await store.append(committed.head, [*entries, shown(picture(base64(40_000)))], new_runs=[member])).head
     head = (await finish_turn(store, head, run, "second")).head
     head = await turn(store, head, "three", "third")
     replace = {"3": {"role": "user", "content": "summary"}}
@@ -62,8 +62,8 @@ async def old_goal(store: Store, clock: FakeClock) -> Thread:
     """A thread that has ended, with two turns."""
     head = await store.create(kind="goal", goal="g")
     for number in range(2):
-        begun, run = await begin_turn(store, head, f"q{number}")
-        head = (await finish_turn(store, begun.head, run, f"a{number}")).head
+        committed, run = await begin_turn(store, head, f"q{number}")
+        head = (await finish_turn(store, committed.head, run, f"a{number}")).head
     head = (await store.append(head, fields={"status": "completed", "result": {"summary": "s"}})).head
     clock.advance(DAY)
     return head

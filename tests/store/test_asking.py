@@ -27,13 +27,13 @@ async def test_lists_threads_that_wait_for_a_person(timed_store: Store, clock: F
     for key, waits in reversed(wanted.items()):
         head = await store.create(key=key, kind="goal", goal="g")
         await store.append(head, fields={"status": "waiting", "waiting_for": waits})
-    assert [one.key for one in await store.awaiting_person()] == ["approval", "doubt", "answer"]
+    assert [thread.key for thread in await store.awaiting_person()] == ["approval", "doubt", "answer"]
     first = await store.awaiting_person(limit=1)
-    assert [one.key for one in await store.awaiting_person(limit=5, after=first[0])] == ["doubt", "answer"]
+    assert [thread.key for thread in await store.awaiting_person(limit=5, after=first[0])] == ["doubt", "answer"]
     assert await store.count_awaiting_person() == 3
     assert await store.in_project("other").count_awaiting_person() == 0
     head = await store.thread("doubt")
     await store.append(head, fields={"status": "pending", "waiting_for": []})
-    assert [one.key for one in await store.awaiting_person()] == ["approval", "answer"]
-    kept = await store._backend.find(Find(Thread, (Where("asks_since", "is not null"),)))
-    assert {one.key for one in kept} == {"approval", "answer"}
+    assert [thread.key for thread in await store.awaiting_person()] == ["approval", "answer"]
+    threads = await store._backend.find(Find(Thread, (Where("asks_since", "is not null"),)))
+    assert {thread.key for thread in threads} == {"approval", "answer"}

@@ -38,15 +38,15 @@ def skewed(url: str, days: float, held: Thread, lease: float = 30.0) -> Iterator
 async def test_keeps_leases_when_wall_clock_of_holder_differs_by_a_day(store: Store, store_url: str, days: float):
     held = await store.claim(await store.create(kind="goal", goal="g"))
 
-    with skewed(store_url, days, held) as found:
-        assert "held by process" in found["busy"]
-        assert found["released"] == []
-        own = await store.thread(UUID(found["own"]))
+    with skewed(store_url, days, held) as result:
+        assert "held by process" in result["busy"]
+        assert result["released"] == []
+        thread = await store.thread(UUID(result["own"]))
         with pytest.raises(ThreadBusy):
-            await store.claim(own)
+            await store.claim(thread)
         store._leases._last_heartbeat = None
         assert await store.reap() == []
-        assert (await store.thread(own)).worker_id == own.worker_id
+        assert (await store.thread(thread)).worker_id == thread.worker_id
     assert (await store.thread(held)).worker_id == held.worker_id
 
 
@@ -55,8 +55,8 @@ async def test_takes_over_when_lease_expired_and_wall_clocks_differ(store: Store
     """It lives and sends no heartbeat, so its death is not provable."""
     held = await store.claim(await store.create(kind="goal", goal="g"))
 
-    with skewed(store_url, days, held, lease=0.5) as found:
-        own = UUID(found["own"])
+    with skewed(store_url, days, held, lease=0.5) as result:
+        own = UUID(result["own"])
         until = time.monotonic() + 20
         released: list[UUID] = []
         while not released and time.monotonic() < until:

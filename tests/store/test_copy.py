@@ -61,10 +61,10 @@ async def filled(store: Store) -> list[Thread]:
     ).head
     chat = await turn(store, chat, "q", "a")
     goal = await store.create(kind="goal", goal="all", tasks=[{"id": 1}])
-    begun, run = await begin_turn(store, goal, "go", tags=["t"], metadata={"m": 1})
+    committed, run = await begin_turn(store, goal, "go", tags=["t"], metadata={"m": 1})
     child = store.new_thread(kind="task", goal="part", parent_id=goal.id, depth=1)
     entries = [asked("c", run_id=run.id), result("c", 0, 2, run_id=run.id)]
-    goal = (await store.append(begun.head, entries, new_threads=[child])).head
+    goal = (await store.append(committed.head, entries, new_threads=[child])).head
     child = (await store.append(child, [said("x")], fields={"status": "completed", "result": {"s": 1}})).head
     await store.store_text(goal, "You are größer.")
     await store.deliver(goal, said("more"), kind="input", sender="ada")
@@ -179,9 +179,9 @@ async def test_copies_held_thread_as_pending(store: Store, target: Store) -> Non
     assert (await store.thread(goal)).held
     assert {thread.id for thread in await target.claim_next(limit=5)} == {goal.id, chat.id}
     held = await target.thread(goal.id)
-    head, letters = await target.inbox(held)
-    assert len(letters) == 1
-    assert (await target.append(head, consumed=letters)).head.position == 3
+    head, deliveries = await target.inbox(held)
+    assert len(deliveries) == 1
+    assert (await target.append(head, consumed=deliveries)).head.position == 3
 
 
 async def test_rejects_copy_when_target_has_newer_stitches(store: Store, target: Store) -> None:
@@ -213,10 +213,10 @@ async def test_rejects_copy_when_thread_was_claimed_in_target(
         else:
             await target.claim(goal.id)
             await target.deliver(goal.id, said("more"), kind="input", sender="ada")
-        there = await target.thread(goal.id)
+        thread = await target.thread(goal.id)
         with pytest.raises(Conflict, match="not overwritten"):
             await store.copy_to(target)
-        assert await target.thread(goal.id) == there
+        assert await target.thread(goal.id) == thread
 
 
 async def test_copies_current_state_of_imported_trace(store: Store, twin: Store) -> None:
@@ -231,9 +231,9 @@ async def test_copies_current_state_of_imported_trace(store: Store, twin: Store)
 
 
 async def test_does_not_copy_live_text(store: Store, twin: Store) -> None:
-    begun, run = await begin_turn(store, await store.create(), "Hello")
+    committed, run = await begin_turn(store, await store.create(), "Hello")
     await store._backend.put(
-        [LiveDelta(thread_id=begun.head.id, run_id=run.id, step_number=1, number=1, text={"t": "Hi"})]
+        [LiveDelta(thread_id=committed.head.id, run_id=run.id, step_number=1, number=1, text={"t": "Hi"})]
     )
     await store.copy_to(twin)
 
@@ -258,9 +258,9 @@ async def test_copies_long_logs_and_many_threads_in_pages(
     assert (await store.copy_to(twin)).total == 0
 
 
-def _without_log_ids(here: list[Stitch], there: list[Stitch]) -> list[Stitch]:
+def _without_log_ids(here: list[Stitch], stitches: list[Stitch]) -> list[Stitch]:
     """Every store counts its stitches itself."""
-    return [one.changed(log_id=other.log_id) for one, other in zip(here, there, strict=True)]
+    return [stitch.changed(log_id=other.log_id) for stitch, other in zip(here, stitches, strict=True)]
 
 
 async def test_copy_into_the_same_store_changes_nothing(store: Store) -> None:

@@ -22,15 +22,15 @@ async def test_shows_open_threads_and_counts_idle_chats(store: Store) -> None:
     goal = await store.start("clerk", "Now", priority=1, tasks=["a", "b"])
     (held,) = await store.claim_next()
     child = await store.create(kind="task", goal="part", parent_id=goal.id, status="waiting", waiting_for=approval)
-    picture = await DashboardReader(store, all_projects=True).read()
-    assert picture.counts == {"running": 1, "waiting": 3, "pending": 1}
-    shown = {tree.thread.id: tree for tree in picture.trees}
-    assert set(shown) == {goal.id, asking.id}
-    assert [node.thread.id for node in shown[goal.id].children] == [child.id]
-    (worker,) = picture.workers
+    dashboard = await DashboardReader(store, all_projects=True).read()
+    assert dashboard.counts == {"running": 1, "waiting": 3, "pending": 1}
+    nodes = {tree.thread.id: tree for tree in dashboard.trees}
+    assert set(nodes) == {goal.id, asking.id}
+    assert [node.thread.id for node in nodes[goal.id].children] == [child.id]
+    (worker,) = dashboard.workers
     assert worker.id == held.worker_id
-    assert [thread.id for thread in picture.held[worker.id]] == [goal.id]
-    assert (picture.cost_today, picture.cost_shown) == (0.5, None)
+    assert [thread.id for thread in dashboard.held[worker.id]] == [goal.id]
+    assert (dashboard.cost_today, dashboard.cost_shown) == (0.5, None)
     only = await DashboardReader(store, all_projects=True, thread_id=asking.id).read()
     assert ([tree.thread.id for tree in only.trees], only.workers) == ([asking.id], [])
 
@@ -39,10 +39,10 @@ async def test_hides_dead_workers_after_a_minute(timed_store: Store, clock: Fake
     worker = await timed_store.register_worker()
     painter = DashboardReader(timed_store, all_projects=True)
     clock.advance(7)
-    picture = await painter.read()
-    assert (picture.workers[0].dead, picture.seconds_since_heartbeat(worker)) == (False, 7.0)
+    dashboard = await painter.read()
+    assert (dashboard.workers[0].dead, dashboard.seconds_since_heartbeat(worker)) == (False, 7.0)
     await timed_store._backend.release(worker.id)
-    assert [one.dead for one in (await painter.read()).workers] == [True]
+    assert [worker.dead for worker in (await painter.read()).workers] == [True]
     clock.advance(60)
     assert (await painter.read()).workers == []
 
@@ -52,8 +52,8 @@ async def test_shows_one_project_or_all_projects(store: Store) -> None:
     await turn(store, await store.create(), "Hello", "Hi", total_cost=0.5)
     await turn(acme, await acme.create(), "Hello", "Hi", total_cost=0.25)
     await acme.start("clerk", "g")
-    mine, all_of_them = DashboardReader(acme, all_projects=False), DashboardReader(acme, all_projects=True)
-    assert ((await mine.read()).counts["pending"], (await mine.read()).cost_today) == (1, 0.25)
+    dashboard_reader, all_of_them = DashboardReader(acme, all_projects=False), DashboardReader(acme, all_projects=True)
+    assert ((await dashboard_reader.read()).counts["pending"], (await dashboard_reader.read()).cost_today) == (1, 0.25)
     assert (await all_of_them.read()).counts == {"running": 0, "waiting": 2, "pending": 1}
     assert (await all_of_them.read()).cost_today == 0.75
     assert (await DashboardReader(store, all_projects=False).read()).counts["pending"] == 0

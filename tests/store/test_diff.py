@@ -45,18 +45,18 @@ def named(pair: Pair) -> list[str]:
 
 
 async def test_equal_runs_have_no_difference(store: Store) -> None:
-    one = await run(store, helper(calls("look", look={"at": "x"}), "Done."))
+    item = await run(store, helper(calls("look", look={"at": "x"}), "Done."))
     other = await run(store, helper(calls("look", look={"at": "x"}), "Done."))
-    found = await store.difference(one, other)
-    assert found.same
-    assert len(found.pairs) == 3
-    assert all(pair.same for pair in found.pairs)
-    assert {change.name for change in found.changes} <= {"duration_ms"}
-    assert found.as_json()["same"] is True
+    difference = await store.difference(item, other)
+    assert difference.same
+    assert len(difference.pairs) == 3
+    assert all(pair.same for pair in difference.pairs)
+    assert {change.name for change in difference.changes} <= {"duration_ms"}
+    assert difference.as_json()["same"] is True
 
 
 async def test_difference_names_changed_values(store: Store) -> None:
-    one = await run(store, helper(calls("look", look={"at": "x"}), "It is here.\nOr there."))
+    item = await run(store, helper(calls("look", look={"at": "x"}), "It is here.\nOr there."))
     other = await run(
         store,
         helper(
@@ -67,22 +67,22 @@ async def test_difference_names_changed_values(store: Store) -> None:
             tools=[look],
         ),
     )
-    found = await store.difference(one, other)
-    first, tool_call, last = found.pairs
+    difference = await store.difference(item, other)
+    first, tool_call, last = difference.pairs
     assert set(named(first)) == {"parameters", "system", "tools", "calls"}
     assert named(tool_call) == ["args", "result"]
     assert [(change.a, change.b) for change in tool_call.changes] == [({"at": "x"}, {"at": "y"}), ("seen x", "seen y")]
     (answer,) = [change for change in last.changes if change.name == "answer"]
     assert answer.lines is not None
     assert [line for line in answer.lines if line[0] in "+-"] == ["-Or there.", "+Or nowhere."]
-    assert not found.same
+    assert not difference.same
 
 
 async def test_pairs_other_steps_when_only_one_run_has_a_step(store: Store) -> None:
-    one = await run(store, helper(calls("look"), "Done."))
+    item = await run(store, helper(calls("look"), "Done."))
     other = await run(store, helper(calls("look"), calls("listen", "look"), "Done."))
-    found = await store.difference(one, other)
-    shape = [(pair.a and pair.a.kind, pair.b and (pair.b.kind, pair.b.name)) for pair in found.pairs]
+    difference = await store.difference(item, other)
+    shape = [(pair.a and pair.a.kind, pair.b and (pair.b.kind, pair.b.name)) for pair in difference.pairs]
     assert shape == [
         ("model", ("model", "scripted")),
         ("tool", ("tool", "look")),
@@ -91,42 +91,44 @@ async def test_pairs_other_steps_when_only_one_run_has_a_step(store: Store) -> N
         (None, ("tool", "look")),
         ("model", ("model", "scripted")),
     ]
-    assert [pair.same for pair in found.pairs] == [True, True, False, False, False, True]
+    assert [pair.same for pair in difference.pairs] == [True, True, False, False, False, True]
 
 
 async def test_compares_failed_run_with_completed_run(store: Store) -> None:
-    one = await run(store, helper("Fine."))
+    item = await run(store, helper("Fine."))
     other = await run(store, helper({"fail": "auth", "message": "The key is wrong."}))
-    found = await store.difference(one, other)
-    changed = {change.name: (change.a, change.b) for change in found.changes}
+    difference = await store.difference(item, other)
+    changed = {change.name: (change.a, change.b) for change in difference.changes}
     assert changed["status"] == ("completed", "failed")
     assert changed["error"] == (None, "The key is wrong.")
-    assert [(pair.a is None, pair.b is None) for pair in found.pairs] == [(False, True)]
+    assert [(pair.a is None, pair.b is None) for pair in difference.pairs] == [(False, True)]
 
 
 async def test_compares_imported_runs_with_each_other_and_with_native_run(store: Store) -> None:
     """Spans arrive in any order. A tool call that no response requested comes at its start time."""
     for foreign_id, temperature, answer in (("a", 0, "Done."), ("b", 1, "Ready.")):
-        made = mirror(foreign_id=foreign_id, model="scripted", total_cost=0.5)
-        top = span(made, "root")
+        world = mirror(foreign_id=foreign_id, model="scripted", total_cost=0.5)
+        top = span(world, "root")
         extra = {"invocation_params": {"temperature": temperature}}
-        span(made, "late", top.id, after=9, type="tool_call", call_id="z", data={"inputs": {"q": 1}})
+        span(world, "late", top.id, after=9, type="tool_call", call_id="z", data={"inputs": {"q": 1}})
         last = {"role": "assistant", "content": [{"type": "text", "text": answer}]}
-        span(made, "scripted", top.id, after=5, type="llm_call", status="end_turn", message=last, data={"extra": extra})
+        span(
+            world, "scripted", top.id, after=5, type="llm_call", status="end_turn", message=last, data={"extra": extra}
+        )
         use = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
-        asked = {"role": "assistant", "content": [use]}
+        requested = {"role": "assistant", "content": [use]}
         first = span(
-            made,
+            world,
             "scripted",
             top.id,
             type="llm_call",
             status="tool_use",
-            message=asked,
+            message=requested,
             data={"inputs": {"m": foreign_id}},
         )
-        told = {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "seen "}]}
+        body = {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "seen "}]}
         span(
-            made,
+            world,
             "look",
             top.id,
             after=3,
@@ -134,26 +136,26 @@ async def test_compares_imported_runs_with_each_other_and_with_native_run(store:
             call_id="c",
             call_index=0,
             reply_to=first.position,
-            message=told,
+            message=body,
         )
-        await made.put(store)
+        await world.put(store)
 
-    found = await store.difference("a", "b")
-    assert [pair.a and pair.a.name for pair in found.pairs] == ["scripted", "look", "scripted", "late"]
-    assert [named(pair) for pair in found.pairs] == [["prompt"], [], ["parameters", "answer"], []]
+    difference = await store.difference("a", "b")
+    assert [pair.a and pair.a.name for pair in difference.pairs] == ["scripted", "look", "scripted", "late"]
+    assert [named(pair) for pair in difference.pairs] == [["prompt"], [], ["parameters", "answer"], []]
 
     ours = await run(store, helper(calls("look"), "Done."))
-    found = await store.difference(ours, "a")
-    assert [named(pair) for pair in found.pairs[:3]] == [[], [], ["parameters"]]
-    assert (found.pairs[3].a, found.pairs[3].b and found.pairs[3].b.name) == (None, "late")
+    difference = await store.difference(ours, "a")
+    assert [named(pair) for pair in difference.pairs[:3]] == [[], [], ["parameters"]]
+    assert (difference.pairs[3].a, difference.pairs[3].b and difference.pairs[3].b.name) == (None, "late")
 
 
 async def test_difference_rejects_unknown_runs(store: Store) -> None:
-    one = await run(store, helper("Fine."))
-    for a, b in ((one, "nobody"), ("nobody", one)):
+    item = await run(store, helper("Fine."))
+    for a, b in ((item, "nobody"), ("nobody", item)):
         with pytest.raises(NotFound, match="Run nobody not found"):
             await store.difference(a, b)
-    assert (await store.difference(one, one)).same
+    assert (await store.difference(item, item)).same
 
 
 def steps(names: list[str]) -> list[Step]:
@@ -167,17 +169,17 @@ NAMES = st.lists(st.sampled_from(["m", "look", "listen"]), max_size=12)
 @given(NAMES, NAMES)
 def test_every_step_is_in_one_pair_in_order(a: list[str], b: list[str]) -> None:
     pairs = list(module._aligned(steps(a), steps(b)))  # pyright: ignore[reportPrivateUsage]
-    assert [one.name for one, _ in pairs if one is not None] == a
+    assert [step.name for step, _ in pairs if step is not None] == a
     assert [other.name for _, other in pairs if other is not None] == b
-    assert all(one.kind == other.kind for one, other in pairs if one is not None and other is not None)
+    assert all(step.kind == other.kind for step, other in pairs if step is not None and other is not None)
 
 
 def test_pairs_steps_by_number_when_alignment_is_too_costly() -> None:
     pairs = list(module._aligned(steps(["m", "look"]), steps(["m"]), Allowance(1)))  # pyright: ignore[reportPrivateUsage]
-    assert [(one is None, other is None) for one, other in pairs] == [(False, False), (False, True)]
+    assert [(step is None, other is None) for step, other in pairs] == [(False, False), (False, True)]
 
 
 def test_difference_is_plain_json() -> None:
-    made = mirror()
-    shown = Difference(made.runs[0], made.runs[0], [], [Pair(steps(["m"])[0], None, [])]).as_json()
+    world = mirror()
+    shown = Difference(world.runs[0], world.runs[0], [], [Pair(steps(["m"])[0], None, [])]).as_json()
     assert (shown["same"], shown["steps"][0]["b"]) == (False, None)

@@ -36,8 +36,8 @@ async def test_reports_no_problems_for_intact_store(store: Store) -> None:
     await store.append(child, [shown(picture(base64(40_000)))])
     keep = {"applied": True, "keep": [[1, 1]], "replace": {"2": {"role": "user", "content": "s"}}}
     head = (await store.append(head, [Entry(type="compaction", data=keep), Entry(type="compaction")])).head
-    begun, run = await begin_turn(store, await store.create(project="elsewhere"), "open")
-    await store.append(begun.head, [asked("a", run_id=run.id)])
+    committed, run = await begin_turn(store, await store.create(project="elsewhere"), "open")
+    await store.append(committed.head, [asked("a", run_id=run.id)])
 
     report_of = await store.verify()
     assert report_of.as_json() == {"ok": True, "threads": 4, "stitches": 13, "problems": []}
@@ -80,7 +80,7 @@ BROKEN: dict[str, tuple[str, Break]] = {
 @pytest.mark.parametrize("case", BROKEN)
 async def test_reports_damage_by_kind(store_url: str, backend: str, case: str) -> None:
     async with open_store(store_url) as store:
-        whole, broken = await conversation(store), await conversation(store)
+        thread, broken = await conversation(store), await conversation(store)
     kind, damage = BROKEN[case]
     damage(Damage(backend, store_url), broken)
 
@@ -91,7 +91,7 @@ async def test_reports_damage_by_kind(store_url: str, backend: str, case: str) -
     assert kind in {problem["kind"] for problem in report.problems}
     assert {problem["thread"] for problem in report.problems} == {str(broken.id)}
     assert all(problem["detail"] for problem in report.problems)
-    assert (report.threads, whole.id != broken.id) == (2, True)
+    assert (report.threads, thread.id != broken.id) == (2, True)
 
 
 async def test_reports_missing_run(store_url: str, backend: str) -> None:

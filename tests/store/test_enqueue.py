@@ -43,18 +43,24 @@ def agent(name: str = "helper") -> Agent:
 
 
 async def test_writes_each_message_in_one_commit(store: Store, commits: Sequence[object]):
-    sent = [await store.enqueue("helper", user(text), thread="t") for text in ("one", "two", "three")]
-    assert [type(one) for one in commits] == [Commit] * 3
+    enqueued_messages = [await store.enqueue("helper", user(text), thread="t") for text in ("one", "two", "three")]
+    assert [type(commit) for commit in commits] == [Commit] * 3
     head = await store.thread("t")
     assert (head.status, head.agent, head.version, head.position) == ("pending", "helper", None, 0)
     assert head.wake_at is not None
-    assert [(await result_for(store, one.run_id)).status for one in sent] == ["pending"] * 3
+    assert [(await result_for(store, enqueued_message.run_id)).status for enqueued_message in enqueued_messages] == [
+        "pending"
+    ] * 3
 
     helper = agent()
     while (await store.thread("t")).status == "pending":
         await helper.resume("t", store=store)
-    assert [run.id for run in await store.runs("t")] == [one.run_id for one in sent]
-    assert [(await result_for(store, one.run_id)).output_text for one in sent] == ["To one", "To two", "To three"]
+    assert [run.id for run in await store.runs("t")] == [
+        enqueued_message.run_id for enqueued_message in enqueued_messages
+    ]
+    assert [
+        (await result_for(store, enqueued_message.run_id)).output_text for enqueued_message in enqueued_messages
+    ] == ["To one", "To two", "To three"]
 
     before = len(commits)
     last = await store.enqueue("helper", user("four"), thread=head.id)
@@ -68,18 +74,18 @@ async def test_writes_each_message_in_one_commit(store: Store, commits: Sequence
 async def test_delivers_to_inbox_in_one_commit_while_thread_is_held(store: Store, commits: Sequence[object]):
     head = await store.claim(await store.create(key="t", agent="helper"))
     before = len(commits)
-    sent = await store.enqueue("helper", user("Hello"), thread="t")
+    enqueued_message = await store.enqueue("helper", user("Hello"), thread="t")
     assert len(commits) == before + 1
     assert (await store.thread("t")).status == "running"
     _, deliveries = await store.inbox(head)
-    assert [one.id for one in deliveries] == [sent.run_id]
+    assert [delivery.id for delivery in deliveries] == [enqueued_message.run_id]
 
 
 @pytest.mark.parametrize("named", ["key", "id", "none"])
 async def test_creates_unknown_thread_with_its_message(store: Store, named: str):
     thread: str | UUID | None = {"key": "t", "id": new_id(), "none": None}[named]
-    sent = await store.enqueue("helper", user("Hello"), thread=thread, user_id="ada", kind="chat")
-    head = await store.thread(sent.thread.id)
+    enqueued_message = await store.enqueue("helper", user("Hello"), thread=thread, user_id="ada", kind="chat")
+    head = await store.thread(enqueued_message.thread.id)
     assert (head.key, head.user_id, head.status) == ("t" if named == "key" else None, "ada", "pending")
     assert named != "id" or head.id == thread
 
@@ -100,21 +106,21 @@ async def test_enqueue_loads_no_agent_code(store: Store):
 
 async def test_passes_run_options_to_the_run(store: Store):
     options: dict[str, Any] = {"extras": {"a": 1}, "metadata": {"order": "42"}, "tags": ["urgent"]}
-    sent = await store.enqueue("helper", user("Hello"), **options)
-    await agent().resume(sent.thread, store=store)
-    run = await store.run(sent.run_id)
+    enqueued_message = await store.enqueue("helper", user("Hello"), **options)
+    await agent().resume(enqueued_message.thread, store=store)
+    run = await store.run(enqueued_message.run_id)
     assert {"extras": run.extras, "metadata": run.metadata, "tags": list(run.tags)} == options
 
 
 async def test_gives_a_resting_thread_to_another_agent_in_one_commit(store: Store, commits: Sequence[object]):
     await agent().run("Hello", store=store, thread="t")
     before = len(commits)
-    sent = await store.enqueue("other", user("And you?"), thread="t")
+    enqueued_message = await store.enqueue("other", user("And you?"), thread="t")
     assert len(commits) == before + 1
     assert (await store.thread("t")).agent == "other"
     result = await agent("other").resume("t", store=store)
     assert result is not None
-    assert (result.run_id, result.output_text) == (sent.run_id, "To And you?")
+    assert (result.run_id, result.output_text) == (enqueued_message.run_id, "To And you?")
 
 
 async def test_keeps_the_agent_of_a_thread_with_other_messages(store: Store):
@@ -125,14 +131,14 @@ async def test_keeps_the_agent_of_a_thread_with_other_messages(store: Store):
 
 async def test_stores_large_media_of_a_first_message(store: Store):
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * (LARGE + 4)}}
-    sent = await store.enqueue("helper", user([image, {"type": "text", "text": "What is it?"}]), thread="t")
+    enqueued_message = await store.enqueue("helper", user([image, {"type": "text", "text": "What is it?"}]), thread="t")
     await agent().resume("t", store=store)
-    assert (await store.messages(sent.run_id))[0]["content"][0] == image
+    assert (await store.messages(enqueued_message.run_id))[0]["content"][0] == image
 
 
 async def test_rejects_message_when_thread_ended_waits_or_belongs_to_another_user(store: Store):
-    ended = await store.create(key="ended", kind="goal", goal="g", agent="helper")
-    await store.append(ended, [Entry(type="run_completed")], fields={"status": "completed", "result": {}})
+    thread = await store.create(key="ended", kind="goal", goal="g", agent="helper")
+    await store.append(thread, [Entry(type="run_completed")], fields={"status": "completed", "result": {}})
     later = store.clock.now() + timedelta(hours=1)
     await store.start("helper", "g", key="later", at=later)
     await store.create(key="bobs", agent="helper", user_id="bob")
@@ -150,7 +156,7 @@ async def test_wakes_thread_in_one_commit(store: Store, commits: Sequence[object
     before = len(commits)
     assert (await store.wake("t")).wake_at != later
     assert len(commits) == before + 1
-    assert [one.id for one in await store.claim_next(agents=["helper"])] == [head.id]
+    assert [thread.id for thread in await store.claim_next(agents=["helper"])] == [head.id]
     with pytest.raises(ThreadBusy):
         await store.wake("t")
 

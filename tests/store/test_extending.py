@@ -66,18 +66,18 @@ async def test_creates_tables_once_for_concurrent_callers(store: Store) -> None:
 
 async def test_creates_thread_and_record_in_one_commit(shop: Store) -> None:
     thread = shop.new_thread(agent="clerk")
-    made = await shop.create(id=thread.id, agent="clerk", records=[order(shop, thread.id, items=[{"what": "tea"}])])
-    (kept,) = await orders(shop)
-    assert kept.thread_id == made.id
-    assert (kept.items, kept.paid, kept.id) == ([{"what": "tea"}], False, 1)
+    result = await shop.create(id=thread.id, agent="clerk", records=[order(shop, thread.id, items=[{"what": "tea"}])])
+    (stored,) = await orders(shop)
+    assert stored.thread_id == result.id
+    assert (stored.items, stored.paid, stored.id) == ([{"what": "tea"}], False, 1)
     with pytest.raises(Conflict):
-        await shop.create(key="second", agent="clerk", records=[order(shop, made.id)])
+        await shop.create(key="second", agent="clerk", records=[order(shop, result.id)])
     with pytest.raises(Refused):
-        await shop.create(key="third", agent="clerk", records=[order(shop, made.id, "Bea", state="lost")])
+        await shop.create(key="third", agent="clerk", records=[order(shop, result.id, "Bea", state="lost")])
     for key in ("second", "third"):
         with pytest.raises(NotFound):
             await shop.thread(key)
-    assert await orders(shop) == [kept]
+    assert await orders(shop) == [stored]
 
 
 async def test_create_replaces_another_thread_in_one_commit(shop: Store) -> None:
@@ -85,7 +85,7 @@ async def test_create_replaces_another_thread_in_one_commit(shop: Store) -> None
     await shop._backend.put([order(shop, old.id)])
     new = shop.new_thread(agent="clerk")
     await shop.create(id=new.id, agent="clerk", records=[order(shop, new.id)], delete_threads=[old])
-    assert [one.thread_id for one in await orders(shop)] == [new.id]
+    assert [order.thread_id for order in await orders(shop)] == [new.id]
     with pytest.raises(NotFound):
         await shop.thread(old.id)
 
@@ -103,9 +103,9 @@ async def test_runs_queries_that_read_and_write(shop: Store) -> None:
     for customer in ("Ada", "Bea"):
         thread = await shop.create(agent="clerk")
         await shop._backend.put([order(shop, thread.id, customer)])
-    (found,) = await shop.query(SHOP, "of_customer", record_type=Order, customer="Bea")
-    assert isinstance(found, Order)
-    assert await shop.execute(SHOP, "pay", thread_id=found.thread_id) == [("Bea",)]
+    (result,) = await shop.query(SHOP, "of_customer", record_type=Order, customer="Bea")
+    assert isinstance(result, Order)
+    assert await shop.execute(SHOP, "pay", thread_id=result.thread_id) == [("Bea",)]
     early = shop.clock.now() - timedelta(hours=1)
     assert await shop.query(SHOP, "since", moment=early, paid=True) == [("Bea", "paid")]
     assert await shop.query(SHOP, "since", moment=early, paid=False) == [("Ada", "open")]
@@ -114,23 +114,23 @@ async def test_runs_queries_that_read_and_write(shop: Store) -> None:
 
 
 async def test_last_commit_of_run_writes_records_of_application(shop: Store) -> None:
-    async def ending(store: Store, head: Thread, run: Run, told: Json) -> list[Record]:
-        (mine,) = await store._backend.find(Find(Order, (Where("thread_id", "=", head.id),)))
+    async def ending(store: Store, head: Thread, run: Run, value: Json) -> list[Record]:
+        (order,) = await store._backend.find(Find(Order, (Where("thread_id", "=", head.id),)))
         assert run.status == "completed"
-        return [mine.changed(state="paid", paid=True, items=[{"said": told["text"]}])]
+        return [order.changed(state="paid", paid=True, items=[{"said": value["text"]}])]
 
     clerk = Agent("clerk", model=Scripted(["Thank you"]), on_finish=ending)
     thread = shop.new_thread(agent="clerk", kind="goal", goal="Pay")
     fields = {"id": thread.id, "agent": "clerk", "kind": "goal", "goal": "Pay"}
     await shop.create(**fields, records=[order(shop, thread.id)])
     await clerk.resume(thread.id, store=shop)
-    (kept,) = await orders(shop)
-    assert (kept.state, kept.items) == ("paid", [{"said": "Thank you"}])
+    (stored,) = await orders(shop)
+    assert (stored.state, stored.items) == ("paid", [{"said": "Thank you"}])
 
 
 @pytest.mark.parametrize("wrong", ["raises", "unfit"])
 async def test_run_completes_when_application_fails(shop: Store, wrong: str) -> None:
-    async def ending(store: Store, head: Thread, run: Run, told: Json) -> list[Record]:
+    async def ending(store: Store, head: Thread, run: Run, value: Json) -> list[Record]:
         if wrong == "raises":
             raise RuntimeError("out of paper")
         return [order(store, head.id, state="lost")]
@@ -138,24 +138,24 @@ async def test_run_completes_when_application_fails(shop: Store, wrong: str) -> 
     clerk = Agent("clerk", model=Scripted(["Thank you"]), on_finish=ending)
     result = await clerk.run("Pay", store=shop)
     assert (result.status, result.output_text) == ("completed", "Thank you")
-    noted = [stitch for stitch in await shop.log(result.run_id) if stitch.type == "error"]
-    assert [stitch.data["where"] for stitch in noted] == ["ending"]
+    stitches = [stitch for stitch in await shop.log(result.run_id) if stitch.type == "error"]
+    assert [stitch.data["where"] for stitch in stitches] == ["ending"]
     assert await orders(shop) == []
 
 
 async def test_failed_run_ends_when_application_fails(shop: Store) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     def model(request: ModelRequest) -> Any:
-        asked.append(request.step)
-        return {"fail": "request"} if len(asked) == 1 else "It goes on all the same."
+        requested.append(request.step)
+        return {"fail": "request"} if len(requested) == 1 else "It goes on all the same."
 
-    async def ending(store: Store, head: Thread, run: Run, told: Json) -> list[Record]:
+    async def ending(store: Store, head: Thread, run: Run, value: Json) -> list[Record]:
         return [order(store, head.id, state="lost")]
 
     clerk = Agent("clerk", model=Scripted(model), on_finish=ending)
     result = await clerk.run("Pay", store=shop)
-    assert (result.status, result.output_text, asked) == ("failed", None, [1])
+    assert (result.status, result.output_text, requested) == ("failed", None, [1])
 
 
 async def test_instructions_get_their_thread(shop: Store) -> None:
@@ -164,7 +164,7 @@ async def test_instructions_get_their_thread(shop: Store) -> None:
 
     model = Scripted(["Yes"])
     await Agent("clerk", model=model, instructions=instructions).run("Tea?", store=shop, thread="table 4")
-    llm = next(one for one in await shop.stitches("table 4") if one.type == "llm_call")
+    llm = next(stitch for stitch in await shop.stitches("table 4") if stitch.type == "llm_call")
     assert (await shop.request(llm.id))["system"] == "You serve table 4."
 
 

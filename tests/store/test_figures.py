@@ -27,13 +27,13 @@ async def conversation(store: Store, turns: int, head: Thread | None = None) -> 
 
 @pytest.mark.req("S0-147", "S3-020", "S3-067")
 async def test_log_is_in_order_of_writing_for_any_times(timed_store: Store, clock: FakeClock) -> None:
-    begun, run = await begin_turn(timed_store, await timed_store.create(), "Hello")
+    committed, run = await begin_turn(timed_store, await timed_store.create(), "Hello")
     earlier = clock.now() - timedelta(hours=1)
     types = ["run_started", "api_call_started", "llm_call", "tool_started", "error"]
     notes = [
         Entry(type=type, run_id=run.id, step_number=1, duration_ms=n, data={"n": n}) for n, type in enumerate(types)
     ]
-    head = (await timed_store.append(begun.head, [*notes, notes[0].changed(id=new_id(), at=earlier)])).head
+    head = (await timed_store.append(committed.head, [*notes, notes[0].changed(id=new_id(), at=earlier)])).head
     other, second = await begin_turn(timed_store, await timed_store.create(), "Elsewhere")
     await timed_store.append(other.head, [Entry(type="error", run_id=second.id)])
 
@@ -75,7 +75,7 @@ async def test_last_stitch_is_the_end_of_the_chain(store: Store) -> None:
 async def test_errors_returns_newest_of_the_project(timed_store: Store, clock: FakeClock, opened: Any) -> None:
     threads = [await timed_store.create(), await timed_store.create()]
     far = await timed_store.create(project="elsewhere")
-    made = []
+    results = []
     for number in range(12):
         clock.advance(1)
         kind = sorted(ERROR_TYPES)[number % len(ERROR_TYPES)]
@@ -83,13 +83,13 @@ async def test_errors_returns_newest_of_the_project(timed_store: Store, clock: F
         entry = Entry(type=kind, run_id=run.id, data={"message": f"e{number}"})
         threads[number % 2] = (await timed_store.append(head.head, [entry, Entry(type="run_paused")])).head
         far = (await timed_store.append(far, [Entry(type="error", data={"far": number})])).head
-        made.append(entry)
+        results.append(entry)
 
     newest = await timed_store.errors()
-    assert [stitch.id for stitch in newest] == [entry.id for entry in reversed(made)]
-    assert (newest[0].thread_id, newest[0].run_id) == (threads[1].id, made[-1].run_id)
+    assert [stitch.id for stitch in newest] == [entry.id for entry in reversed(results)]
+    assert (newest[0].thread_id, newest[0].run_id) == (threads[1].id, results[-1].run_id)
     assert (newest[0].data, newest[0].at) == ({"message": "e11"}, clock.now())
-    assert [stitch.id for stitch in await timed_store.errors(limit=3)] == [entry.id for entry in made[:-4:-1]]
+    assert [stitch.id for stitch in await timed_store.errors(limit=3)] == [entry.id for entry in results[:-4:-1]]
     since = clock.now() - timedelta(seconds=4)
     assert len(await timed_store.errors(since=since)) == 5
     assert len(await (await opened(project="elsewhere")).errors(limit=5)) == 5

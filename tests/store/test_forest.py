@@ -70,7 +70,7 @@ async def test_walks_depth_first_with_place_among_siblings(store: Store) -> None
 
 async def test_returns_each_tree_once_in_requested_order(store: Store) -> None:
     first, second = await family(store, 1, 1), await family(store, 1, 2)
-    asked = [second[1][1], first[1][0], second[1][0], first[0][0]]
-    assert await roots_of(store._backend, asked) == [second[0][0], first[0][0]]
-    assert [len(list(tree.walk())) for tree in await whole_trees(store._backend, asked)] == [3, 2]
+    threads = [second[1][1], first[1][0], second[1][0], first[0][0]]
+    assert await roots_of(store._backend, threads) == [second[0][0], first[0][0]]
+    assert [len(list(tree.walk())) for tree in await whole_trees(store._backend, threads)] == [3, 2]
     assert await whole_trees(store._backend, []) == []

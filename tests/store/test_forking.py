@@ -60,17 +60,17 @@ async def test_fork_has_valid_context_at_every_position(store: Store):
         context = await store.context(fork)
         for number, before in enumerate(context):
             blocks = before["content"] if isinstance(before["content"], list) else []
-            asked = [block["id"] for block in blocks if block["type"] == "tool_use"]
-            if asked:
-                assert [block["tool_use_id"] for block in context[number + 1]["content"]] == asked
+            requested = [block["id"] for block in blocks if block["type"] == "tool_use"]
+            if requested:
+                assert [block["tool_use_id"] for block in context[number + 1]["content"]] == requested
 
 
 async def test_fork_answers_open_calls_and_keeps_results(store: Store):
     await told(store)
     first = next(stitch for stitch in await store.stitches("t") if stitch.type == "tool_call")
     fork = await store.fork("t", at=first.position)
-    kept, missing = (await store.context(fork))[-1]["content"]
-    assert (kept["content"], "is_error" in kept) == ("3", False)
+    stored, missing = (await store.context(fork))[-1]["content"]
+    assert (stored["content"], "is_error" in stored) == ("3", False)
     assert missing["is_error"]
     assert "not carried over" in missing["content"]
 

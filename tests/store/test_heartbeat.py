@@ -50,17 +50,17 @@ def nothing() -> Json:
 
 
 async def beat_at(store: Store, worker: Worker) -> float:
-    kept = await store._backend.get(Worker, (worker.id,))
-    assert kept is not None
-    return kept.beat_at.timestamp()
+    stored = await store._backend.get(Worker, (worker.id,))
+    assert stored is not None
+    return stored.beat_at.timestamp()
 
 
 async def test_sends_heartbeats_while_event_loop_is_blocked(store: Store, store_url: str, steady: Worker, ear: Ear):
-    begun = await beat_at(store, steady)
+    started = await beat_at(store, steady)
 
     async def beaten_twice() -> None:
         async with open_store(store_url) as seen:
-            while await beat_at(seen, steady) - begun < 0.9:  # noqa: ASYNC110, it happens elsewhere
+            while await beat_at(seen, steady) - started < 0.9:  # noqa: ASYNC110, it happens elsewhere
                 await asyncio.sleep(0.05)
 
     watching = threading.Thread(target=asyncio.run, args=(beaten_twice(),), daemon=True)
@@ -79,12 +79,12 @@ async def test_publishes_activity_of_the_process(store: Store, store_url: str, s
     beating = Heartbeat(steady, lambda: _again(store_url), lambda: {"t": {"act": "tools"}}, ear.hear)
     try:
         for _ in range(2000):
-            kept = await store._backend.get(Worker, (steady.id,))
-            if kept is not None and kept.doing:
+            worker = await store._backend.get(Worker, (steady.id,))
+            if worker is not None and worker.doing:
                 break
             await asyncio.sleep(0.02)
-        assert kept is not None
-        assert kept.doing == {"t": {"act": "tools"}}
+        assert worker is not None
+        assert worker.doing == {"t": {"act": "tools"}}
     finally:
         beating.stop()
 

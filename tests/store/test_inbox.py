@@ -41,8 +41,8 @@ async def test_message_to_idle_chat_waits_in_inbox_and_wakes_it(timed_store: Sto
     assert (receipt.position, receipt.new, receipt.woken, receipt.delivered) == (None, True, True, 1)
     head = await timed_store.thread(chat)
     assert (head.status, head.waiting_for, head.wake_at, head.position) == ("pending", [], clock.now(), 0)
-    (letter,) = (await timed_store.inbox(head))[1]
-    assert (letter.id, letter.as_entry().message) == (receipt.delivery_id, said("Hello").message)
+    (delivery,) = (await timed_store.inbox(head))[1]
+    assert (delivery.id, delivery.as_entry().message) == (receipt.delivery_id, said("Hello").message)
 
 
 @pytest.mark.req("S3-007")
@@ -57,18 +57,18 @@ async def test_holder_reads_delivery_from_inbox(store: Store) -> None:
 
     appended = await store.append(held, [said("meanwhile")])
     assert appended.has_unseen_deliveries
-    head, letters = await store.inbox(appended.head)
-    assert [letter.as_entry().child_id for letter in letters] == [child.id for child in children]
-    taken = await store.append(head, [answered("I see")], consumed=letters)
+    head, deliveries = await store.inbox(appended.head)
+    assert [delivery.as_entry().child_id for delivery in deliveries] == [child.id for child in children]
+    committed = await store.append(head, [answered("I see")], consumed=deliveries)
 
-    assert not taken.has_unseen_deliveries
+    assert not committed.has_unseen_deliveries
     log = await store.stitches(parent)
     assert [stitch.type for stitch in log] == ["input", *["thread_result"] * 3, "llm_call"]
     assert [stitch.child_id for stitch in log[1:4]] == [child.id for child in children]
     assert [stitch.previous_id for stitch in log[1:]] == [None, *(stitch.id for stitch in log[1:4])]
-    assert (await store.inbox(taken.head))[1] == []
-    kept = await store._backend.find(Find(Delivery, order=("id",)))
-    assert [(letter.position, letter.entry) for letter in kept] == [(2, None), (3, None), (4, None)]
+    assert (await store.inbox(committed.head))[1] == []
+    remaining = await store._backend.find(Find(Delivery, order=("id",)))
+    assert [(delivery.position, delivery.entry) for delivery in remaining] == [(2, None), (3, None), (4, None)]
     assert (await store.verify()).ok
 
 
@@ -80,9 +80,9 @@ async def test_rejects_wait_when_inbox_has_unseen_deliveries(store: Store) -> No
         await store.append(held, [answered("bye")], fields=rest)
     assert conflict.value.reason == "delivered"
 
-    head, letters = await store.inbox(held)
+    head, deliveries = await store.inbox(held)
     # It is enough that the holder has read them. The holder decides when it consumes them.
-    head = (await store.append(head, [answered("bye")], fields=rest, consumed=letters)).head
+    head = (await store.append(head, [answered("bye")], fields=rest, consumed=deliveries)).head
     assert (head.status, head.position) == ("waiting", 2)
 
 
@@ -125,8 +125,8 @@ async def test_last_child_report_wakes_parent(store: Store) -> None:
     woken = []
     for child in children:
         done = {"status": "completed", "result": {"summary": child.goal}}
-        letter = store.new_delivery(parent, report(child), "children", str(child.id))
-        await store.append(await store.thread(child.id), fields=done, deliveries=[letter])
+        delivery = store.new_delivery(parent, report(child), "children", str(child.id))
+        await store.append(await store.thread(child.id), fields=done, deliveries=[delivery])
         now = await store.thread(parent)
         woken.append((now.pending_children, now.status))
     assert woken == [(2, "waiting"), (1, "waiting"), (0, "pending")]
@@ -141,8 +141,8 @@ async def test_ended_thread_ignores_delivery_and_commit_succeeds(store: Store) -
     with pytest.raises(ThreadEnded, match="completed"):
         await store.deliver(parent, said("late"), kind="input", sender="ada")
 
-    letter = store.new_delivery(parent, report(child), "children", str(child.id))
-    child = (await store.append(child, fields=done, deliveries=[letter])).head
+    delivery = store.new_delivery(parent, report(child), "children", str(child.id))
+    child = (await store.append(child, fields=done, deliveries=[delivery])).head
     assert (child.status, child.result) == ("completed", done["result"])
     assert await store.thread(parent) == parent
     assert await store._backend.find(Find(Delivery)) == []

@@ -42,11 +42,11 @@ async def test_takes_over_when_lease_expired(timed_store: Store, opened: Open, c
     other = await opened(clock=clock)
     clock.advance(31)
 
-    taken = await other.claim(held)
-    assert taken.fence > held.fence
+    thread = await other.claim(held)
+    assert thread.fence > held.fence
     with pytest.raises(Conflict):
         await timed_store.append(held, [said("too late")])
-    await other.append(taken, [said("mine now")])
+    await other.append(thread, [said("mine now")])
 
 
 async def test_heartbeat_renews_lease(timed_store: Store, opened: Open, clock: FakeClock) -> None:
@@ -80,8 +80,8 @@ async def test_take_over_ignores_the_lease(store: Store, opened: Open) -> None:
     held = await store.claim(await goal(store))
     other = await opened()
 
-    taken = await other.claim(held, take_over=True)
-    assert taken.fence > held.fence
+    thread = await other.claim(held, take_over=True)
+    assert thread.fence > held.fence
     with pytest.raises(Conflict):
         await store.append(held, [said("too late")])
 
@@ -109,16 +109,16 @@ async def test_takes_over_immediately_when_holder_was_killed_on_this_host(store:
     assert holder is not None
     assert not holder.dead
 
-    taken = await store.claim(thread)
-    assert taken.fence > left.fence
-    await store.append(taken, [said("on")])
+    value = await store.claim(thread)
+    assert value.fence > left.fence
+    await store.append(value, [said("on")])
 
 
 async def test_rejects_claim_when_another_task_holds_the_thread(store: Store) -> None:
     """Another task of the process holds the thread and others. A claim of one of them must not release any."""
     held, beside = [await store.claim(await goal(store)) for _ in range(2)]
-    with pytest.raises(ThreadBusy) as told:
+    with pytest.raises(ThreadBusy) as exception_info:
         await store.claim(held, take_over=True)
-    assert told.value.reason == "holder"
+    assert exception_info.value.reason == "holder"
     for head in (held, beside):
         await store.append(head, [said("on")])

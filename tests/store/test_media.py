@@ -44,10 +44,14 @@ async def test_moves_large_base64_to_blob_and_restores_it(store: Store) -> None:
     data = base64(LARGE)
     head = (await store.append(await store.create(), [shown(picture(data), {"type": "text", "text": "this"})])).head
 
-    kept = await blobs(store)
+    stored = await blobs(store)
     digest = sha256(data.encode()).hexdigest()
-    assert list(kept) == [digest]
-    assert (kept[digest].content, kept[digest].size, kept[digest].media_type) == (data.encode(), LARGE, "image/png")
+    assert list(stored) == [digest]
+    assert (stored[digest].content, stored[digest].size, stored[digest].media_type) == (
+        data.encode(),
+        LARGE,
+        "image/png",
+    )
     assert data not in codec.dumps((await raw(store, head))[0].as_json()).decode()
     wanted = [{"role": "user", "content": [picture(data), {"type": "text", "text": "this"}]}]
     assert await store.context(head) == wanted
@@ -79,17 +83,17 @@ async def test_restores_keys_in_their_order(store: Store, order: tuple[str, ...]
 
 
 async def test_finds_media_in_results_and_data(store: Store) -> None:
-    one, other = base64(LARGE, 1), base64(LARGE, 2)
+    value, other = base64(LARGE, 1), base64(LARGE, 2)
     head, run = await begin_turn(store, await store.create(), "Hello")
     head = (await store.append(head.head, [asked("a", run_id=run.id)])).head
-    block = tool_result("a", [{"type": "text", "text": "look"}, picture(one)])
+    block = tool_result("a", [{"type": "text", "text": "look"}, picture(value)])
     entry = result("a", 0, 2, run_id=run.id).changed(message=block)
     fork = Entry(type="fork", run_id=run.id, data={"messages": [{"role": "user", "content": [picture(other)]}]})
     before = await store.append(head, [entry])
     assert (await store.context(head))[-1] == {"role": "user", "content": [block]}
     head = (await store.append(before.head, [fork])).head
 
-    assert {blob.content.decode() for blob in (await blobs(store)).values()} == {one, other}
+    assert {blob.content.decode() for blob in (await blobs(store)).values()} == {value, other}
     assert await store.context(head) == fork.data["messages"]
     assert [stitch.message for stitch in await store.log(run.id)][2] == block
     assert (await store.messages(run.id))[-1]["content"] == [block]
@@ -122,36 +126,36 @@ async def test_stores_same_image_once(store: Store) -> None:
 
 
 async def test_moves_media_of_deliveries_to_blobs(store: Store) -> None:
-    one, other = base64(LARGE, 1), base64(LARGE, 2)
+    value, other = base64(LARGE, 1), base64(LARGE, 2)
     thread = await store.create(kind="goal", goal="g")
-    await store.deliver(thread, shown(picture(one)), kind="input", sender="ada")
+    await store.deliver(thread, shown(picture(value)), kind="input", sender="ada")
     held = await store.claim(thread)
     await store.deliver(thread, shown(picture(other)), kind="input", sender="bob")
     assert len(await blobs(store)) == 2
-    head, letters = await store.inbox(held)
-    assert other not in str(letters)
-    head = (await store.append(head, consumed=letters)).head
+    head, deliveries = await store.inbox(held)
+    assert other not in str(deliveries)
+    head = (await store.append(head, consumed=deliveries)).head
 
-    assert one not in str(await raw(store, head))
-    assert await store.context(head) == [shown(picture(data)).message for data in (one, other)]
+    assert value not in str(await raw(store, head))
+    assert await store.context(head) == [shown(picture(data)).message for data in (value, other)]
 
 
 async def test_keeps_blob_until_last_thread_is_deleted(store: Store) -> None:
     data, own = base64(LARGE, 1), base64(LARGE, 2)
-    one = (await store.append(await store.create(), [shown(picture(data))])).head
+    thread = (await store.append(await store.create(), [shown(picture(data))])).head
     other = (await store.append(await store.create(), [shown(picture(data)), shown(picture(own))])).head
 
     await store.delete(other)
     assert [blob.content.decode() for blob in (await blobs(store)).values()] == [data]
-    assert await store.context(one) == [shown(picture(data)).message]
-    await store.delete(one)
+    assert await store.context(thread) == [shown(picture(data)).message]
+    await store.delete(thread)
     assert await blobs(store) == {}
     assert await store._backend.find(Find(BlobUse)) == []
 
 
 async def test_stores_text_once_by_hash(store: Store) -> None:
-    one, other = await store.create(), await store.create()
-    digests = {await store.store_text(thread, "You are größer.") for thread in (one, other, one)}
+    other_thread, other = await store.create(), await store.create()
+    digests = {await store.store_text(thread, "You are größer.") for thread in (other_thread, other, other_thread)}
 
     assert digests == {sha256("You are größer.".encode()).hexdigest()}
     assert [blob.content.decode() for blob in (await blobs(store)).values()] == ["You are größer."]

@@ -85,11 +85,11 @@ def test_methods_that_use_the_store_are_coroutines() -> None:
 
 async def test_project_finds_only_its_own_keys(store: Store, opened: Open) -> None:
     elsewhere = await opened(project="elsewhere")
-    here, there = await store.create(key="k"), await elsewhere.create(key="k")
+    here, thread = await store.create(key="k"), await elsewhere.create(key="k")
 
-    assert here.id != there.id
-    assert (await store.thread("k"), await elsewhere.thread("k")) == (here, there)
-    assert await elsewhere.threads() == [there]
+    assert here.id != thread.id
+    assert (await store.thread("k"), await elsewhere.thread("k")) == (here, thread)
+    assert await elsewhere.threads() == [thread]
 
 
 async def test_raises_when_store_is_missing_and_create_is_false(tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ async def test_raises_when_store_is_missing_and_create_is_false(tmp_path: Path) 
 
 
 async def test_memory_store_is_empty_when_opened_again() -> None:
-    async with open_store("sqlite:///:memory:") as one, open_store("sqlite:///:memory:") as other:
-        thread = await turn(one, await one.create(key="k"), "Hello", "Hi")
-        assert len(await one.context("k")) == 2
-        assert (await one.verify()).ok
-        assert (await one.sql("SELECT count(*) FROM stitches")).rows == [(2,)]
+    async with open_store("sqlite:///:memory:") as store, open_store("sqlite:///:memory:") as other:
+        thread = await turn(store, await store.create(key="k"), "Hello", "Hi")
+        assert len(await store.context("k")) == 2
+        assert (await store.verify()).ok
+        assert (await store.sql("SELECT count(*) FROM stitches")).rows == [(2,)]
         with pytest.raises(NotFound):
             await other.thread(thread.id)
 
@@ -136,8 +136,8 @@ async def test_uses_path_unchanged(name: str, tmp_path: Path) -> None:
     async with open_store(f"sqlite:///{tmp_path}/{name}") as store:
         await store.create()
 
-    made = {path.name for path in tmp_path.iterdir() if path.suffix == ".db"}
-    assert made == {name.replace("%25", "%").replace("%20", " ")}
+    results = {path.name for path in tmp_path.iterdir() if path.suffix == ".db"}
+    assert results == {name.replace("%25", "%").replace("%20", " ")}
 
 
 @pytest.mark.parametrize(
@@ -171,10 +171,10 @@ def test_error_message_hides_password() -> None:
 async def test_raises_when_folder_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for url in (f"sqlite:///{tmp_path}/file/store.db", f"file://{tmp_path}/file/store"):
-        with pytest.raises(LockstitchError) as said:
+        with pytest.raises(LockstitchError) as exception_info:
             async with open_store(url):
                 pass
-        assert str(tmp_path) in str(said.value)
+        assert str(tmp_path) in str(exception_info.value)
 
 
 async def test_raises_unreachable_when_server_is_down(tmp_path: Path) -> None:

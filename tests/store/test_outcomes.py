@@ -84,9 +84,9 @@ async def test_writes_changed_fields_once_when_outcome_is_unknown(store: Store, 
 
 
 async def test_creates_thread_once_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
-    made = await shaky().create(key="k", title="t")
+    thread = await shaky().create(key="k", title="t")
 
-    assert await store.thread("k") == made
+    assert await store.thread("k") == thread
     assert await store.count() == 1
 
 
@@ -99,9 +99,9 @@ async def test_writes_records_when_outcome_is_unknown(store: Store, shaky: Calla
 
 
 async def test_ensure_creates_thread_once_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
-    made = await shaky().ensure("k")
+    thread = await shaky().ensure("k")
 
-    assert await store.thread("k") == made
+    assert await store.thread("k") == thread
     assert await store.count() == 1
 
 
@@ -114,7 +114,7 @@ async def test_create_conflicts_when_another_writer_created_the_thread(
     await store.create(id=thread_id, user_id="ada", title="first")
     with pytest.raises(Conflict):
         await shaky().create(id=thread_id, user_id=user, title="second")
-    assert [(one.user_id, one.title) for one in await store.threads()] == [("ada", "first")]
+    assert [(thread.user_id, thread.title) for thread in await store.threads()] == [("ada", "first")]
 
 
 @pytest.mark.parametrize("holding", [True, False])
@@ -127,20 +127,20 @@ async def test_delivers_once_when_outcome_is_unknown(store: Store, shaky: Callab
 
     assert receipt.position == (None if holding else 1)
     assert (await store.thread(head)).delivered == 1
-    (letter,) = await store._backend.find(Find(Delivery))
-    assert receipt.delivery_id == letter.id
+    (delivery,) = await store._backend.find(Find(Delivery))
+    assert receipt.delivery_id == delivery.id
 
 
 async def test_ends_thread_and_reports_once_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
     parent = await goal(store)
     child = await goal(store, parent_id=parent.id, depth=1)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
-    letter = store.new_delivery(parent, report, "children", str(child.id))
+    delivery = store.new_delivery(parent, report, "children", str(child.id))
 
     done = {"status": "completed", "result": {"summary": "done"}}
-    ended = (await shaky().append(child, [said("go")], fields=done, deliveries=[letter])).head
+    thread = (await shaky().append(child, [said("go")], fields=done, deliveries=[delivery])).head
 
-    assert await store.thread(child) == ended
+    assert await store.thread(child) == thread
     assert (await store.thread(parent)).delivered == 1
     assert [stitch.id for stitch in await store.stitches(parent)] == [report.id]
 
@@ -151,11 +151,11 @@ async def test_resolves_outcome_when_parent_has_ended(store: Store, shaky: Calla
     child = await goal(store, parent_id=parent.id, depth=1)
     await store.append(parent, fields=done)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
-    letter = store.new_delivery(parent, report, "children", str(child.id))
+    delivery = store.new_delivery(parent, report, "children", str(child.id))
 
-    ended = (await shaky().append(child, [said("go")], fields=done, deliveries=[letter])).head
+    thread = (await shaky().append(child, [said("go")], fields=done, deliveries=[delivery])).head
 
-    assert await store.thread(child) == ended
+    assert await store.thread(child) == thread
     assert await store.stitches(parent) == []
 
 
@@ -163,9 +163,9 @@ async def test_resolves_outcome_when_report_was_delivered_before(store: Store, s
     parent = await goal(store)
     child = await goal(store, parent_id=parent.id, depth=1)
     await store.deliver(parent, said("known already"), kind="children", sender=str(child.id))
-    letter = store.new_delivery(parent, said("known already"), "children", str(child.id))
+    delivery = store.new_delivery(parent, said("known already"), "children", str(child.id))
 
-    moved = (await shaky().append(child, [said("go")], deliveries=[letter])).head
+    moved = (await shaky().append(child, [said("go")], deliveries=[delivery])).head
 
     assert await store.thread(child) == moved
     assert (await store.thread(parent)).delivered == 1
@@ -178,7 +178,7 @@ async def test_updates_several_threads_once_when_outcome_is_unknown(store: Store
     updates = [ThreadUpdate(head, [said("on")]) for head in heads]
     moved = await shaky().commit(Transaction(updates, new_threads=[child]))
 
-    assert [await store.thread(head) for head in heads] == [one.head for one in moved]
+    assert [await store.thread(head) for head in heads] == [committed.head for committed in moved]
     assert await store.thread(child.id) == child
 
 
@@ -244,9 +244,9 @@ class Deaf:
 @pytest.fixture
 async def deaf(store: Store) -> AsyncIterator[tuple[Store, Deaf]]:
     backend = Deaf(store._backend)
-    made = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
-    yield made, backend
-    await made._leases.end()
+    result = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
+    yield result, backend
+    await result._leases.end()
 
 
 async def free(store: Store, thread: Thread) -> bool:

@@ -14,13 +14,13 @@ async def test_overview_sums_own_runs_of_thread(timed_store: Store, clock: FakeC
     tokens = {"input_tokens": 10, "output_tokens": 2, "cache_read_tokens": 3, "cache_write_tokens": 1}
     head = await turn(timed_store, head, "q", "a", **tokens, total_cost=0.1)
     head = await turn(timed_store, head, "q", "a", **tokens, total_cost=0.2)
-    begun, run = await begin_turn(timed_store, head, "q")
-    head = (await finish_turn(timed_store, begun.head, run, "no", status="failed", error="it broke")).head
+    committed, run = await begin_turn(timed_store, head, "q")
+    head = (await finish_turn(timed_store, committed.head, run, "no", status="failed", error="it broke")).head
     fresh = await timed_store.create()
 
-    one, other = await timed_store.overview([head, fresh])
+    overview, other = await timed_store.overview([head, fresh])
 
-    assert one.as_json() == {
+    assert overview.as_json() == {
         "id": str(head.id),
         "key": "k",
         "project": "default",
@@ -43,5 +43,5 @@ async def test_overview_sums_own_runs_of_thread(timed_store: Store, clock: FakeC
         "updated_at": "2026-01-01T00:00:00.000000Z",
     }
     assert (other.runs, other.total_cost, other.error, sum(other.usage.values())) == (0, None, None, 0)
-    assert await timed_store.overview([fresh, head]) == [other, one]
+    assert await timed_store.overview([fresh, head]) == [other, overview]
     assert await timed_store.overview([]) == []

@@ -115,7 +115,9 @@ def test_positions_are_consecutive(transaction: Transaction) -> None:
         assert [stitch.position for stitch in change.stitches] == list(range(first, first + len(change.stitches)))
         assert len(change.stitches) == len(update.consumed) + len(update.entries)
         assert change.consumed == [(row.id, first + number) for number, row in enumerate(update.consumed)]
-        assert [stitch.id for stitch in change.stitches[len(update.consumed) :]] == [one.id for one in update.entries]
+        assert [stitch.id for stitch in change.stitches[len(update.consumed) :]] == [
+            entry.id for entry in update.entries
+        ]
         assert head_after(update, change).position == update.head.position + len(change.stitches)
 
 

@@ -90,8 +90,8 @@ async def test_finds_runs_and_stitches_within_their_threads(store: Store) -> Non
 async def test_children_of_returns_children_by_parent(store: Store) -> None:
     parents = [await store.create() for _ in range(2)]
     children = [await store.create(parent_id=parent.id) for parent in (parents[0], parents[1], parents[0])]
-    found = await store.children_of([parent.id for parent in parents])
-    assert [thread.id for thread in found] == [children[0].id, children[2].id, children[1].id]
+    threads = await store.children_of([parent.id for parent in parents])
+    assert [thread.id for thread in threads] == [children[0].id, children[2].id, children[1].id]
     assert len(await store.children_of([parents[0].id], limit=1)) == 1
 
 

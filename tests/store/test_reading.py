@@ -40,20 +40,20 @@ async def test_reads_only_kept_and_later_stitches_after_compaction(
     summary = {"role": "user", "content": "summary of 2 to 4"}
     head = (await store.append(head, [compaction([[1, 2], [9, 10]], {"3": summary})])).head
     head = await conversation(store, 2, head)
-    whole = context(await store.stitches(head))
+    messages = context(await store.stitches(head))
 
     asked_for: list[Any] = []
     real = store._backend.read
 
     async def read(thread_id: Any, ranges: Any) -> list[Stitch]:
-        found = await real(thread_id, ranges)
-        asked_for.extend(stitch.position for stitch in found)
-        return found
+        stitches = await real(thread_id, ranges)
+        asked_for.extend(stitch.position for stitch in stitches)
+        return stitches
 
     monkeypatch.setattr(store._backend, "read", read)
     shown = await store.context(head)
 
-    assert shown == whole
+    assert shown == messages
     assert [text["content"] for text in shown if isinstance(text["content"], str)] == [
         *("question 1", "summary of 2 to 4", "question 5", "question 6", "question 7")
     ]
@@ -72,17 +72,17 @@ async def test_second_compaction_does_not_need_the_first(store: Store) -> None:
 
 async def test_context_starts_at_fork(store: Store) -> None:
     head = await conversation(store, 1)
-    given = [{"role": "user", "content": "from elsewhere"}, {"role": "assistant", "content": "yes"}]
-    head = (await store.append(head, [Entry(type="fork", data={"messages": given})])).head
+    values = [{"role": "user", "content": "from elsewhere"}, {"role": "assistant", "content": "yes"}]
+    head = (await store.append(head, [Entry(type="fork", data={"messages": values})])).head
     head = await conversation(store, 1, head)
 
-    assert (await store.context(head))[:2] == given
+    assert (await store.context(head))[:2] == values
     assert len(await store.context(head)) == 4
 
 
 async def test_lane_has_a_separate_context(store: Store) -> None:
-    begun, leader = await begin_turn(store, await store.create(), "Hello")
-    member = store.new_run(begun.head, parent_run_id=leader.id)
+    committed, leader = await begin_turn(store, await store.create(), "Hello")
+    member = store.new_run(committed.head, parent_run_id=leader.id)
     lane = {"run_id": member.id, "lane": member.id}
     entries = [
         said("part", **lane),
@@ -90,7 +90,7 @@ async def test_lane_has_a_separate_context(store: Store) -> None:
         compaction([[2, 2]], **lane),
         answered("second", **lane),
     ]
-    head = (await store.append(begun.head, entries, new_runs=[member])).head
+    head = (await store.append(committed.head, entries, new_runs=[member])).head
 
     assert [str(message) for message in await store.context(head)] == [str(said("Hello").message)]
     mine = [said("part").message, answered("second").message]
@@ -107,9 +107,9 @@ async def test_has_one_head_one_turn_per_run_and_append_only_log(store: Store) -
     head = await store.create(settings={"system_prompt": "p"})
     logs: list[list[Stitch]] = []
     for number in range(3):
-        begun, run = await begin_turn(store, head, f"q{number}")
-        here = begun.head.position
-        head = (await store.append(begun.head, [asked("a", run_id=run.id)])).head
+        committed, run = await begin_turn(store, head, f"q{number}")
+        here = committed.head.position
+        head = (await store.append(committed.head, [asked("a", run_id=run.id)])).head
         head = (await store.append(head, [result("a", 0, here + 1, run_id=run.id)])).head
         head = (await finish_turn(store, head, run, f"a{number}")).head
         logs.append(await store.stitches(head))
@@ -124,11 +124,11 @@ async def test_has_one_head_one_turn_per_run_and_append_only_log(store: Store) -
 @pytest.mark.req("S0-145", "S0-146")
 async def test_pages_turns_by_offset_and_cursor(store: Store) -> None:
     head = await conversation(store, 45)
-    begun, _ = await begin_turn(store, head, "not finished yet")
-    head = begun.head
+    committed, _ = await begin_turn(store, head, "not finished yet")
+    head = committed.head
 
     first = await store.history(head)
-    assert [one.run.turn for one in first.turns] == list(range(45, 25, -1))
+    assert [turn.run.turn for turn in first.turns] == list(range(45, 25, -1))
     assert first.more
     by_offset, by_cursor, before = [], [], None
     for offset in range(0, 60, 10):
@@ -144,10 +144,10 @@ async def test_pages_turns_by_offset_and_cursor(store: Store) -> None:
 
 
 async def test_turn_has_input_answer_and_files(timed_store: Store, clock: FakeClock) -> None:
-    begun, run = await begin_turn(timed_store, await timed_store.create(), "Hello", model="m")
+    committed, run = await begin_turn(timed_store, await timed_store.create(), "Hello", model="m")
     clock.advance(2)
     file = File(
-        thread_id=begun.head.id,
+        thread_id=committed.head.id,
         file_id="f1",
         filename="plot.png",
         storage_path="/s/f1_plot.png",
@@ -161,7 +161,7 @@ async def test_turn_has_input_answer_and_files(timed_store: Store, clock: FakeCl
     )
     await timed_store.files.put(file)
     counts = {"input_tokens": 9, "output_tokens": 4, "cache_read_tokens": 3, "cache_write_tokens": 2}
-    head = (await finish_turn(timed_store, begun.head, run, "Hi", extras={"credits": 42}, **counts)).head
+    head = (await finish_turn(timed_store, committed.head, run, "Hi", extras={"credits": 42}, **counts)).head
 
     shown = (await timed_store.history(head)).turns[0].as_json()
 
@@ -199,26 +199,28 @@ async def test_turn_has_input_answer_and_files(timed_store: Store, clock: FakeCl
 
 
 async def test_history_excludes_nested_and_open_runs(store: Store) -> None:
-    begun, leader = await begin_turn(store, await store.create(), "Hello")
-    member = store.new_run(begun.head, parent_run_id=leader.id, status="completed")
-    head = (await store.append(begun.head, [said("part", run_id=member.id, lane=member.id)], new_runs=[member])).head
+    committed, leader = await begin_turn(store, await store.create(), "Hello")
+    member = store.new_run(committed.head, parent_run_id=leader.id, status="completed")
+    head = (
+        await store.append(committed.head, [said("part", run_id=member.id, lane=member.id)], new_runs=[member])
+    ).head
     assert (await store.history(head)).turns == []
 
     head = (await finish_turn(store, head, leader, "no", status="failed", output_position=None)).head
     page = await store.history(head)
-    assert [(one.run.id, one.final_response) for one in page.turns] == [(leader.id, None)]
+    assert [(turn.run.id, turn.final_response) for turn in page.turns] == [(leader.id, None)]
 
 
 async def test_messages_of_run_are_complete_after_compaction(store: Store) -> None:
-    begun, run = await begin_turn(store, await store.create(), "Hello")
+    committed, run = await begin_turn(store, await store.create(), "Hello")
     injected = Entry(type="memory_retrieval", run_id=run.id, message={"role": "user", "content": "remember"})
-    head = (await store.append(begun.head, [injected, asked("a", "b", run_id=run.id)])).head
+    head = (await store.append(committed.head, [injected, asked("a", "b", run_id=run.id)])).head
     head = (await store.append(head, [result("b", 1, 3, run_id=run.id), result("a", 0, 3, run_id=run.id)])).head
     head = (await store.append(head, [compaction([], run_id=run.id)])).head
     head = (await finish_turn(store, head, run, "Done")).head
 
-    told = await store.messages(run.id)
-    assert told == history(await store.stitches(head), run.id)
-    assert [message["role"] for message in told] == ["user", "assistant", "user", "assistant"]
-    assert [block["tool_use_id"] for block in told[2]["content"]] == ["a", "b"]
+    messages = await store.messages(run.id)
+    assert messages == history(await store.stitches(head), run.id)
+    assert [message["role"] for message in messages] == ["user", "assistant", "user", "assistant"]
+    assert [block["tool_use_id"] for block in messages[2]["content"]] == ["a", "b"]
     assert await store.context(head) == [answered("Done").message]

@@ -58,9 +58,9 @@ class Failing:
 async def failing(store: Store) -> AsyncIterator[tuple[Store, Failing]]:
     """A second store over the backend of the first, with a connection that fails."""
     backend = Failing(store._backend)
-    made = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
-    yield made, backend
-    await made._leases.end()
+    result = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
+    yield result, backend
+    await result._leases.end()
 
 
 @pytest.fixture(autouse=True)
@@ -225,13 +225,13 @@ async def test_two_tasks_that_create_one_thread_do_not_release_it_for_each_other
     process, _ = failing
     thread = store.new_thread(kind="goal", goal="g")
     first, second = await process.execution.hold_new(thread), await process.execution.hold_new(thread)
-    made = (await process.append(first, [said("first")], new_threads=[first])).head
+    head = (await process.append(first, [said("first")], new_threads=[first])).head
 
     process.execution.request_release(second)
     await process._leases.releases.reconcile()
     await asyncio.sleep(0.05)
 
-    await process.append(made, [said("still mine")])
+    await process.append(head, [said("still mine")])
 
 
 async def test_releases_a_new_thread_whose_commit_arrives_after_its_executor_ended(

@@ -22,16 +22,16 @@ PARAMETERS = {"model": "m", "temperature": 0.1, "max_tokens": 100, "stop": None}
 async def call(store: Store, head: Thread, *ids: str, tools: Any = TOOLS, **more: Any) -> tuple[Thread, Stitch, bytes]:
     """Append a model call as the engine does. Return the new head, the stitch and the sent bytes."""
     request = build(PARAMETERS, SYSTEM, tools, await store.context(head, lane=more.get("lane")))
-    kept = [await store.store_text(head, SYSTEM)]
-    kept.append(await store.store_text(head, codec.dumps(tools).decode(), "application/json") if tools else None)
-    entry = asked(*ids, data={"request": reference(PARAMETERS, *kept, request)}, **more)
+    remaining = [await store.store_text(head, SYSTEM)]
+    remaining.append(await store.store_text(head, codec.dumps(tools).decode(), "application/json") if tools else None)
+    entry = asked(*ids, data={"request": reference(PARAMETERS, *remaining, request)}, **more)
     appended = await store.append(head, [entry])
     return appended.head, appended.stitches[0], codec.dumps(request)
 
 
 async def test_rebuilds_request_byte_for_byte(store: Store) -> None:
-    begun, run = await begin_turn(store, await store.create(), "Hello")
-    head, first, sent = await call(store, begun.head, "a", "b", run_id=run.id)
+    committed, run = await begin_turn(store, await store.create(), "Hello")
+    head, first, sent = await call(store, committed.head, "a", "b", run_id=run.id)
     head = (await store.append(head, [result("b", 1, 2), result("a", 0, 2)])).head
     head, second, sent_again = await call(store, head, run_id=run.id)
 
@@ -41,8 +41,8 @@ async def test_rebuilds_request_byte_for_byte(store: Store) -> None:
 
 
 async def test_rebuilds_request_after_compaction_and_reopening(store: Store, store_url: str) -> None:
-    begun, _ = await begin_turn(store, await store.create(), "Hello")
-    head, sent = begun.head, {}
+    committed, _ = await begin_turn(store, await store.create(), "Hello")
+    head, sent = committed.head, {}
     for number in range(4):
         head, stitch, text = await call(store, head, f"c{number}", tools=TOOLS if number % 2 else [])
         sent[stitch.id] = text
@@ -59,10 +59,10 @@ async def test_rebuilds_request_after_compaction_and_reopening(store: Store, sto
 
 
 async def test_rebuilds_request_of_member_from_its_lane(store: Store) -> None:
-    begun, leader = await begin_turn(store, await store.create(), "Hello")
-    member = store.new_run(begun.head, parent_run_id=leader.id)
+    committed, leader = await begin_turn(store, await store.create(), "Hello")
+    member = store.new_run(committed.head, parent_run_id=leader.id)
     lane = {"run_id": member.id, "lane": member.id}
-    head = (await store.append(begun.head, [said("part", **lane)], new_runs=[member])).head
+    head = (await store.append(committed.head, [said("part", **lane)], new_runs=[member])).head
     head, stitch, sent = await call(store, head, **lane)
     await store.append(head, [said("more", **lane), Entry(type="compaction", data={"applied": True}, **lane)])
 

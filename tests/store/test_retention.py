@@ -58,9 +58,9 @@ async def test_keeps_old_threads_that_are_not_at_rest(timed_store: Store, clock:
     clock.advance(30 * DAY)
 
     assert await timed_store.purge(before=clock.now()) == 1
-    kept = {thread.id for thread in (held, pending, waits, goal_waits, running)}
-    assert await left(timed_store) == kept
-    assert resting.id not in kept
+    remaining = {thread.id for thread in (held, pending, waits, goal_waits, running)}
+    assert await left(timed_store) == remaining
+    assert resting.id not in remaining
 
 
 async def test_purges_whole_tree_or_nothing(timed_store: Store, clock: FakeClock) -> None:
@@ -74,10 +74,10 @@ async def test_purges_whole_tree_or_nothing(timed_store: Store, clock: FakeClock
     late = await ended(timed_store, parent_id=lively.id, depth=1)
 
     assert await timed_store.purge(before=before) == 2
-    found = await left(timed_store)
-    assert done.id not in found
-    assert {busy.id, lively.id, open_child.id, late.id} <= found
-    assert len(found) == 6
+    matches = await left(timed_store)
+    assert done.id not in matches
+    assert {busy.id, lively.id, open_child.id, late.id} <= matches
+    assert len(matches) == 6
 
 
 async def test_purges_expired_threads(timed_store: Store, clock: FakeClock) -> None:
@@ -110,8 +110,8 @@ async def test_purge_keeps_other_projects(timed_store: Store, clock: FakeClock) 
 
 async def test_purges_all_records_of_a_user(timed_store: Store, clock: FakeClock) -> None:
     times = {"created_at": clock.now(), "updated_at": clock.now()}
-    theirs = await turn(timed_store, await timed_store.create(user_id="ada"), "Hello", "Hi")
-    child = await ended(timed_store, parent_id=theirs.id, depth=1, user_id="ada")
+    thread = await turn(timed_store, await timed_store.create(user_id="ada"), "Hello", "Hi")
+    child = await ended(timed_store, parent_id=thread.id, depth=1, user_id="ada")
     helper = await ended(timed_store, parent_id=child.id, depth=2)
     waits = await timed_store.create(user_id="ada", kind="goal", goal="g")
     await timed_store.deliver(waits, said("more"), kind="input", sender="ada")
@@ -120,7 +120,7 @@ async def test_purges_all_records_of_a_user(timed_store: Store, clock: FakeClock
         await timed_store.memories.put(Memory(user_id=user, project=project, text="likes tea", **times))
     await timed_store.feedback.put(
         Feedback(user_id="ada", thread_id=others.id, name="stars", **times),
-        Feedback(user_id="bob", thread_id=theirs.id, name="stars", **times),
+        Feedback(user_id="bob", thread_id=thread.id, name="stars", **times),
         Feedback(user_id="bob", thread_id=others.id, name="stars", **times),
     )
 
@@ -132,7 +132,9 @@ async def test_purges_all_records_of_a_user(timed_store: Store, clock: FakeClock
     assert {(memory.user_id, memory.project) for memory in memories} == {
         *(("bob", "default"), ("ada", "elsewhere"), (None, "default"))
     }
-    assert [(one.user_id, one.thread_id) for one in await timed_store.feedback.list()] == [("bob", others.id)]
+    assert [(feedback.user_id, feedback.thread_id) for feedback in await timed_store.feedback.list()] == [
+        ("bob", others.id)
+    ]
     assert await timed_store._backend.find(Find(Delivery)) == []
     assert {run.thread_id for run in await timed_store._backend.find(Find(Run))} == {others.id}
     assert await timed_store.purge(user_id="ada") == 0
@@ -161,8 +163,8 @@ async def test_purges_held_threads_only_by_force(timed_store: Store, clock: Fake
 async def test_purge_keeps_usage_in_daily_metrics(timed_store: Store, clock: FakeClock) -> None:
     async def run_of(agent: str | None, model: str | None, **fields: Any) -> None:
         head = await timed_store.create(agent=agent)
-        begun, run = await begin_turn(timed_store, head, "q", model=model)
-        await finish_turn(timed_store, begun.head, run, "a", **fields)
+        committed, run = await begin_turn(timed_store, head, "q", model=model)
+        await finish_turn(timed_store, committed.head, run, "a", **fields)
 
     await run_of("helper", "m", input_tokens=10, output_tokens=1, cache_read_tokens=4, total_cost=0.25)
     await run_of("helper", "m", input_tokens=20, output_tokens=2, cache_write_tokens=5, status="failed")

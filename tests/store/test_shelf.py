@@ -39,10 +39,10 @@ async def test_stores_lists_replaces_and_deletes_memories(timed_store: Store, cl
 
 
 async def test_stores_one_record_per_thread_and_file(timed_store: Store, clock: FakeClock) -> None:
-    one, other = await timed_store.create(), await timed_store.create()
+    thread, other = await timed_store.create(), await timed_store.create()
     first, second = new_id(), new_id()
     file = File(
-        thread_id=one.id,
+        thread_id=thread.id,
         file_id="file_1",
         filename="größe.csv",
         created_in_run=first,
@@ -55,10 +55,10 @@ async def test_stores_one_record_per_thread_and_file(timed_store: Store, clock: 
     again = file.changed(last_updated_run=second, last_updated_at=clock.now(), size=7, metadata={"a": 1})
     await timed_store.files.put(again)
 
-    assert await timed_store.files.list(thread_id=one.id) == [again]
+    assert await timed_store.files.list(thread_id=thread.id) == [again]
     assert await timed_store.files.get(other.id, "file_1") == file.changed(thread_id=other.id)
-    await timed_store.delete(one)
-    assert [found.thread_id for found in await timed_store.files.list()] == [other.id]
+    await timed_store.delete(thread)
+    assert [file.thread_id for file in await timed_store.files.list()] == [other.id]
 
 
 async def test_stores_feedback_for_thread_run_or_stitch(store: Store) -> None:

@@ -13,13 +13,13 @@ pytestmark = pytest.mark.anyio
 
 async def test_start_creates_pending_goal(store: Store) -> None:
     tasks = ["Count the coins", {"description": "Lock the door", "status": "blocked", "why": "no key"}]
-    made = await store.start(
+    thread = await store.start(
         "clerk", "Close the day", key="day-1", tasks=tasks, priority=3, user_id="ada", extras={"shop": 7}
     )
-    assert await store.thread("day-1") == made
-    assert (made.kind, made.status, made.agent, made.goal) == ("goal", "pending", "clerk", "Close the day")
-    assert (made.priority, made.user_id, made.extras, made.waiting_for) == (3, "ada", {"shop": 7}, [])
-    assert made.tasks == [
+    assert await store.thread("day-1") == thread
+    assert (thread.kind, thread.status, thread.agent, thread.goal) == ("goal", "pending", "clerk", "Close the day")
+    assert (thread.priority, thread.user_id, thread.extras, thread.waiting_for) == (3, "ada", {"shop": 7}, [])
+    assert thread.tasks == [
         {"id": "1", "status": "pending", "description": "Count the coins"},
         {"id": "2", "status": "blocked", "description": "Lock the door", "why": "no key"},
     ]
@@ -31,21 +31,21 @@ async def test_start_creates_pending_goal(store: Store) -> None:
 
 async def test_start_with_time_waits_until_then(timed_store: Store, clock: FakeClock) -> None:
     at = clock.now() + timedelta(minutes=5)
-    made = await timed_store.start("clerk", "Later", at=at.astimezone(timezone(timedelta(hours=2))))
-    assert (made.status, made.wake_at) == ("waiting", at)
-    assert made.waiting_for == [
+    thread = await timed_store.start("clerk", "Later", at=at.astimezone(timezone(timedelta(hours=2))))
+    assert (thread.status, thread.wake_at) == ("waiting", at)
+    assert thread.waiting_for == [
         {"kind": "timer", "id": None, "since": format_time(clock.now()), "until": format_time(at)}
     ]
     assert await timed_store.claim_next() == []
     assert await timed_store.execution.next_wake_at(["clerk"]) == at
     clock.advance(300)
     await timed_store.register_worker()
-    assert [head.id for head in await timed_store.claim_next()] == [made.id]
+    assert [head.id for head in await timed_store.claim_next()] == [thread.id]
 
 
 async def test_start_with_past_time_is_pending(timed_store: Store, clock: FakeClock) -> None:
-    made = await timed_store.start("clerk", "Now", at=clock.now())
-    assert (made.status, made.waiting_for) == ("pending", [])
+    thread = await timed_store.start("clerk", "Now", at=clock.now())
+    assert (thread.status, thread.waiting_for) == ("pending", [])
     with pytest.raises(Refused, match="time zone"):
         await timed_store.start("clerk", "When?", at=datetime(2999, 1, 1))  # noqa: DTZ001
     assert (await timed_store.start("clerk", "Some day", at=datetime(2999, 1, 1, tzinfo=UTC))).status == "waiting"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 SEEDS = (1, 2, 3)
 
 
-def by_hand(made: World, runs: list[Run]) -> UsageRow:
+def by_hand(world: World, runs: list[Run]) -> UsageRow:
     costs = [run.total_cost for run in runs if run.total_cost is not None]
     return UsageRow(
         (),
@@ -38,52 +38,52 @@ def by_hand(made: World, runs: list[Run]) -> UsageRow:
 
 
 KEYS: dict[str, Callable[[World, Run], str | None]] = {
-    "day": lambda made, run: run.started_at.date().isoformat(),
-    "hour": lambda made, run: run.started_at.isoformat()[:13],
-    "agent": lambda made, run: run.agent,
-    "project": lambda made, run: made.head(run).project,
-    "user": lambda made, run: made.head(run).user_id,
-    "tree": lambda made, run: str(made.root(made.head(run)).id),
-    "status": lambda made, run: run.status,
+    "day": lambda world, run: run.started_at.date().isoformat(),
+    "hour": lambda world, run: run.started_at.isoformat()[:13],
+    "agent": lambda world, run: run.agent,
+    "project": lambda world, run: world.head(run).project,
+    "user": lambda world, run: world.head(run).user_id,
+    "tree": lambda world, run: str(world.root(world.head(run)).id),
+    "status": lambda world, run: run.status,
 }
 
 
 @pytest.mark.req("S2-055")
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_every_grouping_has_the_same_total_as_the_runs(store: Store, seed: int) -> None:
-    made = await world(seed).put(store)
-    whole = (await store.statistics.usage(all_projects=True)).total
-    assert whole == by_hand(made, made.runs)
-    for by in [(one,) for one in GROUPS] + list(combinations(GROUPS, 2)) + [GROUPS]:
+    result = await world(seed).put(store)
+    usage_row = (await store.statistics.usage(all_projects=True)).total
+    assert usage_row == by_hand(result, result.runs)
+    for by in [(group,) for group in GROUPS] + list(combinations(GROUPS, 2)) + [GROUPS]:
         table = await store.statistics.usage(*by, all_projects=True)
-        assert table.total == whole, by
+        assert table.total == usage_row, by
         assert len({row.group for row in table.rows}) == len(table.rows), by
-        assert sum_usage(table.rows) == whole, by
+        assert sum_usage(table.rows) == usage_row, by
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_each_group_counts_its_own_runs(store: Store, seed: int) -> None:
-    made = await world(seed).put(store)
+    result = await world(seed).put(store)
     for name, key in KEYS.items():
         groups: defaultdict[str | None, list[Run]] = defaultdict(list)
-        for run in made.runs:
-            groups[key(made, run)].append(run)
+        for run in result.runs:
+            groups[key(result, run)].append(run)
         rows = {row.group[0]: row for row in (await store.statistics.usage(name, all_projects=True)).rows}  # type: ignore[arg-type]
         assert rows.keys() == groups.keys()
         for value, runs in groups.items():
-            assert rows[value]._replace(group=()) == by_hand(made, runs), (name, value)
+            assert rows[value]._replace(group=()) == by_hand(result, runs), (name, value)
 
 
 @pytest.mark.req("S2-055")
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_counts_tokens_and_cost_for_each_called_model(store: Store, seed: int) -> None:
     """Usage that no call in the log has counts for the model of the run."""
-    made = await world(seed).put(store)
+    result = await world(seed).put(store)
     tokens: defaultdict[str | None, int] = defaultdict(int)
     cost: defaultdict[str | None, float] = defaultdict(float)
     unpriced: defaultdict[str | None, int] = defaultdict(int)
-    for run in made.runs:
-        calls = [one for one in made.stitches if one.run_id == run.id and one.type == "llm_call"]
+    for run in result.runs:
+        calls = [stitch for stitch in result.stitches if stitch.run_id == run.id and stitch.type == "llm_call"]
         tokens[run.model] += run.input_tokens
         for call in calls:
             tokens[run.model] -= call.input_tokens or 0
@@ -94,7 +94,7 @@ async def test_counts_tokens_and_cost_for_each_called_model(store: Store, seed: 
     for model, row in rows.items():
         assert (row.input_tokens, row.unpriced) == (tokens[model], unpriced[model]), model
         assert (row.cost or 0) == pytest.approx(cost[model], abs=1e-9), model
-        assert row.runs == sum(run.model == model for run in made.runs)
+        assert row.runs == sum(run.model == model for run in result.runs)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -110,8 +110,10 @@ async def test_filter_returns_the_row_of_its_group(store: Store, seed: int) -> N
     midnight = NOW.replace(hour=0)
     for ago in range(6):
         since = midnight - timedelta(days=ago)
-        found = await store.statistics.usage("day", all_projects=True, since=since, until=since + timedelta(days=1))
-        assert found.rows == [row for row in days.rows if row.group[0] == since.date().isoformat()]
+        usage_table = await store.statistics.usage(
+            "day", all_projects=True, since=since, until=since + timedelta(days=1)
+        )
+        assert usage_table.rows == [row for row in days.rows if row.group[0] == since.date().isoformat()]
     here = await store.statistics.usage("project")
     assert [row.group for row in here.rows] == [("default",)]
     projects = await store.statistics.usage("project", all_projects=True)
@@ -122,8 +124,10 @@ async def test_filter_returns_the_row_of_its_group(store: Store, seed: int) -> N
 @pytest.mark.req("S4-031")
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_daily_metrics_equal_those_that_a_purge_stores(store: Store, seed: int) -> None:
-    made = await world(seed).put(store)
-    rest = [run.changed(status="completed", completed_at=NOW) if run.status == "running" else run for run in made.runs]
+    result = await world(seed).put(store)
+    rest = [
+        run.changed(status="completed", completed_at=NOW) if run.status == "running" else run for run in result.runs
+    ]
     await store._backend.put(rest)
     groupings = [("day",), ("agent",), ("model",), ("project",), ("day", "model"), ("agent", "model"), ()]
     before = [await store.statistics.usage(*by) for by in groupings]  # type: ignore[arg-type]
@@ -132,8 +136,8 @@ async def test_daily_metrics_equal_those_that_a_purge_stores(store: Store, seed:
 
     assert await store.purge(before=NOW + timedelta(days=1)) > 0
 
-    kept = await store._backend.find(Find(DailyMetric, order=("day", "agent", "model")))
-    assert kept == anew
+    daily_metrics = await store._backend.find(Find(DailyMetric, order=("day", "agent", "model")))
+    assert daily_metrics == anew
     assert await store.statistics.daily() == []
     assert [await store.statistics.usage(*by) for by in groupings] == before  # type: ignore[arg-type]
     assert await store.in_project("elsewhere").statistics.usage("model") == elsewhere
@@ -148,13 +152,13 @@ async def test_every_purge_adds_to_the_daily_metrics(timed_store: Store, clock: 
         await turn(timed_store, head, "q", "a", input_tokens=10, total_cost=0.1)
         head = await timed_store.create(agent="helper", user_id="ada")
         await turn(timed_store, head, "q", "a", input_tokens=5, total_cost=0.2)
-        begun = clock.now()
+        now = clock.now()
         clock.advance(60)
         await timed_store.purge(before=clock.now())
     (metric,) = await timed_store._backend.find(Find(DailyMetric))
     assert (metric.runs, metric.input_tokens, metric.total_cost) == (4, 30, 0.6)
     figures = timed_store.statistics
-    midnight = begun.replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     assert (await figures.usage(since=midnight)).total.runs == 4
     assert (await figures.usage(since=midnight, until=midnight + timedelta(days=1))).total.runs == 4
     assert (await figures.usage(since=midnight + timedelta(seconds=1))).total.runs == 0
@@ -165,7 +169,7 @@ async def test_every_purge_adds_to_the_daily_metrics(timed_store: Store, clock: 
 
 
 def measured(stitches: list[Stitch]) -> dict[str, Any]:
-    times = sorted(one.duration_ms for one in stitches if one.duration_ms is not None)
+    times = sorted(stitch.duration_ms for stitch in stitches if stitch.duration_ms is not None)
 
     def rank(percent: int) -> int | None:
         return times[ceil(len(times) * percent / 100) - 1] if times else None
@@ -184,21 +188,21 @@ def measured(stitches: list[Stitch]) -> dict[str, Any]:
 @pytest.mark.req("S2-055")
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_returns_latencies_and_error_rates(store: Store, seed: int) -> None:
-    made = await world(seed, trees=30).put(store)
-    runs = {run.id: run for run in made.runs}
+    result = await world(seed, trees=30).put(store)
+    runs = {run.id: run for run in result.runs}
     tools = await store.statistics.tools(all_projects=True)
     assert len(tools) == 3
-    assert [one.average_ms for one in tools] == sorted((one.average_ms for one in tools), reverse=True)  # type: ignore[type-var]
-    for one in tools:
-        calls = [stitch for stitch in made.stitches if stitch.type == "tool_call" and stitch.name == one.name]
+    assert [tool.average_ms for tool in tools] == sorted((tool.average_ms for tool in tools), reverse=True)  # type: ignore[type-var]
+    for latency_row in tools:
+        calls = [stitch for stitch in result.stitches if stitch.type == "tool_call" and stitch.name == latency_row.name]
         wrong = sum(stitch.status in TOOL_ERRORS for stitch in calls)
-        assert one._asdict() == {"name": one.name, "errors": wrong, **measured(calls)}
-        assert one.error_rate == wrong / len(calls)
-    for one in await store.statistics.models(all_projects=True):
-        calls = [stitch for stitch in made.stitches if stitch.type == "llm_call"]
-        calls = [stitch for stitch in calls if (stitch.name or runs[stitch.run_id].model) == one.name]  # type: ignore[index]
-        assert one._asdict() == {
-            "name": one.name,
+        assert latency_row._asdict() == {"name": latency_row.name, "errors": wrong, **measured(calls)}
+        assert latency_row.error_rate == wrong / len(calls)
+    for latency_row in await store.statistics.models(all_projects=True):
+        calls = [stitch for stitch in result.stitches if stitch.type == "llm_call"]
+        calls = [stitch for stitch in calls if (stitch.name or runs[stitch.run_id].model) == latency_row.name]  # type: ignore[index]
+        assert latency_row._asdict() == {
+            "name": latency_row.name,
             "errors": sum(stitch.status == "error" for stitch in calls),
             **measured(calls),
         }
@@ -207,47 +211,55 @@ async def test_returns_latencies_and_error_rates(store: Store, seed: int) -> Non
     for per, length in (("day", 10), ("hour", 13)):
         for kind, types in (("tool", ("tool_call",)), ("model", ("llm_call", "api_error"))):
             spans = await store.statistics.latency(kind, per, all_projects=True)  # type: ignore[arg-type]
-            assert [one.name for one in spans] == sorted({one.name for one in spans})  # type: ignore[type-var]
-            for one in spans:
-                calls = [stitch for stitch in made.stitches if stitch.type in types]
-                calls = [stitch for stitch in calls if runs[stitch.run_id].started_at.isoformat()[:length] == one.name]  # type: ignore[index]
-                assert {**one._asdict(), "errors": 0} == {"name": one.name, "errors": 0, **measured(calls)}
+            assert [span.name for span in spans] == sorted({span.name for span in spans})  # type: ignore[type-var]
+            for latency_row in spans:
+                calls = [stitch for stitch in result.stitches if stitch.type in types]
+                calls = [
+                    stitch
+                    for stitch in calls
+                    if runs[stitch.run_id].started_at.isoformat()[:length] == latency_row.name
+                ]  # type: ignore[index]
+                assert {**latency_row._asdict(), "errors": 0} == {
+                    "name": latency_row.name,
+                    "errors": 0,
+                    **measured(calls),
+                }
     since = NOW - timedelta(days=1)
-    recent = [one for one in made.stitches if one.type == "tool_call" and one.at and one.at >= since]
-    assert sum(one.calls for one in await store.statistics.tools(all_projects=True, since=since)) == len(recent)
+    recent = [stitch for stitch in result.stitches if stitch.type == "tool_call" and stitch.at and stitch.at >= since]
+    assert sum(tool.calls for tool in await store.statistics.tools(all_projects=True, since=since)) == len(recent)
 
 
 async def test_percentiles_of_few_calls_are_measured_times(store: Store) -> None:
-    made = mirror()
+    world = mirror()
     for number, took in enumerate((5, 1, 2, 4, 3)):
-        span(made, "look", type="tool_call", call_id=f"c{number}", took=took)
-    span(made, "idle", type="tool_call", call_id="d", took=0).changed(duration_ms=None)
-    made.stitches[-1] = made.stitches[-1].changed(duration_ms=None)
-    await made.put(store)
+        span(world, "look", type="tool_call", call_id=f"c{number}", took=took)
+    span(world, "idle", type="tool_call", call_id="d", took=0).changed(duration_ms=None)
+    world.stitches[-1] = world.stitches[-1].changed(duration_ms=None)
+    await world.put(store)
     look, idle = await store.statistics.tools()
     assert (look.p50_ms, look.p95_ms, look.p99_ms, look.max_ms, look.average_ms) == (3000, 5000, 5000, 5000, 3000.0)
     assert (idle.calls, idle.timed, idle.p50_ms, idle.average_ms, idle.error_rate) == (1, 0, None, None, 0.0)
 
 
 async def test_counts_unreachable_model_as_an_error(store: Store) -> None:
-    made = mirror(model="large-1")
-    span(made, "", type="api_error", status=None, took=0)
-    made.stitches[0] = made.stitches[0].changed(name=None, duration_ms=None)
-    await made.put(store)
-    (one,) = await store.statistics.models()
-    assert (one.name, one.calls, one.errors, one.error_rate) == ("large-1", 1, 1, 1.0)
+    world = mirror(model="large-1")
+    span(world, "", type="api_error", status=None, took=0)
+    world.stitches[0] = world.stitches[0].changed(name=None, duration_ms=None)
+    await world.put(store)
+    (latency_row,) = await store.statistics.models()
+    assert (latency_row.name, latency_row.calls, latency_row.errors, latency_row.error_rate) == ("large-1", 1, 1, 1.0)
 
 
 @pytest.mark.req("S2-055")
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_lists_newest_slowest_and_failed_runs(store: Store, seed: int) -> None:
-    made = await world(seed).put(store)
-    ours = [run for run in made.runs if made.head(run).project == "default"]
-    newest = sorted(ours, key=lambda run: (run.started_at, run.id), reverse=True)
+    result = await world(seed).put(store)
+    runs = [run for run in result.runs if result.head(run).project == "default"]
+    newest = sorted(runs, key=lambda run: (run.started_at, run.id), reverse=True)
     assert await store.statistics.runs(limit=1000) == newest
     assert await store.statistics.runs(limit=3) == newest[:3]
     assert await store.statistics.runs(status="failed") == [run for run in newest if run.status == "failed"]
-    ended = [run for run in ours if run.completed_at is not None]
+    ended = [run for run in runs if run.completed_at is not None]
     slowest = sorted(ended, key=lambda run: (run.started_at - run.completed_at, run.id))  # type: ignore[operator]
     assert await store.statistics.runs(order="slowest", limit=1000) == slowest
 
@@ -274,10 +286,10 @@ async def test_rejects_unknown_group_or_filter(store: Store) -> None:
 async def test_hostile_trace_does_not_break_statistics(store: Store) -> None:
     """Neither by counts and costs that no sum can hold nor by a cost that is none."""
     for number in range(5):
-        made = mirror(foreign_id=f"t{number}", model="m", input_tokens=2**62, total_cost=1.7e308)
+        world = mirror(foreign_id=f"t{number}", model="m", input_tokens=2**62, total_cost=1.7e308)
         for name, cost in (("a", "much"), ("b", {"total_cost": "\0"}), ("c", 1e308), ("d", {"total_cost": None})):
-            span(made, name, type="llm_call", data={"cost": cost, "inputs": {"text": "\0"}}, input_tokens=2**60)
-        await made.put(store)
+            span(world, name, type="llm_call", data={"cost": cost, "inputs": {"text": "\0"}}, input_tokens=2**60)
+        await world.put(store)
     table = await store.statistics.usage("model")
     assert table.total.runs == 5
     assert table.total.input_tokens == pytest.approx(5 * 2**62)
@@ -287,10 +299,10 @@ async def test_hostile_trace_does_not_break_statistics(store: Store) -> None:
 async def test_finds_imported_run_by_its_foreign_id(store: Store) -> None:
     ids = ("4bf92f3577b34da6a3ce929d0e0e4736", "0198c0de-0000-7000-8000-000000000000", "käse'; --")
     for foreign_id in ids:
-        made = await mirror(foreign_id=foreign_id).put(store)
+        world = await mirror(foreign_id=foreign_id).put(store)
         await mirror(project="elsewhere", foreign_id=foreign_id).put(store)
-        found = await store.run(foreign_id)
-        assert found == made.runs[0] == await store.run(made.runs[0].id)
+        run = await store.run(foreign_id)
+        assert run == world.runs[0] == await store.run(world.runs[0].id)
     with pytest.raises(NotFound):
         await store.in_project("nowhere").run(ids[0])
     with pytest.raises(NotFound):

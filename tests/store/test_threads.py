@@ -38,7 +38,7 @@ async def test_raises_not_found_for_unknown_thread(store: Store) -> None:
 
 async def test_stores_every_field_unchanged(store: Store) -> None:
     now = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "kind": "task",
         "goal": "größer\nwerden",
         "agent": "helper",
@@ -50,12 +50,12 @@ async def test_stores_every_field_unchanged(store: Store) -> None:
         "expires_at": now,
         "wake_at": now,
     }
-    thread = await store.create(**given)
+    thread = await store.create(**values)
 
-    found = await store.thread(thread.id)
-    assert found == thread
-    assert {name: getattr(found, name) for name in given} == given
-    assert list(found.state) == ["z", "a"]
+    result = await store.thread(thread.id)
+    assert result == thread
+    assert {name: getattr(result, name) for name in values} == values
+    assert list(result.state) == ["z", "a"]
 
 
 async def test_rejects_key_that_is_in_use_in_the_project(store: Store) -> None:
@@ -77,12 +77,12 @@ async def test_rejects_id_that_is_in_use(store: Store) -> None:
 
 
 async def test_ensure_creates_thread_once(store: Store) -> None:
-    made = await store.ensure("customer-42", title="first")
+    thread = await store.ensure("customer-42", title="first")
     again = await store.ensure("customer-42", title="second")
     by_id = await store.ensure(str(id := new_id()))
 
-    assert made == again
-    assert made.title == "first"
+    assert thread == again
+    assert thread.title == "first"
     assert (by_id.id, by_id.key) == (id, None)
     assert await store.ensure(str(id)) == by_id
     assert await store.count() == 2
@@ -125,12 +125,12 @@ async def test_new_chat_waits_for_input(timed_store: Store, clock: FakeClock) ->
 
 @pytest.mark.req("S0-007")
 async def test_lists_threads_by_last_activity(timed_store: Store, clock: FakeClock) -> None:
-    made = []
+    results = []
     for number in range(4):
         clock.advance(1)
-        made.append(await timed_store.create(title=f"t{number}"))
+        results.append(await timed_store.create(title=f"t{number}"))
     clock.advance(1)
-    oldest = await turn(timed_store, made[0], "Hello", "Hi")
+    oldest = await turn(timed_store, results[0], "Hello", "Hi")
 
     listed = await timed_store.threads()
     assert [thread.title for thread in listed] == ["t0", "t3", "t2", "t1"]
@@ -175,9 +175,9 @@ async def test_filters_threads_by_fields(timed_store: Store, clock: FakeClock) -
     far = await timed_store.create(project="elsewhere", agent="b")
 
     async def ids(**narrow: Any) -> set[UUID]:
-        found = {thread.id for thread in await timed_store.threads(**narrow)}
-        assert len(found) == await timed_store.count(**narrow)
-        return found
+        matches = {thread.id for thread in await timed_store.threads(**narrow)}
+        assert len(matches) == await timed_store.count(**narrow)
+        return matches
 
     assert await ids() == {old.id, goal.id, chat.id}
     assert await ids(agent="a") == {old.id, goal.id}
@@ -224,8 +224,8 @@ async def test_rejects_edit_and_delete_of_unknown_thread(store: Store) -> None:
 
 
 async def test_open_run_moves_thread_to_the_top(timed_store: Store, clock: FakeClock) -> None:
-    one, other = await timed_store.create(), await timed_store.create()
+    other_thread, other = await timed_store.create(), await timed_store.create()
     clock.advance(1)
-    await begin_turn(timed_store, one, "Hello")
+    await begin_turn(timed_store, other_thread, "Hello")
 
-    assert [thread.id for thread in await timed_store.threads()] == [one.id, other.id]
+    assert [thread.id for thread in await timed_store.threads()] == [other_thread.id, other.id]

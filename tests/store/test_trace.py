@@ -88,15 +88,15 @@ def test_nested_run_is_below_the_last_earlier_model_call() -> None:
 def test_draws_every_span_once_for_any_parent_links(spans: list[tuple[int, bool, int]]) -> None:
     """Also where spans are above each other in a circle."""
     log = [
-        entry(number, "removed" if gone else "span", parent_id=UUID(int=above), at=NOW + timedelta(seconds=second))
-        for number, (above, gone, second) in enumerate(spans, 1)
+        entry(number, "removed" if removed else "span", parent_id=UUID(int=above), at=NOW + timedelta(seconds=second))
+        for number, (above, removed, second) in enumerate(spans, 1)
     ]
-    kept = {one.id for one in log if one.type != "removed"}
+    remaining = {stitch_outline.id for stitch_outline in log if stitch_outline.type != "removed"}
     root = mirror(RUN, log)
-    found = [node for node, _ in root.walk()][1:]
-    assert len(found) == len(kept)
-    assert {node.id for node in found} == kept
-    for node in (root, *found):
+    nodes = [node for node, _ in root.walk()][1:]
+    assert len(nodes) == len(remaining)
+    assert {node.id for node in nodes} == remaining
+    for node in (root, *nodes):
         assert [child.start for child in node.children] == sorted(
             child.start for child in node.children
         ) or node is root

@@ -147,14 +147,14 @@ async def test_calls_without_a_result_are_open(store: Store) -> None:
 
 
 async def test_nested_runs_are_below_the_step_that_delegated(store: Store) -> None:
-    begun, run = await begin_turn(store, await store.create(agent="team"), "Go", role="team")
-    step = await store.append(begun.head, [asked("c1", name="delegate", run_id=run.id)])
+    committed, run = await begin_turn(store, await store.create(agent="team"), "Go", role="team")
+    step = await store.append(committed.head, [asked("c1", name="delegate", run_id=run.id)])
     member = store.new_run(step.head, parent_run_id=run.id, agent="writer", input_tokens=5)
-    told = [
+    entries = [
         said("Write", run_id=member.id, lane=member.id),
         answered("Written.", run_id=member.id, lane=member.id, name="small"),
     ]
-    head = (await store.append(step.head, told, new_runs=[member])).head
+    head = (await store.append(step.head, entries, new_runs=[member])).head
     head = (await store.append(head, [result("c1", 0, step.head.position, "Written.", "delegate", run_id=run.id)])).head
     await finish_turn(store, head, run, "Done.")
 
@@ -173,11 +173,11 @@ async def test_nested_runs_are_below_the_step_that_delegated(store: Store) -> No
 
 @pytest.mark.req("S2-055")
 async def test_traces_imported_run_as_tree_of_its_spans(store: Store) -> None:
-    made = mirror(input_tokens=30, output_tokens=3, total_cost=0.25, model="gpt-9")
-    top = span(made, "assistant", took=10)
+    world = mirror(input_tokens=30, output_tokens=3, total_cost=0.25, model="gpt-9")
+    top = span(world, "assistant", took=10)
     use = {"type": "tool_use", "id": "c1", "name": "search", "input": {"q": "x"}}
     model = span(
-        made,
+        world,
         "gpt-9",
         top.id,
         after=2,
@@ -190,9 +190,9 @@ async def test_traces_imported_run_as_tree_of_its_spans(store: Store) -> None:
         input_tokens=30,
         output_tokens=3,
     )
-    chain = span(made, "chain", top.id, after=1, took=1)
+    chain = span(world, "chain", top.id, after=1, took=1)
     span(
-        made,
+        world,
         "search",
         chain.id,
         after=6,
@@ -204,10 +204,10 @@ async def test_traces_imported_run_as_tree_of_its_spans(store: Store) -> None:
         message={"type": "tool_result", "tool_use_id": "c1", "content": "not found", "is_error": True},
         data={"kind": "tool", "error": "404"},
     )
-    span(made, "alone", top.id, after=8, type="tool_call", call_id="c2", message=None, data={"inputs": {"q": "y"}})
-    span(made, "gone", top.id, type="removed")
-    span(made, "stray", made.threads[0].id, after=9, data={"kind": "retriever", "error": "boom"}, status="error")
-    await made.put(store)
+    span(world, "alone", top.id, after=8, type="tool_call", call_id="c2", message=None, data={"inputs": {"q": "y"}})
+    span(world, "gone", top.id, type="removed")
+    span(world, "stray", world.threads[0].id, after=9, data={"kind": "retriever", "error": "boom"}, status="error")
+    await world.put(store)
 
     trace = await store.trace("trace-1")
 
@@ -238,8 +238,8 @@ async def test_traces_imported_run_as_tree_of_its_spans(store: Store) -> None:
 
 async def test_traces_archived_run(timed_store: Store, clock: FakeClock) -> None:
     head = await timed_store.create(kind="goal", goal="g", agent="helper")
-    begun, run = await begin_turn(timed_store, head, "Go")
-    step = await timed_store.append(begun.head, [asked("c1", run_id=run.id)])
+    committed, run = await begin_turn(timed_store, head, "Go")
+    step = await timed_store.append(committed.head, [asked("c1", run_id=run.id)])
     done = await timed_store.append(step.head, [result("c1", 0, step.head.position, "found", run_id=run.id)])
     ended = {"status": "completed", "completed_at": clock.now()}
     await timed_store.append(
@@ -259,15 +259,15 @@ async def test_traces_archived_run(timed_store: Store, clock: FakeClock) -> None
 async def test_traces_thousands_of_spans(store: Store, shape: str) -> None:
     """Writing the spans takes the time here. test_trace.py builds larger trees."""
     many = 2_000
-    made = mirror()
-    top = span(made, "root")
-    run, at = made.runs[0], made.runs[0].started_at
+    world = mirror()
+    top = span(world, "root")
+    run, at = world.runs[0], world.runs[0].started_at
     above = top
     for number in range(many - 1):
         values: dict[str, Any] = {**top.__dict__, "id": type(top.id)(int=number), "position": number + 2}
         above = type(top).unchecked({**values, "parent_id": above.id if shape == "deep" else top.id, "at": at})
-        made.stitches.append(above)
-    await made.put(store)
+        world.stitches.append(above)
+    await world.put(store)
     trace = await store.trace(run.id)
     deepest = 101 if shape == "deep" else 500
     assert (trace.shown, trace.left_off) == (deepest, many + 1 - deepest)
@@ -276,15 +276,15 @@ async def test_traces_thousands_of_spans(store: Store, shape: str) -> None:
 
 
 async def test_trace_rejects_runs_of_other_projects(store: Store) -> None:
-    made = await mirror(project="elsewhere").put(store)
-    for name in ("trace-1", made.runs[0].id, "nobody", "", "\N{SNOWMAN}"):
+    world = await mirror(project="elsewhere").put(store)
+    for name in ("trace-1", world.runs[0].id, "nobody", "", "\N{SNOWMAN}"):
         with pytest.raises(NotFound):
             await store.trace(name)
 
 
 async def test_outline_has_times_and_costs_but_no_texts(store: Store) -> None:
     """The outline of a call is read from its details, which may contain any value."""
-    begun, run = await begin_turn(store, await store.create(agent="one"), "Go")
+    committed, run = await begin_turn(store, await store.create(agent="one"), "Go")
     odd: list[dict[str, Any]] = [
         {"cost": 0.5, "first_token_ms": 120},
         {"cost": {"total_cost": 0.25, "input_cost": 0.25}, "first_token_ms": 80.6},
@@ -296,7 +296,7 @@ async def test_outline_has_times_and_costs_but_no_texts(store: Store) -> None:
     entries = [Entry(type="llm_call", run_id=run.id, name="m", status="end_turn", data=data) for data in odd]
     entries.append(Entry(type="api_retry", run_id=run.id, status="overloaded", duration_ms=7, data={"delay": 1.5}))
     entries.append(Entry(type="run_paused", run_id=run.id, status="timer", data={"until": 3}))
-    await store.append(begun.head, entries)
+    await store.append(committed.head, entries)
 
     shape = await store.trace_outline(run.id, limit=100)
 

@@ -65,13 +65,13 @@ async def test_context_starts_at_last_compaction_of_the_threads_own_lane(store: 
 
 
 async def test_numbers_runs_and_turns_separately(timed_store: Store, clock: FakeClock) -> None:
-    begun, leader = await begin_turn(timed_store, await timed_store.create(), "Hello")
+    committed, leader = await begin_turn(timed_store, await timed_store.create(), "Hello")
     started = clock.now()
     clock.advance(1)
-    members = [timed_store.new_run(begun.head, parent_run_id=leader.id)]
-    members.append(timed_store.new_run(begun.head, parent_run_id=leader.id, sequence=3))
+    members = [timed_store.new_run(committed.head, parent_run_id=leader.id)]
+    members.append(timed_store.new_run(committed.head, parent_run_id=leader.id, sequence=3))
     entries = [said("part", run_id=run.id, lane=run.id) for run in members]
-    head = (await timed_store.append(begun.head, entries, new_runs=members)).head
+    head = (await timed_store.append(committed.head, entries, new_runs=members)).head
 
     assert (head.last_sequence, head.last_turn, head.total_runs) == (3, 1, 0)
     assert [(run.sequence, run.turn) for run in await timed_store.runs(head)] == [(1, 1), (2, 1), (3, 1)]
@@ -81,9 +81,11 @@ async def test_numbers_runs_and_turns_separately(timed_store: Store, clock: Fake
 
 
 async def test_counts_finished_run_once(store: Store) -> None:
-    begun, run = await begin_turn(store, await store.create(), "Hello")
-    member = store.new_run(begun.head, parent_run_id=run.id)
-    head = (await store.append(begun.head, [said("part", run_id=member.id, lane=member.id)], new_runs=[member])).head
+    committed, run = await begin_turn(store, await store.create(), "Hello")
+    member = store.new_run(committed.head, parent_run_id=run.id)
+    head = (
+        await store.append(committed.head, [said("part", run_id=member.id, lane=member.id)], new_runs=[member])
+    ).head
     pause = {"status": "waiting", "waiting_for": [waiting("frontend_tools", store.clock.now(), "c1")]}
     head = (
         await store.append(head, [asked("c1", run_id=run.id)], fields=pause, run_updates=[(run, {"status": "waiting"})])
@@ -195,16 +197,16 @@ async def test_rejects_completed_chat(store: Store) -> None:
 
 
 async def test_rejects_append_when_thread_ended(store: Store) -> None:
-    ended = (await store.append(await goal(store), fields=DONE)).head
+    thread = (await store.append(await goal(store), fields=DONE)).head
 
     for fields in ({}, {"status": "running"}, {"status": "pending", "result": None}):
         with pytest.raises(ThreadEnded):
-            await store.append(ended, [said("more")], fields=fields)
+            await store.append(thread, [said("more")], fields=fields)
     with pytest.raises(ThreadEnded):
-        await store.claim(ended)
+        await store.claim(thread)
     with pytest.raises(ThreadEnded):
-        await store.deliver(ended, said("more"), kind="input", sender="ada")
-    await assert_head(store, ended)
+        await store.deliver(thread, said("more"), kind="input", sender="ada")
+    await assert_head(store, thread)
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])

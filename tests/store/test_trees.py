@@ -14,15 +14,15 @@ pytestmark = pytest.mark.anyio
 
 
 async def child_of(store: Store, parent: Thread, **fields: object) -> Thread:
-    given = {"kind": "task", "goal": "part", "parent_id": parent.id, "depth": parent.depth + 1, **fields}
-    return await store.create(**given)
+    values = {"kind": "task", "goal": "part", "parent_id": parent.id, "depth": parent.depth + 1, **fields}
+    return await store.create(**values)
 
 
 async def family(store: Store) -> list[Thread]:
     """A root with two children, one of which has a child."""
     root = await store.create(kind="goal", goal="all")
-    one, other = await child_of(store, root), await child_of(store, root)
-    return [root, one, other, await child_of(store, one)]
+    thread, other = await child_of(store, root), await child_of(store, root)
+    return [root, thread, other, await child_of(store, thread)]
 
 
 @pytest.mark.req("S3-002", "S3-011")
@@ -37,26 +37,26 @@ async def test_child_refers_to_the_stitch_that_created_it(store: Store) -> None:
     spawn = result("c1", 0, 2, name="create_thread", run_id=run.id)
     head = (await store.append(head, [spawn], new_threads=[child])).head
 
-    found = await store.thread(child.id)
-    assert (found.parent_id, found.branching_stitch_id, found.depth) == (root.id, ask.id, 1)
+    thread = await store.thread(child.id)
+    assert (thread.parent_id, thread.branching_stitch_id, thread.depth) == (root.id, ask.id, 1)
     branching = await store.stitch(ask.id)
-    assert branching.thread_id == found.parent_id
+    assert branching.thread_id == thread.parent_id
     assert (root.parent_id, root.branching_stitch_id) == (None, None)
     assert head.pending_children == (await store.thread(root)).pending_children == 1
-    assert await store.children(root) == [found]
+    assert await store.children(root) == [thread]
 
 
 @pytest.mark.req("S3-011")
 async def test_returns_children_ancestors_and_tree(store: Store) -> None:
-    root, one, other, grandchild = await family(store)
+    root, thread, other, grandchild = await family(store)
     await store.create(kind="goal", goal="something else")
 
-    assert await store.children(root) == [one, other]
+    assert await store.children(root) == [thread, other]
     assert await store.children(grandchild) == []
-    assert await store.ancestors(grandchild) == [one, root]
+    assert await store.ancestors(grandchild) == [thread, root]
     assert await store.ancestors(root) == []
-    assert await store.tree(root) == [root, one, other, grandchild]
-    assert await store.tree(one) == [one, grandchild]
+    assert await store.tree(root) == [root, thread, other, grandchild]
+    assert await store.tree(thread) == [thread, grandchild]
 
 
 @pytest.mark.req("S3-013")
@@ -66,9 +66,9 @@ async def test_rejects_thread_that_is_its_own_ancestor(store: Store) -> None:
         await store.create(id=id, parent_id=id, kind="task", goal="g")
     with pytest.raises(LockstitchError):
         await store.create(parent_id=new_id(), depth=1, kind="task", goal="g")
-    root, one, *_ = await family(store)
+    root, thread, *_ = await family(store)
     # A parent is given once, to a thread that did not exist before, so no circle can be closed later.
-    for fields in ({"parent_id": one.id}, {"depth": 0}):
+    for fields in ({"parent_id": thread.id}, {"depth": 0}):
         with pytest.raises(LockstitchError):
             await store.append(root, fields=fields)
     assert (await store.thread(root)).parent_id is None
@@ -90,18 +90,18 @@ async def test_creates_child_together_with_its_cause_or_not_at_all(store: Store)
 @pytest.mark.req("S0-006")
 async def test_delete_removes_all_records_of_a_thread(store: Store, backend: str, tmp_path: Path) -> None:
     now = store.clock.now()
-    kept = await turn(store, await store.create(title="stays"), "Hello", "Hi")
+    stored = await turn(store, await store.create(title="stays"), "Hello", "Hi")
     root = await turn(store, await store.create(), "One", "Two")
     child = await child_of(store, root)
-    begun, run = await begin_turn(store, child, "part")
-    await store.append(begun.head, [asked("c1", run_id=run.id)])
+    committed, run = await begin_turn(store, child, "part")
+    await store.append(committed.head, [asked("c1", run_id=run.id)])
     await store.deliver(child, said("more"), kind="input", sender="ada")
     file = {"file_id": "f", "filename": "f.txt", "created_at": now, "last_updated_at": now}
-    await store.files.put(File(thread_id=root.id, **file), File(thread_id=kept.id, **file))
+    await store.files.put(File(thread_id=root.id, **file), File(thread_id=stored.id, **file))
     for thread in (root, child):
         await store.store_text(thread, "their system text")
     await store.store_text(child, "shared")
-    await store.store_text(kept, "shared")
+    await store.store_text(stored, "shared")
     forked = await store.create(extras={"forked_from": str(root.id)})
     messages = await store.context(root)
     forked = (await store.append(forked, [Entry(type="fork", data={"messages": messages})])).head
@@ -112,10 +112,10 @@ async def test_delete_removes_all_records_of_a_thread(store: Store, backend: str
         with pytest.raises(NotFound):
             await store.thread(gone.id)
     left = {kind: await store._backend.find(Find(kind)) for kind in (Thread, Run, Stitch, Delivery, *SIDE_RECORDS)}
-    assert {thread.id for thread in left.pop(Thread)} == {kept.id, forked.id}
+    assert {thread.id for thread in left.pop(Thread)} == {stored.id, forked.id}
     for kind, records in left.items():
         owners = {getattr(record, "thread_id", None) for record in records}
-        assert owners <= {kept.id, forked.id, None}, kind
+        assert owners <= {stored.id, forked.id, None}, kind
     assert [blob.content for blob in left[Blob]] == [b"shared"]
     # A fork is a separate root: it contains its context.
     assert await store.context(forked) == messages
@@ -140,10 +140,10 @@ async def test_deleting_a_child_keeps_the_stitches_of_its_parent(store: Store) -
 
 
 async def test_deletes_held_thread_only_by_force(store: Store) -> None:
-    root, one, _, grandchild = await family(store)
+    root, thread, _, grandchild = await family(store)
     await store.claim(grandchild)
 
-    for ref in (root, one, grandchild):
+    for ref in (root, thread, grandchild):
         with pytest.raises(ThreadBusy):
             await store.delete(ref)
     assert await store.count() == 4
@@ -164,8 +164,8 @@ async def test_key_of_deleted_thread_can_be_used_again(store: Store) -> None:
 async def test_delete_keeps_records_without_a_thread(store: Store) -> None:
     agent = await store.agents.register("default", "helper", {"model": "m"})
     thread = await store.create(agent="helper", version=agent.version)
-    begun, run = await begin_turn(store, thread, "Hello")
-    await finish_turn(store, begun.head, run, "Hi")
+    committed, run = await begin_turn(store, thread, "Hello")
+    await finish_turn(store, committed.head, run, "Hi")
     await store.delete(thread)
 
     assert await store.agents.get("default", "helper") == (await store._backend.find(Find(Agent)))[0]

@@ -53,10 +53,10 @@ async def watching(store: Store, thread: Thread | None = None, **options: Any) -
     real = store._backend.watch
 
     async def watch() -> Any:
-        async with aclosing(real()) as sightings:
-            async for sighting in sightings:
-                yield sighting
-                if sighting == WATCHING:
+        async with aclosing(real()) as hints:
+            async for hint in hints:
+                yield hint
+                if hint == WATCHING:
                     # The reader has come back for more, so it has read what was there before.
                     began.set()
 
@@ -106,11 +106,11 @@ async def test_watch_yields_stored_stitches_first(store: Store) -> None:
 
 
 async def test_watch_yields_stitches_of_one_thread_only(store: Store) -> None:
-    mine, other = await store.create(), await store.create()
-    async with watching(store, mine) as watcher:
+    thread, other = await store.create(), await store.create()
+    async with watching(store, thread) as watcher:
         for number in range(5):
             other = (await store.append(other, [note(-1)])).head
-            mine = (await store.append(mine, [note(number)])).head
+            thread = (await store.append(thread, [note(number)])).head
         assert numbers(await watcher.until(5)) == list(range(5))
 
 
@@ -168,10 +168,10 @@ async def test_watch_yields_media_and_archived_turns_unchanged(timed_store: Stor
 
 async def test_many_watchers_get_the_same_stitches(store: Store) -> None:
     head = await store.create()
-    async with watching(store, head) as one, watching(store) as two, watching(store, head) as three:
+    async with watching(store, head) as one_watcher, watching(store) as two, watching(store, head) as three:
         for number in range(20):
             head = (await store.append(head, [note(number)])).head
-        for watcher in (one, two, three):
+        for watcher in (one_watcher, two, three):
             assert numbers(await watcher.until(20)) == list(range(20))
 
 

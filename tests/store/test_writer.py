@@ -69,11 +69,11 @@ async def test_conflict_message_names_the_difference(store: Store) -> None:
 async def test_rejects_append_when_thread_ended_since_it_was_read(store: Store, late: dict[str, Any]) -> None:
     """The same if no worker held the thread and its end added no stitch."""
     seen = await store.create(kind="goal", goal="g")
-    ended = (await store.append(seen, fields={"status": "cancelled"})).head
+    thread = (await store.append(seen, fields={"status": "cancelled"})).head
     with pytest.raises(Conflict) as conflict:
         await store.append(seen, **late)
     assert conflict.value.reason == "fence"
-    assert await store.thread(seen) == ended
+    assert await store.thread(seen) == thread
 
 
 async def test_writes_several_threads_in_one_commit(store: Store) -> None:
@@ -81,9 +81,9 @@ async def test_writes_several_threads_in_one_commit(store: Store) -> None:
     updates = [ThreadUpdate(head, [said(f"to {number}")], {"title": str(number)}) for number, head in enumerate(heads)]
     appended = await store.commit(Transaction(list(reversed(updates))))
 
-    assert [one.head.title for one in appended] == ["2", "1", "0"]
-    for one in appended:
-        await assert_head(store, one.head)
+    assert [committed.head.title for committed in appended] == ["2", "1", "0"]
+    for other_committed in appended:
+        await assert_head(store, other_committed.head)
 
 
 @pytest.mark.parametrize("stale", [0, 1, 2])
@@ -104,15 +104,15 @@ async def test_writes_deliveries_with_the_commit_or_not_at_all(store: Store) -> 
     parent = await goal(store)
     child = await goal(store, parent_id=parent.id, depth=1)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
-    letter = store.new_delivery(parent, report, "children", str(child.id))
+    delivery = store.new_delivery(parent, report, "children", str(child.id))
     stale = child
     child = (await store.append(child, [said("go")])).head
     with pytest.raises(Conflict):
-        await store.append(stale, fields=DONE, deliveries=[letter])
+        await store.append(stale, fields=DONE, deliveries=[delivery])
     assert (await store.thread(parent)).delivered == 0
     assert await store._backend.find(Find(Delivery)) == []
 
-    await store.append(child, [answered("done")], fields=DONE, deliveries=[letter])
+    await store.append(child, [answered("done")], fields=DONE, deliveries=[delivery])
     head = await store.thread(parent)
     assert (head.delivered, head.position) == (1, 1)
     last = await store.last_stitch(parent)

@@ -28,7 +28,7 @@ class World:
 
     def root(self, head: Thread) -> Thread:
         while head.parent_id is not None:
-            head = next(one for one in self.threads if one.id == head.parent_id)
+            head = next(thread for thread in self.threads if thread.id == head.parent_id)
         return head
 
     async def put(self, store: Store) -> "World":
@@ -41,37 +41,37 @@ class World:
 
 def world(seed: int, trees: int = 8) -> World:
     """A few days of work in two projects."""
-    random, made = Random(seed), World()
+    random, result = Random(seed), World()
     for number in range(trees):
         project = random.choice(("default", "default", "elsewhere"))
-        root = _thread(made, project=project, key=f"k{number}", user_id=random.choice(("ada", "bob", None)))
+        root = _thread(result, project=project, key=f"k{number}", user_id=random.choice(("ada", "bob", None)))
         heads = [
             root,
-            *(_thread(made, project=project, parent_id=root.id, depth=1) for _ in range(random.randrange(3))),
+            *(_thread(result, project=project, parent_id=root.id, depth=1) for _ in range(random.randrange(3))),
         ]
         for head in heads:
             for sequence in range(1, random.randrange(1, 4)):
-                _run(made, random, head, sequence)
-    return made
+                _run(result, random, head, sequence)
+    return result
 
 
-def _thread(made: World, **fields: Any) -> Thread:
+def _thread(world: World, **fields: Any) -> Thread:
     thread = Thread(id=new_id(), status="completed", created_at=NOW, updated_at=NOW, **fields)
-    made.threads.append(thread)
+    world.threads.append(thread)
     return thread
 
 
-def _run(made: World, random: Random, head: Thread, sequence: int) -> None:
+def _run(world: World, random: Random, head: Thread, sequence: int) -> None:
     started = NOW - timedelta(minutes=random.randrange(5 * 24 * 60))
     run_id = new_id()
-    position = max((one.position for one in made.stitches if one.thread_id == head.id), default=0)
-    own = random.choice(MODELS)
+    position = max((stitch.position for stitch in world.stitches if stitch.thread_id == head.id), default=0)
+    choice = random.choice(MODELS)
     several = random.random() < 0.4
     tokens, costs, unpriced, first = [0, 0, 0, 0], [], 0, position + 1
     calls = random.randrange(4)
     for number in range(calls):
         counts = [random.randrange(1000) for _ in range(4)]
-        tokens = [one + more for one, more in zip(tokens, counts, strict=True)]
+        tokens = [number + more for number, more in zip(tokens, counts, strict=True)]
         cost = random.choice((None, {"total_cost": random.randrange(1, 10**6) / 10**7}))
         data: dict[str, Any] = {"cost": cost} if cost else {}
         if cost:
@@ -80,11 +80,11 @@ def _run(made: World, random: Random, head: Thread, sequence: int) -> None:
             unpriced += 1
         position += 1
         common = {"thread_id": head.id, "run_id": run_id, "at": started, "parent_id": run_id}
-        made.stitches.append(
+        world.stitches.append(
             Stitch(
                 position=position,
                 type="llm_call",
-                name=random.choice(("large-1", "small-1")) if several else own,
+                name=random.choice(("large-1", "small-1")) if several else choice,
                 step_number=number + 1,
                 duration_ms=random.choice((None, random.randrange(5000))),
                 status=random.choice(("end_turn", "end_turn", "error")),
@@ -95,7 +95,7 @@ def _run(made: World, random: Random, head: Thread, sequence: int) -> None:
         )
         for index in range(random.randrange(3)):
             position += 1
-            made.stitches.append(
+            world.stitches.append(
                 Stitch(
                     position=position,
                     type="tool_call",
@@ -112,14 +112,14 @@ def _run(made: World, random: Random, head: Thread, sequence: int) -> None:
     if random.random() < 0.2:
         tokens[0] += 77  # archived: the run counts it, but the log no longer has it
     ended = random.choice(("completed", "completed", "failed", "cancelled", "running"))
-    made.runs.append(
+    world.runs.append(
         Run(
             id=run_id,
             thread_id=head.id,
             sequence=sequence,
             turn=sequence,
             agent=random.choice(("helper", "scout", None)),
-            model=own,
+            model=choice,
             status=ended,
             first_position=first,
             steps=calls,
@@ -162,22 +162,22 @@ def mirror(project: str = "default", foreign_id: str = "trace-1", **fields: Any)
 
 
 def span(
-    made: World, name: str, parent: UUID | None = None, *, after: float = 0, took: float = 1, **more: Any
+    world: World, name: str, parent: UUID | None = None, *, after: float = 0, took: float = 1, **more: Any
 ) -> Stitch:
     """Append another span of an imported trace, at an offset in seconds."""
-    run = made.runs[0]
+    run = world.runs[0]
     values: dict[str, Any] = {"type": "span", "status": "ok", "data": {"name": name, "kind": "chain"}, **more}
     stitch = Stitch(
         id=new_id(),
         thread_id=run.thread_id,
         run_id=run.id,
-        position=len(made.stitches) + 1,
+        position=len(world.stitches) + 1,
         parent_id=parent or run.id,
         name=name,
         at=run.started_at + timedelta(seconds=after),
         duration_ms=round(took * 1000),
         **values,
     )
-    made.stitches.append(stitch)
-    made.threads[0] = made.threads[0].changed(position=stitch.position)
+    world.stitches.append(stitch)
+    world.threads[0] = world.threads[0].changed(position=stitch.position)
     return stitch
