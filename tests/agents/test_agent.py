@@ -63,7 +63,7 @@ async def commits(store: Store, thread: str) -> int:
 
 
 @pytest.mark.req("S0-120", "S0-133")
-async def test_a_question_is_answered_in_two_commits(store: Store):
+async def test_answers_question_in_two_commits(store: Store):
     result = await agent("Hello.").run("Hi", store=store, thread="t", extras={"a": 1})
     assert (result.status, result.stop_reason) == ("completed", "end_turn")
     assert (result.output_text, result.steps) == ("Hello.", 1)
@@ -77,7 +77,7 @@ async def test_a_question_is_answered_in_two_commits(store: Store):
 
 
 @pytest.mark.req("S0-121", "S0-128")
-async def test_tools_run_and_their_results_stand_in_call_order(store: Store):
+async def test_runs_tools_and_stores_results_in_call_order(store: Store):
     helper = agent(calls("send", "add", send={"to": "Ada"}, add={"a": 1, "b": 2}), "Done.", tools=[add, send])
     result = await helper.run("Go", store=store, thread="t")
     assert result.output_text == "Done."
@@ -95,7 +95,7 @@ async def test_tools_run_and_their_results_stand_in_call_order(store: Store):
 
 
 @pytest.mark.req("S0-041", "S0-051")
-async def test_a_known_thread_goes_on_where_it_was_in_another_process(store_url: str):
+async def test_continues_known_thread_in_another_process(store_url: str):
     script = [["First."], ["Second."]]
     async with open_store(store_url) as store:
         await Agent("helper", model=Scripted(script), title=False).run("one", store=store, thread="t")
@@ -107,7 +107,7 @@ async def test_a_known_thread_goes_on_where_it_was_in_another_process(store_url:
 
 
 @pytest.mark.req("S0-107", "S0-127")
-async def test_a_tool_that_raises_is_an_error_for_the_model_and_the_run_goes_on(store: Store):
+async def test_reports_tool_exception_to_model_and_continues_run(store: Store):
     @tool
     def broken() -> str:
         """Break."""
@@ -123,7 +123,7 @@ async def test_a_tool_that_raises_is_an_error_for_the_model_and_the_run_goes_on(
     assert next(stitch for stitch in log if stitch.type == "tool_error").data["type"] == "ValueError"
 
 
-async def test_unknown_tools_and_invalid_arguments_are_answered(store: Store):
+async def test_answers_unknown_tools_and_invalid_arguments(store: Store):
     helper = agent(
         calls("missing"),
         calls("add", add={"a": "x"}),
@@ -139,7 +139,7 @@ async def test_unknown_tools_and_invalid_arguments_are_answered(store: Store):
 
 
 @pytest.mark.req("S0-044", "S0-045", "S0-046", "S0-047", "S0-048")
-async def test_browser_tools_pause_the_run_until_their_results_are_there(store_url: str):
+async def test_pauses_run_until_frontend_results_arrive(store_url: str):
     script = [calls("confirm", "add", confirm={"question": "?"}, add={"a": 2, "b": 3}), "Done."]
     async with open_store(store_url) as store:
         helper = agent(*script, tools=[add, confirm])
@@ -166,7 +166,7 @@ async def test_browser_tools_pause_the_run_until_their_results_are_there(store_u
 
 
 @pytest.mark.req("S0-049", "S0-052", "S0-053")
-async def test_results_must_be_exactly_those_that_are_waited_for(store: Store):
+async def test_rejects_results_that_do_not_match_the_waiting_calls(store: Store):
     helper = agent(calls("confirm", "confirm"), calls("confirm"), "Done.", tools=[confirm])
     helper_script = await helper.run("Go", store=store, thread="t")
     assert helper_script.status == "waiting"
@@ -190,7 +190,7 @@ async def test_results_must_be_exactly_those_that_are_waited_for(store: Store):
 
 
 @pytest.mark.req("S0-054")
-async def test_a_waiting_run_can_be_cancelled_by_the_next_message(store: Store):
+async def test_cancels_waiting_run_when_next_message_arrives(store: Store):
     helper = Agent("helper", model=Scripted([[calls("confirm")], ["Second."]]), tools=[confirm], title=False)
     await helper.run("Go", store=store, thread="t")
     result = await helper.run("Never mind", store=store, thread="t", on_waiting="cancel")
@@ -200,7 +200,7 @@ async def test_a_waiting_run_can_be_cancelled_by_the_next_message(store: Store):
     assert answered["is_error"] is True
 
 
-async def test_approval_is_asked_before_a_tool_runs(store: Store):
+async def test_asks_for_approval_before_tool_runs(store: Store):
     helper = agent(calls("pay", pay={"amount": 5}), "Paid.", tools=[pay])
     paused = await helper.run("Pay", store=store, thread="t")
     assert [one["kind"] for one in paused.waiting_for] == ["approval"]
@@ -216,7 +216,7 @@ async def test_approval_is_asked_before_a_tool_runs(store: Store):
     assert (await store.context("t"))[2]["content"][0]["content"] == "paid 5"
 
 
-async def test_a_refusal_is_told_to_the_model(store: Store):
+async def test_reports_denial_to_model(store: Store):
     helper = agent(calls("pay", pay={"amount": 5}), "As you like.", tools=[pay])
     await helper.run("Pay", store=store, thread="t")
     await deny(store, "t", "call_1_1_0", reason="too much")
@@ -228,7 +228,7 @@ async def test_a_refusal_is_told_to_the_model(store: Store):
 
 
 @pytest.mark.req("S0-011", "S0-095", "S0-114", "S0-129")
-async def test_at_the_step_limit_a_summary_is_the_answer(store: Store):
+async def test_answers_with_summary_at_step_limit(store: Store):
     step = calls("add", add={"a": 1, "b": 1})
     helper = agent(step, step, step, step, tools=[add], max_steps=3)
     result = await helper.run("Go", store=store, thread="t")
@@ -242,7 +242,7 @@ async def test_at_the_step_limit_a_summary_is_the_answer(store: Store):
 
 
 @pytest.mark.req("S0-108", "S0-109", "S0-130")
-async def test_an_answer_that_fails_its_check_is_sent_back(store: Store):
+async def test_sends_answer_back_when_check_fails(store: Store):
     def check(text: str) -> str | None:
         return None if "42" in text else "It must name the number."
 
@@ -261,7 +261,7 @@ class Plan(BaseModel):
     steps: list[str]
 
 
-async def test_structured_output_is_checked_and_parsed(store: Store):
+async def test_checks_and_parses_structured_output(store: Store):
     helper = agent("no json", {"data": {"goal": "g"}}, {"data": {"goal": "g", "steps": ["a"]}}, output=Plan)
     result = await helper.run("Plan", store=store, thread="t")
     assert result.output == Plan(goal="g", steps=["a"])
@@ -270,7 +270,7 @@ async def test_structured_output_is_checked_and_parsed(store: Store):
 
 
 @pytest.mark.req("S0-028", "S0-104", "S0-131")
-async def test_errors_that_may_pass_are_retried_and_recorded(store: Store):
+async def test_retries_and_records_temporary_errors(store: Store):
     helper = agent({"fail": "overloaded", "times": 2, "text": "At last."}, max_retries=3)
     result = await helper.run("Hi", store=store, thread="t")
     assert result.output_text == "At last."
@@ -280,7 +280,7 @@ async def test_errors_that_may_pass_are_retried_and_recorded(store: Store):
 
 
 @pytest.mark.req("S0-094", "S0-105")
-async def test_a_provider_that_fails_for_good_fails_the_run_and_leaves_the_thread_usable(store: Store):
+async def test_fails_run_and_keeps_thread_usable_when_provider_fails(store: Store):
     helper = Agent(
         "helper", model=Scripted([[{"fail": "rate_limit"}], ["Fine."]]), title=False, base_delay=0, max_retries=1
     )
@@ -293,7 +293,7 @@ async def test_a_provider_that_fails_for_good_fails_the_run_and_leaves_the_threa
     assert (await helper.run("Again", store=store, thread="t")).output_text == "Fine."
 
 
-async def test_a_failed_goal_is_tried_again_on_the_same_context(store: Store):
+async def test_retries_failed_goal_on_the_same_context(store: Store):
     helper = Agent("helper", model=Scripted([[{"fail": "request"}], ["Fine."]]), title=False)
     thread = await helper.start(store=store, goal="Do it")
     failed = await helper.resume(thread, store=store)
@@ -312,7 +312,7 @@ async def test_a_failed_goal_is_tried_again_on_the_same_context(store: Store):
         await helper.retry(thread, store=store)
 
 
-async def test_cancelling_reaches_a_running_tool_and_answers_it(store: Store):
+async def test_cancel_reaches_running_tool_and_answers_its_call(store: Store):
     begun = asyncio.Event()
     ended = asyncio.Event()
 
@@ -338,7 +338,7 @@ async def test_cancelling_reaches_a_running_tool_and_answers_it(store: Store):
     assert (await store.context("t"))[-1]["content"][0]["is_error"]
 
 
-async def test_cancelling_keeps_what_was_streamed(store: Store):
+async def test_cancel_keeps_streamed_text(store: Store):
     helper = agent({"text": "A long story that never ends. " * 50, "chunk": 5, "pause": 0.02})
     heard = ""
     async for event in helper.stream("Tell", store=store, thread="t"):
@@ -353,7 +353,7 @@ async def test_cancelling_keeps_what_was_streamed(store: Store):
     assert (await store.runs("t"))[0].status == "cancelled"
 
 
-async def test_cancelling_a_waiting_thread_needs_no_code(store: Store):
+async def test_cancel_of_waiting_thread_needs_no_code(store: Store):
     await agent(calls("confirm"), tools=[confirm]).run("Go", store=store, thread="t")
     head = await cancel(store, "t")
     assert head.status == "waiting"
@@ -362,14 +362,14 @@ async def test_cancelling_a_waiting_thread_needs_no_code(store: Store):
         await cancel(store, "t")
 
 
-async def test_cancelling_a_goal_that_has_not_begun_ends_it(store: Store):
+async def test_cancel_ends_goal_that_has_not_started(store: Store):
     thread = await agent("x").start(store=store, goal="g")
     assert (await cancel(store, thread)).status == "cancelled"
     with pytest.raises(ThreadEnded):
         await cancel(store, thread)
 
 
-async def test_leaving_the_stream_gives_the_run_up_where_it_is(store: Store):
+async def test_leaving_the_stream_stops_run_at_its_last_commit(store: Store):
     helper = agent({"text": "A story. " * 20, "chunk": 5, "pause": 0.01}, "unused")
     stream = helper.stream("Tell", store=store, thread="t")
     async for event in stream:
@@ -384,7 +384,7 @@ async def test_leaving_the_stream_gives_the_run_up_where_it_is(store: Store):
 
 
 @pytest.mark.req("S0-133")
-async def test_a_second_message_is_refused_queued_or_interrupts(store: Store):
+async def test_refuses_queues_or_interrupts_for_second_message(store: Store):
     begun = asyncio.Event()
     go_on = asyncio.Event()
 
@@ -417,7 +417,7 @@ async def _until_delivered(store: Store) -> None:
     raise AssertionError("nothing was delivered")
 
 
-async def test_a_second_message_may_interrupt(store: Store):
+async def test_second_message_interrupts_run(store: Store):
     begun = asyncio.Event()
 
     @tool
@@ -435,7 +435,7 @@ async def test_a_second_message_may_interrupt(store: Store):
     assert second.output_text == "Two."
 
 
-async def test_settings_that_cannot_be_are_refused():
+async def test_rejects_invalid_settings():
     with pytest.raises(Refused, match="thinking_tokens"):
         agent("x", thinking_tokens=4000)
     with pytest.raises(Refused, match="two tools are named add"):
@@ -444,12 +444,12 @@ async def test_settings_that_cannot_be_are_refused():
         agent("x", max_steps=0)
 
 
-async def test_without_a_store_nothing_outlives_the_process():
+async def test_run_without_store_keeps_nothing():
     assert (await agent("Hello.").run("Hi")).output_text == "Hello."
 
 
 @pytest.mark.req("S0-035")
-async def test_a_chat_gets_a_title_once(store: Store):
+async def test_chat_gets_one_title(store: Store):
     title = ' "A friendly   greeting, and a very long title that goes on" '
     script = {"replies": [["Hello."], ["Again."]], "beside": {"title": title}}
     helper = Agent("helper", model=Scripted(script))
@@ -464,7 +464,7 @@ async def test_a_chat_gets_a_title_once(store: Store):
     assert first.usage["output_tokens"] > second.usage["output_tokens"]
 
 
-async def test_doubt_is_told_or_settled(store: Store):
+async def test_tells_or_settles_call_in_doubt(store: Store):
     """A call that an earlier holder began: here the process goes on, so the doubt is made by giving the run up."""
     runs: list[str] = []
 
@@ -494,7 +494,7 @@ async def test_doubt_is_told_or_settled(store: Store):
     assert runs[0] == runs[1]
 
 
-async def test_a_doubt_that_nobody_can_settle_is_told_to_the_model(store: Store):
+async def test_tells_model_about_doubt_that_no_person_can_settle(store: Store):
     """As if nobody had been asked: the call is answered with an error, and is not made again."""
     runs: list[str] = []
 
@@ -525,7 +525,7 @@ async def test_a_doubt_that_nobody_can_settle_is_told_to_the_model(store: Store)
 
 @pytest.mark.req("S0-135")
 @pytest.mark.parametrize(("name", "mark"), [("json", '"type":"text"'), ("xml", "<content-block-text"), ("raw", "")])
-async def test_frames_are_the_stream_in_the_agents_own_format(store: Store, name: str, mark: str):
+async def test_frames_use_the_format_of_the_agent(store: Store, name: str, mark: str):
     model = Scripted(["Hello."], raw_events=name == "raw")
     helper = Agent("helper", model=model, title=False, formatter=name)
     whole = "".join([frame async for frame in helper.frames("Hi", store=store, thread="t")])

@@ -33,7 +33,7 @@ async def request_of(store: Store, stitch: Stitch) -> Any:
 
 
 @pytest.mark.req("S0-041", "S0-043")
-async def test_a_new_run_takes_the_codes_definition_and_an_open_one_its_own(store_url: str):
+async def test_new_run_uses_definition_of_code_and_open_run_its_own(store_url: str):
     async with open_store(store_url) as store:
         paused = await helper(max_tokens=1000).run("Go", store=store, thread="t")
         assert (await store.run(paused.run_id)).version == 1
@@ -59,7 +59,7 @@ async def test_a_new_run_takes_the_codes_definition_and_an_open_one_its_own(stor
         assert versions == ["First.", "Second."]
 
 
-async def test_a_tool_that_is_missing_parks_the_thread_until_the_code_has_it(store: Store):
+async def test_parks_thread_until_code_has_missing_tool(store: Store):
     await helper().run("Go", store=store, thread="t")
     without = helper(tools=[confirm])
     parked = await without.submit("t", [{"tool_use_id": "call_1_1_0", "content": "y"}], store=store)
@@ -74,7 +74,7 @@ async def test_a_tool_that_is_missing_parks_the_thread_until_the_code_has_it(sto
     assert types(await log(store, "tool_error", "run_failed")) == []
 
 
-async def test_parts_that_no_registry_knows_are_found_in_the_code(store: Store):
+async def test_finds_components_outside_of_registry_in_code(store: Store):
     """An open run finishes with the code's own memory and compactor, also when the rest of the code has changed."""
     asked: list[str] = []
 
@@ -91,7 +91,7 @@ async def test_parts_that_no_registry_knows_are_found_in_the_code(store: Store):
     assert asked
 
 
-async def test_the_same_code_is_the_same_version(store_url: str):
+async def test_same_code_has_the_same_version(store_url: str):
     for _ in range(3):
         async with open_store(store_url) as store:
             await scripted("Hi.").run("Hi", store=store, thread="t")
@@ -102,7 +102,7 @@ async def test_the_same_code_is_the_same_version(store_url: str):
         assert [run.version for run in await store.runs("t")][3] == 2
 
 
-async def test_an_open_run_is_not_driven_by_another_agent(store: Store):
+async def test_open_run_is_not_executed_by_another_agent(store: Store):
     await helper().run("Go", store=store, thread="t")
     before = await store.thread("t")
     other = scripted("Mine.", name="other", tools=[confirm])

@@ -104,7 +104,7 @@ def attributes_of(part: Any) -> dict[str, Any]:
     return {one.key: plain(one.value) for one in part.attributes}
 
 
-def test_a_run_is_a_span_with_its_calls_below() -> None:
+def test_run_is_span_with_calls_as_children() -> None:
     story = Story()
     spans = spans_of(story.trace())
     run, *calls = spans
@@ -142,7 +142,7 @@ def test_a_run_is_a_span_with_its_calls_below() -> None:
     }
 
 
-def test_a_model_call_tells_what_was_asked_and_used() -> None:
+def test_model_call_span_has_request_and_usage() -> None:
     chat = spans_of(Story().trace())[1]
     told = attributes_of(chat)
 
@@ -159,7 +159,7 @@ def test_a_model_call_tells_what_was_asked_and_used() -> None:
     assert "gen_ai.output.messages" not in told
 
 
-def test_times_are_those_of_the_record() -> None:
+def test_spans_have_times_of_record() -> None:
     run, chat, tool, *_ = spans_of(Story().trace())
 
     assert (run.start_time_unix_nano, run.end_time_unix_nano) == (nanoseconds(0), nanoseconds(9))
@@ -167,7 +167,7 @@ def test_times_are_those_of_the_record() -> None:
     assert (tool.start_time_unix_nano, tool.end_time_unix_nano) == (nanoseconds(2.75), nanoseconds(3))
 
 
-def test_errors_are_the_status_of_what_failed() -> None:
+def test_failed_spans_have_error_status() -> None:
     run, _, seen, slow, _ = spans_of(Story().trace())
 
     assert [run.status.code, seen.status.code, slow.status.code] == [0, 0, ERROR]
@@ -182,7 +182,7 @@ def test_errors_are_the_status_of_what_failed() -> None:
     assert attributes_of(failed)["error.type"] == "error"
 
 
-def test_what_was_said_is_told_on_demand_only() -> None:
+def test_content_is_sent_only_on_demand() -> None:
     story = Story()
     assert b"seen" not in story.trace().SerializeToString()
     assert b"too slow" not in spans_of(story.trace())[3].SerializeToString()
@@ -197,7 +197,7 @@ def test_what_was_said_is_told_on_demand_only() -> None:
     assert slow.status.message == "too slow"
 
 
-def test_the_same_run_is_the_same_trace_and_a_member_is_below_its_leader() -> None:
+def test_same_run_has_same_trace_and_member_is_child_of_leader() -> None:
     story = Story()
     member = story.run.changed(id=new_id(), parent_run_id=story.run.id, sequence=3, agent="member")
     next_turn = story.run.changed(id=new_id(), turn=2)
@@ -211,7 +211,7 @@ def test_the_same_run_is_the_same_trace_and_a_member_is_below_its_leader() -> No
     assert leader.span_id == story.run.id.bytes[8:]
 
 
-def test_a_run_that_goes_on_ends_with_what_is_known() -> None:
+def test_open_run_ends_with_known_values() -> None:
     story = Story(status="running", completed_at=None, stop_reason=None)
 
     assert spans_of(story.trace())[0].end_time_unix_nano == nanoseconds(9)
@@ -270,7 +270,7 @@ def collector() -> Iterator[Collector]:
     server.server_close()
 
 
-async def test_a_trace_arrives_at_the_collector(collector: Collector) -> None:
+async def test_trace_arrives_at_collector(collector: Collector) -> None:
     story = Story()
     exporter = Exporter(f"{collector.url}/otel/", {"Authorization": "Bearer plum"})
 
@@ -289,8 +289,8 @@ async def test_a_trace_arrives_at_the_collector(collector: Collector) -> None:
     [
         ((503, "text/plain", b"later"), "503"),
         ((400, "application/json", b"{}"), "400"),
-        ((302, "text/plain", b""), "sent on"),
-        ((200, "application/x-protobuf", b"\xff\xff"), "could not be sent"),
+        ((302, "text/plain", b""), "redirects to"),
+        ((200, "application/x-protobuf", b"\xff\xff"), "Trace not sent"),
         (
             (
                 200,
@@ -299,11 +299,11 @@ async def test_a_trace_arrives_at_the_collector(collector: Collector) -> None:
                     partial_success=ExportTracePartialSuccess(rejected_spans=2, error_message="quota")
                 ).SerializeToString(),
             ),
-            "refused 2 spans: quota",
+            "rejected 2 spans: quota",
         ),
     ],
 )
-async def test_what_a_collector_does_not_take_is_only_logged(
+async def test_logs_rejection_by_collector(
     collector: Collector, caplog: pytest.LogCaptureFixture, answer: Any, reason: str
 ) -> None:
     collector.answer = answer
@@ -314,27 +314,27 @@ async def test_what_a_collector_does_not_take_is_only_logged(
     assert reason in caplog.text
 
 
-async def test_a_collector_that_answers_in_json_has_taken_it(collector: Collector) -> None:
+async def test_accepts_json_answer_of_collector(collector: Collector) -> None:
     collector.answer = (200, "application/json", b"{}")
 
     assert await Exporter(collector.url).send(Story().trace()) is True
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9", "http://127.0.0.1:9/x y"])
-async def test_no_collector_at_all_is_only_logged(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_logs_missing_collector(endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="lockstitch"):
         assert await Exporter(endpoint, timeout=2).send(Story().trace()) is False
 
-    assert "could not be sent" in caplog.text
+    assert "Trace not sent" in caplog.text
 
 
 @pytest.mark.parametrize("endpoint", ["", "localhost:4318", "file:///etc/passwd"])
-def test_an_address_that_is_none_is_refused(endpoint: str) -> None:
+def test_rejects_invalid_endpoint(endpoint: str) -> None:
     with pytest.raises(Refused):
         Exporter(endpoint)
 
 
-def test_importing_lockstitch_loads_no_protobuf() -> None:
+def test_import_of_lockstitch_loads_no_protobuf() -> None:
     program = "import sys, lockstitch; sys.exit('google.protobuf' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -356,7 +356,7 @@ def _sums() -> Agent:
     return Agent("sums", model=Scripted(script), tools=[add], title=False, max_tokens=99)
 
 
-async def test_a_run_is_sent_where_the_environment_says(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sends_run_to_endpoint_of_environment(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b, x-key=k")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
@@ -375,7 +375,7 @@ async def test_a_run_is_sent_where_the_environment_says(collector: Collector, mo
     assert attributes_of(request.resource_spans[0].resource) == {"service.name": "shop"}
 
 
-async def test_a_collector_that_is_away_harms_no_run(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreachable_collector_does_not_affect_run(caplog: pytest.LogCaptureFixture) -> None:
     agent = _sums()
     silent = Agent("sums", model=Scripted(["Fine."]), title=False, traces="http://127.0.0.1:9")
     async with open_store("sqlite:///:memory:") as store:

@@ -35,7 +35,7 @@ PAUSES = [["call_1_1_0"], ["call_1_2_0", "call_1_2_1"], ["call_1_4_0"]]
 
 
 @pytest.mark.req("S0-030", "S0-031", "S0-032", "S0-033", "S0-034")
-async def test_a_pause_shows_what_it_waits_for_and_nothing_once_it_is_over(store_url: str):
+async def test_pause_shows_its_waits_until_it_ends(store_url: str):
     async with open_store(store_url) as store:
         paused = await helper().run("Go", store=store, thread="t")
         head = await store.thread("t")
@@ -69,7 +69,7 @@ async def test_a_pause_shows_what_it_waits_for_and_nothing_once_it_is_over(store
 
 
 @pytest.mark.req("S0-050", "S0-051", "S0-052", "S0-053")
-async def test_a_run_goes_on_as_the_same_run_through_any_number_of_pauses(store_url: str):
+async def test_run_continues_as_the_same_run_through_pauses(store_url: str):
     async with open_store(store_url) as store:
         whole = await helper().run("Go", store=store, thread="whole")
         for ids in PAUSES:
@@ -143,7 +143,7 @@ async def test_wrong_results_change_nothing(store: Store):
         await submit_results(store, "idle", good)
 
 
-async def test_errors_of_the_browser_are_passed_on(store: Store):
+async def test_passes_errors_of_frontend_to_model(store: Store):
     await helper().run("Go", store=store, thread="t")
     blocks = [{"type": "text", "text": "closed"}]
     await helper().submit("t", [{"tool_use_id": "call_1_1_0", "content": blocks, "is_error": True}], store=store)
@@ -152,7 +152,7 @@ async def test_errors_of_the_browser_are_passed_on(store: Store):
 
 
 @pytest.mark.req("S0-045")
-async def test_one_pause_names_frontend_calls_and_approvals_together(store: Store):
+async def test_pause_lists_frontend_calls_and_approvals_together(store: Store):
     script = [calls("pay", "confirm", "add", pay={"amount": 5}, add={"a": 1, "b": 1}), "Done."]
     agent = scripted(*script, tools=[add, confirm, pay])
     paused = await agent.run("Go", store=store, thread="t")
@@ -176,7 +176,7 @@ async def test_one_pause_names_frontend_calls_and_approvals_together(store: Stor
 
 
 @pytest.mark.req("S0-046", "S0-047")
-async def test_the_pause_is_committed_before_it_is_announced(store_url: str):
+async def test_commits_pause_before_announcing_it(store_url: str):
     """Whoever hears of it answers at once, through another store."""
     async with open_store(store_url) as store, open_store(store_url) as other:
         answered = False
@@ -195,7 +195,7 @@ async def test_the_pause_is_committed_before_it_is_announced(store_url: str):
 
 
 @pytest.mark.req("S0-042", "S0-054")
-async def test_unknown_ids_begin_and_waiting_threads_refuse(store: Store):
+async def test_unknown_ids_start_threads_and_waiting_threads_reject_messages(store: Store):
     wanted = uuid4()
     result = await scripted("Hi.").run("Hi", store=store, thread=str(wanted))
     assert (result.thread_id, result.status) == (wanted, "completed")

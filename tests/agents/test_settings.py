@@ -30,7 +30,7 @@ def use(name: str, id: str, **given: Any) -> Json:
 
 
 @pytest.mark.req("S0-012", "S0-013", "S0-018", "S0-019", "S0-020")
-async def test_settings_are_sent_with_each_request_and_shown(store_url: str, api: FakeApi, claude: Claude):
+async def test_settings_are_sent_with_each_request_and_stored(store_url: str, api: FakeApi, claude: Claude):
     step = Answer([use("add", "toolu_1", a=1, b=2)], stop="tool_use")
     api.answer(step, Answer([SAID]))
     kwargs = {"temperature": 1, "stop_sequences": ["END"], "metadata": {"user_id": "u"}}
@@ -76,7 +76,7 @@ async def test_settings_are_sent_with_each_request_and_shown(store_url: str, api
         claude(thinking_tokens=2048)
 
 
-async def test_an_answer_that_was_cut_says_so(store: Store, api: FakeApi, claude: Claude):
+async def test_reports_answer_that_was_cut(store: Store, api: FakeApi, claude: Claude):
     api.answer(Answer([SAID], stop="max_tokens"))
     result = await claude().run("Hi", store=store, thread="t")
     assert result.error is None
@@ -84,7 +84,7 @@ async def test_an_answer_that_was_cut_says_so(store: Store, api: FakeApi, claude
 
 
 @pytest.mark.req("S0-014")
-async def test_the_container_is_kept_across_steps_runs_and_processes(store_url: str, api: FakeApi, claude: Claude):
+async def test_keeps_container_across_steps_runs_and_processes(store_url: str, api: FakeApi, claude: Claude):
     container = {"container": {"id": "container_1", "expires_at": "2026-01-01T00:00:00Z"}}
     api.answer(
         Answer([use("add", "toolu_1", a=1, b=2)], stop="tool_use", more=container), Answer([SAID]), Answer([SAID])
@@ -109,7 +109,7 @@ async def test_the_container_is_kept_across_steps_runs_and_processes(store_url: 
             await store.request(stitch.id)
 
 
-async def test_prompt_caching_shows_in_the_usage(store: Store, api: FakeApi, claude: Claude):
+async def test_usage_shows_prompt_caching(store: Store, api: FakeApi, claude: Claude):
     """A resumed thread sends the same bytes, so that what was sent before is read from the cache."""
     api.answer(Answer([use("add", "toolu_1", a=1, b=2)], stop="tool_use"), Answer([SAID]))
     helper = claude(tools=[add], instructions="You help. " * 50)
@@ -154,7 +154,7 @@ async def test_images_and_documents_reach_every_provider(store: Store, api: Fake
 
 
 @pytest.mark.req("S0-021", "S0-022", "S0-023", "S0-024")
-async def test_parts_are_kept_by_their_names(store_url: str):
+async def test_components_are_stored_by_name(store_url: str):
     async with open_store(store_url) as store:
         helper = scripted(
             "Hi.",
@@ -184,12 +184,12 @@ async def test_parts_are_kept_by_their_names(store_url: str):
                 *("json", "none", "none"),
             )
     for wrong in ({"formatter": "yaml"}, {"compactor": "magic"}, {"memory": "elephant"}, {"files": "ftp://x"}):
-        with pytest.raises(Refused, match=r"There is no|is no file store"):
+        with pytest.raises(Refused, match=r"Unknown|is not a file store"):
             scripted("x", **wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.req("S0-027", "S0-037")
-async def test_extras_survive_and_runs_are_counted_once(store_url: str):
+async def test_keeps_extras_and_counts_runs_once(store_url: str):
     async with open_store(store_url) as store:
         head = await store.create(key="t", extras={"user": {"plan": "pro"}, "n": 2**70})
         assert (head.last_run_at, head.total_runs) == (None, 0)

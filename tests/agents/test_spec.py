@@ -19,20 +19,20 @@ def helper(**settings: object) -> Agent:
         ({"colour": "red"}, "Agent 'helper' has no option 'colour'. Options: api_kwargs, base_delay, "),
     ],
 )
-def test_of_an_agent(given: dict[str, object], said: str):
+def test_agent_rejects_unknown_option(given: dict[str, object], said: str):
     with pytest.raises(Refused) as refused:
         helper(**given)
     assert str(refused.value).startswith(said)
 
 
-def test_of_a_team():
+def test_team_rejects_unknown_option():
     with pytest.raises(Refused, match=r"Agent 'team' has no option 'max_step'\. Did you mean max_steps"):
         Team("team", model=Scripted(["Hello."]), members=[helper()], max_step=5)  # type: ignore[arg-type]
     with pytest.raises(Refused, match="Team 'team' cannot be defined so: mode: Input should be 'sequence' or 'paral"):
         Team("team", model=Scripted(["Hello."]), members=[helper()], mode="both")  # type: ignore[arg-type]
 
 
-async def test_of_a_run_which_then_leaves_no_thread():
+async def test_run_rejects_unknown_option_and_creates_no_thread():
     async with open_store("sqlite:///:memory:") as store:
         with pytest.raises(Refused, match="A run has no option 'thred'"):
             await helper().run("Hello?", store=store, thred="k")  # type: ignore[call-arg]

@@ -77,7 +77,7 @@ class Listening:
 
 
 @pytest.mark.req("S4-033", "S4-034", "S4-046", "S4-048", "S4-049")
-async def test_three_messages_are_seven_runs(store: Store) -> None:
+async def test_three_messages_make_seven_runs(store: Store) -> None:
     crew = books()
     results = [await crew.run(said, store=store, thread="books") for said in MESSAGES]
     assert [result.output_text for result in results] == list(ANSWERS)
@@ -101,7 +101,7 @@ async def test_three_messages_are_seven_runs(store: Store) -> None:
     await check_record(store)
 
 
-async def test_an_answer_that_is_passed_through_stands_once(store: Store) -> None:
+async def test_passed_through_answer_is_stored_once(store: Store) -> None:
     crew = team([[asks(delegate("a", "go"))]], member("a", ["Here."]), answer="pass_through")
     result = await crew.run("Hi", store=store, thread="t")
     leader, worker = await runs_of(store)
@@ -111,7 +111,7 @@ async def test_an_answer_that_is_passed_through_stands_once(store: Store) -> Non
     assert (found.type, found.run_id, found.lane) == ("llm_call", worker.id, worker.id)
 
 
-async def test_a_member_sees_its_task_and_no_more(store: Store) -> None:
+async def test_member_sees_only_its_task(store: Store) -> None:
     one, two = Listening("One."), Listening("Two.")
     crew = team([[asks(delegate("a", "task a"), delegate("b", "task b")), "Done."]], member("a", one), member("b", two))
     await crew.run("Hi", store=store, thread="t")
@@ -122,7 +122,7 @@ async def test_a_member_sees_its_task_and_no_more(store: Store) -> None:
     assert await check_requests(store) == 4
 
 
-async def test_members_in_parallel_know_nothing_of_each_other(store: Store) -> None:
+async def test_parallel_members_do_not_see_each_other(store: Store) -> None:
     met = asyncio.Barrier(2)
 
     def meeting(said: str) -> Any:
@@ -148,7 +148,7 @@ async def test_members_in_parallel_know_nothing_of_each_other(store: Store) -> N
     await check_record(store)
 
 
-async def test_a_leader_may_delegate_again(store: Store) -> None:
+async def test_leader_delegates_again(store: Store) -> None:
     leader = [[asks(delegate("a", "first")), asks(delegate("a", "second")), "Both are done."]]
     crew = team(leader, member("a", [["One.", "Two."]]))
     result = await crew.run("Hi", store=store, thread="t")
@@ -162,7 +162,7 @@ async def test_a_leader_may_delegate_again(store: Store) -> None:
     assert await check_requests(store) == 5
 
 
-async def test_a_leader_that_always_delegates_runs_out_of_steps(store: Store) -> None:
+async def test_leader_that_always_delegates_reaches_step_limit(store: Store) -> None:
     def leader(request: ModelRequest) -> Any:
         return "I must stop." if request.tool_choice == "none" else asks(delegate("a", "again"))
 
@@ -179,7 +179,7 @@ async def test_a_leader_that_always_delegates_runs_out_of_steps(store: Store) ->
 
 
 @pytest.mark.req("S4-047")
-async def test_a_member_that_fails_is_stored_and_the_leader_still_answers(store: Store) -> None:
+async def test_leader_answers_after_member_fails(store: Store) -> None:
     heard = Listening(asks(delegate("a", "go")), "It did not work.")
     crew = team(heard, member("a", [{"fail": "request", "message": "No such model."}]))
     result = await crew.run("Hi", store=store, thread="t")
@@ -193,12 +193,12 @@ async def test_a_member_that_fails_is_stored_and_the_leader_still_answers(store:
     assert (await store.thread("t")).status == "waiting"
 
 
-async def test_a_failed_last_member_is_not_passed_through(store: Store) -> None:
+async def test_failed_last_member_is_not_passed_through(store: Store) -> None:
     crew = team([[asks(delegate("a", "go")), "Sorry."]], member("a", [{"fail": "request"}]), answer="pass_through")
     assert (await crew.run("Hi", store=store, thread="t")).output_text == "Sorry."
 
 
-async def test_a_leader_that_fails_fails_the_turn_and_is_tried_again(store: Store) -> None:
+async def test_failed_leader_fails_turn_and_is_retried(store: Store) -> None:
     tries: list[int] = []
 
     def leader(request: ModelRequest) -> Any:
@@ -225,7 +225,7 @@ async def test_a_leader_that_fails_fails_the_turn_and_is_tried_again(store: Stor
         ({"name": "delegate", "input": {}}, "There is no member without a name. Members: a."),
     ],
 )
-async def test_a_call_that_nobody_can_do_is_answered_so(store: Store, call: Any, said: str) -> None:
+async def test_answers_delegation_to_unknown_member(store: Store, call: Any, said: str) -> None:
     heard = Listening(asks(call), "I see.")
     result = await team(heard, member("a", ["Yes."])).run("Hi", store=store, thread="t")
     assert result.output_text == "I see."
@@ -234,7 +234,7 @@ async def test_a_call_that_nobody_can_do_is_answered_so(store: Store, call: Any,
     assert len(await runs_of(store)) == 1
 
 
-def test_what_is_no_team_is_refused() -> None:
+def test_rejects_invalid_team() -> None:
     with pytest.raises(Refused, match="no members"):
         team(["x"])
     with pytest.raises(Refused, match="need different names"):
@@ -269,7 +269,7 @@ def call(name: str, id: str | None = None, **given: Any) -> dict[str, Any]:
     return asks({"name": name, "input": given, **({"id": id} if id else {})})
 
 
-async def test_a_member_that_waits_makes_the_thread_wait_once_the_others_are_done(store: Store) -> None:
+async def test_waiting_member_makes_thread_wait_after_other_members_finish(store: Store) -> None:
     asked = Listening(call("pay", "p1", amount=5), "Paid it.")
     crew = team(
         [[asks(delegate("payer", "pay"), delegate("other", "look")), "All done."]],
@@ -297,7 +297,7 @@ async def test_a_member_that_waits_makes_the_thread_wait_once_the_others_are_don
     await check_record(store)
 
 
-async def test_browsers_and_people_answer_members(store: Store) -> None:
+async def test_frontends_and_people_answer_members(store: Store) -> None:
     crew = team(
         [[asks(delegate("a", "go"), delegate("b", "go")), "Done."]],
         member("a", [call("locate", "l1"), "There."], tools=[locate]),
@@ -318,7 +318,7 @@ async def test_browsers_and_people_answer_members(store: Store) -> None:
     assert result.output_text == "Done."
 
 
-async def test_the_compiling_leader_may_wait_too(store: Store) -> None:
+async def test_compiling_leader_can_wait(store: Store) -> None:
     crew = team(
         [[asks(delegate("a", "go")), call("pay", "p1", amount=1), "Paid."]], member("a", ["Found."]), tools=[pay]
     )
@@ -331,7 +331,7 @@ async def test_the_compiling_leader_may_wait_too(store: Store) -> None:
     assert await check_requests(store) == 4
 
 
-async def test_a_waiting_team_is_cancelled_whole(store: Store) -> None:
+async def test_cancels_waiting_team_completely(store: Store) -> None:
     crew = team(
         [[asks(delegate("a", "go"), delegate("b", "go")), "Done."], ["Fine."]],
         member("a", [call("pay", "p1", amount=1), "x"], tools=[pay]),
@@ -349,7 +349,7 @@ async def test_a_waiting_team_is_cancelled_whole(store: Store) -> None:
     assert result.output_text == "Fine."
 
 
-async def test_a_team_at_work_is_cancelled_whole(store: Store) -> None:
+async def test_cancels_working_team_completely(store: Store) -> None:
     began = asyncio.Event()
 
     async def slow(request: ModelRequest) -> str:
@@ -382,7 +382,7 @@ async def test_a_team_at_work_is_cancelled_whole(store: Store) -> None:
         ({"num_history_runs": 5}, ["One?", "1", "Two?", "2", "Three?"]),
     ],
 )
-async def test_how_much_of_earlier_turns_the_leader_sees(store: Store, settings: Any, seen: list[str]) -> None:
+async def test_history_options_limit_the_turns_that_leader_sees(store: Store, settings: Any, seen: list[str]) -> None:
     heard = Listening("1", "2", "3")
     crew = team(heard, member("a", ["x"]), **settings)
     for said in ("One?", "Two?", "Three?"):
@@ -394,7 +394,7 @@ async def test_how_much_of_earlier_turns_the_leader_sees(store: Store, settings:
 
 @pytest.mark.req("S4-053", "S4-054")
 @pytest.mark.parametrize("settings", [{"num_history_runs": 2}, {}])
-async def test_what_counts_are_completed_turns(store: Store, settings: Any) -> None:
+async def test_history_counts_completed_turns(store: Store, settings: Any) -> None:
     heard = Listening("1", asks(delegate("a", "go")), "2", {"fail": "request"}, "4")
     crew = team(heard, member("a", ["Among us."]), **settings)
     for said in ("One?", "Two?", "Fails?", "Four?"):
@@ -410,7 +410,7 @@ async def test_what_counts_are_completed_turns(store: Store, settings: Any) -> N
 
 
 @pytest.mark.req("S4-021")
-async def test_a_team_is_registered_with_its_members(store: Store) -> None:
+async def test_registers_team_with_members(store: Store) -> None:
     await books().run(MESSAGES[0], store=store, thread="books")
     found = await store.agents.list(project="default")
     assert {(one.name, one.role, one.version) for one in found} == {
@@ -425,7 +425,7 @@ async def test_a_team_is_registered_with_its_members(store: Store) -> None:
     ]
 
 
-async def test_events_say_who_acts(store: Store) -> None:
+async def test_events_name_the_acting_agent(store: Store) -> None:
     await books().run(MESSAGES[0], store=store, thread="books")
     events = [event async for event in books().stream(MESSAGES[1], store=store, thread="books")]
     told = [(event.type, event.agent) for event in events if event.type != "text"]
@@ -442,7 +442,7 @@ async def test_events_say_who_acts(store: Store) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-async def test_the_answer_is_what_no_member_says(store: Store, number: int) -> None:
+async def test_answer_contains_no_text_of_members(store: Store, number: int) -> None:
     for said in MESSAGES[:number]:
         await books().run(said, store=store, thread="books")
     events = [event async for event in books().stream(MESSAGES[number], store=store, thread="books")]
@@ -455,7 +455,7 @@ async def test_the_answer_is_what_no_member_says(store: Store, number: int) -> N
     assert frames, "and so it is in every format"
 
 
-async def test_members_that_share_ids_of_calls_have_keys_of_their_own(store: Store) -> None:
+async def test_members_with_equal_call_ids_have_different_keys(store: Store) -> None:
     keys: list[str] = []
 
     @tool(effect="keyed")
@@ -492,7 +492,7 @@ class Counting:
 
 
 @pytest.mark.parametrize(("mode", "members"), [("sequence", 1), ("parallel", 3)])
-async def test_a_turn_costs_no_more_commits_than_its_runs_may(
+async def test_turn_needs_no_more_commits_than_its_runs(
     store: Store, mode: Any, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"m{number}" for number in range(members)]
@@ -515,7 +515,7 @@ async def look() -> str:
     return "Seen."
 
 
-async def test_workers_drive_a_team_like_any_agent(store: Store) -> None:
+async def test_workers_execute_team_like_an_agent(store: Store) -> None:
     crew = books()
     app = App([crew])
     crew = app.agent(crew.name)
@@ -530,7 +530,7 @@ async def test_workers_drive_a_team_like_any_agent(store: Store) -> None:
     assert [turn.final_response for turn in reversed(turns)] == list(ANSWERS)
 
 
-async def test_a_child_of_a_member_reports_to_the_member(store: Store) -> None:
+async def test_child_of_member_reports_to_member(store: Store) -> None:
     heard = Listening(
         call("create_thread", goal="dig", agent="digger", wait_for_completion=True), "The hole is dug, it says."
     )
@@ -546,7 +546,7 @@ async def test_a_child_of_a_member_reports_to_the_member(store: Store) -> None:
     assert await check_requests(store) == 4
 
 
-async def test_a_member_whose_code_is_gone_waits_for_it(store: Store) -> None:
+async def test_member_without_code_waits_for_it(store: Store) -> None:
     leader = [[asks(delegate("payer", "pay"), delegate("b", "go")), "Done."]]
     payer = member("payer", [call("pay", "p1", amount=5), "Paid."], tools=[pay])
     whole = team(leader, payer, member("b", ["Yes."]))
@@ -563,7 +563,7 @@ async def test_a_member_whose_code_is_gone_waits_for_it(store: Store) -> None:
     assert result.output_text == "Done."
 
 
-async def test_members_keep_within_the_limits_of_the_thread(store: Store) -> None:
+async def test_members_obey_limits_of_thread(store: Store) -> None:
     crew = team(
         [[asks(delegate("a", "go")), "Done."]], member("a", lambda _: call("look"), tools=[look]), max_stitches=30
     )
@@ -577,7 +577,7 @@ async def test_members_keep_within_the_limits_of_the_thread(store: Store) -> Non
     assert [run.stop_reason for run in await runs_of(store, "u")] == ["delegated", "max_steps", "end_turn"]
 
 
-async def test_the_trace_shows_members_below_the_calls_that_asked_for_them(store: Store) -> None:
+async def test_trace_shows_members_below_their_calls(store: Store) -> None:
     crew = books()
     results = [await crew.run(said, store=store, thread="books") for said in MESSAGES]
 

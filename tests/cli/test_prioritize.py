@@ -81,7 +81,7 @@ def test_prioritize_rejects_invalid_list(
 def test_prioritize_rejects_other_invalid_input(call: Call, url: str, tmp_path: Path) -> None:
     assert call("prioritize", str(TASKS), "--store", url).code == 2
     assert call("prioritize", str(TASKS), "--outcome", " ", "--store", url).code == 2
-    assert "names no model" in call("prioritize", str(TASKS), *OUTCOME, "--model", "x", "--store", url).err
+    assert "is not a model" in call("prioritize", str(TASKS), *OUTCOME, "--model", "x", "--store", url).err
     assert not (tmp_path / "store.db").exists()
     files = call("prioritize", str(TASKS), *OUTCOME, "--store", f"file://{tmp_path}/files")
     assert (files.code, "Use SQLite or PostgreSQL" in files.err) == (2, True)

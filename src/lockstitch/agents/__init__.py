@@ -1,4 +1,4 @@
-"""The runtime: who acts, and what is committed before what."""
+"""Agents, teams and apps, and the functions with which callers run and control them."""
 
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.app import App, Plugin

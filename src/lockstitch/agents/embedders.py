@@ -1,9 +1,9 @@
-"""`Embedder`, cosine similarity; offline and OpenAI embedders.
+"""`Embedder`: texts as vectors. `HashingEmbedder` works offline.
 
-An embedder keeps no state and retries nothing: whoever calls it knows whether trying again is worth it.
+An embedder has no state and does not retry. The caller decides about retries.
 
-It knows no synonyms. For lists of tasks and paragraphs of one subject, which use the same words for the same things,
-that goes far; where it does not, another embedder does.
+`HashingEmbedder` does not know synonyms. That is enough for task lists and paragraphs about one subject, which repeat
+the same words. Use another embedder for other texts.
 """
 
 import re
@@ -22,22 +22,22 @@ Vector = list[float]
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. Every failure is a ProviderError, as a model's is."""
+    """Returns vectors for texts. Every failure is a `ProviderError`."""
 
     name: str
-    """Who made a vector, such as "hashing:512". Vectors of different names are not comparable."""
+    """Name of the embedder, for example "hashing:512". Vectors of different embedders are not comparable."""
     threshold: float
-    """The similarity from which on two texts are taken to speak of the same thing."""
+    """Minimum similarity of two texts about the same subject."""
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """A vector of length one for each text, in their order. One that says nothing gets zeros: it is like none."""
+        """Return a vector of length 1 for each text, in order. A text without words gets a vector of zeros."""
         ...
 
     async def close(self) -> None: ...
 
 
 def similarity(item: Sequence[float], other: Sequence[float]) -> float:
-    """The cosine of the angle between two vectors of length one: 1 the same, 0 nothing in common."""
+    """Return the cosine similarity of two vectors of length 1: 1 if they are equal, 0 if they share nothing."""
     return max(-1.0, min(1.0, sum(map(mul, item, other))))
 
 
@@ -45,16 +45,16 @@ DIMENSIONS: Final = 512
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _GRAM: Final = 4
-"""Characters in a part of a word. Its ends count, so that what "plans" begins with is not what "explains" ends with."""
+"""Characters of a part of a word. Start and end are marked, so that the parts of "plans" and "explains" differ."""
 _SPACELESS: Final = "\u2e80"
-"""From this character on there are scripts that put no spaces between words: there any two characters are one."""
-_LONGEST: Final = 40
-"""Characters of a word that are looked at: what is longer is no word."""
+"""First character of the scripts without spaces. In these, each pair of characters is a word."""
+_MAX_WORD: Final = 40
+"""Maximum characters of a word. The rest is ignored."""
 _WEIGHTS: Final = {"word": 1.0, "gram": 0.35, "pair": 0.5}
-"""What it counts that two texts share a word, a part of one, or two words in a row."""
-_FILLING: Final = 0.15
-"""What a word that stands in any text counts."""
-_FILLERS: Final = frozenset(
+"""Weights of a common word, a common part of a word, and two common words in a row."""
+_STOP_WORD_WEIGHT: Final = 0.15
+"""Weight of a stop word."""
+_STOP_WORDS: Final = frozenset(
     word
     for words in (
         "a about after all also an and any are as at be been before but by can could do does each for from get had",
@@ -70,18 +70,18 @@ _ENDINGS: Final = (
     *(("ies", "y"), ("sses", "ss"), ("ations", "at"), ("ation", "at"), ("ingly", ""), ("ings", ""), ("ing", "")),
     *(("edly", ""), ("ed", ""), ("ments", "ment"), ("ly", ""), ("es", "e"), ("s", "")),
 )
-_SHORTEST: Final = 3
-"""Characters that must stay of a word when its ending goes."""
+_MIN_STEM: Final = 3
+"""Minimum characters of a word after its ending is removed."""
 
 
 class HashingEmbedder:
-    """Words and parts of words, each at a place that its hash says. The same everywhere and always."""
+    """Embeds words and parts of words by their hashes. The result is the same in every process."""
 
     threshold = 0.25
 
     def __init__(self, dimensions: int = DIMENSIONS) -> None:
         if dimensions < 2:
-            raise Refused("A vector of fewer than 2 dimensions tells nothing apart.")
+            raise Refused("An embedding needs at least 2 dimensions.")
         self.name = f"hashing:{dimensions}"
         self._dimensions = dimensions
 
@@ -95,7 +95,7 @@ class HashingEmbedder:
         vector = [0.0] * self._dimensions
         size = self._dimensions
         for (feature, weight), times in Counter(_features(text)).items():
-            # The tenth time says less than the first. The sign has what meets at one place cancel out, not add up.
+            # A repetition adds less than the first occurrence. With signs, hash collisions cancel out.
             value = weight * (1 + log(times))
             vector[(feature >> 1) % size] += value if feature & 1 else -value
         length = sqrt(sum(value * value for value in vector))
@@ -103,11 +103,11 @@ class HashingEmbedder:
 
 
 def _features(text: str) -> Iterator[tuple[int, float]]:
-    """The hashes of what a text holds, each with what it counts."""
+    """Yield the hashes of the words, parts and pairs of a text, with their weights."""
     before: str | None = None
     for word in _words(unicodedata.normalize("NFKC", text).casefold()):
         yield from _word_features(word)
-        if word in _FILLERS:
+        if word in _STOP_WORDS:
             continue
         root = stem(word)
         if before is not None:
@@ -118,7 +118,7 @@ def _features(text: str) -> Iterator[tuple[int, float]]:
 def _words(text: str) -> Iterator[str]:
     for word in _WORD.findall(text):
         if max(word) < _SPACELESS:
-            yield word[:_LONGEST]
+            yield word[:_MAX_WORD]
         else:
             yield from _parts(word, 2)
 
@@ -129,12 +129,12 @@ def _parts(word: str, size: int) -> list[str]:
 
 @lru_cache(maxsize=20_000)
 def _word_features(word: str) -> tuple[tuple[int, float], ...]:
-    if word in _FILLERS:
-        return ((crc32(f"word {word}".encode()), _FILLING),)
+    if word in _STOP_WORDS:
+        return ((crc32(f"word {word}".encode()), _STOP_WORD_WEIGHT),)
     root = stem(word)
     marked = f"<{root}>"
     grams = _parts(marked, _GRAM)
-    # So that a long word counts no more than a short one.
+    # A long word has the same weight as a short one.
     weight = _WEIGHTS["gram"] / sqrt(len(grams)) * 2
     return (
         (crc32(f"word {root}".encode()), _WEIGHTS["word"]),
@@ -143,18 +143,18 @@ def _word_features(word: str) -> tuple[tuple[int, float], ...]:
 
 
 def stem(word: str) -> str:
-    """A word without its ending: "planning", "planned" and "plans" are one."""
+    """Return a word without its ending: "planning", "planned" and "plans" have the same stem."""
     if word.endswith("ss"):
         return word
     for ending, instead in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST:
+        if word.endswith(ending) and len(word) - len(ending) >= _MIN_STEM:
             root = word.removesuffix(ending) + instead
             if (
                 ending in ("ing", "ings", "ed")
-                and len(root) > _SHORTEST
+                and len(root) > _MIN_STEM
                 and root[-1] == root[-2]
                 and root[-1] not in "lsz"
             ):
                 root = root[:-1]
-            return root.removesuffix("e") if len(root) > _SHORTEST else root
-    return word.removesuffix("e") if len(word) > _SHORTEST else word
+            return root.removesuffix("e") if len(root) > _MIN_STEM else root
+    return word.removesuffix("e") if len(word) > _MIN_STEM else word

@@ -1,4 +1,4 @@
-"""Sending runs out as OpenTelemetry traces, once they have ended, beside everything else."""
+"""`OtlpExporter`: send finished runs as OpenTelemetry traces, in background tasks."""
 
 import asyncio
 import logging
@@ -15,7 +15,13 @@ _log = logging.getLogger("lockstitch")
 
 
 class OtlpExporter:
-    """Where an agent's runs are sent: a collector's address, by default what OTEL_EXPORTER_OTLP_ENDPOINT says."""
+    """Sends the runs of an agent to an OTLP collector. It does nothing without an endpoint.
+
+    Args:
+        endpoint: URL of the collector. None: the value of OTEL_EXPORTER_OTLP_ENDPOINT.
+        headers: Headers of each request. None: the value of OTEL_EXPORTER_OTLP_HEADERS.
+        content: True to send prompts, answers, tool arguments and tool results too.
+    """
 
     def __init__(
         self, endpoint: str | None = None, headers: Mapping[str, str] | None = None, *, content: bool = False
@@ -29,7 +35,7 @@ class OtlpExporter:
             self._open()
 
     def send(self, store: Store, head: Thread, run: Run) -> None:
-        """Send a run that has ended, in the background. What cannot be sent is logged; the record still has it."""
+        """Send a finished run in a background task. A failure is logged; the store still has the run."""
         if self._endpoint is None:
             return
         task = asyncio.create_task(self._send(store, head, run))
@@ -37,7 +43,7 @@ class OtlpExporter:
         task.add_done_callback(self._sending.discard)
 
     async def close(self) -> None:
-        """Wait for what is on its way."""
+        """Wait until all traces are sent."""
         if self._sending:
             await asyncio.gather(*self._sending, return_exceptions=True)
 
@@ -47,24 +53,24 @@ class OtlpExporter:
             from lockstitch.agents.otlp import trace
 
             service = os.environ.get("OTEL_SERVICE_NAME") or "lockstitch"
-            within = await store.execution.nested_runs(head, run) if run.role == "team" else []
-            for other_run in (run, *within):
-                stitches = await store.execution.run_log(head, other_run)
-                await exporter.send(trace(head, other_run, stitches, service=service, content=self._content))
+            members = await store.execution.nested_runs(head, run) if run.role == "team" else []
+            for sent_run in (run, *members):
+                stitches = await store.execution.run_log(head, sent_run)
+                await exporter.send(trace(head, sent_run, stitches, service=service, content=self._content))
         except LockstitchError as exc:
-            _log.warning("Run %s was not sent to %s: %s", run.id, self._endpoint, exc)
+            _log.warning("Trace of run %s not sent to %s: %s", run.id, self._endpoint, exc)
 
     def _open(self) -> Any:
         if self._exporter is None:
             try:
                 from lockstitch.agents.otlp import Exporter
             except ModuleNotFoundError as exc:
-                raise Refused(f"{exc.name} is missing: pip install 'lockstitch[otel]'") from exc
+                raise Refused(f"Package {exc.name} is not installed. Run: pip install 'lockstitch[otel]'.") from exc
             self._exporter = Exporter(str(self._endpoint), self._headers)
         return self._exporter
 
 
 def _headers(text: str) -> dict[str, str]:
-    """Headers as OTEL_EXPORTER_OTLP_HEADERS writes them: name=value, joined by commas, percent-encoded."""
+    """Parse the value of OTEL_EXPORTER_OTLP_HEADERS: percent-encoded name=value pairs, separated by commas."""
     pairs = (part.partition("=") for part in text.split(",") if "=" in part)
     return {name.strip(): unquote(value.strip()) for name, _, value in pairs}

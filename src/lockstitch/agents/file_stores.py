@@ -1,4 +1,4 @@
-"""Generated files in a folder or an S3 bucket."""
+"""`LocalFileStore` and `S3FileStore`: store generated files in a folder or an S3 bucket."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ _MISSING_BUCKET: Final = "NoSuchBucket"
 
 
 class S3FileStore:
-    """Any service that speaks S3. Credentials and whatever is not given come from the environment, as AWS names it."""
+    """Stores files in a bucket of any S3 service. Credentials and defaults come from the AWS environment variables."""
 
     name = "s3"
 
@@ -71,34 +71,34 @@ class S3FileStore:
         return f"{self.prefix}/" if self.prefix else ""
 
     def _key(self, path: str) -> str:
-        """The key of a path that this store gave out."""
+        """Return the key of a path. Raises `Refused` if the path is not one of this store."""
         root = f"s3://{self.bucket}/{self._root}"
         rest = path.removeprefix(root)
         if not path.startswith(root) or not _FILE.fullmatch(rest):
-            raise Refused(f"{path!r} is no file of the file store {root}.")
+            raise Refused(f"{path!r} is not a file of the file store {root}.")
         return self._root + rest
 
 
 def _translated_s3(exc: Exception, path: str) -> LockstitchError:
     if isinstance(exc, FileNotFoundError) and _MISSING_BUCKET not in str(exc):
-        return NotFound(f"There is no file {path}.")
+        return NotFound(f"File {path} not found.")
     if isinstance(exc, PermissionDeniedError | UnauthenticatedError | PermissionError):
-        return StoreReadOnly(f"The file {path} cannot be reached with these credentials: {_reason(exc)}")
-    return StoreUnreachable(f"The file {path} cannot be kept or read: {_reason(exc)}")
+        return StoreReadOnly(f"These credentials do not allow access to file {path}: {_reason(exc)}")
+    return StoreUnreachable(f"File {path} cannot be stored or read: {_reason(exc)}")
 
 
 def _reason(exc: Exception) -> str:
-    """The first line of what went wrong; what follows is the client's own trace."""
+    """Return the first line of an error. The other lines are a trace of the client."""
     return str(exc).partition("\n")[0][:300]
 
 
 class LocalFileStore:
-    """A file is there whole or not at all, and on the disk when `store` returns."""
+    """Stores files in a folder. A file is complete and on the disk when `store` returns, or it does not exist."""
 
     name = "local"
 
     def __init__(self, base: str | os.PathLike[str]) -> None:
-        # Absolute, since the path is remembered and the next process may start elsewhere.
+        # Absolute, because the path is stored and the next process may have another current folder.
         self.base = Path(base).expanduser().absolute()
 
     async def store(self, thread_id: UUID, file_id: str, filename: str, content: bytes) -> str | None:
@@ -114,29 +114,29 @@ class LocalFileStore:
         await run_blocking(lambda: _remove(self._inside(path)))
 
     def _inside(self, path: str) -> Path:
-        """The file at `path`, if that can be one of ours: two names below the base, links followed."""
+        """Return the resolved path. Raises `Refused` unless it is exactly two levels below the base folder."""
         try:
             result = Path(path).resolve()
             inside = result.relative_to(self.base.resolve())
         except ValueError as exc:
             raise Refused(f"{path!r} is not in the file store {self.base}.") from exc
         if len(inside.parts) != 2:
-            raise Refused(f"{path!r} is no file of the file store {self.base}.")
+            raise Refused(f"{path!r} is not a file of the file store {self.base}.")
         return result
 
 
 def _write(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{uuid4().hex}.part")
+    temporary = path.with_name(f".{uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with draft.open("wb") as file:
+            with temporary.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            draft.replace(path)
+            temporary.replace(path)
         except BaseException:
-            draft.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
         _sync_folder(path.parent)
     except OSError as exc:
@@ -171,9 +171,9 @@ def _sync_folder(folder: Path) -> None:
 
 def _translated(exc: OSError, path: Path) -> LockstitchError:
     if isinstance(exc, FileNotFoundError):
-        return NotFound(f"There is no file {path}.")
+        return NotFound(f"File {path} not found.")
     if isinstance(exc, PermissionError) or exc.errno == errno.EROFS:
-        return StoreReadOnly(f"The file {path} cannot be reached. Check the permissions of its folder.")
+        return StoreReadOnly(f"No access to file {path}. Check the permissions of its folder.")
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull()
-    return StoreError(f"The file {path} cannot be kept or read: {exc}.")
+    return StoreError(f"File {path} cannot be stored or read: {exc}.")

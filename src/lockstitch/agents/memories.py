@@ -1,4 +1,4 @@
-"""Memory kept in the store: facts extracted by the model, ranked by shared words."""
+"""`RecordMemoryStore`: facts in the store, extracted by the model and ranked by shared words."""
 
 import inspect
 import json
@@ -15,11 +15,11 @@ from lockstitch.engine.usage import estimate_all
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Memory, Message, codec, foreign_id, text_of
 
-_MOST_FACTS: Final = 20
-_LONGEST_FACT: Final = 1_000
+_MAX_FACTS: Final = 20
+_MAX_FACT_LENGTH: Final = 1_000
 _TRANSCRIPT: Final = 40_000
-_MOST_STARTS: Final = 50
-"""Places where a list may begin that are tried before an answer is given up."""
+_MAX_STARTS: Final = 50
+"""Maximum number of places in an answer at which a JSON list may start."""
 
 _PROMPT: Final = """\
 Read this conversation and list what is worth remembering for later conversations with the same user: lasting facts, \
@@ -41,48 +41,48 @@ _LIST_KEYS: Final = ("facts", "memories", "items", "result")
 
 
 def prompt(messages: Sequence[Message], known: Iterable[str]) -> str | None:
-    """What a model is asked; None when nobody said anything."""
-    told = transcript(messages)
-    if not told:
+    """Return the prompt that extracts facts, or None if the messages have no text."""
+    conversation = transcript(messages)
+    if not conversation:
         return None
-    return _PROMPT.format(known="\n".join(f"- {text}" for text in known) or "- nothing", transcript=told)
+    return _PROMPT.format(known="\n".join(f"- {text}" for text in known) or "- nothing", transcript=conversation)
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """What was said, tools left out; of a very long conversation its beginning and its end."""
+    """Return the text of the messages without tools. A very long conversation is cut in the middle."""
     lines = [f"{message.get('role')}: {text}" for message in messages if (text := text_of(message).strip())]
-    told = "\n".join(lines)
-    if len(told) <= _TRANSCRIPT:
-        return told
+    text = "\n".join(lines)
+    if len(text) <= _TRANSCRIPT:
+        return text
     half = _TRANSCRIPT // 2
-    return f"{told[:half]}\n…\n{told[-half:]}"
+    return f"{text[:half]}\n…\n{text[-half:]}"
 
 
 def parse(answer: str) -> list[str]:
-    """The facts in a model's answer, however it is dressed: fenced, introduced, or as objects. Else none."""
-    for start in islice(re.finditer(r"[\[{]", answer), _MOST_STARTS):
+    """Return the facts in an answer of a model. The JSON may be fenced, have an introduction, or contain objects."""
+    for start in islice(re.finditer(r"[\[{]", answer), _MAX_STARTS):
         try:
             value, _ = json.JSONDecoder().raw_decode(answer, start.start())
         except (ValueError, RecursionError):
             continue
-        matches = clean(_texts(value))
-        if matches or value == []:
-            return matches
+        facts = clean(_texts(value))
+        if facts or value == []:
+            return facts
     return []
 
 
 def clean(facts: Iterable[str]) -> list[str]:
-    """Facts that every store can keep: each once, not empty, not too long and not too many."""
+    """Return the facts in a form that every store can keep: without duplicates, empty facts and excess length."""
     stored: dict[str, str] = {}
     for fact in facts:
-        text = " ".join(_SURROGATES.sub("", fact.replace("\x00", "")).split())[:_LONGEST_FACT]
+        text = " ".join(_SURROGATES.sub("", fact.replace("\x00", "")).split())[:_MAX_FACT_LENGTH]
         if text:
             stored.setdefault(same(text), text)
-    return list(stored.values())[:_MOST_FACTS]
+    return list(stored.values())[:_MAX_FACTS]
 
 
 def same(text: str) -> str:
-    """Two facts with the same of these are one."""
+    """Return a normal form of a fact. Facts with the same normal form are duplicates."""
     return " ".join(text.casefold().split()).rstrip(".!")
 
 
@@ -105,51 +105,51 @@ def _text(item: Any) -> Any:
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-"""Scripts that put no space between words."""
+"""Scripts without spaces between words."""
 
 
 def words(text: str) -> set[str]:
-    """The words of a text, whatever their case; of scripts without spaces every two neighbours."""
-    matches: set[str] = set()
+    """Return the words of a text in lower case. In scripts without spaces, each pair of characters is a word."""
+    result: set[str] = set()
     for word in _WORD.findall(text.casefold()):
         if _UNSPACED.search(word):
-            matches.update(word[place : place + 2] for place in range(max(1, len(word) - 1)))
+            result.update(word[place : place + 2] for place in range(max(1, len(word) - 1)))
         else:
-            matches.add(word)
-    return matches
+            result.add(word)
+    return result
 
 
 def ranked(query: str, texts: Sequence[str]) -> list[int]:
-    """The places of the texts that share a word with `query`, best first; equals stay in the order they are given.
+    """Return the indexes of the texts that share a word with `query`, best first. Equal texts keep their order.
 
-    A word counts the more the fewer texts have it, so that "the" decides nothing.
+    A rare word has more weight than a frequent one, so that "the" does not decide.
     """
     wanted = words(query)
     shared = [wanted & words(text) for text in texts]
     spread = Counter(word for item in shared for word in item)
-    # Fractions, since a sum of floats would depend on the order of a set.
+    # Fractions, because a sum of floats depends on the order of the set.
     scores = [sum((Fraction(1, spread[word]) for word in item), Fraction(0)) for item in shared]
     return sorted((place for place, item in enumerate(shared) if item), key=lambda place: -scores[place])
 
 
 Extract = Callable[[Sequence[Message]], Sequence[str] | Awaitable[Sequence[str]]]
-"""Finds the facts in messages in place of the model."""
+"""Function that extracts facts from messages instead of the model."""
 
 _KNOWN: Final = 50
-"""So many memories are told to the model as known already."""
+"""Maximum number of known memories in the prompt."""
 
 
 class RecordMemoryStore:
-    """Keeps facts by project and user, and brings in those that share words with the question.
+    """Stores facts by project and user, and returns those that share words with the message.
 
-    Threads without a user share the memories of nobody. With `by_agent` every agent remembers for itself. What a call
-    has kept is known by its run, so a call that comes twice keeps nothing twice.
+    Threads without a user have common memories. With `by_agent` each agent has its own memories. Memories have the id
+    of their run, so a repeated update stores nothing twice.
     """
 
     name = "record"
 
     def __init__(self, limit: int = 5, by_agent: bool = False, extract: Extract | None = None) -> None:
-        # A bool is an int to Python and would be a limit of one.
+        # True is an int in Python and would be a limit of 1.
         if isinstance(limit, bool) or limit < 1:
             raise Refused(f"limit must be a whole number of at least 1, not {limit!r}.")
         self._limit = limit
@@ -166,37 +166,37 @@ class RecordMemoryStore:
         return Retrieved(len(best), [memories[place].text for place in best[: self._limit]])
 
     async def update(self, scope: Scope, messages: Sequence[Message]) -> Updated | None:
-        return await self._keep(scope, messages, "run")
+        return await self._update(scope, messages, "run")
 
     async def before_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
-        """Keep the facts of what is about to be lost."""
-        # A run may be compacted more than once; each time is known by what was there.
-        updated = await self._keep(scope, messages, f"compaction {codec.digest(list(messages))[:16]}")
+        """Store the facts of messages that the compaction removes."""
+        # A run may be compacted more than once. The digest of the messages identifies each compaction.
+        updated = await self._update(scope, messages, f"compaction {codec.digest(list(messages))[:16]}")
         return {"memories_created": updated.created, "memories_updated": updated.updated}
 
     async def after_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
         memories = await self._known(scope)
         return {"messages": len(messages), "tokens": estimate_all(messages), "memories": len(memories)}
 
-    async def _keep(self, scope: Scope, messages: Sequence[Message], occasion: str) -> Updated:
+    async def _update(self, scope: Scope, messages: Sequence[Message], occasion: str) -> Updated:
         memories = await self._known(scope)
         source = {"run_id": str(scope.run.id), "occasion": occasion}
         done = [memory for memory in memories if memory.metadata.items() >= source.items()]
         if not done:
-            done = await self._kept(scope, await self._facts(scope, messages, memories), memories, source)
+            done = await self._store_facts(scope, await self._facts(scope, messages, memories), memories, source)
         created = sum(memory.id == _id(scope, occasion, number) for number, memory in _numbered(done))
         return Updated(created, len(done) - created)
 
-    async def _kept(
-        self, scope: Scope, matches: Sequence[str], memories: Sequence[Memory], source: Json
+    async def _store_facts(
+        self, scope: Scope, facts: Sequence[str], memories: Sequence[Memory], source: Json
     ) -> list[Memory]:
-        """Write the facts, those that are known already in their old place."""
+        """Store the facts and return their memories. A known fact updates its memory."""
         now = scope.store.clock.now()
-        places = {same(memory.text): memory for memory in memories}
+        known = {same(memory.text): memory for memory in memories}
         records: list[Memory] = []
-        for number, text in enumerate(matches, start=1):
+        for number, text in enumerate(facts, start=1):
             metadata = {**source, "number": number}
-            old = places.get(same(text))
+            old = known.get(same(text))
             if old is not None:
                 records.append(old.changed(metadata={**old.metadata, **metadata}, updated_at=now))
                 continue
@@ -225,11 +225,11 @@ class RecordMemoryStore:
         return parse(await scope.ask("memory", value)) if value else []
 
     async def _known(self, scope: Scope) -> list[Memory]:
-        """The memories of whom this is about, the newest first."""
-        whose: Json = {"project": scope.head.project, "user_id": scope.head.user_id, "kind": "memory"}
+        """Return the memories of the user of the thread, newest first."""
+        filters: Json = {"project": scope.head.project, "user_id": scope.head.user_id, "kind": "memory"}
         if self._by_agent:
-            whose["agent"] = _agent(scope)
-        memories = await scope.store.memories.list(**whose)
+            filters["agent"] = _agent(scope)
+        memories = await scope.store.memories.list(**filters)
         return sorted(memories, key=lambda memory: (memory.updated_at, memory.id), reverse=True)
 
 

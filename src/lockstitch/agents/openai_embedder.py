@@ -1,4 +1,4 @@
-"""Embeddings of OpenAI, and of the many servers that speak as it does. Needs the extra `openai`."""
+"""`OpenAIEmbedder`: embeddings of OpenAI and of servers with the same API. Needs the extra `openai`."""
 
 from collections.abc import Sequence
 from math import isfinite, sqrt
@@ -9,12 +9,12 @@ from lockstitch.agents.providers.openai_client import OpenAIClient, translated
 from lockstitch.engine.ports.provider import ProviderError
 
 _BATCH: Final = 256
-"""Texts in one request."""
+"""Maximum texts in one request."""
 _SECONDS: Final = 60.0
 
 
 class OpenAIEmbedder:
-    """Without arguments, key and URL come from the environment, as the SDK reads it."""
+    """Embeds texts with the OpenAI API. Key and URL default to the environment variables of the SDK."""
 
     threshold = 0.7
 
@@ -24,14 +24,14 @@ class OpenAIEmbedder:
         self._client = OpenAIClient(api_key, base_url)
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Texts that say nothing are not sent: the API refuses a request with such a one."""
-        telling = [text for text in texts if text.strip()]
-        matches: list[Vector] = []
-        for start in range(0, len(telling), _BATCH):
-            matches += await self._ask(telling[start : start + _BATCH])
-        vectors = iter(matches)
-        nothing = [0.0] * len(matches[0]) if matches else []
-        return [next(vectors) if text.strip() else list(nothing) for text in texts]
+        """Return the vectors. Empty texts are not sent, because the API rejects them, and get zeros."""
+        non_empty = [text for text in texts if text.strip()]
+        embedded: list[Vector] = []
+        for start in range(0, len(non_empty), _BATCH):
+            embedded += await self._ask(non_empty[start : start + _BATCH])
+        vectors = iter(embedded)
+        zeros = [0.0] * len(embedded[0]) if embedded else []
+        return [next(vectors) if text.strip() else list(zeros) for text in texts]
 
     async def close(self) -> None:
         await self._client.close()
@@ -46,12 +46,12 @@ class OpenAIEmbedder:
         except Exception as exc:
             raise translated(exc) from exc
         if len(vectors) != len(texts) or len({len(vector) for vector in vectors}) != 1:
-            raise ProviderError(f"{len(texts)} texts were to be embedded, and {len(vectors)} vectors came.", "garbled")
+            raise ProviderError(f"OpenAI returned {len(vectors)} vectors for {len(texts)} texts.", "garbled")
         return vectors
 
 
 def _unit(vector: Sequence[float]) -> Vector:
     length = sqrt(sum(value * value for value in vector))
     if not length or not isfinite(length):
-        raise ValueError("a vector of no length")
+        raise ValueError("the vector has length 0")
     return [value / length for value in vector]

@@ -1,8 +1,8 @@
-"""Runs as OpenTelemetry traces, in the words of its conventions for generative AI. Needs the extra `otel`.
+"""`trace` and `Exporter`: runs as OpenTelemetry traces with the GenAI semantic conventions. Needs the extra `otel`.
 
-A turn of a thread is a trace; in it a run is a span `invoke_agent`, each of its model calls a span `chat` and each of
-its tool calls a span `execute_tool`. All ids follow from ours, so a run that is sent twice is the same twice. Times are
-those of the record: a call ended when it was committed, and took as long as it says.
+A turn of a thread is a trace. A run is a span `invoke_agent`, each model call a span `chat`, and each tool call a span
+`execute_tool`. Span ids are derived from the ids of the record, so a run that is sent twice has the same spans. Times
+are those of the record: a call ends at its commit.
 """
 
 import json
@@ -34,72 +34,72 @@ _log = logging.getLogger("lockstitch.telemetry")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMEOUT: Final = 10.0
 _PARAMETERS: Final = ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "seed")
-_OURS_TO_THEIRS: Final = {"tool_use": "tool_calls", "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
-"""Finish reasons inside messages; the attribute keeps the provider's word."""
+_FINISH_REASONS: Final = {"tool_use": "tool_calls", "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
+"""Finish reasons inside messages. The attribute of the span has the reason of the provider."""
 
 
 def trace(
     thread: Thread, run: Run, stitches: Sequence[Stitch], *, service: str = "lockstitch", content: bool = False
 ) -> ExportTraceServiceRequest:
-    """A run and its calls as one request of OTLP. `content` adds what was said and what tools were given and gave.
+    """Return a run and its calls as one OTLP request. `content` adds texts, tool arguments and tool results.
 
-    `stitches` are those of the run; others do no harm, and responses among them tell what tools were given.
+    `stitches` contains at least the log of the run. Responses of other runs in it give the arguments of tool calls.
     """
-    mine = sorted((stitch for stitch in stitches if stitch.run_id == run.id), key=lambda stitch: stitch.position)
+    own = sorted((stitch for stitch in stitches if stitch.run_id == run.id), key=lambda stitch: stitch.position)
     calls = {
         (stitch.position, index): call
         for stitch in stitches
         if stitch.type == "llm_call"
         for index, call in enumerate(tool_uses(stitch.message))
     }
-    # What all requests of a run have in common stands at its beginning, once.
-    started = next((stitch for stitch in mine if stitch.type == "run_started"), None)
+    # run_started has the parameters that all requests of a run share.
+    started = next((stitch for stitch in own if stitch.type == "run_started"), None)
     common: Json = (started.data.get("request") or {}) if started is not None else {}
-    spans = [_run_span(thread, run, mine)]
-    for other_stitch in mine:
-        if other_stitch.type == "llm_call":
-            spans.append(_chat_span(thread, run, other_stitch, common, content))
-        elif other_stitch.type == "tool_call":
-            call = calls.get((other_stitch.reply_to or 0, other_stitch.call_index or 0), {})
-            spans.append(_tool_span(thread, run, other_stitch, call, content))
+    spans = [_run_span(thread, run, own)]
+    for stitch in own:
+        if stitch.type == "llm_call":
+            spans.append(_chat_span(thread, run, stitch, common, content))
+        elif stitch.type == "tool_call":
+            call = calls.get((stitch.reply_to or 0, stitch.call_index or 0), {})
+            spans.append(_tool_span(thread, run, stitch, call, content))
     scope = ScopeSpans(scope=InstrumentationScope(name="lockstitch"), spans=spans)
     resource = Resource(attributes=_attributes({"service.name": service}))
     return ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource, scope_spans=[scope])])
 
 
 class Exporter:
-    """Sends traces to a collector. A trace that cannot be sent is logged and lost; the record still has the run."""
+    """Sends traces to a collector. A trace that cannot be sent is logged and lost; the store still has the run."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str] | None = None, *, timeout: float = _TIMEOUT) -> None:
         if not endpoint.startswith(("http://", "https://")):
-            raise Refused(f"{endpoint!r} is no address of a collector; write http://localhost:4318, say.")
+            raise Refused(f"{endpoint!r} is not the URL of a collector. Use a URL such as http://localhost:4318.")
         self._url = f"{endpoint.rstrip('/')}/v1/traces"
         self._headers = {**(headers or {}), "Content-Type": "application/x-protobuf"}
         self._timeout = timeout
 
     async def send(self, request: ExportTraceServiceRequest) -> bool:
-        """Post one request; whether all of it was taken. Never raises for what the collector or the network does."""
+        """Send one request. Return True if the collector accepted all spans. Never raises network errors."""
         try:
             answer = await run_blocking(lambda: self._post(request.SerializeToString()))
             result = ExportTraceServiceResponse.FromString(answer)
         except HTTPError as exc:
             exc.close()
-            _log.warning("A trace was not taken by %s: HTTP %s", self._url, exc.code)
+            _log.warning("Trace rejected by %s: HTTP %s", self._url, exc.code)
             return False
         except (OSError, HTTPException, ValueError, DecodeError) as exc:
-            _log.warning("A trace could not be sent to %s: %s", self._url, exc)
+            _log.warning("Trace not sent to %s: %s", self._url, exc)
             return False
         rejected = result.partial_success.rejected_spans
         if rejected:
-            _log.warning("%s refused %d spans: %s", self._url, rejected, result.partial_success.error_message)
+            _log.warning("%s rejected %d spans: %s", self._url, rejected, result.partial_success.error_message)
         return not rejected
 
     def _post(self, body: bytes) -> bytes:
         request = Request(self._url, body, self._headers, method="POST")
         with urlopen(request, timeout=self._timeout) as answer:
             if answer.url != self._url:
-                raise OSError(f"it was sent on to {answer.url}, and a trace does not follow")
-            # A collector that answers in JSON has taken it all the same.
+                raise OSError(f"the collector redirects to {answer.url}, and traces are not redirected")
+            # A collector may answer in JSON. It has accepted the trace too.
             return answer.read() if answer.headers.get_content_type() == "application/x-protobuf" else b""
 
 
@@ -155,7 +155,7 @@ def _chat_span(thread: Thread, run: Run, call: Stitch, common: Json, content: bo
         "lockstitch.step": call.step_number,
     }
     if content and call.message:
-        attributes["gen_ai.output.messages"] = json.dumps([_told(call.message, call.status)])
+        attributes["gen_ai.output.messages"] = json.dumps([_output_message(call.message, call.status)])
     span.attributes.extend(_attributes(attributes))
     return span
 
@@ -175,7 +175,7 @@ def _tool_span(thread: Thread, run: Run, result: Stitch, call: Json, content: bo
         attributes["gen_ai.tool.call.result"] = _text(block.get("content"))
     span.attributes.extend(_attributes(attributes))
     if block.get("is_error"):
-        # What the tool said is content; without it only the fact is told.
+        # The message of the tool is content. Without `content` only the failure is sent.
         _fail(span, _text(block.get("content")) if content else "The tool failed.", "tool_error")
     return span
 
@@ -233,8 +233,8 @@ def _fail(span: Span, message: str, kind: str) -> None:
     span.attributes.extend(_attributes({"error.type": kind}))
 
 
-def _told(message: Message, reason: str | None) -> Json:
-    """A response in the shape of gen_ai.output.messages."""
+def _output_message(message: Message, reason: str | None) -> Json:
+    """Return a response in the form of gen_ai.output.messages."""
     parts: list[Json] = []
     for block in blocks(message):
         match block.get("type"):
@@ -247,21 +247,21 @@ def _told(message: Message, reason: str | None) -> Json:
                 parts.append({"type": "tool_call", **call})
             case kind:
                 parts.append({"type": str(kind)})
-    return {"role": "assistant", "parts": parts, "finish_reason": _OURS_TO_THEIRS.get(reason or "", reason)}
+    return {"role": "assistant", "parts": parts, "finish_reason": _FINISH_REASONS.get(reason or "", reason)}
 
 
 def _trace_id(thread: Thread, run: Run) -> bytes:
-    """One for each turn: a member's run is in the trace of the run that called it."""
+    """Return the trace id of a turn. The run of a member belongs to the trace of its team."""
     return foreign_id(thread.project, "otel", f"{thread.id} {run.turn}").bytes
 
 
 def _span_id(id: UUID) -> bytes:
-    # The later half: the earlier one is the time, which parallel calls share.
+    # The second half: the first half is the time, which parallel calls share.
     return id.bytes[8:]
 
 
 def _nanoseconds(moment: datetime) -> int:
-    # Not through a float, which has no room for them.
+    # Integer arithmetic, because a float loses nanoseconds.
     return (moment - _EPOCH) // timedelta(microseconds=1) * 1_000
 
 

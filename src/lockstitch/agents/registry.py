@@ -1,6 +1,6 @@
-"""Providers, compactors, memories, formatters and file stores by name.
+"""Providers, compactors, memory stores, formatters, embedders and file stores by name.
 
-SDKs are imported here, when they are asked for, and nowhere else.
+Only this module imports the modules that need an SDK, at the first use of their name.
 """
 
 from collections.abc import Callable
@@ -24,31 +24,32 @@ from lockstitch.engine.ports.memory import MemoryStore, NoMemoryStore
 from lockstitch.engine.ports.provider import Provider, ProviderError
 from lockstitch.errors import Refused
 
-_HERE: Final = "lockstitch.agents.providers"
+_PACKAGE: Final = "lockstitch.agents.providers"
 
 
-class _Place(NamedTuple):
-    """Where a provider is, and the SDK and extra it needs."""
+class _ProviderModule(NamedTuple):
+    """Module and class of a provider, and the SDK that it needs, which is also the name of the extra."""
 
     module: str
     class_name: str
     sdk: str
 
 
-_ANTHROPIC: Final = _Place("anthropic", "AnthropicProvider", "anthropic")
-_CHAT: Final = _Place("openai_chat", "OpenAIChatProvider", "openai")
-_RESPONSES: Final = _Place("openai_responses", "OpenAIResponsesProvider", "openai")
+_ANTHROPIC: Final = _ProviderModule("anthropic", "AnthropicProvider", "anthropic")
+_CHAT: Final = _ProviderModule("openai_chat", "OpenAIChatProvider", "openai")
+_RESPONSES: Final = _ProviderModule("openai_responses", "OpenAIResponsesProvider", "openai")
 
 
 def resolve_provider(model: str, *, base_url: str | None = None, api_key: str | None = None) -> tuple[Provider, str]:
-    """The provider of a model and the model's name there. What is not given comes from the environment.
+    """Return the provider of a model, and the name of the model there.
 
-    ProviderError of kind setup, before any network: an unknown prefix, a missing SDK, a missing key, no such script.
+    `base_url` and `api_key` default to the environment. Raises `ProviderError` of kind `setup` if the prefix is
+    unknown, or the SDK, the key or the script is missing. It makes no request.
     """
     prefix, colon, name = model.partition(":")
     if not colon or not name or prefix not in _MAKERS:
         raise ProviderError(
-            f"{model!r} names no model: write {', '.join(f'{known}:…' for known in _MAKERS)}, as in "
+            f"{model!r} is not a model. Use one of {', '.join(f'{known}:…' for known in _MAKERS)}, for example "
             "anthropic:claude-sonnet-5.",
             "setup",
         )
@@ -68,7 +69,7 @@ def _openai_responses(_name: str, base_url: str | None, api_key: str | None) -> 
 
 
 def _openai(name: str, base_url: str | None, api_key: str | None) -> Provider:
-    """Other servers speak Chat Completions; OpenAI itself speaks Responses better."""
+    """Return the Chat Completions provider for another server, and the Responses provider for OpenAI."""
     _load(_CHAT)
     from lockstitch.agents.providers.openai_client import base_url_of, is_custom
 
@@ -82,16 +83,16 @@ def _scripted(name: str, _base_url: str | None, _api_key: str | None) -> Provide
     return Scripted.from_file(name)
 
 
-def _load(place: _Place) -> Callable[..., Any]:
+def _load(provider: _ProviderModule) -> Callable[..., Any]:
     try:
-        module = import_module(f"{_HERE}.{place.module}")
+        module = import_module(f"{_PACKAGE}.{provider.module}")
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] == "lockstitch":
             raise
         raise ProviderError(
-            f"The SDK of {place.sdk} is not installed: pip install 'lockstitch[{place.sdk}]'.", "setup"
+            f"The SDK of {provider.sdk} is not installed. Run: pip install 'lockstitch[{provider.sdk}]'.", "setup"
         ) from exc
-    return getattr(module, place.class_name)
+    return getattr(module, provider.class_name)
 
 
 _MAKERS: Final[dict[str, Callable[[str, str | None, str | None], Provider]]] = {
@@ -110,42 +111,43 @@ _S3_OPTIONS: Final = frozenset({"endpoint", "region"})
 
 
 def file_store(url: str) -> FileStore:
-    """The file store at `url`. Refused when that is none."""
+    """Return the file store at a URL. Raises `Refused` if the URL is not a file store."""
     if url in ("none", "none:"):
         return NoFileStore()
     try:
-        # A # belongs to the path.
+        # A # is part of the path.
         parts = urlsplit(url, allow_fragments=False)
     except ValueError as exc:
-        raise Refused(f"{url!r} is no file store ({exc}). Write {_FILE_STORE_FORMS}.") from exc
+        raise Refused(f"{url!r} is not a file store ({exc}). Use {_FILE_STORE_FORMS}.") from exc
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        # A ? belongs to a folder's name: it has no options.
+        # A ? is part of the folder name: file URLs have no options.
         path = url.removeprefix("file:").removeprefix("//localhost").removeprefix("//")
         if path.strip("/"):
             return LocalFileStore(unquote(path))
     if parts.scheme == "s3" and parts.netloc:
         return _s3(parts.netloc, unquote(parts.path), parts.query)
-    raise Refused(f"{url!r} is no file store. Write {_FILE_STORE_FORMS}.")
+    raise Refused(f"{url!r} is not a file store. Use {_FILE_STORE_FORMS}.")
 
 
 def _s3(bucket: str, prefix: str, query: str) -> FileStore:
     options = {name: values[-1] for name, values in parse_qs(query).items()}
     if not options.keys() <= _S3_OPTIONS:
-        raise Refused(f"A file store on S3 takes {' and '.join(sorted(_S3_OPTIONS))}, not {query!r}.")
+        raise Refused(f"An S3 file store has the options {' and '.join(sorted(_S3_OPTIONS))}, not {query!r}.")
     try:
         from lockstitch.agents.file_stores import S3FileStore
     except ModuleNotFoundError as exc:
-        raise Refused(f"{exc.name} is missing: pip install 'lockstitch[s3]'") from exc
+        raise Refused(f"Package {exc.name} is not installed. Run: pip install 'lockstitch[s3]'.") from exc
     return S3FileStore(bucket, prefix, endpoint=options.get("endpoint"), region=options.get("region"))
 
 
-_EMBEDDER_FORMS: Final = "hashing, hashing:DIMENSIONS or openai:MODEL, as in openai:text-embedding-3-small"
+_EMBEDDER_FORMS: Final = "hashing, hashing:DIMENSIONS or openai:MODEL, for example openai:text-embedding-3-small"
 
 
 def embedder(which: str | Embedder) -> Embedder:
-    """The embedder of this name: "hashing" needs nothing but this machine, "openai:MODEL" any server that speaks so.
+    """Return an embedder by name. `hashing` works offline, `openai:MODEL` uses any server with the OpenAI API.
 
-    Refused when there is none; ProviderError of kind setup, before any network, when its SDK or key is missing.
+    Raises `Refused` if the name is unknown, `ProviderError` of kind `setup` if the SDK or the key is missing. It makes
+    no request.
     """
     if not isinstance(which, str):
         return which
@@ -157,7 +159,7 @@ def embedder(which: str | Embedder) -> Embedder:
             return HashingEmbedder(int(name))
     if kind == "openai" and name:
         return _openai_embedder(name)
-    raise Refused(f"{which!r} names no embedder: write {_EMBEDDER_FORMS}.")
+    raise Refused(f"{which!r} is not an embedder. Use {_EMBEDDER_FORMS}.")
 
 
 def _openai_embedder(model: str) -> Embedder:
@@ -166,7 +168,9 @@ def _openai_embedder(model: str) -> Embedder:
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] == "lockstitch":
             raise
-        raise ProviderError("The SDK of openai is not installed: pip install 'lockstitch[openai]'.", "setup") from exc
+        raise ProviderError(
+            "The SDK of openai is not installed. Run: pip install 'lockstitch[openai]'.", "setup"
+        ) from exc
     return OpenAIEmbedder(model)
 
 
@@ -176,17 +180,17 @@ COMPACTOR_NAMES: Final = tuple(kind.name for kind in _COMPACTOR_CLASSES)
 
 _COMPACTORS: Final[dict[str, Callable[..., Compactor]]] = {
     **{kind.name: kind for kind in _COMPACTOR_CLASSES},
-    # How older records name them.
+    # Names in older definitions.
     **{kind.__name__: kind for kind in _COMPACTOR_CLASSES},
     "placeholder": NoCompactor,
 }
 
 
 def compactor(name: str, **parameters: Any) -> Compactor:
-    """The compactor of this name, made with these parameters. Refused when there is none, or it does not take them."""
+    """Return a compactor by name. Raises `Refused` if the name or a parameter is unknown."""
     kind = _COMPACTORS.get(name)
     if kind is None:
-        raise Refused(f"There is no compactor {name!r}; there are {', '.join(COMPACTOR_NAMES)}.")
+        raise Refused(f"Unknown compactor {name!r}. Choose from: {', '.join(COMPACTOR_NAMES)}.")
     try:
         return kind(**parameters)
     except TypeError as exc:
@@ -199,7 +203,7 @@ MEMORY_NAMES: Final = tuple(kind.name for kind in _MEMORY_CLASSES)
 
 _MEMORIES: Final[dict[str, Callable[..., MemoryStore]]] = {
     **{kind.name: kind for kind in _MEMORY_CLASSES},
-    # How older records name them.
+    # Names in older definitions.
     **{kind.__name__: kind for kind in _MEMORY_CLASSES},
     "placeholder": NoMemoryStore,
     "PlaceholderMemoryStore": NoMemoryStore,
@@ -207,10 +211,10 @@ _MEMORIES: Final[dict[str, Callable[..., MemoryStore]]] = {
 
 
 def memory_store(name: str, **parameters: Any) -> MemoryStore:
-    """The memory of this name, made with these parameters. Refused when there is none, or it does not take them."""
+    """Return a memory store by name. Raises `Refused` if the name or a parameter is unknown."""
     kind = _MEMORIES.get(name)
     if kind is None:
-        raise Refused(f"There is no memory {name!r}; there are {', '.join(MEMORY_NAMES)}.")
+        raise Refused(f"Unknown memory {name!r}. Choose from: {', '.join(MEMORY_NAMES)}.")
     try:
         return kind(**parameters)
     except TypeError as exc:
@@ -225,8 +229,8 @@ _FORMATTERS: Final[dict[str, FormatterMaker]] = {kind.name: kind for kind in _FO
 
 
 def formatter(name: str) -> FormatterMaker:
-    """What makes formatters of this name, one for each stream. Refused when there is none."""
+    """Return the class of a formatter by name. Raises `Refused` if the name is unknown."""
     formatter_maker = _FORMATTERS.get(name)
     if formatter_maker is None:
-        raise Refused(f"There is no formatter {name!r}; there are {', '.join(FORMATTER_NAMES)}.")
+        raise Refused(f"Unknown formatter {name!r}. Choose from: {', '.join(FORMATTER_NAMES)}.")
     return formatter_maker

@@ -9,7 +9,7 @@ from lockstitch.errors import Refused
 
 
 @pytest.mark.parametrize("name", COMPACTOR_NAMES)
-def test_a_name_and_its_parameters_make_the_same_compactor_again(name: str) -> None:
+def test_name_and_parameters_make_the_same_compactor(name: str) -> None:
     one = compactor(name)
 
     assert one.name == name
@@ -25,7 +25,7 @@ def test_a_name_and_its_parameters_make_the_same_compactor_again(name: str) -> N
         ("SummarizingCompactor", "summarizing"),
     ],
 )
-def test_older_names_are_understood(alias: str, name: str) -> None:
+def test_accepts_older_names(alias: str, name: str) -> None:
     assert compactor(alias).name == name
 
 
@@ -42,6 +42,6 @@ def test_older_names_are_understood(alias: str, name: str) -> None:
         ("summarizing", {"tone": "friendly"}),
     ],
 )
-def test_what_makes_no_compactor_is_refused(name: str, parameters: dict[str, Any]) -> None:
+def test_rejects_unknown_name_or_parameter(name: str, parameters: dict[str, Any]) -> None:
     with pytest.raises(Refused):
         compactor(name, **parameters)

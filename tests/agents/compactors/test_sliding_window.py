@@ -53,7 +53,7 @@ def compacted_to(log: Log, threshold: int, **parameters: Any) -> list[Any]:
         (4_800, 4, ".WW", 13),
     ],
 )
-def test_it_stops_as_soon_as_it_is_below(threshold: int, thinking: int, content: str, messages: int) -> None:
+def test_stops_when_below_threshold(threshold: int, thinking: int, content: str, messages: int) -> None:
     """Sliding window by degrees: all as it is, thinking gone, results cut, placeholders, turns gone."""
     log = thoughtful(chat(turns=6))
     before = context(log.stitches)
@@ -71,7 +71,7 @@ def test_it_stops_as_soon_as_it_is_below(threshold: int, thinking: int, content:
     assert after[0] == before[0]
 
 
-def test_the_oldest_turns_go_first() -> None:
+def test_removes_oldest_turns_first() -> None:
     log = chat(turns=8, length=20)
     before = context(log.stitches)
     after = compacted_to(log, 1_050, keep_turns=3, result_characters=10_000)
@@ -81,7 +81,7 @@ def test_the_oldest_turns_go_first() -> None:
     assert after == [before[0], *before[gone + 1 :]]
 
 
-def test_a_long_run_is_one_turn_and_gets_smaller_too() -> None:
+def test_shrinks_long_run_of_one_turn() -> None:
     log = long_run(steps=20)
     before = context(log.stitches)
 
@@ -92,7 +92,7 @@ def test_a_long_run_is_one_turn_and_gets_smaller_too() -> None:
     assert [len(text) > 3_000 for text in contents(after)[-4:]] == [False, True, True, True]
 
 
-def test_a_response_that_only_thought_is_left_alone() -> None:
+def test_keeps_response_with_only_thinking() -> None:
     log = chat(turns=3)
     log.stitches[1] = log.stitches[1].changed(
         type="llm_call", calls=None, message={"role": "assistant", "content": [{"type": "thinking", "thinking": "h"}]}
@@ -104,7 +104,7 @@ def test_a_response_that_only_thought_is_left_alone() -> None:
     assert compacted is None
 
 
-def test_nobody_is_asked_for_a_summary() -> None:
+def test_requests_no_summary() -> None:
     summarizer = Summarizer()
     log = long_run(steps=9)
 

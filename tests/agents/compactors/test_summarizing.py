@@ -11,7 +11,7 @@ from tests.model.test_fold import assert_valid
 
 
 @pytest.mark.req("S0-126")
-def test_a_summary_stands_for_older_turns_and_the_next_one_is_made_from_it() -> None:
+def test_summary_replaces_older_turns_and_feeds_next_summary() -> None:
     log = chat(turns=6)
     before = context(log.stitches)
     summarizer = Summarizer()
@@ -39,7 +39,7 @@ def test_a_summary_stands_for_older_turns_and_the_next_one_is_made_from_it() -> 
     assert again[2:] == [*before[20:], *context(log.stitches)[-2:]]
 
 
-def test_the_steps_of_a_long_run_are_summed_up() -> None:
+def test_summarizes_steps_of_long_run() -> None:
     log = long_run(steps=10)
     before = context(log.stitches)
 
@@ -51,7 +51,7 @@ def test_the_steps_of_a_long_run_are_summed_up() -> None:
     assert after == [before[0], {"role": "user", "content": f"{HEADING}a summary of 15 messages"}, *before[-6:]]
 
 
-def test_a_summary_alone_is_not_summed_up_again() -> None:
+def test_does_not_summarize_summary_alone() -> None:
     log = long_run(steps=10)
     one = SummarizingCompactor(threshold=0, keep_turns=3)
     compacted: Any = compact(one, log.stitches)
@@ -62,7 +62,7 @@ def test_a_summary_alone_is_not_summed_up_again() -> None:
     assert summarizer.asked == []
 
 
-def test_at_the_threshold_the_model_is_not_asked() -> None:
+def test_does_not_call_model_at_threshold() -> None:
     summarizer = Summarizer()
 
     assert compact(SummarizingCompactor(), chat(turns=9).stitches, summarizer=summarizer) is None
@@ -70,11 +70,11 @@ def test_at_the_threshold_the_model_is_not_asked() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
-def test_a_model_that_says_nothing_leaves_the_context_as_it_is(text: str) -> None:
+def test_empty_summary_leaves_context_unchanged(text: str) -> None:
     assert compact(SummarizingCompactor(threshold=0), long_run(9).stitches, summarizer=Summarizer(text)) is None
 
 
-def test_a_summary_longer_than_what_it_stands_for_is_cut() -> None:
+def test_cuts_summary_longer_than_replaced_messages() -> None:
     log = chat(turns=6, length=100)
     compacted = compact(
         SummarizingCompactor(threshold=0, keep_turns=1), log.stitches, summarizer=Summarizer("word " * 9_000)

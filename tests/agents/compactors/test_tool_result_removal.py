@@ -15,7 +15,7 @@ def contents(messages: list[Any]) -> list[Any]:
 
 
 @pytest.mark.req("S0-125")
-def test_above_the_threshold_placeholders_stand_for_old_results_and_none_disables_it() -> None:
+def test_replaces_old_results_above_threshold_unless_disabled() -> None:
     log = chat(turns=5, calls=2)
     before = context(log.stitches)
     one = ToolResultRemovalCompactor(threshold=8_000, keep=3)
@@ -34,7 +34,7 @@ def test_above_the_threshold_placeholders_stand_for_old_results_and_none_disable
     assert compact(one, log.stitches) is None
 
 
-def test_at_the_threshold_nothing_happens() -> None:
+def test_does_nothing_at_threshold() -> None:
     log = chat(turns=3)
 
     assert compact(ToolResultRemovalCompactor(threshold=4_000), log.stitches) is None
@@ -42,7 +42,7 @@ def test_at_the_threshold_nothing_happens() -> None:
     assert ToolResultRemovalCompactor().threshold == 100_000
 
 
-def test_small_results_stay_and_an_error_is_still_seen() -> None:
+def test_keeps_small_results_and_error_flags() -> None:
     log = chat(turns=3, length=5)
     log.respond(None, 1)
     here = len(log.stitches)
@@ -57,7 +57,7 @@ def test_small_results_stay_and_an_error_is_still_seen() -> None:
     assert compacted.modified == 1
 
 
-def test_what_an_earlier_compaction_replaced_is_carried_on() -> None:
+def test_keeps_replacements_of_earlier_compaction() -> None:
     log = chat(turns=3)
     one = ToolResultRemovalCompactor(threshold=0, keep=1)
     first = compact(one, log.stitches)

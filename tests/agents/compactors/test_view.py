@@ -46,7 +46,7 @@ compactors = st.one_of(
 
 @thorough
 @given(rich_logs, lanes)
-def test_untouched_the_view_is_the_context(log: Log, lane: UUID | None) -> None:
+def test_unchanged_view_equals_context(log: Log, lane: UUID | None) -> None:
     view = View(CompactionInput(log.stitches, 10, lane))
 
     assert view.messages == context(log.stitches, lane)
@@ -56,7 +56,7 @@ def test_untouched_the_view_is_the_context(log: Log, lane: UUID | None) -> None:
 @pytest.mark.req("S0-124")
 @thorough
 @given(closed_logs, lanes, compactors)
-def test_a_compacted_context_is_valid_and_begins_with_the_first_user_message(
+def test_compacted_context_is_valid_and_starts_with_first_user_message(
     log: Log, lane: UUID | None, one: Compactor
 ) -> None:
     before = context(log.stitches, lane)
@@ -73,7 +73,7 @@ def test_a_compacted_context_is_valid_and_begins_with_the_first_user_message(
 
 @thorough
 @given(rich_logs, lanes, compactors)
-def test_a_compacted_context_is_as_small_as_promised(log: Log, lane: UUID | None, one: Compactor) -> None:
+def test_compacted_context_has_reported_size(log: Log, lane: UUID | None, one: Compactor) -> None:
     before = context(log.stitches, lane)
     compacted = compact(one, log.stitches, lane)
     if compacted is None:
@@ -91,7 +91,7 @@ def test_a_compacted_context_is_as_small_as_promised(log: Log, lane: UUID | None
 
 @thorough
 @given(rich_logs, lanes, compactors)
-def test_it_depends_only_on_what_the_context_is_made_of(log: Log, lane: UUID | None, one: Compactor) -> None:
+def test_result_depends_only_on_stitches_of_context(log: Log, lane: UUID | None, one: Compactor) -> None:
     before = [stitch.as_json() for stitch in log.stitches]
     compacted = compact(one, log.stitches, lane)
 
@@ -107,7 +107,7 @@ def test_it_depends_only_on_what_the_context_is_made_of(log: Log, lane: UUID | N
 
 @thorough
 @given(rich_logs, compactors, compactors, st.integers(0, 2**32))
-def test_a_thread_goes_on_and_is_compacted_again(log: Log, first: Compactor, second: Compactor, seed: int) -> None:
+def test_continued_thread_is_compacted_again(log: Log, first: Compactor, second: Compactor, seed: int) -> None:
     for one in (first, second, second):
         waiting = open_calls(log.stitches)
         compacted = compact(one, log.stitches)
@@ -135,7 +135,7 @@ def enrich_tail(log: Log, seed: int) -> None:
     log.stitches[-2:] = enrich(tail, seed).stitches
 
 
-def test_what_is_kept_are_few_ranges() -> None:
+def test_kept_positions_are_few_ranges() -> None:
     log = Log()
     for _ in range(50):
         log.turn(None)

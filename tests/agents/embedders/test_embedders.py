@@ -33,7 +33,7 @@ async def likeness(one: str, other: str) -> float:
     return similarity(first, second)
 
 
-async def test_its_threshold_tells_like_from_unlike() -> None:
+async def test_threshold_separates_similar_from_different_texts() -> None:
     chosen = embedder("hashing")
     assert chosen.name == "hashing:512"
     for pair in ALIKE:
@@ -50,19 +50,19 @@ async def test_every_text_has_a_vector(text: str) -> None:
     assert length == pytest.approx(1) or not any(vector)
 
 
-async def test_what_says_nothing_is_like_nothing() -> None:
+async def test_empty_text_is_similar_to_no_text() -> None:
     empty, full = await embedder("hashing").embed([" … ", "Paint the kitchen"])
     assert similarity(empty, full) == 0
     assert await embedder("hashing").embed([]) == []
 
 
-async def test_the_same_in_every_process() -> None:
+async def test_vectors_are_equal_in_every_process() -> None:
     """Python's own hashes differ from process to process; these do not, so vectors may be kept."""
     (vector,) = await embedder("hashing:8").embed(["Plan the launch"])
     assert [round(value, 4) for value in vector] == [0.0306, 0.0516, 0.1772, 0.1772, 0.7432, 0.0, 0.0, -0.6175]
 
 
-async def test_two_hundred_texts_take_no_time() -> None:
+async def test_embeds_two_hundred_texts_fast() -> None:
     texts = [f"Task {number}: write the interface of module {number % 17} and show it" for number in range(200)]
     taken: list[float] = []
     for _ in range(3):
@@ -72,7 +72,7 @@ async def test_two_hundred_texts_take_no_time() -> None:
     assert min(taken) < 0.1
 
 
-def test_stems() -> None:
+def test_stem_removes_endings() -> None:
     assert {stem(word) for word in ("plan", "plans", "planned", "planning")} == {"plan"}
     assert {stem(word) for word in ("write", "writes", "writing")} == {"writ"}
     assert {stem(word) for word in ("city", "cities")} == {"city"}
@@ -80,11 +80,11 @@ def test_stems() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "hash", "hashing:x", "hashing:0", "hashing:1", "openai", "openai:"])
-def test_names_that_are_none(name: str) -> None:
+def test_rejects_unknown_names(name: str) -> None:
     with pytest.raises(Refused):
         embedder(name)
 
 
-def test_one_of_ones_own() -> None:
+def test_accepts_custom_embedder() -> None:
     mine = HashingEmbedder(16)
     assert embedder(mine) is mine

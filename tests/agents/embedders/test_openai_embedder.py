@@ -36,7 +36,7 @@ async def small(api: FakeApi) -> AsyncIterator[OpenAIEmbedder]:
     await embedder.close()
 
 
-async def test_vectors_in_the_order_of_texts(api: FakeApi, small: OpenAIEmbedder) -> None:
+async def test_vectors_have_the_order_of_texts(api: FakeApi, small: OpenAIEmbedder) -> None:
     api.answer(vectors([3.0, 4.0], [0.0, 2.0]))
     found = await small.embed(["one", " ", "two"])
     assert found == [[0.6, 0.8], [0.0, 0.0], [0.0, 1.0]], "of length one; what says nothing is not sent"
@@ -45,7 +45,7 @@ async def test_vectors_in_the_order_of_texts(api: FakeApi, small: OpenAIEmbedder
     assert small.name == "openai:small"
 
 
-async def test_many_texts_go_in_parts(api: FakeApi, small: OpenAIEmbedder) -> None:
+async def test_sends_many_texts_in_batches(api: FakeApi, small: OpenAIEmbedder) -> None:
     api.answer(vectors(*[[1.0, 0.0]] * 256), vectors([0.0, 1.0]))
     assert (await small.embed(["text"] * 257))[-1] == [0.0, 1.0]
     assert len(api.requests) == 2
@@ -62,14 +62,14 @@ async def test_many_texts_go_in_parts(api: FakeApi, small: OpenAIEmbedder) -> No
         (Answer(body={"object": "list", "data": None}), "garbled"),
     ],
 )
-async def test_what_goes_wrong(api: FakeApi, small: OpenAIEmbedder, answer: Answer, kind: str) -> None:
+async def test_translates_errors(api: FakeApi, small: OpenAIEmbedder, answer: Answer, kind: str) -> None:
     api.answer(answer)
     with pytest.raises(ProviderError) as raised:
         await small.embed(["one"])
     assert raised.value.kind == kind
 
 
-async def test_by_name_from_the_environment(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_settings_from_environment(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ProviderError, match="OPENAI_API_KEY"):

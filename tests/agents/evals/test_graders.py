@@ -35,7 +35,7 @@ def answered(text: str, expected: Any = None, schema: Any = None, output: Any = 
         ('{"a": 1}', {"b": 1}, 0),
     ],
 )
-async def test_exact(text: str, expected: Any, score: float) -> None:
+async def test_exact_compares_text_or_json(text: str, expected: Any, score: float) -> None:
     grade = await grader("exact").grade(answered(text, expected))
     assert grade.score == score
     assert bool(grade.reason) == (score == 0)
@@ -50,12 +50,12 @@ async def test_exact(text: str, expected: Any, score: float) -> None:
         ("Nothing", "paris", 0),
     ],
 )
-async def test_contains(text: str, expected: Any, score: float) -> None:
+async def test_contains_finds_expected_texts(text: str, expected: Any, score: float) -> None:
     assert (await grader("contains").grade(answered(text, expected))).score == score
 
 
 @pytest.mark.parametrize("expected", [None, "", [], ["a", " "], {"a": 1}, True, [["a"]]])
-def test_what_cannot_be_contained(expected: Any) -> None:
+def test_contains_rejects_invalid_expected(expected: Any) -> None:
     assert "`expected`" in (grader("contains").check(Case("c", "?", expected)) or "")
 
 
@@ -67,10 +67,10 @@ def test_what_cannot_be_contained(expected: Any) -> None:
         ("ignored", {"age": 3}, ""),
         ('{"age": "3"}', None, "at $.age: '3' is not of type 'integer'"),
         ("{}", None, "at $: 'age' is a required property"),
-        ("no idea", None, "“no idea” is no JSON"),
+        ("no idea", None, "“no idea” is not JSON"),
     ],
 )
-async def test_json_schema(text: str, output: Any, said: str) -> None:
+async def test_json_schema_validates_answer(text: str, output: Any, said: str) -> None:
     for grade in (
         await grader("json_schema").grade(answered(text, schema=PERSON, output=output)),
         await grader("json_schema", schema=PERSON).grade(answered(text, output=output)),
@@ -78,28 +78,28 @@ async def test_json_schema(text: str, output: Any, said: str) -> None:
         assert (grade.score, grade.reason) == (0 if said else 1, said)
 
 
-async def test_schemas_that_are_none_and_those_that_lead_elsewhere() -> None:
+async def test_json_schema_rejects_invalid_and_remote_schemas() -> None:
     by_case = JsonSchemaGrader()
     assert "missing" in (by_case.check(Case("c", "?")) or "")
-    assert "is no JSON schema" in (by_case.check(Case("c", "?", schema={"type": "person"})) or "")
+    assert "is not a valid JSON schema" in (by_case.check(Case("c", "?", schema={"type": "person"})) or "")
     assert by_case.check(Case("c", "?", schema=True)) is None
-    with pytest.raises(Refused, match="no JSON schema"):
+    with pytest.raises(Refused, match="not a valid JSON schema"):
         JsonSchemaGrader(schema={"type": 3})
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.05)
         address = f"http://127.0.0.1:{server.getsockname()[1]}/person.json"
         grade = await by_case.grade(answered("{}", schema={"$ref": address}))
-        assert (grade.score, "cannot be followed" in grade.reason) == (0.0, True)
+        assert (grade.score, "cannot be resolved" in grade.reason) == (0.0, True)
         with pytest.raises(TimeoutError):
             server.accept()
 
 
-def test_by_name() -> None:
+def test_grader_is_found_by_name() -> None:
     assert NAMES == ("exact", "contains", "json_schema", "judge")
-    with pytest.raises(Refused, match="there are exact, contains"):
+    with pytest.raises(Refused, match="Choose from: exact, contains"):
         grader("nonsense")
     with pytest.raises(Refused, match="does not take"):
         grader("exact", colour="red")
     for wrong in (0, 1.5):
-        with pytest.raises(Refused, match="between 0 and 1"):
+        with pytest.raises(Refused, match="at most 1"):
             JudgeGrader("scripted:x.json", pass_at=wrong)

@@ -29,7 +29,7 @@ def read(value: Any) -> Any:
 
 
 @pytest.mark.req("S4-026", "S4-030")
-async def test_what_came_of_every_case_is_kept_and_seen_in_agnos_words(store: Store) -> None:
+async def test_stores_outcome_of_every_case_and_shows_it_in_agno_lens(store: Store) -> None:
     quiz = Quiz()
     made = await evaluate(quiz.agent, CASES, store=store, graders="contains", name="facts")
     assert (made.name, made.number, made.agent, made.version) == ("facts", 1, "quiz", 1)
@@ -73,7 +73,7 @@ class Stopping(ContainsGrader):
         return await super().grade(answered)
 
 
-async def test_cases_that_are_done_are_not_run_again(store: Store) -> None:
+async def test_does_not_run_finished_cases_again(store: Store) -> None:
     quiz = Quiz()
     with pytest.raises(KeyError):
         await evaluate(quiz.agent, CASES, store=store, graders=Stopping(1), name="facts", concurrency=1)
@@ -95,7 +95,7 @@ async def test_cases_that_are_done_are_not_run_again(store: Store) -> None:
     ]
 
 
-async def test_one_that_was_cut_off_is_gone_on_with_although_another_of_its_name_began_since(store: Store) -> None:
+async def test_continues_interrupted_evaluation_after_another_of_same_name_started(store: Store) -> None:
     quiz, other = Quiz(), Quiz(instructions="Be brief.")
     with pytest.raises(KeyError):
         await evaluate(quiz.agent, CASES, store=store, graders=Stopping(1), name="facts", concurrency=1)
@@ -108,7 +108,7 @@ async def test_one_that_was_cut_off_is_gone_on_with_although_another_of_its_name
     assert (await evaluate(quiz.agent, CASES, store=store, graders="contains", name="facts")).number == 3
 
 
-async def test_the_next_one_is_compared_with_the_one_before(store: Store) -> None:
+async def test_compares_evaluation_with_previous_one(store: Store) -> None:
     quiz = Quiz()
     await evaluate(quiz.agent, CASES, store=store, graders="contains", name="facts")
     quiz.answers = {"Why?": "Because.", "Capital?": "It is Rome.", "2 + 2?": "4"}
@@ -127,7 +127,7 @@ async def test_the_next_one_is_compared_with_the_one_before(store: Store) -> Non
     assert (elsewhere.number, elsewhere.previous) == (1, None)
 
 
-async def test_a_model_as_judge_is_recorded_and_paid_for_and_asked_once(store: Store) -> None:
+async def test_judge_model_is_recorded_paid_and_called_once(store: Store) -> None:
     quiz = Quiz()
     asked: list[str] = []
 
@@ -168,7 +168,7 @@ async def test_a_model_as_judge_is_recorded_and_paid_for_and_asked_once(store: S
     assert requests.rows == [(3,)], "what the judge said is in the record"
 
 
-async def test_a_judges_cost_is_counted_apart(store: Store) -> None:
+async def test_counts_cost_of_judge_separately(store: Store) -> None:
     own = scripted('{"score": 1}', name="referee", output={"type": "object"}, prices=PRICES)
     made = await evaluate(Quiz().agent, CASES[:1], store=store, graders=[JudgeGrader(own)])
     assert made.name == "quiz-cases"
@@ -181,7 +181,7 @@ async def test_a_judges_cost_is_counted_apart(store: Store) -> None:
 
 
 @pytest.mark.req("S4-020")
-async def test_an_old_version_of_an_agent_can_be_asked_again(store: Store) -> None:
+async def test_evaluates_old_version_of_agent(store: Store) -> None:
     systems: list[str | None] = []
 
     def reply(request: Any) -> str:
@@ -204,7 +204,7 @@ async def test_an_old_version_of_an_agent_can_be_asked_again(store: Store) -> No
         await evaluate(new, cases, store=store, graders="exact", name="sums", version=7)
 
 
-async def test_what_is_remembered_of_one_case_does_not_help_with_another(store: Store) -> None:
+async def test_memories_of_one_case_do_not_help_another(store: Store) -> None:
     injected: list[int] = []
 
     def reply(request: Any) -> str:
@@ -219,7 +219,7 @@ async def test_what_is_remembered_of_one_case_does_not_help_with_another(store: 
     assert len({memory.user_id for memory in await store.memories.list()}) == 3
 
 
-async def test_runs_that_fail_or_wait_get_no_points_and_say_why(store: Store) -> None:
+async def test_failed_and_waiting_runs_score_zero_with_reason(store: Store) -> None:
     failing = scripted({"fail": "auth", "message": "No key."}, name="failing")
     made = await evaluate(failing, CASES[:1], store=store, graders="exact")
     assert (made.outcomes[0].status, made.outcomes[0].score) == ("failed", 0.0)
@@ -230,7 +230,7 @@ async def test_runs_that_fail_or_wait_get_no_points_and_say_why(store: Store) ->
     assert made.totals.incomplete == 1
 
 
-async def test_a_case_that_was_cut_off_in_the_middle_goes_on_in_its_thread(store: Store) -> None:
+async def test_interrupted_case_continues_in_its_thread(store: Store) -> None:
     looked: list[str] = []
 
     @tool(effect="safe")
@@ -250,7 +250,7 @@ async def test_a_case_that_was_cut_off_in_the_middle_goes_on_in_its_thread(store
     assert len(await store.runs("eval/looker-cases/1/sum")) == 1
 
 
-async def test_who_evaluates_the_same_at_the_same_time_asks_nothing_twice(store: Store) -> None:
+async def test_same_evaluation_in_parallel_runs_each_case_once(store: Store) -> None:
     quiz = Quiz()
     many = [Case(f"{number}", f"Number {number}?", "know") for number in range(8)]
     together = [evaluate(quiz.agent, many, store=store, graders="contains", name="facts") for _ in range(3)]
@@ -261,7 +261,7 @@ async def test_who_evaluates_the_same_at_the_same_time_asks_nothing_twice(store:
         assert len(await store.runs(f"eval/facts/1/{case.id}")) == 1
 
 
-async def test_who_evaluates_something_else_under_the_same_name_at_the_same_time_has_a_number_of_their_own(
+async def test_different_evaluation_in_parallel_gets_its_own_number(
     store: Store,
 ) -> None:
     """As when two versions are compared side by side: neither is given the other's answers."""
@@ -284,7 +284,7 @@ async def test_who_evaluates_something_else_under_the_same_name_at_the_same_time
         ([], {}, "no case"),
         (CASES, {"graders": []}, "at least one grader"),
         (CASES, {"graders": ["exact", "exact"]}, "Two graders have the name exact"),
-        (CASES, {"graders": "nonsense"}, "no grader 'nonsense'"),
+        (CASES, {"graders": "nonsense"}, "Unknown grader 'nonsense'"),
         (CASES, {"name": "x" * 101}, "1 to 100"),
         (CASES, {"name": " "}, "1 to 100"),
         (CASES, {"concurrency": 0}, "concurrency must be 1 or more"),
@@ -292,7 +292,7 @@ async def test_who_evaluates_something_else_under_the_same_name_at_the_same_time
         ([Case("a", "Hi")], {}, "case a: `expected` is missing"),
     ],
 )
-async def test_what_is_wrong_is_told_before_anything_runs(cases: Any, options: Any, said: str) -> None:
+async def test_rejects_invalid_input_before_any_run(cases: Any, options: Any, said: str) -> None:
     quiz = Quiz()
     async with open_store("sqlite:///:memory:") as store:
         with pytest.raises(Refused, match=said):
@@ -300,7 +300,7 @@ async def test_what_is_wrong_is_told_before_anything_runs(cases: Any, options: A
         assert (quiz.asked, list(await store.evals.list())) == ([], [])
 
 
-async def test_keys_fit_however_long_names_are() -> None:
+async def test_keys_fit_for_long_names() -> None:
     now = FakeClock().now()
     record = Eval(name="n" * 100, type="evaluation", input={"number": 1}, created_at=now, updated_at=now)
     keys = {key_of(record, "c" * 99 + end, "json_schema") for end in "ab"}
@@ -308,7 +308,7 @@ async def test_keys_fit_however_long_names_are() -> None:
     assert max(map(len, keys)) <= 255
 
 
-async def test_keys_are_of_one_case_alone_whatever_names_hold() -> None:
+async def test_keys_are_unique_for_each_case() -> None:
     now = FakeClock().now()
     made = [
         Eval(name=name, type="evaluation", input={"number": number}, created_at=now, updated_at=now)
@@ -318,7 +318,7 @@ async def test_keys_are_of_one_case_alone_whatever_names_hold() -> None:
     assert len(set(keys)) == 4
 
 
-async def test_a_team_is_asked_like_an_agent_and_its_members_are_paid_for(store: Store) -> None:
+async def test_evaluates_team_and_counts_cost_of_members(store: Store) -> None:
     plain: dict[str, Any] = {"title": False, "prices": PRICES}
     member = Agent("knower", model=Scripted([{"text": "Paris.", "usage": {"input_tokens": 40}}]), **plain)
     leader = Scripted([[{"calls": [delegate("knower", "Which?")], "usage": {"input_tokens": 10}}, "It is Paris."]])

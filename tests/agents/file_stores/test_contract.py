@@ -34,7 +34,7 @@ HOSTILE = [
 
 
 @pytest.mark.req("S0-142")
-async def test_the_path_is_that_of_the_document(tmp_path: Path, bucket: Bucket) -> None:
+async def test_path_has_documented_form(tmp_path: Path, bucket: Bucket) -> None:
     base = tmp_path / "files"
     local = await file_store(f"file://{base}").store(THREAD, "file_011CNha8", "sales_report.csv", b"a,b")
     s3 = await file_store(bucket.url("made/by")).store(THREAD, "file_011CNha8", "sales_report.csv", b"a,b")
@@ -48,7 +48,7 @@ async def test_the_path_is_that_of_the_document(tmp_path: Path, bucket: Bucket) 
 
 
 @pytest.mark.req("S0-143")
-async def test_files_are_stored_updated_retrieved_and_deleted(files: FileStore) -> None:
+async def test_stores_updates_retrieves_and_deletes_files(files: FileStore) -> None:
     path = await files.store(THREAD, "f1", "a.bin", b"\x00\xff")
     other = await files.store(new_id(), "f1", "a.bin", b"other thread")
     assert path
@@ -73,7 +73,7 @@ async def test_files_are_stored_updated_retrieved_and_deleted(files: FileStore) 
 
 
 @pytest.mark.req("S0-143")
-async def test_names_cannot_escape_the_threads_folder(tmp_path: Path, bucket: Bucket) -> None:
+async def test_names_cannot_escape_folder_of_thread(tmp_path: Path, bucket: Bucket) -> None:
     base = tmp_path / "files"
     for files in (file_store(f"file://{base}"), file_store(bucket.url("pre"))):
         paths: set[str | None] = set()
@@ -93,7 +93,7 @@ async def test_names_cannot_escape_the_threads_folder(tmp_path: Path, bucket: Bu
     assert all(key.startswith(f"pre/{THREAD}/") and key.count("/") == 2 for key in bucket.listed())
 
 
-async def test_a_readable_name_stays_readable(files: FileStore) -> None:
+async def test_readable_name_stays_readable(files: FileStore) -> None:
     path = await files.store(THREAD, "file-1", "Übersicht 2026 (final).pdf", b"x")
     long = await files.store(THREAD, "file-1", "q" * 300 + ".tar.gz", b"x")
 
@@ -105,14 +105,14 @@ async def test_a_readable_name_stays_readable(files: FileStore) -> None:
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "", ".", "s3://elsewhere/a/b", "\x00"])
-async def test_what_is_not_in_the_store_is_not_read_or_deleted(files: FileStore, path: str) -> None:
+async def test_does_not_read_or_delete_paths_outside_of_store(files: FileStore, path: str) -> None:
     with pytest.raises(Refused):
         await files.retrieve(path)
     with pytest.raises(Refused):
         await files.delete(path)
 
 
-async def test_neither_is_what_a_path_leads_out_to(files: FileStore, tmp_path: Path) -> None:
+async def test_does_not_follow_paths_that_lead_outside(files: FileStore, tmp_path: Path) -> None:
     path = await files.store(THREAD, "f1", "a.txt", b"mine")
     assert path
     folder = path.rpartition("/")[0]
@@ -122,6 +122,6 @@ async def test_neither_is_what_a_path_leads_out_to(files: FileStore, tmp_path: P
             await files.retrieve(wrong)
 
 
-async def test_a_file_needs_an_id(files: FileStore) -> None:
+async def test_file_needs_an_id(files: FileStore) -> None:
     with pytest.raises(Refused):
         await files.store(THREAD, "", "a.txt", b"")

@@ -19,7 +19,7 @@ THREAD = UUID(int=7)
     ("number", "expected"),
     [(errno.ENOSPC, StoreFull), (errno.EACCES, StoreReadOnly), (errno.EROFS, StoreReadOnly), (errno.EIO, StoreError)],
 )
-async def test_a_write_that_fails_leaves_the_old_file_and_no_draft(
+async def test_failed_write_keeps_old_file_and_leaves_no_temporary_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: type[Exception]
 ) -> None:
     files = LocalFileStore(tmp_path)
@@ -38,7 +38,7 @@ async def test_a_write_that_fails_leaves_the_old_file_and_no_draft(
     assert [one.name for one in Path(path).parent.iterdir()] == ["f_a.txt"]
 
 
-async def test_a_relative_base_is_remembered_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_relative_base_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = await LocalFileStore("made").store(THREAD, "f", "a.txt", b"x")
     assert path
@@ -48,7 +48,7 @@ async def test_a_relative_base_is_remembered_absolute(tmp_path: Path, monkeypatc
     assert await LocalFileStore(tmp_path / "made").retrieve(path) == b"x"
 
 
-async def test_links_do_not_lead_out(tmp_path: Path) -> None:
+async def test_links_do_not_lead_outside(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s")
     files = LocalFileStore(tmp_path / "files")
@@ -64,7 +64,7 @@ async def test_links_do_not_lead_out(tmp_path: Path) -> None:
     assert secret.read_text() == "s"
 
 
-async def test_a_file_where_a_folder_should_be_is_an_error_of_ours(tmp_path: Path) -> None:
+async def test_file_in_place_of_folder_raises_store_error(tmp_path: Path) -> None:
     (tmp_path / str(THREAD)).write_text("in the way")
     files = LocalFileStore(tmp_path)
 

@@ -9,7 +9,7 @@ from lockstitch.agents.registry import file_store
 from lockstitch.errors import Refused
 
 
-def test_a_url_opens_its_kind_of_store() -> None:
+def test_url_opens_its_kind_of_store() -> None:
     local = file_store("file:///srv/agent%20files/#1?")
     relative = file_store("file:made")
     s3 = file_store("s3://bucket/some/prefix/?region=eu-west-1")
@@ -38,6 +38,6 @@ def test_a_url_opens_its_kind_of_store() -> None:
         "local",
     ],
 )
-def test_other_urls_are_refused(url: str) -> None:
+def test_rejects_other_urls(url: str) -> None:
     with pytest.raises(Refused):
         file_store(url)

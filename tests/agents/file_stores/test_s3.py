@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 THREAD = UUID(int=7)
 
 
-async def test_a_bucket_that_is_not_there_is_no_missing_file(bucket: Bucket) -> None:
+async def test_missing_bucket_is_not_a_missing_file(bucket: Bucket) -> None:
     files = S3FileStore("no-such-bucket", endpoint=bucket.endpoint, region="us-east-1")
 
     for act in (
@@ -25,14 +25,14 @@ async def test_a_bucket_that_is_not_there_is_no_missing_file(bucket: Bucket) -> 
             await act
 
 
-async def test_a_server_that_is_not_there_is_unreachable(bucket: Bucket) -> None:
+async def test_missing_server_is_unreachable(bucket: Bucket) -> None:
     files = S3FileStore(BUCKET, endpoint="http://127.0.0.1:9", region="us-east-1")
 
     with pytest.raises(StoreUnreachable):
         await files.store(THREAD, "f", "a.txt", b"x")
 
 
-async def test_a_large_file_goes_in_parts_and_comes_back_whole(bucket: Bucket) -> None:
+async def test_large_file_is_sent_in_parts_and_read_completely(bucket: Bucket) -> None:
     files = S3FileStore(BUCKET, "big", endpoint=bucket.endpoint, region="us-east-1")
     content = bytes(range(256)) * 50_000
 

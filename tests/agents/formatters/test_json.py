@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from lockstitch.agents.formatters.formats import MOST_BYTES, JsonFormatter
+from lockstitch.agents.formatters.formats import MAX_BYTES, JsonFormatter
 from lockstitch.engine.events import Event
 from tests.agents.formatters.events import FILE, HISTORY, MEMBER, PENDING, PNG, RUN, all_frames, event, one_of_each
 from tests.agents.formatters.events import random_events as streams
@@ -63,11 +63,11 @@ def test_every_type_has_its_envelope() -> None:
 @pytest.mark.req("S0-136")
 @quick
 @given(streams)
-def test_no_frame_is_too_large_and_nothing_is_lost(events: list[Event]) -> None:
+def test_frames_are_small_and_complete(events: list[Event]) -> None:
     formatter = JsonFormatter(True)
     frames = all_frames(formatter, events)
 
-    assert all(len(frame.encode()) <= MOST_BYTES for frame in frames)
+    assert all(len(frame.encode()) <= MAX_BYTES for frame in frames)
     assert all("\n" not in frame and "\r" not in frame for frame in frames)
     shown = items([json.loads(frame) for frame in frames])
     for type, key in (("text", "text"), ("thinking", "text"), ("error", "error"), ("tool_result", "content")):
@@ -80,7 +80,7 @@ def test_no_frame_is_too_large_and_nothing_is_lost(events: list[Event]) -> None:
     assert inputs == [one.data["input"] for one in events if one.type == "tool_call"]
 
 
-def test_multi_byte_characters_are_never_cut() -> None:
+def test_never_cuts_multi_byte_characters() -> None:
     text = "a" + "😀é\x01" * 3_000
     frames = told([event("text", {"text": text})])
 
@@ -89,7 +89,7 @@ def test_multi_byte_characters_are_never_cut() -> None:
     assert 10 < len(frames) < 25
 
 
-def test_history_results_and_final_metadata_are_there_on_demand_only_and_without_base64() -> None:
+def test_history_results_and_final_metadata_appear_only_on_demand_without_base64() -> None:
     plain = told(one_of_each(), detail=False)
     full = dict(items(told(one_of_each())))
 
@@ -105,7 +105,7 @@ def test_history_results_and_final_metadata_are_there_on_demand_only_and_without
     assert "3300 bytes" in full["server_tool_result"]
 
 
-def test_members_that_speak_at_once_are_told_apart() -> None:
+def test_distinguishes_members_that_stream_in_parallel() -> None:
     frames = told(
         [
             event("text", {"text": "a1"}),
@@ -119,13 +119,13 @@ def test_members_that_speak_at_once_are_told_apart() -> None:
     assert {(frame["agent"], frame["run_id"]) for frame in frames} == {("helper", str(RUN)), ("member", str(MEMBER))}
 
 
-def test_what_follows_a_retry_is_another_text() -> None:
+def test_text_after_retry_is_a_new_item() -> None:
     frames = told([event("text", {"text": "Hel"}), event("retry"), event("text", {"text": "Hello"})])
 
     assert items(frames) == [("text", "Hel"), ("text", "Hello")]
 
 
-def test_a_pause_that_is_not_the_browsers_is_told_on_demand() -> None:
+def test_pause_without_frontend_tools_appears_only_on_demand() -> None:
     paused = [event("paused", {"waiting_for": [{"kind": "approval", "id": "c1"}], "pending": [PENDING]})]
 
     assert told(paused, detail=False) == []
@@ -134,7 +134,7 @@ def test_a_pause_that_is_not_the_browsers_is_told_on_demand() -> None:
     assert json.loads(content)["status"] == "waiting"
 
 
-def test_empty_deltas_and_broken_characters_are_survived() -> None:
+def test_accepts_empty_deltas_and_broken_characters() -> None:
     assert told([event("text", {"text": ""})]) == []
     assert items(told([event("text", {"text": "a\ud83d"})])) == [("text", "a?")]
 
@@ -149,7 +149,7 @@ def test_empty_deltas_and_broken_characters_are_survived() -> None:
         ([{"type": "document", "source": {"type": "base64", "data": "AAAA"}}], None),
     ],
 )
-def test_results_of_any_shape_are_shown(content: Any, wanted: Any) -> None:
+def test_shows_results_of_any_form(content: Any, wanted: Any) -> None:
     shown = items(told([event("tool_result", {"id": "c", "name": "n", "content": content})]))
 
     assert shown == (wanted or [("tool_result", shown[0][1])])

@@ -12,7 +12,7 @@ from tests.agents.formatters.events import all_frames, event, one_of_each
 
 @pytest.mark.req("S0-138")
 @pytest.mark.parametrize("detail", [False, True])
-def test_the_providers_events_pass_through_unchanged(detail: bool) -> None:
+def test_events_of_provider_pass_unchanged(detail: bool) -> None:
     sent = [{"type": "ping"}, {"type": "delta", "b": 2, "a": [1.5, None, 2**70, "\u2028é"]}]
     events = [*one_of_each(), *(event("raw", one) for one in sent)]
 
@@ -23,7 +23,7 @@ def test_the_providers_events_pass_through_unchanged(detail: bool) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATTER_NAMES)
-def test_every_stream_has_a_formatter_of_its_own(name: str) -> None:
+def test_every_stream_has_its_own_formatter(name: str) -> None:
     make = formatter(name)
 
     assert make(True).name == make(False).name == name
@@ -31,6 +31,6 @@ def test_every_stream_has_a_formatter_of_its_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "yaml", "JSON"])
-def test_unknown_names_are_refused(name: str) -> None:
+def test_rejects_unknown_names(name: str) -> None:
     with pytest.raises(Refused):
         formatter(name)

@@ -37,7 +37,7 @@ def received(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FORMATTER_NAMES)
-async def test_frames_arrive_whole_and_done_comes_once_at_the_end(name: str) -> None:
+async def test_frames_arrive_complete_and_done_is_sent_once(name: str) -> None:
     said = [event("text", {"text": "two\n\nlines\rand more"}), event("raw", {"a": "b\n"})]
     events = [*said, *(one for one in one_of_each() if one.type != "failed")]
 
@@ -49,7 +49,7 @@ async def test_frames_arrive_whole_and_done_comes_once_at_the_end(name: str) -> 
 
 
 @pytest.mark.parametrize("name", FORMATTER_NAMES)
-async def test_a_failed_run_gives_one_error_frame(name: str) -> None:
+async def test_failed_run_yields_one_error_frame(name: str) -> None:
     got = received(await sent(name, one_of_each()))
 
     assert len([frame for frame in got if "broke" in frame]) == 1
@@ -58,7 +58,7 @@ async def test_a_failed_run_gives_one_error_frame(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMATTER_NAMES)
 @pytest.mark.parametrize("failed", [False, True])
-async def test_a_stream_that_breaks_says_so_and_ends(name: str, failed: bool) -> None:
+async def test_failed_stream_yields_error_and_ends(name: str, failed: bool) -> None:
     events = [event("text", {"text": "Hel"})]
     if failed:
         events.append(event("failed", {"error": "Another worker holds it", "type": "ThreadBusy"}))
@@ -74,16 +74,16 @@ async def test_a_stream_that_breaks_says_so_and_ends(name: str, failed: bool) ->
         assert any(json.loads(frame).get("type") == "error" for frame in got[:-1])
 
 
-async def test_what_is_not_ours_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unexpected_exception_is_logged_and_not_sent(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, logger="lockstitch"):
         text = await sent("json", [], RuntimeError("password=plum"))
 
     assert "plum" not in text
-    assert [json.loads(frame)["delta"] for frame in received(text)[:-1]] == ["The stream broke off."]
+    assert [json.loads(frame)["delta"] for frame in received(text)[:-1]] == ["The stream was interrupted."]
     assert "plum" in caplog.text
 
 
-async def test_a_reader_that_goes_away_is_not_written_to() -> None:
+async def test_does_not_write_to_closed_reader() -> None:
     parts: Any = stream(source([event("text", {"text": "a"})] * 3), formatter("json")(False))
     assert (await anext(parts)).startswith("data: ")
 
@@ -93,7 +93,7 @@ async def test_a_reader_that_goes_away_is_not_written_to() -> None:
         await anext(parts)
 
 
-def test_lines_are_split_as_readers_split_them() -> None:
+def test_splits_lines_like_readers() -> None:
     assert encode("a\nb\r\nc\rd") == "data: a\ndata: b\ndata: c\ndata: d\n\n"
     assert encode("") == "data: \n\n"
     assert DONE == "data: [DONE]\n\n"

@@ -49,7 +49,7 @@ def test_every_event_has_its_tag() -> None:
 @pytest.mark.req("S0-137")
 @quick
 @given(streams)
-def test_any_text_is_well_formed_and_comes_back(events: list[Event]) -> None:
+def test_any_text_is_well_formed_and_unchanged_after_parsing(events: list[Event]) -> None:
     elements = parsed(events)
 
     for type, key in (("text", "text"), ("thinking", "text"), ("error", "error"), ("tool_result", "content")):
@@ -64,13 +64,13 @@ def test_any_text_is_well_formed_and_comes_back(events: list[Event]) -> None:
 
 
 @pytest.mark.parametrize("pieces", [["]]", ">"], ["]", "]>"], ["]]>", "]]>"], ["a\r", "\nb\rc"], ["<![CDATA[", "x"]])
-def test_no_division_into_deltas_ends_a_section(pieces: list[str]) -> None:
+def test_division_into_deltas_never_ends_a_section(pieces: list[str]) -> None:
     [element] = parsed([event("text", {"text": piece}) for piece in pieces])
 
     assert element.text == "".join(pieces)
 
 
-def test_speakers_take_turns() -> None:
+def test_parallel_runs_alternate() -> None:
     elements = parsed(
         [
             event("text", {"text": "a1"}),
@@ -86,7 +86,7 @@ def test_speakers_take_turns() -> None:
     ]
 
 
-def test_history_results_and_final_metadata_are_there_on_demand_only() -> None:
+def test_history_results_and_final_metadata_appear_only_on_demand() -> None:
     plain = parsed(one_of_each(), detail=False)
 
     on_demand = {"meta_final", *(f"content-block-{one}" for one in BLOCKS if "result" in one)}

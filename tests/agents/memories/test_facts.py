@@ -22,22 +22,22 @@ from tests.model.properties import quick
         'As [I said, {so to say: ["a", "b"]',
     ],
 )
-def test_facts_are_found(answer: str) -> None:
+def test_finds_facts_in_answer(answer: str) -> None:
     assert parse(answer) == ["a", "b"]
 
 
 @quick
 @given(st.text() | st.text('[]{}",: ab\n'))
-def test_any_answer_is_survived(answer: str) -> None:
+def test_accepts_any_answer(answer: str) -> None:
     assert all(isinstance(fact, str) and fact for fact in parse(answer))
 
 
-def test_facts_are_few_and_short() -> None:
+def test_limits_number_and_length_of_facts() -> None:
     assert len(clean(f"fact {number}" for number in range(500))) == 20
     assert [len(fact) for fact in clean(["x" * 5_000])] == [1_000]
 
 
-def test_a_long_conversation_is_told_from_both_ends() -> None:
+def test_long_conversation_keeps_start_and_end() -> None:
     said = [{"role": "user", "content": f"number {number} {'x' * 90}"} for number in range(2_000)]
     told = transcript(said)
 
@@ -46,7 +46,7 @@ def test_a_long_conversation_is_told_from_both_ends() -> None:
     assert "number 1999 " in told
 
 
-def test_tools_are_no_part_of_what_was_said() -> None:
+def test_transcript_leaves_tools_out() -> None:
     result = {"type": "tool_result", "tool_use_id": "c", "content": "plum"}
     asked = prompt([{"role": "user", "content": [result, {"type": "text", "text": "{curly}"}]}], ["x"])
 

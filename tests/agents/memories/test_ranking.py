@@ -22,7 +22,7 @@ def test_rare_words_decide() -> None:
     assert ranked("tea", []) == []
 
 
-def test_words_are_those_of_any_script() -> None:
+def test_words_are_found_in_any_script() -> None:
     assert words("Größe, größe! (2x)") == {"grösse", "2x"}
     assert words("snake_case") == {"snake", "case"}
     assert ranked("東京の天気は?", ["彼は東京に住んでいる", "He likes tea"]) == [0]
@@ -30,7 +30,7 @@ def test_words_are_those_of_any_script() -> None:
 
 @quick
 @given(st.text("ab c", max_size=9), texts, st.integers(0, 99))
-def test_the_order_is_that_of_the_score_and_then_as_given(query: str, known: list[str], seed: int) -> None:
+def test_order_is_by_score_then_by_position(query: str, known: list[str], seed: int) -> None:
     order = ranked(query, known)
 
     assert sorted(order) == [place for place, text in enumerate(known) if words(query) & words(text)]

@@ -40,7 +40,7 @@ async def scope_of(store: Store, model: Any = None, *, user: str | None = "ada",
     return Scope(store, begun.head, run, model or Model())
 
 
-async def test_facts_are_kept_and_known_in_the_next_thread(timed_store: Store, clock: FakeClock) -> None:
+async def test_facts_are_stored_and_known_in_next_thread(timed_store: Store, clock: FakeClock) -> None:
     memory = RecordMemoryStore(limit=2)
     model = Model('["The user lives in Ulm.", "The user has a cat."]')
     scope = await scope_of(timed_store, model)
@@ -64,7 +64,7 @@ async def test_facts_are_kept_and_known_in_the_next_thread(timed_store: Store, c
     assert {(one.agent, one.thread_id, one.created_at) for one in kept} == {("helper", scope.head.id, clock.now())}
 
 
-async def test_a_repeated_update_leaves_the_same(timed_store: Store, clock: FakeClock) -> None:
+async def test_repeated_update_changes_nothing(timed_store: Store, clock: FakeClock) -> None:
     """As after a crash between the memory's write and the run's end: the model may say something else by then."""
     memory = RecordMemoryStore()
     model = Model('["The user lives in Ulm."]', '["Something else.", "And more."]')
@@ -78,7 +78,7 @@ async def test_a_repeated_update_leaves_the_same(timed_store: Store, clock: Fake
     assert len(model.asked) == 1
 
 
-async def test_what_is_known_already_is_updated_in_place(timed_store: Store, clock: FakeClock) -> None:
+async def test_known_fact_updates_its_memory(timed_store: Store, clock: FakeClock) -> None:
     memory = RecordMemoryStore()
     await memory.update(await scope_of(timed_store, Model('["The user lives in Ulm."]')), SAID)
     clock.advance(60)
@@ -95,7 +95,7 @@ async def test_what_is_known_already_is_updated_in_place(timed_store: Store, clo
 
 
 @pytest.mark.req("S4-032")
-async def test_a_memory_belongs_to_a_user_of_a_project(store_url: str) -> None:
+async def test_memory_belongs_to_user_of_project(store_url: str) -> None:
     memory = RecordMemoryStore(extract=lambda messages: ["The code word is plum."])
     asked = question("What is the code word?")
     async with open_store(store_url) as store, open_store(store_url, project="other", migrate=False) as other:
@@ -108,7 +108,7 @@ async def test_a_memory_belongs_to_a_user_of_a_project(store_url: str) -> None:
         assert (await memory.retrieve(await scope_of(store, agent="writer"), asked)).found == 1
 
 
-async def test_agents_can_remember_for_themselves() -> None:
+async def test_agents_can_have_their_own_memories() -> None:
     memory = RecordMemoryStore(by_agent=True, extract=lambda messages: ["The code word is plum."])
     async with open_store("sqlite:///:memory:") as store:
         await memory.update(await scope_of(store), SAID)
@@ -117,7 +117,7 @@ async def test_agents_can_remember_for_themselves() -> None:
         assert (await memory.retrieve(await scope_of(store, agent="writer"), question("word?"))).found == 0
 
 
-async def test_the_facts_of_what_is_lost_are_kept_before_a_compaction() -> None:
+async def test_stores_facts_of_removed_messages_before_compaction() -> None:
     memory = RecordMemoryStore()
     model = Model('["One."]', '["Two."]', '["Three.", "One."]')
     async with open_store("sqlite:///:memory:") as store:
@@ -138,7 +138,7 @@ async def test_the_facts_of_what_is_lost_are_kept_before_a_compaction() -> None:
         assert report["tokens"] > 0
 
 
-async def test_facts_can_be_found_without_a_model() -> None:
+async def test_extracts_facts_without_a_model() -> None:
     async def extract(messages: Sequence[Message]) -> list[str]:
         return [f"{len(messages)} messages", "nul\x00 and \ud800 go", "  ", "2 MESSAGES"]
 
@@ -150,13 +150,13 @@ async def test_facts_can_be_found_without_a_model() -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "I cannot do that.", "[]", "null", '{"facts": "none"}', "[" * 5_000])
-async def test_an_answer_without_facts_keeps_nothing(answer: str) -> None:
+async def test_answer_without_facts_stores_nothing(answer: str) -> None:
     async with open_store("sqlite:///:memory:") as store:
         assert await RecordMemoryStore().update(await scope_of(store, Model(answer)), SAID) == Updated()
         assert await store.memories.list() == []
 
 
-async def test_of_nothing_said_the_model_is_not_asked() -> None:
+async def test_does_not_call_model_without_text() -> None:
     model = Model()
     async with open_store("sqlite:///:memory:") as store:
         scope = await scope_of(store, model)

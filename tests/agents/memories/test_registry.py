@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("name", MEMORY_NAMES)
-def test_a_name_and_its_parameters_make_the_same_memory_again(name: str) -> None:
+def test_name_and_parameters_make_the_same_memory(name: str) -> None:
     one = memory_store(name)
 
     assert one.name == name
@@ -20,7 +20,7 @@ def test_a_name_and_its_parameters_make_the_same_memory_again(name: str) -> None
 
 
 @pytest.mark.parametrize("alias", ["placeholder", "PlaceholderMemoryStore", "NoMemoryStore"])
-async def test_older_names_remember_nothing(alias: str) -> None:
+async def test_older_names_mean_no_memory(alias: str) -> None:
     none = memory_store(alias)
     scope: Any = None
 
@@ -41,6 +41,6 @@ async def test_older_names_remember_nothing(alias: str) -> None:
         ("record", {"a": 1}),
     ],
 )
-def test_what_makes_no_memory_is_refused(name: str, parameters: dict[str, Any]) -> None:
+def test_rejects_unknown_name_or_parameter(name: str, parameters: dict[str, Any]) -> None:
     with pytest.raises(Refused):
         memory_store(name, **parameters)

@@ -67,7 +67,7 @@ def without_marks(messages: list[Any]) -> list[Any]:
     return bare
 
 
-async def test_pieces_come_as_they_are_said_and_the_response_last(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_yields_chunks_then_response(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([THINKING, TEXT, CALL], stop="tool_use", usage={"output_tokens": 42}))
     pieces, response = await ask(provider, request("1 + 2?", tools=[ADD]))
 
@@ -82,7 +82,7 @@ async def test_pieces_come_as_they_are_said_and_the_response_last(api: FakeApi, 
     assert api.requests[0].headers["authorization"] == "Bearer key"
 
 
-async def test_blocks_go_back_as_they_came(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_sends_blocks_back_unchanged(api: FakeApi, provider: AnthropicProvider) -> None:
     citation = {"type": "web_search_result_location", "url": "https://example.org", "cited_text": "three"}
     content = [THINKING, REDACTED, SEARCH, FOUND, {**TEXT, "citations": [citation]}, CALL]
     api.answer(Answer(content, stop="tool_use"), Answer([TEXT]))
@@ -103,7 +103,7 @@ async def test_blocks_go_back_as_they_came(api: FakeApi, provider: AnthropicProv
     assert without_marks(api.last["messages"])[2]["content"] == [result]
 
 
-async def test_given_messages_are_left_alone(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_does_not_change_given_messages(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT]))
     asked = request([{"type": "text", "text": "a"}], {"role": "assistant", "content": "b"}, "c", tools=[ADD])
     before = copy.deepcopy(asked)
@@ -111,7 +111,7 @@ async def test_given_messages_are_left_alone(api: FakeApi, provider: AnthropicPr
     assert asked == before
 
 
-async def test_what_the_api_would_refuse_is_left_out(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_leaves_out_blocks_that_api_rejects(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT]))
     said = [
         {"type": "text", "text": ""},
@@ -131,15 +131,13 @@ async def test_what_the_api_would_refuse_is_left_out(api: FakeApi, provider: Ant
     assert sent[2]["content"] == [{**result, "tool_use_id": "functions_add_0"}]
 
 
-async def test_a_message_of_which_nothing_is_left_is_not_sent(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_does_not_send_empty_message(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT]))
     await answer(provider, request("Hi", {"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]}))
     assert [message["role"] for message in api.last["messages"]] == ["user"]
 
 
-async def test_the_second_step_reads_from_the_cache_what_the_first_wrote(
-    api: FakeApi, provider: AnthropicProvider
-) -> None:
+async def test_second_step_reads_cache_that_first_step_wrote(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([CALL], stop="tool_use"), Answer([TEXT]))
     settings: Any = {"system": "You add. " * 50, "tools": [ADD]}
     first = await answer(provider, request("1 + 2?", **settings))
@@ -153,7 +151,7 @@ async def test_the_second_step_reads_from_the_cache_what_the_first_wrote(
     assert second.usage.input_tokens == second.usage.cache_read_tokens + second.usage.cache_write_tokens
 
 
-async def test_breakpoints_stand_on_the_system_text_and_the_last_two_user_messages(
+async def test_sets_breakpoints_on_system_text_and_last_two_user_messages(
     api: FakeApi, provider: AnthropicProvider
 ) -> None:
     api.answer(Answer([TEXT]))
@@ -169,16 +167,14 @@ async def test_breakpoints_stand_on_the_system_text_and_the_last_two_user_messag
     assert marked == [2, 4]
 
 
-async def test_without_a_system_text_the_last_client_tool_has_the_breakpoint(
-    api: FakeApi, provider: AnthropicProvider
-) -> None:
+async def test_sets_breakpoint_on_last_tool_without_system_text(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT]))
     server = {"type": "code_execution_20250825", "name": "code_execution"}
     await answer(provider, request("a", tools=[ADD, ADD], server_tools=[server]))
     assert api.last["tools"] == [ADD, {**ADD, "cache_control": MARK}, server]
 
 
-async def test_own_breakpoints_and_no_breakpoints(api: FakeApi) -> None:
+async def test_keeps_own_breakpoints_or_sets_none(api: FakeApi) -> None:
     api.answer(Answer([TEXT]))
     hour = AnthropicProvider(api_key="key", base_url=api.url, cache="1h")
     mine = {"type": "text", "text": "a", "cache_control": MARK}
@@ -200,7 +196,7 @@ def test_usage_counts_nothing_twice() -> None:
     assert usage_of({"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": None}) == Usage(10, 5)
 
 
-def test_usage_counts_compactions_which_the_totals_leave_out() -> None:
+def test_usage_includes_compactions() -> None:
     iterations = [
         {"type": "compaction", "input_tokens": 1000, "output_tokens": 100, "cache_read_input_tokens": 10},
         {"type": "message", "input_tokens": 7, "output_tokens": 5},
@@ -208,7 +204,7 @@ def test_usage_counts_compactions_which_the_totals_leave_out() -> None:
     assert usage_of({"input_tokens": 7, "output_tokens": 5, "iterations": iterations}) == Usage(1017, 105, 10)
 
 
-async def test_a_plain_request_asks_for_nothing_more(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_plain_request_has_no_extras(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT]))
     await answer(provider, request("Hi"))
     assert "anthropic-beta" not in api.requests[0].headers
@@ -216,7 +212,7 @@ async def test_a_plain_request_asks_for_nothing_more(api: FakeApi, provider: Ant
     assert api.requests[0].headers["x-stainless-retry-count"] == "0"
 
 
-async def test_beta_headers_container_and_server_tools(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_sends_beta_headers_container_and_server_tools(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT], more={"container": {"id": "container_2", "expires_at": "2026-01-01T00:00:00Z"}}))
     server = {"type": "code_execution_20250825", "name": "code_execution"}
     asked = request(
@@ -236,7 +232,7 @@ async def test_beta_headers_container_and_server_tools(api: FakeApi, provider: A
     assert api.last["container"] == {"id": "c", "skills": [{"skill_id": "x"}]}
 
 
-async def test_api_kwargs_are_passed_on_and_win(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_api_kwargs_have_priority(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT], stop="stop_sequence"))
     kwargs = {"temperature": 0.5, "top_p": 0.9, "stop_sequences": ["x"], "max_tokens": 9}
     response = await answer(provider, request("Hi", api_kwargs=kwargs))
@@ -244,7 +240,7 @@ async def test_api_kwargs_are_passed_on_and_win(api: FakeApi, provider: Anthropi
     assert response.stop_reason == "stop_sequence"
 
 
-async def test_the_thinking_budget_is_sent_if_there_is_one(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_sends_thinking_budget_if_set(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT]))
     await answer(provider, request("Hi", thinking_tokens=1024))
     assert api.last["thinking"] == {"type": "enabled", "budget_tokens": 1024}
@@ -252,7 +248,7 @@ async def test_the_thinking_budget_is_sent_if_there_is_one(api: FakeApi, provide
     assert "thinking" not in api.last
 
 
-async def test_structured_output(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_sends_structured_output(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([{"type": "text", "text": '{"sum": 3}'}]))
     await answer(provider, request("Hi", output_schema=SCHEMA, api_kwargs={"output_config": {"effort": "low"}}))
     assert api.last["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}, "effort": "low"}
@@ -268,7 +264,7 @@ async def test_structured_output(api: FakeApi, provider: AnthropicProvider) -> N
     assert error.kind == "request"
 
 
-async def test_images_and_documents_go_as_they_are(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_sends_images_and_documents_unchanged(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT]))
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [PNG], "is_error": True}
     await answer(provider, request([result, PNG, LINK, PDF, NOTE]))
@@ -276,7 +272,7 @@ async def test_images_and_documents_go_as_they_are(api: FakeApi, provider: Anthr
 
 
 @pytest.mark.parametrize("written", ['{"a": 1, "b', "[1]", '{"a": NaN}', '{"a": "\\ud800"}', '{"a": 1e999}'])
-async def test_arguments_that_are_no_json_object_are_kept_as_text(
+async def test_keeps_arguments_that_are_not_json_object_as_text(
     api: FakeApi, provider: AnthropicProvider, written: str
 ) -> None:
     api.answer(Answer([{**CALL, "json": written}], stop="max_tokens"))
@@ -288,7 +284,7 @@ async def test_arguments_that_are_no_json_object_are_kept_as_text(
     codec.dumps(response.message)
 
 
-async def test_arguments_may_be_empty_or_hold_any_integer(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_accepts_empty_arguments_and_any_integer(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([{**CALL, "json": ""}, {**CALL, "json": '{"a": 18446744073709551616}'}], stop="tool_use"))
     response = await answer(provider, request("Hi"))
     assert [block["input"] for block in response.message["content"]] == [{}, {"a": 18446744073709551616}]
@@ -306,22 +302,20 @@ async def test_arguments_may_be_empty_or_hold_any_integer(api: FakeApi, provider
         ("a reason of tomorrow", "end_turn"),
     ],
 )
-async def test_stop_reasons(api: FakeApi, provider: AnthropicProvider, told: str, meant: str) -> None:
+async def test_maps_stop_reasons(api: FakeApi, provider: AnthropicProvider, told: str, meant: str) -> None:
     api.answer(Answer([TEXT], stop=told))
     response = await answer(provider, request("Hi"))
     assert (response.stop_reason, response.finish_reason) == (meant, told)
 
 
-async def test_blocks_and_events_of_tomorrow_are_kept_and_passed_over(
-    api: FakeApi, provider: AnthropicProvider
-) -> None:
+async def test_keeps_unknown_blocks_and_ignores_unknown_events(api: FakeApi, provider: AnthropicProvider) -> None:
     block = {"type": "hologram", "data": {"x": 1}}
     event = 'event: weather\ndata: {"type": "weather"}\n\n'
     api.answer(Answer([block, TEXT], change=lambda lines: [lines[0], event, *lines[1:]]))
     assert (await answer(provider, request("Hi"))).message["content"] == [block, TEXT]
 
 
-async def test_a_character_in_two_halves_becomes_whole(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_joins_character_split_into_two_halves(api: FakeApi, provider: AnthropicProvider) -> None:
     halves = [r"\ud83d", r"\ude00"]
     lines = [
         f'event: content_block_delta\ndata: {{"type": "content_block_delta", "index": 0, '
@@ -334,7 +328,7 @@ async def test_a_character_in_two_halves_becomes_whole(api: FakeApi, provider: A
     assert response.message["content"] == [{"type": "text", "text": "😀"}]
 
 
-async def test_raw_events_are_told_if_asked_for(api: FakeApi) -> None:
+async def test_yields_raw_events_if_requested(api: FakeApi) -> None:
     provider = AnthropicProvider(api_key="key", base_url=api.url, raw_events=True)
     api.answer(Answer([TEXT]))
     pieces, _ = await ask(provider, request("Hi"))
@@ -343,12 +337,12 @@ async def test_raw_events_are_told_if_asked_for(api: FakeApi) -> None:
     await provider.close()
 
 
-async def test_files_are_downloaded(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_downloads_files(api: FakeApi, provider: AnthropicProvider) -> None:
     api.files["file_1"] = ("chart.png", "image/png", b"\x89PNG\x00")
     assert await provider.download("file_1") == Download("chart.png", b"\x89PNG\x00", "image/png")
 
 
-async def test_closing_the_iterator_ends_the_connection(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_closing_the_iterator_ends_connection(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT], hang_after=5))
     pieces = provider.stream(request("Hi"))
     assert await first_text(pieces) == TEXT["text"][:5]
@@ -357,7 +351,7 @@ async def test_closing_the_iterator_ends_the_connection(api: FakeApi, provider: 
     await api.hung_up.wait()
 
 
-async def test_cancelling_the_reader_ends_the_connection(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_cancelling_the_reader_ends_connection(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT], hang_after=5))
     reading = asyncio.create_task(answer(provider, request("Hi")))
     await api.silent.wait()

@@ -99,12 +99,12 @@ def exported() -> list[str]:
     return [name for name, one in found.items() if isinstance(one, type) and issubclass(one, Exception)]
 
 
-def test_every_exception_of_the_sdk_has_a_kind() -> None:
+def test_every_exception_of_sdk_has_a_kind() -> None:
     told = {name: translated(made(getattr(anthropic, name))).kind for name in exported()}
     assert told == KINDS
 
 
-def test_every_error_that_the_api_names_is_translated() -> None:
+def test_translates_every_named_error_of_api() -> None:
     for error in STATUSES:
         assert isinstance(translated(made(error)), ProviderError)
 
@@ -127,7 +127,9 @@ def test_every_error_that_the_api_names_is_translated() -> None:
         (529, "overloaded", True),
     ],
 )
-async def test_statuses(api: FakeApi, provider: AnthropicProvider, status: int, kind: str, retryable: bool) -> None:
+async def test_maps_statuses(
+    api: FakeApi, provider: AnthropicProvider, status: int, kind: str, retryable: bool
+) -> None:
     body = {"type": "error", "error": {"type": "some_error", "message": "Not like this."}}
     api.answer(Answer(status=status, body=body))
     error = await failure(provider, request("Hi"))
@@ -138,7 +140,7 @@ async def test_statuses(api: FakeApi, provider: AnthropicProvider, status: int, 
     assert len(api.requests) == 1
 
 
-async def test_retry_after(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_reads_retry_after(api: FakeApi, provider: AnthropicProvider) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     for headers, low, high in (
         ({"retry-after": "7"}, 7, 7),
@@ -156,7 +158,7 @@ async def test_retry_after(api: FakeApi, provider: AnthropicProvider) -> None:
         assert (await failure(provider, request("Hi"))).retry_after is None
 
 
-async def test_the_providers_own_word_on_retrying_wins(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_header_of_provider_decides_about_retry(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer(status=429, body={}, headers={"x-should-retry": "false"}))
     assert not (await failure(provider, request("Hi"))).retryable
 
@@ -173,7 +175,7 @@ async def test_the_providers_own_word_on_retrying_wins(api: FakeApi, provider: A
         ("error_of_tomorrow", "server"),
     ],
 )
-async def test_errors_in_mid_stream(api: FakeApi, provider: AnthropicProvider, told: str, kind: str) -> None:
+async def test_translates_errors_in_mid_stream(api: FakeApi, provider: AnthropicProvider, told: str, kind: str) -> None:
     line = f'event: error\ndata: {{"type": "error", "error": {{"type": "{told}", "message": "Sorry"}}}}\n\n'
     api.answer(Answer([TEXT], change=lambda lines: [*lines[:4], line]))
     error = await failure(provider, request("Hi"))
@@ -182,26 +184,26 @@ async def test_errors_in_mid_stream(api: FakeApi, provider: AnthropicProvider, t
 
 
 @pytest.mark.parametrize("events", [0, 1, 5])
-async def test_a_cut_connection(api: FakeApi, provider: AnthropicProvider, events: int) -> None:
+async def test_translates_cut_connection(api: FakeApi, provider: AnthropicProvider, events: int) -> None:
     api.answer(Answer([TEXT], cut_after=events), Answer([TEXT]))
     assert (await failure(provider, request("Hi"))).kind == "connection"
     assert (await answer(provider, request("Hi"))).message["content"] == [TEXT]
 
 
-async def test_nobody_there(api: FakeApi) -> None:
+async def test_translates_missing_server(api: FakeApi) -> None:
     provider = AnthropicProvider(api_key="key", base_url="http://127.0.0.1:1")
     assert (await failure(provider, request("Hi"))).kind == "connection"
     await provider.close()
 
 
 @pytest.mark.parametrize("events", [0, 2, 5])
-async def test_a_provider_that_falls_silent(api: FakeApi, provider: AnthropicProvider, events: int) -> None:
+async def test_silent_provider_times_out(api: FakeApi, provider: AnthropicProvider, events: int) -> None:
     api.answer(Answer([TEXT], hang_after=events))
     assert (await failure(provider, request("Hi", timeout=0.3))).kind == "timeout"
     await asyncio.wait_for(api.hung_up.wait(), 60)
 
 
-async def test_signs_of_life_without_a_word_are_silence(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_pings_without_content_time_out(api: FakeApi, provider: AnthropicProvider) -> None:
     ping = 'event: ping\ndata: {"type": "ping"}\n\n'
     api.answer(Answer([TEXT], change=lambda lines: [*lines[:4], *([ping] * 20), *lines[4:]], pause=0.1))
     assert (await failure(provider, request("Hi", timeout=0.3))).kind == "timeout"
@@ -222,20 +224,20 @@ async def test_signs_of_life_without_a_word_are_silence(api: FakeApi, provider: 
         pytest.param(lambda lines: [], id="nothing"),
     ],
 )
-async def test_garbage(api: FakeApi, provider: AnthropicProvider, change: Any) -> None:
+async def test_translates_invalid_stream(api: FakeApi, provider: AnthropicProvider, change: Any) -> None:
     api.answer(Answer([TEXT], change=change))
     error = await failure(provider, request("Hi"))
     assert error.kind == "garbled"
     assert error.retryable
 
 
-async def test_what_cannot_be_sent_is_not_tried_again(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_does_not_retry_request_that_cannot_be_sent(api: FakeApi, provider: AnthropicProvider) -> None:
     assert (await failure(provider, request("Hi", api_kwargs={"metadata": object()}))).kind == "request"
     assert (await failure(provider, request({"content": "no role"}))).kind == "request"
     assert api.requests == []
 
 
-async def test_a_file_that_is_not_there(api: FakeApi, provider: AnthropicProvider) -> None:
+async def test_translates_missing_file(api: FakeApi, provider: AnthropicProvider) -> None:
     with pytest.raises(ProviderError, match="no such file") as caught:
         await provider.download("file_9")
     assert (caught.value.kind, caught.value.status) == ("request", 404)

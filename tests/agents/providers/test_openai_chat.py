@@ -30,7 +30,7 @@ async def provider(api: FakeApi) -> AsyncIterator[OpenAIChatProvider]:
     await provider.close()
 
 
-async def test_pieces_come_as_they_are_said_and_the_response_last(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_yields_chunks_then_response(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([TEXT, WRITTEN, {**OTHER, "json": '{"a":3,"b":4}'}], stop="tool_calls"))
     pieces, response = await ask(provider, request("1 + 2?", system="Add.", tools=[ADD]))
     assert joined(pieces, "text") == TEXT["text"]
@@ -54,7 +54,7 @@ async def test_pieces_come_as_they_are_said_and_the_response_last(api: FakeApi, 
     ]
 
 
-async def test_what_was_said_goes_back_as_it_came(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_sends_messages_back_unchanged(api: FakeApi, provider: OpenAIChatProvider) -> None:
     spaced = {**OTHER, "json": '{ "a": 3,\n "b": 4 }'}
     thought = {"type": "thinking", "thinking": "Let me see."}
     api.answer(Answer([thought, TEXT, WRITTEN, spaced], stop="tool_calls"), Answer([TEXT], stop="stop"))
@@ -87,7 +87,7 @@ async def test_what_was_said_goes_back_as_it_came(api: FakeApi, provider: OpenAI
     ]
 
 
-async def test_thoughts_and_tools_of_other_providers_stay_behind(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_leaves_out_thinking_and_tools_of_other_providers(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([TEXT], stop="stop"))
     said = [
         {"type": "thinking", "thinking": "hm", "signature": "sig"},
@@ -106,7 +106,7 @@ async def test_thoughts_and_tools_of_other_providers_stay_behind(api: FakeApi, p
     ]
 
 
-async def test_usage_counts_nothing_twice_and_shows_the_cache(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_usage_counts_nothing_twice_and_shows_cache(api: FakeApi, provider: OpenAIChatProvider) -> None:
     usage = {"input": 100, "cached": 60, "output": 30, "reasoning": 20}
     api.answer(Answer([TEXT], stop="stop", usage=usage))
     assert (await answer(provider, request("Hi"))).usage == Usage(100, 30, 60, 0)
@@ -117,12 +117,12 @@ async def test_usage_counts_nothing_twice_and_shows_the_cache(api: FakeApi, prov
     assert second.usage.input_tokens > second.usage.cache_read_tokens > 90
 
 
-async def test_a_server_that_counts_nothing(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_accepts_server_without_usage(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([TEXT], stop="stop", change=lambda lines: [*lines[:-2], lines[-1]]))
     assert (await answer(provider, request("Hi"))).usage == Usage()
 
 
-async def test_settings(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_sends_settings(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([TEXT], stop="stop"))
     await answer(provider, request("Hi"))
     assert set(api.last) == {"model", "messages", "max_tokens", "stream", "stream_options"}
@@ -147,7 +147,7 @@ async def test_settings(api: FakeApi, provider: OpenAIChatProvider) -> None:
     assert openai_chat.build(asked, custom=False)["max_completion_tokens"] == 2048
 
 
-async def test_images_and_documents(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_sends_images_and_documents(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([TEXT], stop="stop"))
     result = {"type": "tool_result", "tool_use_id": "call_a", "content": [{"type": "text", "text": "Look"}, PNG]}
     far = {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}}
@@ -171,7 +171,7 @@ async def test_images_and_documents(api: FakeApi, provider: OpenAIChatProvider) 
     ]
 
 
-async def test_a_result_that_is_data_goes_as_its_json(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_sends_data_result_as_json(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([TEXT], stop="stop"))
     result = {"type": "tool_result", "tool_use_id": "call_a", "content": {"sum": 3}}
     empty = {"type": "tool_result", "tool_use_id": "call_b", "content": []}
@@ -179,9 +179,7 @@ async def test_a_result_that_is_data_goes_as_its_json(api: FakeApi, provider: Op
     assert [message["content"] for message in api.last["messages"][2:]] == ['{"sum":3}', ""]
 
 
-async def test_arguments_that_are_no_json_go_back_as_they_were_written(
-    api: FakeApi, provider: OpenAIChatProvider
-) -> None:
+async def test_sends_arguments_that_are_not_json_back_unchanged(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([{**CALL, "json": '{"a": 1, '}], stop="length"))
     response = await answer(provider, request("Hi"))
     assert response.message["content"][0]["input"] == {INVALID_JSON: '{"a": 1, '}
@@ -194,13 +192,13 @@ async def test_arguments_that_are_no_json_go_back_as_they_were_written(
     ("told", "meant"),
     [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "refusal"), ("of tomorrow", "end_turn")],
 )
-async def test_stop_reasons(api: FakeApi, provider: OpenAIChatProvider, told: str, meant: str) -> None:
+async def test_maps_stop_reasons(api: FakeApi, provider: OpenAIChatProvider, told: str, meant: str) -> None:
     api.answer(Answer([TEXT], stop=told))
     response = await answer(provider, request("Hi"))
     assert (response.stop_reason, response.finish_reason) == (meant, told)
 
 
-async def test_a_refusal_goes_back_as_one(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_sends_refusal_back_as_refusal(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([{"type": "refusal", "refusal": "I will not."}], stop="stop"))
     pieces, response = await ask(provider, request("Hi"))
     assert response.stop_reason == "refusal"
@@ -232,7 +230,7 @@ def _changed(edit: Any) -> Any:
         pytest.param(lambda call: call.update(index=0), id="all the same index"),
     ],
 )
-async def test_servers_that_number_calls_badly(api: FakeApi, provider: OpenAIChatProvider, edit: Any) -> None:
+async def test_accepts_servers_with_wrong_call_numbers(api: FakeApi, provider: OpenAIChatProvider, edit: Any) -> None:
     content = [WRITTEN, {**OTHER, "json": '{"a":3,"b":4}'}]
     api.answer(Answer(content, stop="stop", change=_changed(edit)))
     response = await answer(provider, request("Hi"))
@@ -240,18 +238,18 @@ async def test_servers_that_number_calls_badly(api: FakeApi, provider: OpenAICha
     assert response.stop_reason == "tool_use"
 
 
-async def test_a_call_without_an_id_gets_one(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_call_without_id_gets_one(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([WRITTEN], stop="tool_calls", change=_changed(lambda call: call.update(id=""))))
     response = await answer(provider, request("Hi"))
     assert response.message["content"][0]["id"] == "call_chatcmpl-1_0"
 
 
-async def test_files_are_downloaded(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_downloads_files(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.files["file-1"] = ("a.csv", "text/csv", b"a,b")
     assert await provider.download("file-1") == Download("a.csv", b"a,b", "text/csv")
 
 
-async def test_closing_the_iterator_ends_the_connection(api: FakeApi, provider: OpenAIChatProvider) -> None:
+async def test_closing_the_iterator_ends_connection(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([TEXT], hang_after=3))
     pieces = provider.stream(request("Hi"))
     assert await first_text(pieces) == TEXT["text"][:5]

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from lockstitch.agents.providers.openai_chat import OpenAIChatProvider
-from lockstitch.agents.providers.openai_client import told, translated
+from lockstitch.agents.providers.openai_client import stream_error, translated
 from lockstitch.agents.providers.openai_responses import OpenAIResponsesProvider
 from lockstitch.engine.ports.provider import Provider
 from tests.agents.fake_api import Answer, FakeApi
@@ -87,7 +87,7 @@ def made(error: type[Exception]) -> Exception:
     return error.__new__(error, "no")
 
 
-def test_every_exception_of_the_sdk_has_a_kind() -> None:
+def test_every_exception_of_sdk_has_a_kind() -> None:
     found: dict[str, Any] = {name: getattr(openai, name) for name in dir(openai) if name[0] != "_"}
     # Some names stand for clients that are made, and all of the SDK loaded, as soon as isinstance looks at them.
     classes = {name: one for name, one in found.items() if issubclass(type(one), type)}
@@ -99,7 +99,7 @@ def test_every_exception_of_the_sdk_has_a_kind() -> None:
     ("status", "kind"),
     [(400, "request"), (401, "auth"), (404, "request"), (429, "rate_limit"), (500, "server"), (503, "overloaded")],
 )
-async def test_statuses(api: FakeApi, provider: Provider, status: int, kind: str) -> None:
+async def test_maps_statuses(api: FakeApi, provider: Provider, status: int, kind: str) -> None:
     error = {"message": "Not like this.", "type": "some_error", "code": None}
     api.answer(Answer(status=status, body={"error": error}, headers={"retry-after": "3"}))
     failed = await failure(provider, request("Hi"))
@@ -109,13 +109,13 @@ async def test_statuses(api: FakeApi, provider: Provider, status: int, kind: str
     assert len(api.requests) == 1
 
 
-async def test_a_spent_budget_does_not_pass(api: FakeApi, provider: Provider) -> None:
+async def test_spent_budget_is_permanent_error(api: FakeApi, provider: Provider) -> None:
     error = {"message": "You exceeded your quota.", "type": "insufficient_quota", "code": "insufficient_quota"}
     api.answer(Answer(status=429, body={"error": error}))
     assert not (await failure(provider, request("Hi"))).retryable
 
 
-async def test_errors_in_mid_stream(api: FakeApi, provider: Provider, said: list[Any]) -> None:
+async def test_translates_errors_in_mid_stream(api: FakeApi, provider: Provider, said: list[Any]) -> None:
     line = 'data: {"error": {"message": "Sorry", "type": "server_error", "code": "rate_limit_exceeded"}}\n\n'
     api.answer(Answer(said, change=lambda lines: [*lines[:3], line]))
     failed = await failure(provider, request("Hi"))
@@ -135,7 +135,7 @@ async def test_errors_in_mid_stream(api: FakeApi, provider: Provider, said: list
         (None, "server"),
     ],
 )
-async def test_a_response_that_fails(api: FakeApi, code: str | None, kind: str) -> None:
+async def test_translates_failed_response(api: FakeApi, code: str | None, kind: str) -> None:
     provider = OpenAIResponsesProvider(api_key="key", base_url=f"{api.url}/v1")
     api.answer(Answer([], more={"error": {"code": code, "message": "Sorry"}}))
     assert (await failure(provider, request("Hi"))).kind == kind
@@ -145,19 +145,19 @@ async def test_a_response_that_fails(api: FakeApi, code: str | None, kind: str) 
     await provider.close()
 
 
-def test_words_without_a_status() -> None:
-    assert told("invalid_prompt", "no").kind == "request"
+def test_maps_error_codes_without_status() -> None:
+    assert stream_error("invalid_prompt", "no").kind == "request"
 
 
 @pytest.mark.parametrize("events", [0, 1, 4])
-async def test_a_cut_connection(api: FakeApi, provider: Provider, said: list[Any], events: int) -> None:
+async def test_translates_cut_connection(api: FakeApi, provider: Provider, said: list[Any], events: int) -> None:
     api.answer(Answer(said, cut_after=events, stop="stop"), Answer(said, stop="stop"))
     assert (await failure(provider, request("Hi"))).kind == "connection"
     assert (await answer(provider, request("Hi"))).message["content"][0]["text"] == "Hello there."
 
 
 @pytest.mark.parametrize("events", [0, 1, 4])
-async def test_a_provider_that_falls_silent(api: FakeApi, provider: Provider, said: list[Any], events: int) -> None:
+async def test_silent_provider_times_out(api: FakeApi, provider: Provider, said: list[Any], events: int) -> None:
     api.answer(Answer(said, hang_after=events))
     assert (await failure(provider, request("Hi", timeout=0.3))).kind == "timeout"
     await asyncio.wait_for(api.hung_up.wait(), 60)
@@ -175,12 +175,12 @@ async def test_a_provider_that_falls_silent(api: FakeApi, provider: Provider, sa
         pytest.param(lambda lines: ["data: [DONE]\n\n"], id="nothing"),
     ],
 )
-async def test_garbage(api: FakeApi, provider: Provider, said: list[Any], change: Any) -> None:
+async def test_translates_invalid_stream(api: FakeApi, provider: Provider, said: list[Any], change: Any) -> None:
     api.answer(Answer(said, change=change))
     assert (await failure(provider, request("Hi"))).kind == "garbled"
 
 
-async def test_what_cannot_be_sent_is_not_tried_again(api: FakeApi, provider: Provider) -> None:
+async def test_does_not_retry_request_that_cannot_be_sent(api: FakeApi, provider: Provider) -> None:
     assert (await failure(provider, request("Hi", api_kwargs={"metadata": object()}))).kind == "request"
     assert (await failure(provider, request([{"type": "tool_result", "content": "of no call"}]))).kind == "request"
     assert api.requests == []

@@ -56,9 +56,7 @@ async def provider(api: FakeApi) -> AsyncIterator[OpenAIResponsesProvider]:
     await provider.close()
 
 
-async def test_pieces_come_as_they_are_said_and_the_response_last(
-    api: FakeApi, provider: OpenAIResponsesProvider
-) -> None:
+async def test_yields_chunks_then_response(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([REASONING, SEARCH, MESSAGE, CALL]))
     pieces, response = await ask(provider, request("1 + 2?", system="Add.", tools=[ADD]))
     assert joined(pieces, "thinking") == "First.\n\nThen."
@@ -86,7 +84,7 @@ async def test_pieces_come_as_they_are_said_and_the_response_last(
     ]
 
 
-async def test_items_go_back_as_they_came(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
+async def test_sends_items_back_unchanged(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     items = [REASONING, SEARCH, MESSAGE, {**REASONING, "id": "rs_2"}, CALL, SPACED]
     api.answer(Answer(items), Answer([SAID]))
     response = await answer(provider, request("1 + 2?"))
@@ -106,7 +104,7 @@ async def test_items_go_back_as_they_came(api: FakeApi, provider: OpenAIResponse
     ]
 
 
-async def test_the_text_of_an_answer_is_kept_once(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
+async def test_stores_text_of_answer_once(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([MESSAGE, CALL]))
     response = await answer(provider, request("Hi"))
     written = codec.dumps(response.message).decode()
@@ -114,7 +112,7 @@ async def test_the_text_of_an_answer_is_kept_once(api: FakeApi, provider: OpenAI
     assert "arguments" not in written
 
 
-async def test_reasoning_that_cannot_go_back_stays_and_the_rest_goes_without_ids(
+async def test_leaves_out_incomplete_reasoning_and_sends_other_items_without_ids(
     api: FakeApi, provider: OpenAIResponsesProvider
 ) -> None:
     api.answer(Answer([{**REASONING, "encrypted_content": None}, SAID, CALL]), Answer([SAID]))
@@ -125,14 +123,14 @@ async def test_reasoning_that_cannot_go_back_stays_and_the_rest_goes_without_ids
     assert all("id" not in item for item in sent)
 
 
-async def test_nulls_of_an_answer_do_not_go_back(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
+async def test_leaves_out_nulls_of_answer(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([{**REASONING, "status": None}, {**SAID, "phase": None}, {**CALL, "caller": None}]))
     response = await answer(provider, request("Hi"))
     await answer(provider, request("Hi", response.message))
     assert all(value is not None for item in api.last["input"] for value in item.values())
 
 
-async def test_what_others_said(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
+async def test_converts_messages_of_other_providers(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([SAID]))
     said = [
         {"type": "thinking", "thinking": "hm", "signature": "sig"},
@@ -148,7 +146,7 @@ async def test_what_others_said(api: FakeApi, provider: OpenAIResponsesProvider)
     ]
 
 
-async def test_usage_counts_nothing_twice_and_shows_the_cache(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
+async def test_usage_counts_nothing_twice_and_shows_cache(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([SAID], usage={"input": 100, "cached": 60, "output": 30, "reasoning": 20}))
     assert (await answer(provider, request("Hi"))).usage == Usage(100, 30, 60, 0)
 
@@ -159,7 +157,7 @@ async def test_usage_counts_nothing_twice_and_shows_the_cache(api: FakeApi, prov
     assert first.usage.input_tokens - 2 <= second.usage.cache_read_tokens < second.usage.input_tokens
 
 
-async def test_settings(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
+async def test_sends_settings(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([SAID]))
     await answer(provider, request("Hi", model="gpt-4o-mini"))
     assert set(api.last) == {"model", "input", "max_output_tokens", "store", "stream"}
@@ -183,7 +181,7 @@ async def test_settings(api: FakeApi, provider: OpenAIResponsesProvider) -> None
     assert api.last["text"]["format"]["strict"] is False
 
 
-async def test_images_and_documents(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
+async def test_sends_images_and_documents(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([SAID]))
     text = {"type": "text", "text": "Look"}
     result = {"type": "tool_result", "tool_use_id": "call_a", "content": [text, PNG, PDF], "is_error": True}
@@ -213,7 +211,7 @@ async def test_images_and_documents(api: FakeApi, provider: OpenAIResponsesProvi
     ]
 
 
-async def test_arguments_that_are_no_json_go_back_as_they_were_written(
+async def test_sends_arguments_that_are_not_json_back_unchanged(
     api: FakeApi, provider: OpenAIResponsesProvider
 ) -> None:
     broken = {**CALL, "arguments": '{"a": ', "status": "incomplete"}
@@ -225,7 +223,7 @@ async def test_arguments_that_are_no_json_go_back_as_they_were_written(
     assert api.last["input"][1] == broken
 
 
-async def test_refusals(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
+async def test_sends_refusals_back(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     refusal = {**MESSAGE, "content": [{"type": "refusal", "refusal": "I will not."}]}
     api.answer(Answer([refusal]))
     pieces, response = await ask(provider, request("Hi"))
@@ -238,7 +236,7 @@ async def test_refusals(api: FakeApi, provider: OpenAIResponsesProvider) -> None
     assert (await answer(provider, request("Hi"))).stop_reason == "refusal"
 
 
-async def test_closing_the_iterator_ends_the_connection(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
+async def test_closing_the_iterator_ends_connection(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([SAID], hang_after=4))
     pieces = provider.stream(request("Hi"))
     assert await first_text(pieces) == "Hello"

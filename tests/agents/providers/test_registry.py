@@ -38,21 +38,21 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
         ("openai-responses:gpt-5", "https://models.example.org/v1", OpenAIResponsesProvider),
     ],
 )
-def test_a_name_means_a_provider_and_a_model(name: str, base_url: str | None, kind: type[object]) -> None:
+def test_name_selects_provider_and_model(name: str, base_url: str | None, kind: type[object]) -> None:
     provider, model = resolve_provider(name, base_url=base_url)
     assert type(provider) is kind
     assert model == name.partition(":")[2]
 
 
 @pytest.mark.usefixtures("_keys")
-def test_a_url_of_the_environment_counts_as_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_of_environment_selects_api(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "https://models.example.org/v1")
     assert isinstance(resolve_provider("openai:some-model")[0], OpenAIChatProvider)
 
 
 @pytest.mark.anyio
 @pytest.mark.usefixtures("_keys")
-async def test_keys_and_urls_of_the_environment_are_used(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_uses_keys_and_urls_of_environment(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
     provider, model = resolve_provider("anthropic:claude-sonnet-5")
     api.answer(Answer([TEXT]))
@@ -62,8 +62,8 @@ async def test_keys_and_urls_of_the_environment_are_used(api: FakeApi, monkeypat
 
 
 @pytest.mark.parametrize("name", ["claude-sonnet-5", "anthropic:", "oracle:delphi", "", ":x"])
-def test_what_names_no_model(name: str) -> None:
-    with pytest.raises(ProviderError, match=r"as in anthropic:claude-") as caught:
+def test_rejects_unknown_model_names(name: str) -> None:
+    with pytest.raises(ProviderError, match=r"for example anthropic:claude-") as caught:
         resolve_provider(name)
     assert caught.value.kind == "setup"
 
@@ -76,14 +76,14 @@ def test_what_names_no_model(name: str) -> None:
         ("openai-chat:gpt-5", "OPENAI_API_KEY"),
     ],
 )
-def test_a_missing_key_is_told_before_anything_is_sent(name: str, variable: str) -> None:
+def test_missing_key_raises_before_request(name: str, variable: str) -> None:
     with pytest.raises(ProviderError, match=variable) as caught:
         resolve_provider(name)
     assert caught.value.kind == "setup"
     assert not caught.value.retryable
 
 
-def test_credentials_that_cannot_be_read_are_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_credentials_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path / "none"))
     monkeypatch.setenv("ANTHROPIC_PROFILE", "mine")
     with pytest.raises(ProviderError, match="ANTHROPIC_API_KEY") as caught:
@@ -91,20 +91,20 @@ def test_credentials_that_cannot_be_read_are_told_too(tmp_path: Path, monkeypatc
     assert caught.value.kind == "setup"
 
 
-def test_a_server_on_this_machine_needs_no_key() -> None:
+def test_local_server_needs_no_key() -> None:
     assert isinstance(resolve_provider("openai:llama3", base_url="http://localhost:11434/v1")[0], OpenAIChatProvider)
 
 
 @pytest.mark.parametrize("base_url", ["example.org/v1", "ftp://example.org", "https://"])
-def test_a_base_url_that_is_none(base_url: str) -> None:
+def test_rejects_invalid_base_url(base_url: str) -> None:
     for name in ("anthropic:x", "openai:x"):
-        with pytest.raises(ProviderError, match="no base URL") as caught:
+        with pytest.raises(ProviderError, match="is not a base URL") as caught:
             resolve_provider(name, base_url=base_url, api_key="key")
         assert caught.value.kind == "setup"
 
 
 @pytest.mark.parametrize(("name", "extra"), [("anthropic:x", "anthropic"), ("openai:x", "openai")])
-def test_a_missing_sdk_is_told_with_its_extra(name: str, extra: str) -> None:
+def test_missing_sdk_error_names_its_extra(name: str, extra: str) -> None:
     code = f"""
 import sys
 sys.modules[{extra!r}] = None
@@ -119,7 +119,7 @@ except Exception as error:
     assert f"lockstitch[{extra}]" in told
 
 
-def test_asking_for_one_provider_loads_no_sdk_of_another(tmp_path: Path) -> None:
+def test_provider_loads_no_sdk_of_another(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text('["Hello."]')
     code = f"""
@@ -132,7 +132,7 @@ print([name for name in ("anthropic", "openai", "httpx2", "yaml") if name in sys
     assert told.strip() == "[]"
 
 
-def test_scripts_are_providers_too(tmp_path: Path) -> None:
+def test_scripts_are_providers(tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
     script.write_text("- Hello.\n")
     provider, model = resolve_provider(f"scripted:{script}")
@@ -143,7 +143,7 @@ def test_scripts_are_providers_too(tmp_path: Path) -> None:
     assert caught.value.kind == "setup"
 
 
-def test_a_provider_serves_one_event_loop_after_another() -> None:
+def test_provider_serves_several_event_loops() -> None:
     """Notebooks and scripts call asyncio.run again and again; connections of a loop that ended are of no use."""
     provider = AnthropicProvider(api_key="key", base_url="http://127.0.0.1:1")
 
@@ -159,13 +159,13 @@ def test_a_provider_serves_one_event_loop_after_another() -> None:
     assert [asyncio.run(once()), asyncio.run(once())] == ["Hello.", "Hello."]
 
 
-def test_own_parameters_win() -> None:
+def test_own_parameters_have_priority() -> None:
     assert http.merged({"a": {"x": 1}, "b": {"x": 1}}, {"a": {"y": 2}, "b": {"y": 2}}, nested=("a",)) == {
         "a": {"x": 1, "y": 2},
         "b": {"y": 2},
     }
 
 
-def test_a_request_keeps_its_place_out_of_its_parameters() -> None:
+def test_turn_and_step_are_not_sent_as_parameters() -> None:
     asked = ModelRequest("m", [], turn=2, step=0, attempt=3, purpose="title")
     assert asked.parameters == {"model": "m", "max_tokens": 2048}

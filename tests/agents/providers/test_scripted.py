@@ -23,26 +23,26 @@ async def text_at(provider: Scripted, turn: int, step: int, **more: Any) -> str:
     return (await answer(provider, at(turn, step, **more))).message["content"][0]["text"]
 
 
-async def test_the_step_chooses_the_reply() -> None:
+async def test_step_selects_reply() -> None:
     script = ["one", {"text": "two"}]
     assert await text_at(Scripted(script), 1, 2) == "two"
     assert await text_at(Scripted(script), 1, 1) == "one"
     assert await text_at(Scripted(script), 7, 1) == "one"
 
 
-async def test_a_list_of_lists_has_a_turn_each_and_begins_again() -> None:
+async def test_list_of_lists_has_turns_and_starts_again() -> None:
     provider = Scripted([["a1", "a2"], ["b1"]])
     asked = [(1, 1), (1, 2), (2, 1), (3, 1), (4, 1)]
     assert [await text_at(provider, turn, step) for turn, step in asked] == ["a1", "a2", "b1", "a1", "b1"]
 
 
-async def test_a_script_that_is_over_says_so() -> None:
+async def test_missing_reply_raises() -> None:
     error = await failure(Scripted([["a"], ["b", "c"]]), at(2, 3))
     assert error.kind == "request"
     assert "2 replies for turn 2" in str(error)
 
 
-async def test_thinking_text_blocks_and_calls_in_this_order() -> None:
+async def test_content_order_is_thinking_text_blocks_calls() -> None:
     block = {"type": "server_tool_use", "id": "s", "name": "code", "input": {}}
     reply = {
         "thinking": "Hm.",
@@ -64,14 +64,14 @@ async def test_thinking_text_blocks_and_calls_in_this_order() -> None:
     assert response.response_id == "scripted_2_2"
 
 
-async def test_usage_and_stop_reason_may_be_given() -> None:
+async def test_script_can_set_usage_and_stop_reason() -> None:
     usage = {"input_tokens": 100, "output_tokens": 5, "cache_read_tokens": 90}
     response = await answer(Scripted([{"text": "x", "usage": usage, "stop_reason": "max_tokens"}]), at(1, 1))
     assert response.usage == Usage(100, 5, 90)
     assert response.stop_reason == "max_tokens"
 
 
-async def test_usage_is_estimated_the_same_each_time() -> None:
+async def test_estimated_usage_is_stable() -> None:
     provider = Scripted(["x" * 400])
     first, second = await answer(provider, at(1, 1)), await answer(provider, at(1, 1))
     assert first.usage == second.usage
@@ -81,13 +81,13 @@ async def test_usage_is_estimated_the_same_each_time() -> None:
     assert longer.usage.input_tokens > first.usage.input_tokens
 
 
-async def test_data_is_the_json_of_an_answer() -> None:
+async def test_data_becomes_json_answer() -> None:
     asked = request("Hi", output_schema=SCHEMA)
     response = await answer(Scripted([{"data": {"sum": 3}}]), asked)
     assert json.loads(response.message["content"][0]["text"]) == {"sum": 3}
 
 
-async def test_trouble_passes_after_so_many_attempts() -> None:
+async def test_failure_ends_after_given_attempts() -> None:
     provider = Scripted([{"fail": "rate_limit", "times": 2, "retry_after": 0.5, "message": "Slow", "text": "Now."}])
     for attempt in (0, 1):
         error = await failure(provider, at(1, 1, attempt=attempt))
@@ -95,13 +95,13 @@ async def test_trouble_passes_after_so_many_attempts() -> None:
     assert await text_at(provider, 1, 1, attempt=2) == "Now."
 
 
-async def test_trouble_without_a_number_never_passes() -> None:
+async def test_failure_without_number_never_ends() -> None:
     error = await failure(Scripted([{"fail": "auth"}]), at(1, 1, attempt=99))
     assert (error.kind, error.retryable) == ("auth", False)
 
 
 @pytest.mark.parametrize(("cut", "said"), [(0, ""), (3, "Hel"), (7, "Hello, "), (99, "Hello, world")])
-async def test_a_cut_stream(cut: int, said: str) -> None:
+async def test_cuts_stream(cut: int, said: str) -> None:
     provider = Scripted([{"text": "Hello, world", "chunk": 2, "cut_after": cut, "times": 1}])
     heard: list[str] = []
 
@@ -117,19 +117,19 @@ async def test_a_cut_stream(cut: int, said: str) -> None:
     assert await text_at(provider, 1, 1, attempt=1) == "Hello, world"
 
 
-async def test_pieces_have_the_asked_size() -> None:
+async def test_chunks_have_requested_size() -> None:
     pieces, _ = await ask(Scripted([{"text": "abcdefg", "chunk": 3}]), at(1, 1))
     assert [piece.text for piece in pieces] == ["abc", "def", "g"]
 
 
-async def test_waiting() -> None:
+async def test_waits_before_and_between_chunks() -> None:
     begun = time.monotonic()
     await ask(Scripted([{"text": "abcd", "chunk": 1, "delay": 0.05, "pause": 0.02}]), at(1, 1))
     assert time.monotonic() - begun >= 0.12
     assert (await failure(Scripted([{"text": "x", "delay": 60}]), at(1, 1, timeout=0.05))).kind == "timeout"
 
 
-async def test_calls_beside_the_loop() -> None:
+async def test_answers_calls_outside_of_loop_by_purpose() -> None:
     provider = Scripted({"replies": ["one"], "beside": {"title": "A title", "summary": {"fail": "server"}}})
     assert await text_at(provider, 1, 0, purpose="title") == "A title"
     assert (await failure(provider, at(1, 0, purpose="summary"))).kind == "server"
@@ -137,7 +137,7 @@ async def test_calls_beside_the_loop() -> None:
     assert await text_at(provider, 1, 1) == "one"
 
 
-async def test_a_function_may_answer() -> None:
+async def test_function_can_answer() -> None:
     def reply(asked: ModelRequest) -> Any:
         return f"{asked.turn}.{asked.step}"
 
@@ -150,7 +150,7 @@ async def test_a_function_may_answer() -> None:
     assert await text_at(Scripted(later), 1, 2) == "Done."
 
 
-async def test_files(tmp_path: Path) -> None:
+async def test_serves_files(tmp_path: Path) -> None:
     files = {"f1": {"filename": "a.csv", "content": "a,b"}, "f2": {"filename": "b.png", "base64": "iVBORw=="}}
     provider = Scripted({"replies": ["x"], "files": files})
     assert await provider.download("f1") == Download("a.csv", b"a,b")
@@ -159,7 +159,7 @@ async def test_files(tmp_path: Path) -> None:
         await provider.download("f3")
 
 
-async def test_scripts_from_files(tmp_path: Path) -> None:
+async def test_loads_scripts_from_files(tmp_path: Path) -> None:
     yaml = tmp_path / "script.yaml"
     yaml.write_text("replies:\n- calls: [{name: add, input: {a: 1}}]\n- Done.\nbeside: {title: Sums}\n")
     provider = Scripted.from_file(yaml)
@@ -172,7 +172,7 @@ async def test_scripts_from_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["- {text: hi, txt: ho}", "{replies: []}", "{}", "3", "- [", "- {calls: [{}]}"])
-def test_a_file_that_is_no_script(tmp_path: Path, text: str) -> None:
+def test_rejects_invalid_script_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "script.yaml"
     path.write_text(text)
     with pytest.raises(ProviderError, match=r"script\.yaml") as caught:
@@ -191,12 +191,12 @@ def test_a_file_that_is_no_script(tmp_path: Path, text: str) -> None:
         (3, "a text or a mapping"),
     ],
 )
-def test_a_reply_that_makes_no_sense(reply: Any, told: str) -> None:
+def test_rejects_invalid_reply(reply: Any, told: str) -> None:
     with pytest.raises(ProviderError, match=told):
         Scripted([reply])
 
 
-async def test_raw_events() -> None:
+async def test_yields_raw_events() -> None:
     pieces, _ = await ask(Scripted(["Hi."], raw_events=True), at(1, 1))
     assert [piece.kind for piece in pieces] == ["raw", "text"]
     assert joined(pieces, "text") == "Hi."

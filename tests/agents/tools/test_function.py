@@ -55,7 +55,7 @@ async def send(
 # What the model is told
 
 
-def test_the_schema_comes_from_hints_and_the_description_from_the_docstring() -> None:
+def test_schema_comes_from_hints_and_description_from_docstring() -> None:
     assert (send.name, send.description) == ("send", "Send something.\n\nBy post.")
     schema = send.input_schema
     properties = schema["properties"]
@@ -71,7 +71,7 @@ def test_the_schema_comes_from_hints_and_the_description_from_the_docstring() ->
     assert schema["$defs"]["Address"]["properties"]["number"]["description"] == "Of the house"
 
 
-def test_options_are_kept() -> None:
+def test_tool_has_given_options() -> None:
     assert (send.effect, send.on_doubt, send.approval, send.timeout) == ("keyed", "ask", True, 2.5)
 
     @tool
@@ -82,13 +82,13 @@ def test_options_are_kept() -> None:
     assert plain.input_schema == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def test_name_and_description_may_be_given() -> None:
+def test_tool_has_given_name_and_description() -> None:
     named = tool(name="other", description="Says something.")(lambda word: word)
     assert (named.name, named.description) == ("other", "Says something.")
     assert list(named.input_schema["properties"]) == ["word"]
 
 
-def test_a_frontend_tool_has_a_schema_and_nothing_to_run() -> None:
+def test_frontend_tool_has_schema_and_no_code() -> None:
     @tool(frontend=True)
     def confirm(question: str) -> bool:
         """Ask the user."""
@@ -99,7 +99,7 @@ def test_a_frontend_tool_has_a_schema_and_nothing_to_run() -> None:
     assert confirm.definition["side"] == "frontend"
 
 
-async def test_names_that_mean_something_to_pydantic_are_plain_parameters() -> None:
+async def test_accepts_parameter_names_of_pydantic() -> None:
     @tool
     def odd(json: str, schema: int, model_config: str, model_dump: str, copy: bool = False, _hidden: str = "x") -> str:
         return f"{json} {schema} {model_config} {model_dump} {copy} {_hidden}"
@@ -109,7 +109,7 @@ async def test_names_that_mean_something_to_pydantic_are_plain_parameters() -> N
     assert await call(odd, **given) == "a 1 b c False y"
 
 
-async def test_a_parameter_may_be_shown_under_another_name() -> None:
+async def test_parameter_can_have_an_alias() -> None:
     @tool
     def move(from_: Annotated[str, Field(alias="from")], to: str) -> str:
         return f"{from_} → {to}"
@@ -118,7 +118,7 @@ async def test_a_parameter_may_be_shown_under_another_name() -> None:
     assert await call(move, **{"from": "a", "to": "b"}) == "a → b"
 
 
-async def test_methods_partials_and_objects_will_do() -> None:
+async def test_accepts_methods_partials_and_objects() -> None:
     class Shop:
         def sell(self, count: int) -> int:
             return count * 2
@@ -134,7 +134,7 @@ async def test_methods_partials_and_objects_will_do() -> None:
 # What is refused when it is made
 
 
-def test_parameters_without_a_name_are_refused() -> None:
+def test_rejects_parameters_without_name() -> None:
     with pytest.raises(Refused, match=r"Tool many: parameter \*words"):
 
         @tool
@@ -149,14 +149,14 @@ def test_parameters_without_a_name_are_refused() -> None:
         def first(word: str, /) -> None: ...
 
 
-def test_hints_that_are_unknown_are_refused() -> None:
+def test_rejects_unknown_hints() -> None:
     with pytest.raises(Refused, match="'Unknown' is not defined"):
 
         @tool
         def broken(what: "Unknown") -> None: ...  # noqa: F821
 
 
-def test_types_without_a_schema_are_refused() -> None:
+def test_rejects_types_without_schema() -> None:
     class Strange: ...
 
     with pytest.raises(Refused, match="no JSON schema can describe"):
@@ -170,18 +170,18 @@ def test_types_without_a_schema_are_refused() -> None:
         def function(what: "partial[int]") -> None: ...
 
 
-def test_what_has_no_signature_is_refused() -> None:
+def test_rejects_function_without_signature() -> None:
     with pytest.raises(Refused, match="Wrap it in a function"):
         tool(dict)
 
 
 @pytest.mark.parametrize("name", ["two words", "<lambda>", "é", "x" * 129])
-def test_names_that_models_cannot_use_are_refused(name: str) -> None:
+def test_rejects_names_that_models_cannot_use(name: str) -> None:
     with pytest.raises(Refused, match="is no name for a tool"):
         tool(name=name)(lambda: None)
 
 
-def test_a_schema_that_is_no_object_or_cannot_be_kept_is_refused() -> None:
+def test_rejects_schema_that_is_not_object_or_not_storable() -> None:
     with pytest.raises(Refused, match="must be of type object"):
         Tool("bad", "", {"type": "string"})
     with pytest.raises(Refused):
@@ -193,7 +193,7 @@ def test_a_schema_that_is_no_object_or_cannot_be_kept_is_refused() -> None:
 # What the model may pass
 
 
-async def test_arguments_arrive_as_the_function_takes_them() -> None:
+async def test_arguments_arrive_with_their_types() -> None:
     given: dict[str, Any] = {"to": "Ada", "address": {"street": "Main"}, "copies": "2", "size": "large"}
     assert await call(send, **given) == f"2 large letter to Ada, Main 1, None, {CONTEXT.key}"
     assert given["copies"] == "2", "what was given is not changed"
@@ -210,7 +210,7 @@ async def test_arguments_arrive_as_the_function_takes_them() -> None:
         ({"to": "Ada", "address": {"street": "x"}, "ctx": {}}, "ctx: Extra inputs are not permitted"),
     ],
 )
-async def test_invalid_arguments_are_refused_and_it_is_said_which(given: dict[str, Any], said: str) -> None:
+async def test_invalid_arguments_are_rejected_by_name(given: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused) as caught:
         await call(send, **given)
     assert str(caught.value) == f"Invalid arguments: {said}"
@@ -219,7 +219,7 @@ async def test_invalid_arguments_are_refused_and_it_is_said_which(given: dict[st
         send.check(given)
 
 
-async def test_every_problem_is_told_at_once() -> None:
+async def test_reports_all_problems_at_once() -> None:
     with pytest.raises(Refused, match=r"to: Field required; address: Field required"):
         await call(send)
 
@@ -227,7 +227,7 @@ async def test_every_problem_is_told_at_once() -> None:
 # How they run
 
 
-async def test_the_context_is_given_to_who_asks_for_it() -> None:
+async def test_function_with_ctx_gets_context() -> None:
     @tool
     def about(ctx: ToolContext) -> str:
         return f"{ctx.deps} {ctx.call_id}"
@@ -235,7 +235,7 @@ async def test_the_context_is_given_to_who_asks_for_it() -> None:
     assert await call(about) == "deps call-1"
 
 
-async def test_sync_functions_run_beside_the_loop() -> None:
+async def test_sync_functions_run_in_a_thread() -> None:
     reached, go = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -260,7 +260,7 @@ async def test_async_functions_run_in_the_loop() -> None:
     assert await call(where) is True
 
 
-async def test_context_variables_are_seen_in_sync_tools() -> None:
+async def test_sync_tools_see_context_variables() -> None:
     @tool
     def who() -> str:
         return WHO.get()
@@ -272,7 +272,7 @@ async def test_context_variables_are_seen_in_sync_tools() -> None:
         WHO.reset(mark)
 
 
-async def test_what_a_function_raises_is_raised() -> None:
+async def test_exception_of_function_is_raised() -> None:
     @tool
     def fail() -> None:
         raise ToolFailed("no more paper")
@@ -297,7 +297,7 @@ def _cancel() -> None:
     ("function", "said"),
     [(_next, "StopIteration"), (_leave, "SystemExit: goodbye"), (_cancel, "CancelledError")],
 )
-async def test_what_would_end_the_loop_is_an_ordinary_error(function: Any, said: str) -> None:
+async def test_exception_that_would_end_loop_becomes_ordinary_error(function: Any, said: str) -> None:
     with pytest.raises(RuntimeError) as caught:
         await call(tool(function))
     assert str(caught.value) == said
@@ -340,7 +340,7 @@ async def test_call_is_not_waited_for_after_a_second_cancellation() -> None:
     go.set()
 
 
-def test_a_function_that_outlives_its_loop_harms_nobody() -> None:
+def test_function_that_outlives_its_loop_does_no_harm() -> None:
     go = threading.Event()
     threads: list[threading.Thread] = []
 

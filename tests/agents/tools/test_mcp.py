@@ -101,7 +101,7 @@ def url(port: int) -> str:
 # What the tools are
 
 
-async def test_tools_are_as_the_server_describes_them(tools: dict[str, Tool]) -> None:
+async def test_tools_match_description_of_server(tools: dict[str, Tool]) -> None:
     assert tools["add"].description == "Add two numbers."
     assert set(tools["add"].input_schema["properties"]) == {"a", "b"}
     assert tools["send"].description == "Send a letter"
@@ -114,7 +114,7 @@ async def test_hints_become_effects(tools: dict[str, Tool]) -> None:
     assert {tool.approval for tool in tools.values()} == {False}
 
 
-async def test_the_user_knows_better_than_the_hints(web: Nursery) -> None:
+async def test_effects_option_replaces_hints(web: Nursery) -> None:
     options: Any = {
         "prefix": "test_",
         "only": ["add", "send", "files.read"],
@@ -138,19 +138,19 @@ async def test_all_tools_can_need_approval() -> None:
 
 
 @pytest.mark.parametrize("option", [{"only": ["tol1"]}, {"effects": {"tol1": "safe"}}, {"approval": ["tol1"]}])
-async def test_a_misspelt_name_is_refused(option: Any) -> None:
+async def test_rejects_misspelt_tool_name(option: Any) -> None:
     async with closing(by_hand("strict", **option)) as server:
         with pytest.raises(Refused, match=r"has no tool tol1\. Tools: tool0, tool1, "):
             await server.tools()
 
 
-async def test_an_unknown_effect_is_refused() -> None:
+async def test_rejects_unknown_effect() -> None:
     effects: Any = {"add": "sometimes"}
     with pytest.raises(Refused, match="safe, keyed, once"):
         started(effects=effects)
 
 
-async def test_lists_are_read_to_their_last_page_even_of_a_server_that_hangs_up_on_the_unknown() -> None:
+async def test_reads_all_pages_of_tool_list_after_legacy_handshake() -> None:
     async with closing(by_hand("strict")) as server:
         tools = await tools_of(server)
         assert sorted(tools) == ["tool0", "tool1", "tool2", "tool3", "tool4"]
@@ -159,13 +159,13 @@ async def test_lists_are_read_to_their_last_page_even_of_a_server_that_hangs_up_
         assert (await call(tools["tool0"])).split()[-1] == first.split()[-1]
 
 
-async def test_a_list_without_an_end_is_refused() -> None:
+async def test_rejects_endless_tool_list() -> None:
     async with closing(by_hand("endless")) as server:
-        with pytest.raises(Refused, match="list of tools has no end"):
+        with pytest.raises(Refused, match="list of tools has more than 100 pages"):
             await server.tools()
 
 
-async def test_a_server_without_tools_offers_none() -> None:
+async def test_server_without_tools_offers_none() -> None:
     async with closing(by_hand("bare")) as server:
         assert await server.tools() == []
 
@@ -183,7 +183,7 @@ async def test_results_become_text_or_blocks(tools: dict[str, Tool]) -> None:
     assert await call(tools["picture"]) == [{"type": "image", "source": source}]
 
 
-async def test_what_models_cannot_see_is_told(tools: dict[str, Tool]) -> None:
+async def test_describes_content_that_models_cannot_see(tools: dict[str, Tool]) -> None:
     blocks = await call(tools["everything"])
     assert blocks == [
         {"type": "text", "text": "Look:"},
@@ -202,36 +202,38 @@ async def test_what_models_cannot_see_is_told(tools: dict[str, Tool]) -> None:
     ]
 
 
-async def test_failures_are_told_in_the_tools_words(tools: dict[str, Tool]) -> None:
+async def test_failures_have_message_of_tool(tools: dict[str, Tool]) -> None:
     with pytest.raises(ToolFailed, match="no more paper"):
         await call(tools["fail"], why="no more paper")
-    with pytest.raises(ToolFailed, match="did not say why"):
+    with pytest.raises(ToolFailed, match="failed without a message"):
         await call(tools["fail_silently"])
     with pytest.raises(ToolFailed, match="integer"):
         await call(tools["add"], a="one", b=2)
     assert await call(tools["add"], a=1, b=2) == "3"
 
 
-async def test_errors_of_the_protocol_are_told_and_the_process_is_used_on() -> None:
+async def test_protocol_errors_fail_call_and_keep_process() -> None:
     async with closing(by_hand("strict")) as server:
         tools = await tools_of(server)
         before = await call(tools["tool0"])
-        with pytest.raises(ToolFailed, match="refused the call: not today"):
+        with pytest.raises(ToolFailed, match="rejected the call: not today"):
             await call(tools["tool0"], code=-32602)
-        with pytest.raises(ToolFailed, match=r"gave no result: not today\. Whether the call took effect is unknown"):
+        with pytest.raises(
+            ToolFailed, match=r"returned no result: not today\. Whether the call took effect is unknown"
+        ):
             await call(tools["tool0"], code=-32000)
-        with pytest.raises(ToolFailed, match="refused the call: not today"):
+        with pytest.raises(ToolFailed, match="rejected the call: not today"):
             await call(tools["tool0"], code=-32600)
         with pytest.raises(ToolFailed, match="cannot be used"):
             await call(tools["tool0"], nonsense=True)
         assert await call(tools["tool0"]) == before
 
 
-async def test_the_idempotency_key_goes_along(tools: dict[str, Tool]) -> None:
+async def test_sends_idempotency_key(tools: dict[str, Tool]) -> None:
     assert await call(tools["key"]) == CONTEXT.key
 
 
-async def test_a_server_sees_its_own_environment_and_not_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_server_gets_only_its_own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OUR_SECRET", "secret")
     async with closing(by_hand("strict", env={"THEIRS": "yes"}, cwd=tmp_path)) as server:
         tools = await tools_of(server)
@@ -242,14 +244,14 @@ async def test_a_server_sees_its_own_environment_and_not_ours(monkeypatch: pytes
 # The connection
 
 
-async def test_it_connects_once_however_many_come_first() -> None:
+async def test_connects_once_for_many_first_callers() -> None:
     async with closing(by_hand("strict")) as server:
         found = await asyncio.gather(*(tools_of(server) for _ in range(5)))
         answers = await asyncio.gather(*(call(tools["tool0"]) for tools in found for _ in range(10)))
     assert len(set(answers)) == 1
 
 
-async def test_calls_at_once_have_each_its_own_answer(tools: dict[str, Tool]) -> None:
+async def test_parallel_calls_get_their_own_answers(tools: dict[str, Tool]) -> None:
     sums = await asyncio.gather(*(call(tools["add"], a=number, b=1) for number in range(50)))
     assert sums == [str(number + 1) for number in range(50)]
 
@@ -264,7 +266,7 @@ async def test_calls_do_not_wait_for_each_other(tools: dict[str, Tool]) -> None:
         assert sorted(await asyncio.gather(*waiting)) == ["0", "1", "2"]
 
 
-async def test_a_cancelled_call_is_cancelled_there_and_leaves_the_others_alone(tools: dict[str, Tool]) -> None:
+async def test_cancelled_call_is_cancelled_on_server_without_effect_on_others(tools: dict[str, Tool]) -> None:
     async with asyncio.timeout(PATIENCE), Held() as held:
         process = await call(tools["pid"])
         cancelled = asyncio.create_task(call(tools["hold"], port=held.port))
@@ -280,7 +282,7 @@ async def test_a_cancelled_call_is_cancelled_there_and_leaves_the_others_alone(t
         assert await call(tools["pid"]) == process
 
 
-async def test_who_gives_up_while_connecting_leaves_it_to_the_others() -> None:
+async def test_cancelled_caller_leaves_connection_to_others() -> None:
     async with closing(by_hand("strict")) as server:
         first = asyncio.create_task(server.tools())
         second = asyncio.create_task(server.tools())
@@ -290,7 +292,7 @@ async def test_who_gives_up_while_connecting_leaves_it_to_the_others() -> None:
         assert first.cancelled()
 
 
-async def test_the_task_that_came_first_may_end() -> None:
+async def test_connection_survives_end_of_first_task() -> None:
     async with closing(by_hand("strict")) as server:
         async with asyncio.TaskGroup() as group:
             found = group.create_task(tools_of(server))
@@ -301,7 +303,7 @@ async def test_the_task_that_came_first_may_end() -> None:
         assert (await call(found.result()["tool0"])).startswith("tool0 by ")
 
 
-async def test_closing_ends_the_process_and_the_next_use_begins_anew() -> None:
+async def test_close_ends_process_and_next_use_reconnects() -> None:
     async with closing(by_hand("strict")) as server:
         await server.close()
         tools = await tools_of(server)
@@ -316,7 +318,7 @@ async def test_closing_ends_the_process_and_the_next_use_begins_anew() -> None:
     assert not is_alive(second)
 
 
-async def test_closing_before_the_process_is_started() -> None:
+async def test_close_before_process_starts() -> None:
     async with closing(by_hand("hang")) as server:
         waiting = asyncio.create_task(server.tools())
         await asyncio.sleep(0)
@@ -325,7 +327,7 @@ async def test_closing_before_the_process_is_started() -> None:
             await waiting
 
 
-async def test_closing_while_connecting_ends_the_process() -> None:
+async def test_close_while_connecting_ends_process() -> None:
     async with Held() as held, closing(by_hand("hang", held.port)) as server:
         waiting = asyncio.create_task(server.tools())
         reader, _ = await held.begun()
@@ -335,7 +337,7 @@ async def test_closing_while_connecting_ends_the_process() -> None:
         assert await reader.read() == b""
 
 
-async def test_a_call_that_is_closed_away_fails() -> None:
+async def test_close_fails_open_call() -> None:
     async with closing(started()) as server, Held() as held:
         tools = await tools_of(server)
         waiting = asyncio.create_task(call(tools["hold"], port=held.port))
@@ -345,7 +347,7 @@ async def test_a_call_that_is_closed_away_fails() -> None:
             await waiting
 
 
-async def test_a_server_killed_in_mid_call_fails_the_call_and_is_started_again() -> None:
+async def test_server_killed_in_mid_call_fails_call_and_restarts() -> None:
     async with closing(by_hand("strict")) as server, Held() as held:
         tools = await tools_of(server)
         process = await pid_of(tools)
@@ -360,14 +362,14 @@ async def test_a_server_killed_in_mid_call_fails_the_call_and_is_started_again()
         assert not is_alive(process)
 
 
-async def test_the_last_words_of_a_server_are_told() -> None:
+async def test_error_contains_last_output_of_server() -> None:
     async with closing(by_hand("strict")) as server:
         tools = await tools_of(server)
         with pytest.raises(ToolFailed, match="I am out of memory"):
             await call(tools["tool0"], last_words="I am out of memory")
 
 
-async def test_a_server_that_died_between_calls_is_no_failure() -> None:
+async def test_restarts_server_that_died_between_calls() -> None:
     async with closing(by_hand("strict")) as server:
         tools = await tools_of(server)
         (connection,) = server._connections.values()
@@ -378,7 +380,7 @@ async def test_a_server_that_died_between_calls_is_no_failure() -> None:
         assert await pid_of(tools) != first
 
 
-def test_it_works_on_one_event_loop_after_the_other() -> None:
+def test_works_on_several_event_loops() -> None:
     server = by_hand("strict")
 
     async def use(tools: dict[str, Tool] | None) -> tuple[dict[str, Tool], int]:
@@ -395,7 +397,7 @@ def test_it_works_on_one_event_loop_after_the_other() -> None:
 # What cannot be used
 
 
-async def test_a_command_that_does_not_exist() -> None:
+async def test_reports_missing_command() -> None:
     server = McpServer.stdio("no-such-command-here", ["--token=secret"])
     async with closing(server):
         with pytest.raises(Refused, match="no-such-command-here cannot be started") as caught:
@@ -403,32 +405,32 @@ async def test_a_command_that_does_not_exist() -> None:
     assert "secret" not in str(caught.value)
 
 
-async def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+async def test_reports_missing_folder(tmp_path: Path) -> None:
     async with closing(by_hand("strict", cwd=tmp_path / "none")) as server:
         with pytest.raises(Refused, match="cannot be started"):
             await server.tools()
 
 
-async def test_a_server_that_ends_at_once_tells_why() -> None:
+async def test_reports_output_of_server_that_ends_at_once() -> None:
     async with closing(by_hand("crash")) as server:
         with pytest.raises(Refused, match=r"ended before it was ready(.|\n)*API_KEY is missing"):
             await server.tools()
 
 
 @pytest.mark.parametrize("mode", ["babble", "echo"])
-async def test_a_program_that_is_no_server(mode: str) -> None:
+async def test_rejects_program_that_is_not_a_server(mode: str) -> None:
     async with closing(by_hand(mode)) as server:
-        with pytest.raises(Refused, match=r"ended before it was ready|is no MCP server"):
+        with pytest.raises(Refused, match=r"ended before it was ready|is not an MCP server"):
             await server.tools()
 
 
-async def test_a_server_that_never_answers() -> None:
+async def test_rejects_server_that_never_answers() -> None:
     async with closing(by_hand("hang", connect_timeout=0.3)) as server:
         with pytest.raises(Refused, match=r"not ready within 0\.3 seconds"):
             await server.tools()
 
 
-async def test_what_failed_may_be_tried_again(tmp_path: Path) -> None:
+async def test_retries_after_failed_connection(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     async with closing(by_hand("strict", cwd=folder)) as server:
         with pytest.raises(Refused):
@@ -437,7 +439,7 @@ async def test_what_failed_may_be_tried_again(tmp_path: Path) -> None:
         assert await server.tools()
 
 
-async def test_a_call_that_cannot_connect_fails_as_a_call(tmp_path: Path) -> None:
+async def test_call_without_connection_fails_as_tool_error(tmp_path: Path) -> None:
     folder = tmp_path / "soon-gone"
     folder.mkdir()
     async with closing(by_hand("strict", cwd=folder)) as server:
@@ -448,7 +450,7 @@ async def test_a_call_that_cannot_connect_fails_as_a_call(tmp_path: Path) -> Non
             await call(tools["tool0"])
 
 
-async def test_without_the_package_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_package_error_names_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("lockstitch.agents.tools.mcp_")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
@@ -456,7 +458,7 @@ async def test_without_the_package_one_is_told_what_to_install(monkeypatch: pyte
         await started().tools()
 
 
-def test_importing_it_does_not_load_the_package() -> None:
+def test_import_does_not_load_mcp_package() -> None:
     code = "import sys, lockstitch.agents.tools.mcp; sys.exit('mcp' in sys.modules or 'httpx2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -465,7 +467,7 @@ def test_importing_it_does_not_load_the_package() -> None:
 
 
 @pytest.mark.parametrize("mode", ["http", "old"])
-async def test_over_http(web: Nursery, mode: str) -> None:
+async def test_works_over_http(web: Nursery, mode: str) -> None:
     async with web.server(mode) as (port, pid), closing(McpServer.http(url(port))) as server:
         tools = await tools_of(server)
         assert tools["add"].effect == "safe"
@@ -480,7 +482,7 @@ async def test_over_http(web: Nursery, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["http", "old"])
-async def test_a_cancelled_call_over_http_leaves_the_others_alone(web: Nursery, mode: str) -> None:
+async def test_cancelled_http_call_has_no_effect_on_others(web: Nursery, mode: str) -> None:
     async with web.server(mode) as (port, _), closing(McpServer.http(url(port))) as server, Held() as held:
         tools = await tools_of(server)
         cancelled = asyncio.create_task(call(tools["hold"], port=held.port))
@@ -496,7 +498,7 @@ async def test_a_cancelled_call_over_http_leaves_the_others_alone(web: Nursery, 
 
 
 @pytest.mark.parametrize("mode", ["http", "old"])
-async def test_a_web_server_killed_in_mid_call_is_found_again(web: Nursery, mode: str) -> None:
+async def test_reconnects_to_web_server_killed_in_mid_call(web: Nursery, mode: str) -> None:
     async with web.server(mode) as (port, pid), closing(McpServer.http(url(port))) as server, Held() as held:
         tools = await tools_of(server)
         lost = asyncio.create_task(call(tools["hold"], port=held.port))
@@ -510,7 +512,7 @@ async def test_a_web_server_killed_in_mid_call_is_found_again(web: Nursery, mode
             assert await call(tools["add"], a=1, b=2) == "3"
 
 
-async def test_a_session_that_the_server_forgot_is_begun_anew_by_the_next_call(web: Nursery) -> None:
+async def test_next_call_starts_new_session_when_server_lost_it(web: Nursery) -> None:
     async with web.server("old") as (port, pid), closing(McpServer.http(url(port))) as server:
         tools = await tools_of(server)
         await killed(pid)
@@ -520,7 +522,7 @@ async def test_a_session_that_the_server_forgot_is_begun_anew_by_the_next_call(w
             assert await call(tools["add"], a=1, b=2) == "3"
 
 
-async def test_headers_go_along_and_a_refusal_is_told_with_its_status(web: Nursery) -> None:
+async def test_sends_headers_and_reports_status_of_rejection(web: Nursery) -> None:
     async with web.server(token="right") as (port, _):
         async with closing(McpServer.http(url(port), headers={"Authorization": "Bearer right"})) as server:
             assert await server.tools()
@@ -529,7 +531,7 @@ async def test_headers_go_along_and_a_refusal_is_told_with_its_status(web: Nurse
                 await server.tools()
 
 
-async def test_a_url_where_nobody_listens(web: Nursery) -> None:
+async def test_reports_url_without_server(web: Nursery) -> None:
     async with web.server() as (port, pid):
         await killed(pid)
         async with closing(McpServer.http(f"http://user:secret@127.0.0.1:{port}/secret/mcp?key=secret")) as server:
@@ -538,19 +540,19 @@ async def test_a_url_where_nobody_listens(web: Nursery) -> None:
     assert "secret" not in str(caught.value)
 
 
-async def test_a_url_with_something_else_behind_it(web: Nursery) -> None:
+async def test_rejects_url_of_another_server(web: Nursery) -> None:
     async with web.server() as (port, _), closing(McpServer.http(f"http://127.0.0.1:{port}/other")) as server:
-        with pytest.raises(Refused, match=r"is no MCP server, or it refused us: Not Found \(HTTP 404"):
+        with pytest.raises(Refused, match=r"is not an MCP server, or it rejected the connection: Not Found \(HTTP 404"):
             await server.tools()
 
 
-async def test_a_web_server_that_never_answers() -> None:
+async def test_rejects_web_server_that_never_answers() -> None:
     async with Held() as held, closing(McpServer.http(url(held.port), connect_timeout=0.3)) as server:
         with pytest.raises(Refused, match=r"not ready within 0\.3 seconds"):
             await server.tools()
 
 
 @pytest.mark.parametrize("place", ["example.com/mcp", "ftp://example.com", "http://", ""])
-def test_what_is_no_url_is_refused_at_once(place: str) -> None:
+def test_rejects_invalid_url_at_once(place: str) -> None:
     with pytest.raises(Refused, match="is not a URL"):
         McpServer.http(place)

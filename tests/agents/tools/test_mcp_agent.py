@@ -11,7 +11,7 @@ from tests.agents.tools.nursery import Nursery
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_agent_calls_them_and_their_hints_set_the_effect(store: Store, web: Nursery):
+async def test_agent_calls_mcp_tools_with_effects_of_hints(store: Store, web: Nursery):
     calls = [
         {"name": "add", "input": {"a": 1, "b": 2}},
         {"name": "put", "input": {"name": "coins"}},

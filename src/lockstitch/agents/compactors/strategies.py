@@ -1,4 +1,4 @@
-"""Sliding window, tool-result removal, summary."""
+"""`SlidingWindowCompactor`, `ToolResultRemovalCompactor` and `SummarizingCompactor`."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -13,7 +13,7 @@ from lockstitch.model.message import blocks, user
 
 
 def at_least(least: int, value: object, name: str) -> int:
-    """`value`, if it is a whole number and not too small."""
+    """Return `value`. Raises `Refused` if it is not a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise Refused(f"{name} must be a whole number of at least {least}, not {value!r}.")
     return value
@@ -23,10 +23,11 @@ HEADING: Final = "[Summary of what was said before]\n"
 
 
 class SummarizingCompactor:
-    """Above `threshold` tokens a summary stands for all between the first user message and the last `keep_turns` turns.
+    """Above `threshold` tokens, replaces old messages by a summary.
 
-    Where there is nothing between, as in one long run, it stands for what is older than the last `keep_turns`
-    responses. The next summary is made from this one and what came after it.
+    The summary replaces the messages between the first user message and the last `keep_turns` turns. If there are none,
+    as in one long run, it replaces the messages before the last `keep_turns` responses. The next summary is made from
+    this one and the messages after it.
     """
 
     name = "summarizing"
@@ -51,7 +52,7 @@ class SummarizingCompactor:
         room = estimate_all(part.message for part in old)
         if room <= estimate(user(HEADING)):
             return None
-        # The first message goes along: it says what all of this is about, and a list of messages begins with the user.
+        # Include the first message: it has the subject, and a list of messages must start with the user.
         lead = [view.first.message] if view.first else []
         text = await summarize([*lead, *(part.message for part in old)])
         summary = _fitting(text.strip(), room)
@@ -63,7 +64,7 @@ class SummarizingCompactor:
         return view.compacted()
 
     def _old(self, view: View) -> list[ContextPart]:
-        """What the summary will stand for, or nothing where that is no more than an earlier summary."""
+        """Return the parts that the summary replaces. Empty if they are only an earlier summary."""
         for groups in (view.turns, view.steps):
             settled = [group for group in groups()[: -self._keep_turns] if not any(part.waiting for part in group)]
             context_parts = [part for part in chain.from_iterable(settled) if view.free(part)]
@@ -73,7 +74,7 @@ class SummarizingCompactor:
 
 
 def _fitting(text: str, room: int) -> Message | None:
-    """The summary as a message that is smaller than what it stands for; None when nothing of it is left."""
+    """Return the summary as a message of less than `room` tokens, or None if no text fits."""
     if not text:
         return None
     while estimate(user(HEADING + text)) >= room:
@@ -87,38 +88,38 @@ PLACEHOLDER: Final = "[An old tool result was removed here to make room.]"
 
 
 def placeholder(block: Json) -> Json:
-    """A result whose content is gone, unless that is no larger; whether it was an error is still to be seen."""
+    """Return a result with the placeholder as content, unless the result is smaller. It keeps `is_error`."""
     empty = {**block, "content": PLACEHOLDER}
     return empty if estimate_block(empty) < estimate_block(block) else block
 
 
-def truncated(block: Json, longest: int) -> Json:
-    """A result whose texts have at most `longest` characters of what they had."""
+def truncated(block: Json, limit: int) -> Json:
+    """Return a result with texts of at most `limit` characters."""
     content: Any = block.get("content")
     short = content
     if isinstance(content, str):
-        short = _cut(content, longest)
+        short = _cut(content, limit)
     elif isinstance(content, list):
-        short = [_cut_block(part, longest) for part in cast("list[Any]", content)]
+        short = [_cut_block(part, limit) for part in cast("list[Any]", content)]
     return block if short == content else {**block, "content": short}
 
 
 def with_results(message: Message, change: Callable[[Json], Json]) -> Message:
-    """A message whose results are changed, the last one first, and whose other blocks are not."""
+    """Return a message with changed results. `change` gets the last result first."""
     parts = [change(block) if block.get("type") == "tool_result" else block for block in reversed(blocks(message))]
     return {**message, "content": parts[::-1]}
 
 
-def _cut_block(part: Any, longest: int) -> Any:
+def _cut_block(part: Any, limit: int) -> Any:
     if not isinstance(part, dict):
         return part
     block = cast("Json", part)
     text: Any = block.get("text")
-    return {**block, "text": _cut(text, longest)} if isinstance(text, str) else block
+    return {**block, "text": _cut(text, limit)} if isinstance(text, str) else block
 
 
-def _cut(text: str, longest: int) -> str:
-    cut = f"{text[:longest]}… [{len(text) - longest} more characters were removed]"
+def _cut(text: str, limit: int) -> str:
+    cut = f"{text[:limit]}… [{len(text) - limit} more characters were removed]"
     return cut if len(cut) < len(text) else text
 
 
@@ -126,11 +127,11 @@ _THINKING: Final = ("thinking", "redacted_thinking")
 
 
 class SlidingWindowCompactor:
-    """Above `threshold` tokens, and only until it is below: old thinking goes, long results are cut to
-    `result_characters`, placeholders stand for results, and the oldest turns go.
+    """Above `threshold` tokens, removes old content step by step until the context is below the threshold.
 
-    The last `keep_turns` turns are not touched. Where they alone are above the threshold, as in one long run, the same
-    is done to what stands before their last `keep_turns` responses.
+    The steps: remove thinking, cut results to `result_characters`, replace results by placeholders, remove the oldest
+    turns. The last `keep_turns` turns stay unchanged. If they alone exceed the threshold, as in one long run, the steps
+    apply to the content before their last `keep_turns` responses.
     """
 
     name = "sliding_window"
@@ -159,7 +160,7 @@ class SlidingWindowCompactor:
         return view.compacted()
 
     def _shrink(self, view: View, old: Sequence[Sequence[ContextPart]]) -> None:
-        for rewrite in (self._forget_thinking, self._cut_results, self._remove_results):
+        for rewrite in (self._remove_thinking, self._cut_results, self._remove_results):
             if view.tokens <= self._threshold:
                 return
             for part in chain.from_iterable(old):
@@ -169,24 +170,24 @@ class SlidingWindowCompactor:
                 return
             view.remove(group)
 
-    def _forget_thinking(self, view: View, part: ContextPart) -> None:
-        lines = [block for block in blocks(part.message) if block.get("type") not in _THINKING]
-        if lines:
-            view.rewrite(part, {**part.message, "content": lines})
+    def _remove_thinking(self, view: View, part: ContextPart) -> None:
+        remaining = [block for block in blocks(part.message) if block.get("type") not in _THINKING]
+        if remaining:
+            view.rewrite(part, {**part.message, "content": remaining})
 
     def _cut_results(self, view: View, part: ContextPart) -> None:
-        if part.answers:
+        if part.has_results:
             view.rewrite(part, with_results(part.message, lambda block: truncated(block, self._result_characters)))
 
     def _remove_results(self, view: View, part: ContextPart) -> None:
-        if part.answers:
+        if part.has_results:
             view.rewrite(part, with_results(part.message, placeholder))
 
 
 class ToolResultRemovalCompactor:
-    """Above `threshold` tokens a placeholder stands for every tool result but the newest `keep`.
+    """Above `threshold` tokens, replaces every tool result except the newest `keep` by a placeholder.
 
-    A result that is no larger than the placeholder stays.
+    A result that is not larger than the placeholder stays.
     """
 
     name = "tool_result_removal"
@@ -215,6 +216,6 @@ class ToolResultRemovalCompactor:
             return block if room >= 0 else placeholder(block)
 
         for part in reversed(view.parts):
-            if part.answers:
+            if part.has_results:
                 view.rewrite(part, with_results(part.message, remove))
         return view.compacted()

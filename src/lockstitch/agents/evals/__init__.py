@@ -1,1 +1,1 @@
-"""Evals: a dataset against an agent, graded, kept in the record."""
+"""Evaluations: run a dataset with an agent, grade the answers, store the outcomes."""

@@ -1,4 +1,4 @@
-"""Datasets: the cases of an eval, out of a JSONL or CSV file. What is wrong in one is told with its line."""
+"""Load the cases of an evaluation from a JSONL or CSV file. Errors name the line."""
 
 import csv
 import io
@@ -11,38 +11,38 @@ from lockstitch.agents.evals.grader import Case
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Json, codec
 
-LONGEST_ID: Final = 100
+MAX_ID: Final = 100
 _FIELDS: Final = ("id", "input", "expected", "schema", "metadata")
 
 
 def load(path: str | Path) -> list[Case]:
-    """The cases of a file: JSONL (a case a line) or CSV (a header, then a case a row).
+    """Return the cases of a file: JSONL with one case per line, or CSV with a header and one case per row.
 
-    A case has `input` (a text, or a list of content blocks) and, as its graders need them, `expected` and `schema`;
-    `id` names it, else its number does; everything in `metadata` stands in its run. In CSV, `schema` and `metadata` are
-    JSON, and columns of other names go into the metadata. Refused names the line that is wrong.
+    A case has `input` (a text, or a list of content blocks) and, if its graders need them, `expected` and `schema`. Its
+    id is `id`, or its number. The run of the case gets its `metadata`. In CSV, `schema` and `metadata` are JSON, and
+    other columns become metadata. Raises `NotFound` if the file does not exist, `Refused` with the line of an error.
     """
     file = Path(path)
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"There is no file {path}.") from None
+        raise NotFound(f"File {path} not found.") from None
     except OSError as exc:
         raise Refused(f"{path} cannot be read: {exc.strerror or exc}.") from exc
     except UnicodeDecodeError as exc:
         line = exc.object.count(b"\n", 0, exc.start) + 1
-        raise Refused(f"{file.name}, line {line}: this is not valid UTF-8.") from exc
+        raise Refused(f"{file.name}, line {line}: the text is not valid UTF-8.") from exc
     rows = _csv(file.name, text) if file.suffix.lower() == ".csv" else _jsonl(file.name, text)
     return cases(rows, file.name)
 
 
 def cases(rows: Iterable[tuple[int, Json]], name: str = "dataset") -> list[Case]:
-    """Cases of what lines hold. Refused when there are none, or two have the same id."""
+    """Return the cases of numbered rows. Raises `Refused` if there are none, or two have the same id."""
     result: dict[str, Case] = {}
     for number, (line, row) in enumerate(rows, start=1):
         case = _case(name, line, number, row)
         if case.id in result:
-            _refuse(name, line, f"the id {case.id!r} is that of line {result[case.id].line} already")
+            _refuse(name, line, f"the id {case.id!r} is already used in line {result[case.id].line}")
         result[case.id] = case
     if not result:
         raise Refused(f"{name} has no cases.")
@@ -50,12 +50,12 @@ def cases(rows: Iterable[tuple[int, Json]], name: str = "dataset") -> list[Case]
 
 
 def digest(cases: Sequence[Case]) -> str:
-    """What tells whether two datasets hold the same cases, wherever their lines stand."""
+    """Return a digest that is equal for datasets with the same cases in the same order."""
     return codec.digest([[case.id, case.input, case.expected, case.schema, case.metadata] for case in cases])
 
 
 def _jsonl(name: str, text: str) -> Iterator[tuple[int, Json]]:
-    # By line feeds alone: JSON may hold other breaks of lines inside of a string.
+    # Split at line feeds only: a JSON string may contain other line breaks.
     for line, content in enumerate(text.split("\n"), start=1):
         if not content.strip():
             continue
@@ -63,9 +63,9 @@ def _jsonl(name: str, text: str) -> Iterator[tuple[int, Json]]:
             row = codec.loads(content)
         except (ValueError, RecursionError) as exc:
             reason = exc.msg if isinstance(exc, json.JSONDecodeError) else str(exc)
-            raise Refused(f"{name}, line {line}: this is no JSON: {reason}.") from exc
+            raise Refused(f"{name}, line {line}: the line is not valid JSON: {reason}.") from exc
         if not isinstance(row, dict):
-            _refuse(name, line, 'a case is a JSON object, such as {"input": "…", "expected": "…"}')
+            _refuse(name, line, 'a case must be a JSON object, such as {"input": "…", "expected": "…"}')
         yield line, cast("Json", row)
 
 
@@ -77,26 +77,26 @@ def _csv(name: str, text: str) -> Iterator[tuple[int, Json]]:
         if "input" not in header:
             _refuse(name, 1, "the header has no column `input`")
         if twice := next((column for column in header if header.count(column) > 1), None):
-            _refuse(name, 1, f"two columns are named {twice!r}")
+            _refuse(name, 1, f"two columns have the name {twice!r}")
         reader.fieldnames = header
         for row in reader:
-            # A row may go over several lines; people look for where it begins.
+            # A row may have several lines. Errors name its first line.
             line, last = last + 1, reader.line_num
             yield line, _cells(name, line, cast("dict[str | None, Any]", row))
     except csv.Error as exc:
-        raise Refused(f"{name}, line {reader.line_num}: this is no CSV: {exc}.") from exc
+        raise Refused(f"{name}, line {reader.line_num}: the file is not valid CSV: {exc}.") from exc
 
 
 def _cells(name: str, line: int, row: dict[str | None, Any]) -> Json:
     if None in row:
-        _refuse(name, line, "there are more cells than columns")
+        _refuse(name, line, "the row has more cells than the header")
     result: Json = {key: value for key, value in row.items() if key in _FIELDS and value not in (None, "")}
     for field in ("schema", "metadata"):
         if field in result:
             try:
                 result[field] = codec.loads(result[field])
             except (ValueError, RecursionError) as exc:
-                raise Refused(f"{name}, line {line}: `{field}` is no JSON: {exc}.") from exc
+                raise Refused(f"{name}, line {line}: `{field}` is not valid JSON: {exc}.") from exc
     others = {key: value for key, value in row.items() if key and key not in _FIELDS and value not in (None, "")}
     if others and isinstance(result.get("metadata", {}), dict):
         result["metadata"] = {**others, **result.get("metadata", {})}
@@ -107,22 +107,22 @@ def _case(name: str, line: int, number: int, row: Json) -> Case:
     unknown = [key for key in row if key not in _FIELDS]
     if unknown:
         known = ", ".join(_FIELDS)
-        _refuse(name, line, f"a case has no field {unknown[0]!r}; it has {known}. Put what is yours into metadata")
+        _refuse(name, line, f"a case has no field {unknown[0]!r}. Fields: {known}. Put other data into metadata")
     value, schema, metadata = row.get("input"), row.get("schema"), row.get("metadata")
     if value is None or value in ("", []) or (isinstance(value, str) and not value.strip()):
         _refuse(name, line, "`input` is missing")
     blocks = isinstance(value, list) and all(isinstance(item, dict) for item in cast("list[Any]", value))
     if not isinstance(value, str) and not blocks:
-        _refuse(name, line, "`input` is a text or a list of content blocks")
+        _refuse(name, line, "`input` must be a text or a list of content blocks")
     if schema is not None and not isinstance(schema, dict | bool):
-        _refuse(name, line, "`schema` is a JSON schema")
+        _refuse(name, line, "`schema` must be a JSON schema")
     if metadata is not None and not isinstance(metadata, dict):
-        _refuse(name, line, "`metadata` is a JSON object")
+        _refuse(name, line, "`metadata` must be a JSON object")
     id_ = row.get("id")
     if id_ is not None and (isinstance(id_, bool) or not isinstance(id_, str | int) or not str(id_).strip()):
-        _refuse(name, line, "`id` is a text or a number")
-    if id_ is not None and len(str(id_)) > LONGEST_ID:
-        _refuse(name, line, f"`id` is longer than {LONGEST_ID} characters")
+        _refuse(name, line, "`id` must be a text or a number")
+    if id_ is not None and len(str(id_)) > MAX_ID:
+        _refuse(name, line, f"`id` is longer than {MAX_ID} characters")
     try:
         codec.check_text(str(id_ or ""), "The id")
         codec.dumps(row)

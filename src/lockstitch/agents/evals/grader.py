@@ -1,4 +1,4 @@
-"""`Grader` contract; answers as graders see them; one run per key."""
+"""`Grader`: the protocol of graders, with the answers that they get and the grades that they return."""
 
 import asyncio
 import math
@@ -19,32 +19,35 @@ from lockstitch.store import Store
 _PAUSE: Final = (0.02, 0.2)
 
 
-async def ask(agent: Agent, prompt: Prompt, *, store: Store, thread: str, **call: Any) -> Result:
-    """The result of the one run of a thread of its own. One that was cut off is gone on with; one that another process
-    drives is waited for."""
+async def ask(agent: Agent, prompt: Prompt, *, store: Store, thread: str, **options: Any) -> Result:
+    """Return the result of the only run of a thread.
+
+    Start the run, continue it if it was interrupted, or wait for it if another process executes it. `options` are
+    keywords of `RunOptions`.
+    """
     while True:
         try:
             head = await store.thread(thread)
         except NotFound:
             head, run = None, None
         else:
-            run = await _answering(store, head)
+            run = await _run_of(store, head)
         if head is not None and run is not None:
             if run.status not in TERMINAL_STATUSES and not has_open_waits(head):
                 return await finish_or_wait(
-                    store, head, run, lambda free: agent.resume(free, store=store, deps=call.get("deps"))
+                    store, head, run, lambda free: agent.resume(free, store=store, deps=options.get("deps"))
                 )
             return await result_from_store(store, run)
         try:
-            return await agent.run(prompt, store=store, thread=thread, first=True, on_busy="refuse", **call)
+            return await agent.run(prompt, store=store, thread=thread, first=True, on_busy="refuse", **options)
         except (AlreadyStarted, ThreadHeld, ThreadWaiting, TakenOver):
-            # Another process asks the same and started first. Wait for its run.
+            # Another process started this run first. Wait for it.
             pass
         await asyncio.sleep(random.uniform(*_PAUSE))
 
 
 async def cost_of(store: Store, thread: UUID) -> float | None:
-    """What a thread and its children have cost, members included; None while nothing of it has a price."""
+    """Return the cost of a thread with its children and members in USD, or None if no model has a price."""
     known = [
         overview.total_cost
         for overview in await store.overview(await store.tree(thread))
@@ -53,39 +56,44 @@ async def cost_of(store: Store, thread: UUID) -> float | None:
     return math.fsum(known) if known else None
 
 
-async def _answering(store: Store, head: Thread) -> Run | None:
-    """The run that the thread's one input has caused."""
+async def _run_of(store: Store, head: Thread) -> Run | None:
+    """Return the run of the thread's only input."""
     return next((run for run in await store.runs(head) if run.parent_run_id is None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to ask an agent, and what is known of a good answer."""
+    """One input of a dataset, and what is known about a correct answer."""
 
     id: str
+    """Id of the case, unique within the dataset."""
     input: str | Sequence[Json]
+    """Text or content blocks for the agent."""
     expected: Any = None
+    """Expected answer, for graders that compare."""
     schema: Any = None
+    """JSON schema of the answer, for the grader `json_schema`."""
     metadata: Json = field(default_factory=dict[str, Any])
+    """Metadata of the run."""
     line: int = 0
-    """Where it stands in its file."""
+    """Line in the file; 0 if the case is not from a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradedAnswer:
-    """A case with what the agent answered."""
+    """A case with the answer of the agent."""
 
     case: Case
     text: str
     output: Any
-    """The structured answer, where the agent gives one."""
+    """The structured answer, or None if the answer is text."""
     store: Store
     thread: str
-    """A key for threads of the grader's own, the same whenever this case is graded again after a crash."""
+    """Key for the thread of a grader. It is the same when this case is graded again after a crash."""
 
 
 class Grade(NamedTuple):
-    """From 0 (wrong) to 1 (right), and why; with the run that said so and its cost, where a model was asked."""
+    """A score from 0 (wrong) to 1 (correct), its reason, and the run and cost of the model that graded."""
 
     score: float
     reason: str = ""
@@ -94,52 +102,57 @@ class Grade(NamedTuple):
 
 
 class Grader(Protocol):
-    """Says how good an answer is. A call may come twice after a crash and must then say the same."""
+    """Grades answers. After a crash it may grade the same answer again and must return the same grade."""
 
     name: str
 
     @property
     def pass_at(self) -> float:
-        """The score from which on a case passes."""
+        """Minimum score of a case that passes."""
         ...
 
     @property
     def parameters(self) -> Json:
-        """What made this grader what it is: an eval that others began with other graders is not gone on with."""
+        """Parameters of the grader. An evaluation with other parameters is not continued."""
         ...
 
     def check(self, case: Case) -> str | None:
-        """What a case lacks for this grader; None: nothing. Asked of all cases before the first one is run."""
+        """Return what the case lacks for this grader, or None. Called for all cases before the first run."""
         ...
 
-    async def grade(self, graded_answer: GradedAnswer) -> Grade: ...
+    async def grade(self, answer: GradedAnswer, /) -> Grade:
+        """Return the grade of an answer."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close connections of the grader."""
+        ...
 
 
 QUOTED: Final = 80
-"""Characters of an answer in the reason of a grade; the whole of it stands in its run."""
+"""Maximum characters of an answer in the reason of a grade."""
 
-# No two repeats in a row may match the same character: a long answer would be tried in every way there is.
+# No two adjacent repetitions may match the same character: that would take exponential time on a long answer.
 _FENCE: Final = re.compile(r"^\s*```(?:json)?[^\S\n]*\n(.*?)\n?```\s*$", re.DOTALL)
 
 
 def plain(text: str) -> str:
-    """Text whose breaks and spaces are no difference."""
+    """Return the text with single spaces instead of line breaks and runs of spaces."""
     return " ".join(text.split())
 
 
 def quoted(value: Any) -> str:
+    """Return the value in quotes, shortened to `QUOTED` characters."""
     text = plain(value if isinstance(value, str) else codec.dumps(value).decode())
     return f"“{text if len(text) <= QUOTED else text[: QUOTED - 1] + '…'}”"
 
 
-def value_of(graded_answer: GradedAnswer) -> Any:
-    """The structured answer, or the JSON that the text is. ValueError when it is none."""
-    if graded_answer.output is not None:
-        return graded_answer.output
-    fenced = _FENCE.match(graded_answer.text)
+def value_of(answer: GradedAnswer) -> Any:
+    """Return the structured answer, or the text parsed as JSON. Raises `ValueError` if it is not JSON."""
+    if answer.output is not None:
+        return answer.output
+    fenced = _FENCE.match(answer.text)
     try:
-        return codec.loads(fenced.group(1) if fenced else graded_answer.text)
+        return codec.loads(fenced.group(1) if fenced else answer.text)
     except RecursionError as exc:
         raise ValueError("it is nested too deep") from exc

@@ -1,4 +1,4 @@
-"""contains, exact, json_schema, judge; graders by name."""
+"""The graders `exact`, `contains`, `json_schema` and `judge`. `grader` returns one by name."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from lockstitch.errors import Refused
 from lockstitch.model import Json, codec
 
 NAME: Final = "eval-judge"
-"""The name of the judge where none of the app's own agents is one."""
+"""Name of the agent that a model grades with."""
 
 _INSTRUCTIONS: Final = """\
 You grade answers of another assistant. You are given, as JSON, what it was asked, what it answered and, where known, \
@@ -32,27 +32,27 @@ Where nothing was expected, it must answer what was asked, correctly and complet
 
 
 class Verdict(BaseModel):
-    """What a judge says."""
+    """The structured answer of a judge."""
 
     score: Annotated[float, Field(ge=0, le=1)]
     reason: str = ""
 
 
 class JudgeGrader:
-    """Asks a model, given by its name or as a provider, or an agent of one's own whose answer has a `score`."""
+    """Grades with a model (name or `Provider`), or with an agent that answers with a `score`."""
 
     name = "judge"
 
     def __init__(self, judge: str | Provider | Agent, *, criteria: str | None = None, pass_at: float = 0.5) -> None:
         if not 0 < pass_at <= 1:
-            raise Refused(f"A judge's answers pass at a score between 0 and 1, not at {pass_at}.")
+            raise Refused(f"pass_at must be greater than 0 and at most 1, not {pass_at}.")
         if isinstance(judge, Agent) and criteria:
-            raise Refused("An agent of your own judges by its own instructions; give criteria to a model.")
+            raise Refused("An agent grades by its instructions. Pass criteria only with a model.")
         model = judge.model if isinstance(judge, Agent) else judge
         if isinstance(model, str):
-            resolve_provider(model)  # What is wrong with it is told now, and not when cases have been run and paid for.
+            resolve_provider(model)  # Raise its errors now, before cases run and cost money.
         self.pass_at = pass_at
-        self._own = not isinstance(judge, Agent)
+        self._owns_agent = not isinstance(judge, Agent)
         self._agent = judge if isinstance(judge, Agent) else _judge(judge, criteria or _CRITERIA)
 
     @property
@@ -62,21 +62,21 @@ class JudgeGrader:
     def check(self, case: Case) -> str | None:
         return None
 
-    async def grade(self, graded_answer: GradedAnswer) -> Grade:
-        """A judge that fails, or answers something else, gives no points, and says so."""
-        case = graded_answer.case
+    async def grade(self, answer: GradedAnswer) -> Grade:
+        """Return the score of the judge. If the judge fails or has no score, return 0 with the reason."""
+        case = answer.case
         value: Json = {
             "asked": case.input,
-            "answered": graded_answer.text if graded_answer.output is None else graded_answer.output,
+            "answered": answer.text if answer.output is None else answer.output,
         }
         if case.expected is not None:
             value["expected"] = case.expected
         prompt = f"Grade this answer.\n\n{codec.dumps(value).decode()}"
-        result = await ask(self._agent, prompt, store=graded_answer.store, thread=graded_answer.thread)
-        cost = await cost_of(graded_answer.store, result.thread_id)
+        result = await ask(self._agent, prompt, store=answer.store, thread=answer.thread)
+        cost = await cost_of(answer.store, result.thread_id)
         if result.status != "completed":
-            why = result.error or f"it is {result.status}"
-            return Grade(0.0, f"the judge gave no verdict: {why}", result.run_id, cost)
+            why = result.error or f"its run is {result.status}"
+            return Grade(0.0, f"the judge returned no verdict: {why}", result.run_id, cost)
         output = result.output.model_dump() if isinstance(result.output, BaseModel) else result.output
         score = cast("Json", output).get("score") if isinstance(output, dict) else None
         if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
@@ -85,7 +85,7 @@ class JudgeGrader:
         return Grade(min(1.0, max(0.0, float(score))), str(reason or ""), result.run_id, cost)
 
     async def close(self) -> None:
-        if self._own:
+        if self._owns_agent:
             await self._agent.close()
 
 
@@ -95,9 +95,9 @@ def _judge(model: str | Provider, criteria: str) -> Agent:
 
 
 class JsonSchemaGrader:
-    """The structured answer, or the text as JSON, follows the case's `schema`, or the one for all cases.
+    """Checks the structured answer, or the text as JSON, against the `schema` of the case or of the grader.
 
-    References to other documents are not followed: a dataset makes nobody call anywhere.
+    It does not follow references to other documents, so that a dataset cannot cause requests.
     """
 
     name = "json_schema"
@@ -107,7 +107,7 @@ class JsonSchemaGrader:
         self._schema = schema
         self._known: dict[str, Any] = {}
         if schema is not None and (problem := self._problem(schema)):
-            raise Refused(f"This is no JSON schema: {problem}.")
+            raise Refused(f"The schema is not a valid JSON schema: {problem}.")
 
     @property
     def parameters(self) -> Json:
@@ -115,20 +115,20 @@ class JsonSchemaGrader:
 
     def check(self, case: Case) -> str | None:
         if case.schema is None:
-            return None if self._schema is not None else "`schema` is missing, and none is given for all cases"
+            return None if self._schema is not None else "`schema` is missing, and the grader has none"
         problem = self._problem(case.schema)
-        return f"`schema` is no JSON schema: {problem}" if problem else None
+        return f"`schema` is not a valid JSON schema: {problem}" if problem else None
 
-    async def grade(self, graded_answer: GradedAnswer) -> Grade:
-        schema = self._schema if graded_answer.case.schema is None else graded_answer.case.schema
+    async def grade(self, answer: GradedAnswer) -> Grade:
+        schema = self._schema if answer.case.schema is None else answer.case.schema
         try:
-            value = value_of(graded_answer)
+            value = value_of(answer)
         except ValueError:
-            return Grade(0.0, f"{quoted(graded_answer.text)} is no JSON")
+            return Grade(0.0, f"{quoted(answer.text)} is not JSON")
         try:
             problem = next(iter(sorted(self._validator(schema).iter_errors(value), key=_where)), None)
-        except Exception as exc:  # a reference that leads nowhere, or to another document
-            return Grade(0.0, f"the schema cannot be followed: {plain(str(exc))[:200]}")
+        except Exception as exc:  # a reference that cannot be resolved
+            return Grade(0.0, f"the schema cannot be resolved: {plain(str(exc))[:200]}")
         if problem is None:
             return Grade(1.0)
         return Grade(0.0, f"at {_where(problem)}: {plain(problem.message)[:200]}")
@@ -142,21 +142,21 @@ class JsonSchemaGrader:
         return None if problem is None else f"at {_where(problem)}: {plain(problem.message)[:200]}"
 
     def _validator(self, schema: Any) -> Any:
-        mark = codec.digest(schema)
-        if mark not in self._known:
+        digest = codec.digest(schema)
+        if digest not in self._known:
             validators, registry = _library()
             kind = validators.validator_for(schema, default=validators.Draft202012Validator)
-            self._known[mark] = kind(schema, registry=registry)
-        return self._known[mark]
+            self._known[digest] = kind(schema, registry=registry)
+        return self._known[digest]
 
 
 def _library() -> tuple[Any, Any]:
-    """The validators, and a registry that looks nowhere else."""
+    """Return the validators, and a registry that loads no documents."""
     try:
         import referencing
         from jsonschema import validators
     except ModuleNotFoundError as exc:
-        raise Refused("Grading by a JSON schema needs jsonschema: pip install 'lockstitch[evals]'.") from exc
+        raise Refused("The grader json_schema needs jsonschema. Run: pip install 'lockstitch[evals]'.") from exc
     return validators, cast("Any", referencing).Registry()
 
 
@@ -165,7 +165,7 @@ def _where(problem: Any) -> str:
 
 
 class ExactGrader:
-    """The same text, but for spaces and breaks; where a number, list or object is expected, the same JSON."""
+    """Passes if the answer equals `expected`. Spaces are ignored in text; other values are compared as JSON."""
 
     name = "exact"
     pass_at = 1.0
@@ -177,22 +177,22 @@ class ExactGrader:
     def check(self, case: Case) -> str | None:
         return "`expected` is missing" if case.expected is None else None
 
-    async def grade(self, graded_answer: GradedAnswer) -> Grade:
-        expected = graded_answer.case.expected
+    async def grade(self, answer: GradedAnswer) -> Grade:
+        expected = answer.case.expected
         if isinstance(expected, str):
-            right = plain(graded_answer.text) == plain(expected)
+            right = plain(answer.text) == plain(expected)
         else:
             try:
-                right = _same(value_of(graded_answer), expected)
+                right = _same(value_of(answer), expected)
             except ValueError:
                 right = False
-        return Grade(1.0) if right else Grade(0.0, f"{quoted(graded_answer.text)} is not {quoted(expected)}")
+        return Grade(1.0) if right else Grade(0.0, f"{quoted(answer.text)} is not {quoted(expected)}")
 
     async def close(self) -> None: ...
 
 
 def _same(item: Any, other: Any) -> bool:
-    """Whether two JSON values are the same. To Python, 1 is True; to JSON it is not."""
+    """True if two JSON values are equal. 1 and true are different in JSON, unlike in Python."""
     if isinstance(item, dict) and isinstance(other, dict):
         ours, theirs = cast("Json", item), cast("Json", other)
         return ours.keys() == theirs.keys() and all(_same(ours[key], theirs[key]) for key in ours)
@@ -203,9 +203,9 @@ def _same(item: Any, other: Any) -> bool:
 
 
 class ContainsGrader:
-    """Every text of `expected` (one, or a list) stands in the answer; case, spaces and breaks are no difference.
+    """Passes if the answer contains every text of `expected` (one, or a list). Case and spaces are ignored.
 
-    The score is the part of them that does.
+    The score is the fraction of texts that the answer contains.
     """
 
     name = "contains"
@@ -218,22 +218,24 @@ class ContainsGrader:
     def check(self, case: Case) -> str | None:
         if case.expected is None:
             return "`expected` is missing"
-        return None if _wanted(case.expected) else "`expected` is a text or a number, or a list of those, none empty"
+        return (
+            None if _texts(case.expected) else "`expected` must be a text or a number, or a list of those, none empty"
+        )
 
-    async def grade(self, graded_answer: GradedAnswer) -> Grade:
-        wanted = _wanted(graded_answer.case.expected)
-        casefold = plain(graded_answer.text).casefold()
-        missing = [text for text in wanted if plain(text).casefold() not in casefold]
-        score = (len(wanted) - len(missing)) / len(wanted)
+    async def grade(self, answer: GradedAnswer) -> Grade:
+        texts = _texts(answer.case.expected)
+        answer_text = plain(answer.text).casefold()
+        missing = [text for text in texts if plain(text).casefold() not in answer_text]
+        score = (len(texts) - len(missing)) / len(texts)
         if not missing:
             return Grade(1.0)
-        return Grade(score, f"{quoted(graded_answer.text)} lacks {', '.join(map(quoted, missing[:5]))}")
+        return Grade(score, f"{quoted(answer.text)} lacks {', '.join(map(quoted, missing[:5]))}")
 
     async def close(self) -> None: ...
 
 
-def _wanted(expected: Any) -> list[str]:
-    """The texts to look for; none when `expected` holds something else."""
+def _texts(expected: Any) -> list[str]:
+    """Return the texts of `expected`, or an empty list if it has other values."""
     values: list[Any] = cast("list[Any]", expected) if isinstance(expected, list) else [expected]
     fit = all(
         isinstance(item, str | int | float) and not isinstance(item, bool) and str(item).strip() for item in values
@@ -249,10 +251,10 @@ NAMES: Final = tuple(_BY_NAME)
 
 
 def grader(name: str, **parameters: Any) -> Grader:
-    """The grader of this name, made with these parameters. Refused when there is none, or it does not take them."""
+    """Return a grader by name. Raises `Refused` if the name or a parameter is unknown."""
     kind = _BY_NAME.get(name)
     if kind is None:
-        raise Refused(f"There is no grader {name!r}; there are {', '.join(NAMES)}.")
+        raise Refused(f"Unknown grader {name!r}. Choose from: {', '.join(NAMES)}.")
     try:
         return kind(**parameters)
     except TypeError as exc:

@@ -1,7 +1,7 @@
-"""Totals, comparison with the previous evaluation, storage.
+"""`Evaluation`: outcomes, totals and comparison with the previous evaluation. `EvaluationStore` stores them.
 
-Ids are made of names, so that whoever goes on after a crash finds what is there, and two who evaluate the same at the
-same time write the same records.
+Ids are derived from names. A process that continues after a crash finds the stored records, and two processes that
+run the same evaluation write the same records.
 """
 
 import math
@@ -19,9 +19,9 @@ from lockstitch.store import Store, Where
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """What came of one case: of several grades the mean is its score, and it passes if all of them do.
+    """The outcome of one case. Its score is the mean of its grades, and it passes if all grades pass.
 
-    A case whose run did not complete has a score of 0, and its reason says what became of the run.
+    If the run did not complete, the score is 0 and the reason names the status of the run.
     """
 
     case: str
@@ -29,7 +29,7 @@ class CaseOutcome:
     passed: bool
     reason: str
     status: str
-    """The run's; "refused" where there is none, because the agent cannot be given this input."""
+    """Status of the run, or "refused" if the agent rejected the input and there is no run."""
     thread_id: UUID | None
     run_id: UUID | None
     cost: float | None
@@ -65,7 +65,7 @@ class CaseOutcome:
 
 
 class Totals(NamedTuple):
-    """All cases together. Costs are sums of what is known; None: of none of them."""
+    """Totals of all cases. A cost is the sum of the known costs, or None if no cost is known."""
 
     cases: int
     passed: int
@@ -75,7 +75,7 @@ class Totals(NamedTuple):
     cost: float | None
     grading_cost: float | None
     latency_ms: int | None
-    """Of a case, on average."""
+    """Mean latency of a case."""
 
     @classmethod
     def of(cls, outcomes: Sequence[CaseOutcome]) -> "Totals":
@@ -92,7 +92,7 @@ class Totals(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """One time that a dataset was put to an agent: number 3 of the eval of this name."""
+    """One evaluation of a dataset with an agent. Evaluations of the same name are numbered."""
 
     id: UUID
     name: str
@@ -102,11 +102,11 @@ class Evaluation(NamedTuple):
     graders: Sequence[str]
     dataset: str
     outcomes: Sequence[CaseOutcome]
-    """In the order of the dataset."""
+    """Outcomes of the cases, in the order of the dataset."""
     went_on: int = 0
-    """Cases that were done already, by whoever was cut off."""
+    """Number of cases that an interrupted call had finished."""
     previous: "Evaluation | None" = None
-    """The one before of the same name that was finished."""
+    """The previous finished evaluation of the same name."""
 
     @property
     def totals(self) -> Totals:
@@ -114,18 +114,17 @@ class Evaluation(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The mean of the cases' scores."""
+        """Mean score of the cases."""
         return self.totals.score
 
     def changes(self) -> tuple[list[str], list[str]]:
-        """The cases that pass now and did not before, and those that no longer do."""
+        """Return the cases that pass now and failed before, and the cases that fail now and passed before."""
         before = {outcome.case: outcome.passed for outcome in self.previous.outcomes} if self.previous else {}
         changed = [
             outcome for outcome in self.outcomes if outcome.case in before and outcome.passed != before[outcome.case]
         ]
-        return [case_outcome.case for case_outcome in changed if case_outcome.passed], [
-            case_outcome.case for case_outcome in changed if not case_outcome.passed
-        ]
+        fixed = [outcome.case for outcome in changed if outcome.passed]
+        return fixed, [outcome.case for outcome in changed if not outcome.passed]
 
     def as_json(self) -> Json:
         fixed, broken = self.changes()
@@ -149,7 +148,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluation_of(record: Eval, outcomes: Sequence[CaseOutcome]) -> Evaluation:
-    """An evaluation as it stands in the record."""
+    """Return the evaluation of a stored record."""
     return Evaluation(
         id=record.id,
         name=record.name,
@@ -170,21 +169,21 @@ def _sum(costs: Sequence[float | None]) -> float | None:
 TYPE: Final = "evaluation"
 _AT_ONCE: Final = 200
 _TEXT: Final = 8_000
-"""Characters of a case's input that are kept with its outcome; all of it stands in the thread."""
+"""Maximum characters of the input that are stored with an outcome. The thread has all of it."""
 
 
 class EvaluationStore:
-    """The evaluations of one name in a store's project."""
+    """The evaluations of one name in the project of a store."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
         self.name = name
 
     async def begin(self, wanted: Json, agent: str) -> Eval:
-        """The evaluation to go on with: the last one of the same, if it was cut off; else a new one."""
+        """Return the last evaluation with the same input if it was interrupted, else a new one."""
         while True:
-            evals = sorted(await self._all(), key=lambda other_eval: int(other_eval.input["number"]))
-            same = [other_eval for other_eval in evals if _same(other_eval, wanted, agent)]
+            evals = sorted(await self._all(), key=lambda record: int(record.input["number"]))
+            same = [record for record in evals if _same(record, wanted, agent)]
             if same and same[-1].result.get("status") != "completed":
                 return same[-1]
             number = int(evals[-1].input["number"]) + 1 if evals else 1
@@ -203,26 +202,31 @@ class EvaluationStore:
             try:
                 await self._store.evals.put(result, new=True)
             except Conflict:
-                # Somebody else has just begun one of this number: it is the same, or ours is the next.
+                # Another process has just created this number. It is the same evaluation, or ours is the next.
                 continue
             return result
 
     async def outcomes(self, evaluation: Eval, cases: Sequence[str]) -> dict[str, CaseOutcome]:
-        """What came of those cases that are done."""
+        """Return the outcomes of the cases that are stored."""
         case_outcomes: dict[str, CaseOutcome] = {}
         for start in range(0, len(cases), _AT_ONCE):
             ids = [case_id(evaluation, case) for case in cases[start : start + _AT_ONCE]]
-            for other_eval in await self._store.evals.find(Where("id", "in", ids)):
-                case_outcomes[str(other_eval.input["case"])] = CaseOutcome.from_json(
-                    {"case": other_eval.input["case"], **other_eval.result}
+            for record in await self._store.evals.find(Where("id", "in", ids)):
+                case_outcomes[str(record.input["case"])] = CaseOutcome.from_json(
+                    {"case": record.input["case"], **record.result}
                 )
         return case_outcomes
 
-    async def keep(self, evaluation: Eval, case: Case, outcome: CaseOutcome, more: Json) -> None:
-        """Write down what came of a case: from here on it is done."""
+    async def put_outcome(self, evaluation: Eval, case: Case, outcome: CaseOutcome, more: Json) -> None:
+        """Store the outcome of a case. The case is then done."""
         now = self._store.clock.now()
-        asked = text_of(user(case.input if isinstance(case.input, str) else list(case.input)))[:_TEXT]
-        given: Json = {"input": asked, "expected": case.expected, "schema": case.schema, "metadata": case.metadata}
+        input_text = text_of(user(case.input if isinstance(case.input, str) else list(case.input)))[:_TEXT]
+        values: Json = {
+            "input": input_text,
+            "expected": case.expected,
+            "schema": case.schema,
+            "metadata": case.metadata,
+        }
         about: Json = {"case": case.id, "evaluation": str(evaluation.id), "number": evaluation.input["number"]}
         result = {key: value for key, value in outcome.as_json().items() if key != "case"}
         await self._store.evals.put(
@@ -233,7 +237,7 @@ class EvaluationStore:
                 type=" ".join(grader["name"] for grader in evaluation.input["graders"]),
                 agent=evaluation.agent,
                 run_id=outcome.run_id,
-                input={**about, **{key: value for key, value in given.items() if value not in (None, {})}},
+                input={**about, **{key: value for key, value in values.items() if value not in (None, {})}},
                 result={**result, **more},
                 created_at=now,
                 updated_at=now,
@@ -241,7 +245,7 @@ class EvaluationStore:
         )
 
     async def finish(self, evaluation: Eval, outcomes: Sequence[CaseOutcome]) -> None:
-        """Write down what came of all of them, and in which order they stood."""
+        """Store the totals and the order of the cases. The evaluation is then finished."""
         result: Json = {
             "status": "completed",
             **Totals.of(outcomes)._asdict(),
@@ -249,14 +253,14 @@ class EvaluationStore:
         }
         await self._store.evals.put(evaluation.changed(result=result, updated_at=self._store.clock.now()))
 
-    async def before(self, evaluation: Eval) -> Evaluation | None:
-        """The last evaluation before this one that was finished."""
+    async def previous(self, evaluation: Eval) -> Evaluation | None:
+        """Return the last finished evaluation before this one."""
         number = int(evaluation.input["number"])
-        earlier = [other_eval for other_eval in await self._all() if int(other_eval.input["number"]) < number]
-        finished = [other_eval for other_eval in earlier if other_eval.result.get("status") == "completed"]
+        earlier = [record for record in await self._all() if int(record.input["number"]) < number]
+        finished = [record for record in earlier if record.result.get("status") == "completed"]
         if not finished:
             return None
-        last = max(finished, key=lambda other_eval: int(other_eval.input["number"]))
+        last = max(finished, key=lambda record: int(record.input["number"]))
         order: list[str] = last.result.get("order") or []
         case_outcomes = await self.outcomes(last, order)
         return evaluation_of(last, [case_outcomes[case] for case in order if case in case_outcomes])
@@ -270,7 +274,7 @@ def case_id(evaluation: Eval, case: str) -> UUID:
 
 
 def described(graders: Sequence[Grader]) -> list[dict[str, Any]]:
-    """Graders as they are written down."""
+    """Return the graders as they are stored."""
     return [{"name": grader.name, "pass_at": grader.pass_at, "parameters": grader.parameters} for grader in graders]
 
 
@@ -279,5 +283,5 @@ def _same(evaluation: Eval, wanted: Json, agent: str) -> bool:
     return evaluation.agent == agent and codec.digest(_sorted(known)) == codec.digest(_sorted(wanted))
 
 
-def _sorted(bag: Json) -> Json:
-    return dict(sorted(bag.items()))
+def _sorted(values: Json) -> Json:
+    return dict(sorted(values.items()))

@@ -110,7 +110,7 @@ async def evaluate(
     outcomes = [case_outcomes[case.id] for case in cases]
     await results_store.finish(record, outcomes)
     went_on = len(cases) - len(todo)
-    return evaluation_of(record, outcomes)._replace(went_on=went_on, previous=await results_store.before(record))
+    return evaluation_of(record, outcomes)._replace(went_on=went_on, previous=await results_store.previous(record))
 
 
 def check_name(name: str) -> str:
@@ -154,7 +154,7 @@ class EvaluationWork:
             outcome = await self._graded(case, key, result)
             run = await self.store.run(result.run_id)
             more |= {"model": run.model, "provider": run.provider}
-        await self.results_store.keep(self.record, case, outcome, more)
+        await self.results_store.put_outcome(self.record, case, outcome, more)
         return outcome
 
     async def _run(self, case: Case, key: str) -> Result:

@@ -1,23 +1,23 @@
-"""JSON, XML and raw formats; server-sent events.
+"""`JsonFormatter`, `XmlFormatter` and `RawFormatter`. `stream` sends frames as server-sent events.
 
-A frame is one JSON object of at most 2048 bytes:
+A frame of `JsonFormatter` is one JSON object of at most 2048 bytes:
 
     type      meta_init, thinking, text, citation, tool_call, server_tool_call, tool_result, tool_result_image,
               server_tool_result, awaiting_frontend_tools, meta_files, error or meta_final
-    agent     the name of the agent it comes from
-    run_id    the run, since members of a team may speak at the same time
+    agent     the name of the agent
+    run_id    the run; members of a team may stream at the same time
     step      the step of that run
-    final     whether this is the last frame of its item; a long item has several
-    delta     the next part of the item's content, never cut inside a character
+    final     true in the last frame of an item; a long item has several frames
+    delta     the next part of the content, never cut inside a character
 
-The deltas of an item, put together, are
+The joined deltas of an item are
 
     meta_init                     {"thread_id", "run_id", "model"} and, on demand, "user_message" and "messages"
     thinking, text, error         plain text
-    citation                      the citation as the provider gives it
+    citation                      the citation of the provider
     tool_call, server_tool_call   the input of the call; each frame has the call's `id` and `name`
-    tool_result                   plain text, or JSON where the result is no text; `id`, `name`, `is_error`
-    tool_result_image             base64 or a URL, as `encoding` says; `id`, `name`, `media_type`
+    tool_result                   plain text, or JSON if the result is not text; `id`, `name`, `is_error`
+    tool_result_image             base64 or a URL, see `encoding`; `id`, `name`, `media_type`
     server_tool_result            the content of the block; `id` of the call, `name` is the block's type
     awaiting_frontend_tools       [{"tool_use_id", "name", "input"}]: what the browser must execute
     meta_files                    [{"file_id", "filename", "storage_path", "size", "mime_type", "step"}]
@@ -54,20 +54,20 @@ from lockstitch.engine.events import Event
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, codec
 
-MOST_BYTES: Final = 2048
-_LONGEST_FIELD: Final = 64
-"""Characters of a field where the fields alone would fill a frame."""
+MAX_BYTES: Final = 2048
+_MAX_FIELD: Final = 64
+"""Maximum characters of a field if the fields alone would fill a frame."""
 
 
 class JsonFormatter:
-    """One stream of envelopes."""
+    """Formats one stream as JSON objects."""
 
     name = "json"
 
     def __init__(self, detail: bool = False) -> None:
         self._detail = detail
         self._open: dict[UUID, Json] = {}
-        """By run, the envelope of a text that may go on."""
+        """Envelopes of open texts, by run."""
 
     def feed(self, event: Event) -> list[str]:
         frames = self._close(event.run_id) if event.type in BREAKS else []
@@ -89,17 +89,17 @@ class JsonFormatter:
 
 
 def _envelope(event: Event, item: FormatItem) -> Json:
-    """All but `final` and `delta`."""
+    """Return the fields of a frame except `final` and `delta`."""
     fields: Fields = {"agent": event.agent, **item.fields}
     fields = {name: _clean(value) if isinstance(value, str) else value for name, value in fields.items()}
-    if len(codec.dumps(fields)) > MOST_BYTES // 2:
-        fields = {name: value[:_LONGEST_FIELD] if isinstance(value, str) else value for name, value in fields.items()}
+    if len(codec.dumps(fields)) > MAX_BYTES // 2:
+        fields = {name: value[:_MAX_FIELD] if isinstance(value, str) else value for name, value in fields.items()}
     agent = fields.pop("agent")
     return {"type": item.type, "agent": agent, "run_id": str(event.run_id), "step": event.step, **fields}
 
 
 def _split(envelope: Json, content: str, *, final: bool) -> Iterator[str]:
-    room = MOST_BYTES - len(codec.dumps({**envelope, "final": False, "delta": ""}))
+    room = MAX_BYTES - len(codec.dumps({**envelope, "final": False, "delta": ""}))
     place = 0
     while True:
         part = content[place : place + room]
@@ -113,7 +113,7 @@ def _split(envelope: Json, content: str, *, final: bool) -> Iterator[str]:
 
 
 def _clean(text: str) -> str:
-    """Text that can be written: a lone surrogate, as a stream may cut one, is none."""
+    """Return the text without single surrogates, which a stream may contain and UTF-8 cannot encode."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
@@ -122,14 +122,14 @@ _PLAIN: Final = frozenset({"meta_init", "awaiting_frontend_tools", "meta_files",
 
 
 class XmlFormatter:
-    """One stream of elements. Where two runs speak at once, their elements take turns."""
+    """Formats one stream as XML elements. Elements of two parallel runs alternate."""
 
     name = "xml"
 
     def __init__(self, detail: bool = False) -> None:
         self._detail = detail
         self._open = ""
-        """The start tag of a text that may go on."""
+        """Start tag of the open text, or empty."""
 
     def feed(self, event: Event) -> list[str]:
         frames: list[str] = self.end() if event.type in BREAKS else []
@@ -167,7 +167,7 @@ def _end(start: str) -> str:
 
 
 def _cdata(text: str) -> str:
-    # A parser would read a carriage return as a newline, and ]]> as the end of the section.
+    # A parser reads a carriage return as a newline, and ]]> as the end of the section.
     safe = _legal(text).replace("]]>", "]]]]><![CDATA[>").replace("\r", "]]>&#13;<![CDATA[")
     return f"<![CDATA[{safe}]]>"
 
@@ -179,31 +179,31 @@ def _legal(text: str) -> str:
 DONE: Final = "data: [DONE]\n\n"
 
 _log = logging.getLogger("lockstitch.sse")
-_NOBODY: Final = UUID(int=0)
+_NO_ID: Final = UUID(int=0)
 _LINE: Final = re.compile(r"\r\n|\r|\n")
 
 
 def encode(frame: str) -> str:
-    """One event of the transport; a reader puts the lines of its data together again with newlines."""
+    """Return a frame as one server-sent event. The reader joins its data lines with newlines."""
     return "".join(f"data: {line}\n" for line in _LINE.split(frame)) + "\n"
 
 
 async def stream(events: AsyncIterable[Event], formatter: Formatter) -> AsyncIterator[str]:
-    """`events` in this format, then [DONE]. A run that fails, or a stream that breaks, gives one frame of an error."""
-    last = Event("started", _NOBODY, _NOBODY, "")
+    """Yield the events in this format, then [DONE]. A failed run or an exception yields one error frame."""
+    last = Event("started", _NO_ID, _NO_ID, "")
     failed = False
     try:
         async for last in events:
             for frame in _frames(last, formatter):
                 yield encode(frame)
             failed = failed or last.type == "failed"
-    except Exception as exc:  # the edge of a request: the reader is told, and the stream ends in order
-        problem = {"error": "The stream broke off.", "type": "error"}
+    except Exception as exc:  # report any error to the reader and end the stream properly
+        problem = {"error": "The stream was interrupted.", "type": "error"}
         if isinstance(exc, LockstitchError):
             problem = {"error": str(exc), "type": exc.wire_name}
         else:
-            # What broke may tell more than a reader should know.
-            _log.exception("A stream broke off")
+            # The message may contain internal details, so log it instead of sending it.
+            _log.exception("Stream failed")
         if not failed:
             for frame in _frames(replace(last, type="failed", data=problem), formatter):
                 yield encode(frame)
@@ -216,17 +216,17 @@ def _frames(event: Event, formatter: Formatter) -> list[str]:
     frames = formatter.feed(event)
     if event.type != "failed" or frames:
         return frames
-    # A format that has no word for it still must not end as if all were well.
+    # A format without error frames must not look successful.
     return JsonFormatter().feed(event)
 
 
 class RawFormatter:
-    """Passes on what the provider sent, unchanged, and nothing else."""
+    """Passes the raw events of the provider through unchanged, and nothing else."""
 
     name = "raw"
 
     def __init__(self, detail: bool = False) -> None:
-        # There is nothing to show or to leave out: these are not our events.
+        # Raw events have no details to show or hide.
         del detail
 
     def feed(self, event: Event) -> list[str]:

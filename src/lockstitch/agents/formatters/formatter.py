@@ -1,4 +1,4 @@
-"""`Formatter` contract; events as format-neutral items."""
+"""`Formatter`: the protocol of stream formats. `items_of` returns the parts of an event for any format."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ _MEDIA_KEYS: Final = ("media_type", "format", "mime_type")
 
 
 def without_payloads(value: Any) -> Any:
-    """The same JSON, with a size label in place of every base64 payload."""
+    """Return the JSON with a size label instead of every base64 payload."""
     if isinstance(value, str):
         url = _DATA_URL.match(value)
         return f"data:{url.group(1)};base64,{_label(value[url.end() :])}" if url else value
@@ -21,12 +21,12 @@ def without_payloads(value: Any) -> Any:
         return [without_payloads(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    bag = cast("Json", value)
-    lighter = {key: without_payloads(item) for key, item in bag.items()}
-    data: Any = bag.get("data")
-    if isinstance(data, str) and (bag.get("type") == "base64" or any(key in bag for key in _MEDIA_KEYS)):
-        lighter["data"] = _label(data)
-    return lighter
+    values = cast("Json", value)
+    result = {key: without_payloads(item) for key, item in values.items()}
+    data: Any = values.get("data")
+    if isinstance(data, str) and (values.get("type") == "base64" or any(key in values for key in _MEDIA_KEYS)):
+        result["data"] = _label(data)
+    return result
 
 
 def _label(data: str) -> str:
@@ -54,16 +54,16 @@ Fields = dict[str, str | bool]
 BREAKS: Final = frozenset(
     {"retry", "tool_result", "server_tool_result", "member_started", "member_finished", "paused", "finished"}
 )
-"""Events that end a text also where nothing is shown of them: what follows a retry, say, is no more of the same."""
+"""Events that end an open text even if the format does not show them, such as a retry."""
 
-_SPOKEN: Final = frozenset({"text", "thinking", "citation"})
+_TEXT_EVENTS: Final = frozenset({"text", "thinking", "citation"})
 
 _SERVER_RESULT_FIELDS: Final = {"id": "tool_use_id", "name": "type"}
 
 
 @dataclass(frozen=True, slots=True)
 class FormatItem:
-    """One thing to show. `content` is text, or JSON as text; `open`: more of the same may follow."""
+    """One part of a stream. `content` is text, or JSON as text. `open` is True if more of it may follow."""
 
     type: ItemType
     content: str
@@ -72,19 +72,19 @@ class FormatItem:
 
 
 def items_of(event: Event, detail: bool) -> Iterator[FormatItem]:
-    """What a format tells of `event`. Message history, tool results and final metadata only with `detail`."""
+    """Yield the parts of an event. History, tool results and final metadata only with `detail`."""
     data = event.data
-    if event.member and event.type in _SPOKEN:
-        # What a member says is for its leader, who tells the user.
+    if event.member and event.type in _TEXT_EVENTS:
+        # The text of a member is for its leader, not for the user.
         return
     match event.type:
         case "text" | "thinking":
             if data.get("text"):
                 yield FormatItem(event.type, str(data["text"]), open=True)
         case "started":
-            shown = {"thread_id": str(event.thread_id), "run_id": str(event.run_id), "model": data.get("model")}
+            meta = {"thread_id": str(event.thread_id), "run_id": str(event.run_id), "model": data.get("model")}
             history = {name: data[name] for name in ("user_message", "messages") if name in data}
-            yield FormatItem("meta_init", _json(shown | history if detail else shown))
+            yield FormatItem("meta_init", _json(meta | history if detail else meta))
         case "citation":
             yield FormatItem("citation", _json(data))
         case "tool_call" | "server_tool_call":
@@ -98,7 +98,7 @@ def items_of(event: Event, detail: bool) -> Iterator[FormatItem]:
         case "files":
             yield FormatItem("meta_files", _json(data.get("files") or []))
         case "paused":
-            if _waits_for_browser(data):
+            if _waits_for_frontend(data):
                 yield FormatItem("awaiting_frontend_tools", _json(data.get("pending") or []))
             if detail:
                 yield FormatItem("meta_final", _json({"status": "waiting", **data}))
@@ -112,7 +112,7 @@ def items_of(event: Event, detail: bool) -> Iterator[FormatItem]:
 
 
 def _results(data: Json) -> Iterator[FormatItem]:
-    """A result in parts: its texts and whatever else as one, its images each for themselves."""
+    """Yield the parts of a result: one for its texts and other content, and one for each image."""
     fields = _fields(data, id="id", name="name")
     if data.get("is_error"):
         fields["is_error"] = True
@@ -125,8 +125,8 @@ def _results(data: Json) -> Iterator[FormatItem]:
     texts = [_text(part) for part in parts if _image(part) is None]
     if texts or not images:
         yield FormatItem("tool_result", "".join(texts), fields)
-    for form, media_type, source in images:
-        yield FormatItem("tool_result_image", source, {**fields, "encoding": form, "media_type": media_type})
+    for encoding, media_type, source in images:
+        yield FormatItem("tool_result_image", source, {**fields, "encoding": encoding, "media_type": media_type})
 
 
 def _text(part: Any) -> str:
@@ -138,17 +138,17 @@ def _text(part: Any) -> str:
 
 
 def _image(part: Any) -> tuple[str, str, str] | None:
-    """How an image comes (base64 or url), of what type, and it itself."""
+    """Return the encoding (base64 or url), the media type and the data of an image, or None."""
     block = cast("Json", part) if isinstance(part, dict) else {}
     source: Any = block.get("source")
     if block.get("type") != "image" or not isinstance(source, dict):
         return None
     value = cast("Json", source)
-    form = "base64" if value.get("type") == "base64" else "url"
-    return form, str(value.get("media_type", "")), str(value.get("data" if form == "base64" else "url", ""))
+    encoding = "base64" if value.get("type") == "base64" else "url"
+    return encoding, str(value.get("media_type", "")), str(value.get("data" if encoding == "base64" else "url", ""))
 
 
-def _waits_for_browser(data: Json) -> bool:
+def _waits_for_frontend(data: Json) -> bool:
     return any(isinstance(wait, FrontendToolWait) for wait in parse_waits(data.get("waiting_for") or ()))
 
 
@@ -161,18 +161,18 @@ def _json(value: Any) -> str:
 
 
 class Formatter(Protocol):
-    """One stream's formatter. It may remember what it opened, so that it can close it."""
+    """Formatter of one stream. It may have state, such as an open element."""
 
     name: str
 
     def feed(self, event: Event) -> list[str]:
-        """The frames that tell of `event`; none where this format leaves it out."""
+        """Return the frames of an event. Empty if the format does not show it."""
         ...
 
     def end(self) -> list[str]:
-        """What closes the stream."""
+        """Return the frames that close the stream."""
         ...
 
 
 FormatterMaker = Callable[[bool], Formatter]
-"""Makes a formatter for one stream; whether it shows metadata, history and tool results."""
+"""Function that returns a formatter for one stream. Its argument is True to show metadata, history and results."""

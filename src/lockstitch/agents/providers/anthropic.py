@@ -1,4 +1,4 @@
-"""Claude through Anthropic's SDK; its errors."""
+"""`AnthropicProvider`: Claude through the SDK of Anthropic. `translated` maps its errors."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -27,9 +27,9 @@ from lockstitch.agents.providers.http import (
 from lockstitch.engine.ports.provider import Chunk, Download, ErrorKind, ModelRequest, Provider, ProviderError, Response
 from lockstitch.model import Json
 
-NO_KEY: Final = "There is no key for Anthropic: set ANTHROPIC_API_KEY, or give the provider an api_key."
+NO_KEY: Final = "Anthropic needs a key. Set ANTHROPIC_API_KEY, or pass api_key to the provider."
 
-# An error in mid-stream comes with status 200, so its own word comes first.
+# An error in the middle of a stream has status 200, so its type decides.
 _TYPES: Final[dict[str, ErrorKind]] = {
     "overloaded_error": "overloaded",
     "rate_limit_error": "rate_limit",
@@ -42,12 +42,12 @@ _TYPES: Final[dict[str, ErrorKind]] = {
     "not_found_error": "request",
     "request_too_large": "request",
 }
-# A spending limit is no matter of waiting a moment.
-_HOPELESS: Final = ("enforced_spend_limit_reached",)
+# Waiting does not help against a spending limit.
+_PERMANENT: Final = ("enforced_spend_limit_reached",)
 
 
 def translated(exc: Exception) -> ProviderError:
-    """The ProviderError for what the SDK, the connection or the stream raised."""
+    """Return the `ProviderError` for an exception of the SDK, the connection or the stream."""
     match exc:
         case ProviderError():
             return exc
@@ -60,10 +60,10 @@ def translated(exc: Exception) -> ProviderError:
         case anthropic.RetryableError():
             return ProviderError(f"Anthropic could not answer: {exc}", "server")
         case WorkloadIdentityError():
-            passing = exc.status_code is not None and exc.status_code >= 500
-            return ProviderError(f"Anthropic does not accept this identity: {exc}", "server" if passing else "auth")
+            temporary = exc.status_code is not None and exc.status_code >= 500
+            return ProviderError(f"Anthropic does not accept this identity: {exc}", "server" if temporary else "auth")
         case anthropic.CredentialsError():
-            return ProviderError(f"{NO_KEY} Its SDK looked further and says: {exc}", "setup")
+            return ProviderError(f"{NO_KEY} The SDK found no other credentials: {exc}", "setup")
         case (
             anthropic.APIResponseValidationError()
             | anthropic.APIWebhookValidationError()
@@ -74,18 +74,18 @@ def translated(exc: Exception) -> ProviderError:
             | httpx2.HTTPError()
             | httpx2.StreamError()
         ):
-            return ProviderError(f"Anthropic's answer could not be read: {_cause(exc)}", "garbled")
+            return ProviderError(f"The response of Anthropic cannot be read: {_cause(exc)}", "garbled")
         case _:
-            return ProviderError(f"Anthropic could not be asked: {_cause(exc)}", "request")
+            return ProviderError(f"The request to Anthropic failed: {_cause(exc)}", "request")
 
 
 def _of_status(exc: anthropic.APIStatusError) -> ProviderError:
     headers = exc.response.headers
     kind = _TYPES.get(str(exc.type)) if exc.status_code < 400 else None
-    if exc.error_code in _HOPELESS:
+    if exc.error_code in _PERMANENT:
         kind = "request"
     kind = kind or (kind_of_status(exc.status_code, headers) if exc.status_code >= 400 else "server")
-    message = f"Anthropic refused: {exc.api_message or exc.message} (status {exc.status_code})"
+    message = f"Anthropic rejected the request: {exc.api_message or exc.message} (status {exc.status_code})"
     return ProviderError(message, kind, status=exc.status_code, retry_after=retry_after(headers))
 
 
@@ -95,9 +95,9 @@ def _cause(exc: Exception) -> str:
 
 
 class AnthropicProvider(Provider):
-    """Without arguments, key and URL come from the environment, as the SDK reads it.
+    """Calls the Messages API. Key and URL default to the environment variables of the SDK.
 
-    `cache` says how long the prompt cache keeps the stable beginning of a request; None: no breakpoints are set.
+    `cache` is the time for which the prompt cache keeps the stable start of a request. None: no cache breakpoints.
     """
 
     name = "anthropic"
@@ -119,11 +119,11 @@ class AnthropicProvider(Provider):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         with sending():
             call = self._call(request, anthropic_wire.build(request, self._cache))
-        pieces = streamed(call, AsyncStream[object], Reply(), timeout=request.timeout, raw_events=self.raw_events)
+        chunks = streamed(call, AsyncStream[object], Reply(), timeout=request.timeout, raw_events=self.raw_events)
         try:
-            async with aclosing(pieces):
-                async for piece in pieces:
-                    yield piece
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    yield chunk
         except ProviderError:
             raise
         except Exception as exc:
@@ -143,7 +143,7 @@ class AnthropicProvider(Provider):
         await self._clients.close()
 
     def _call(self, request: ModelRequest, body: Json) -> AbstractAsyncContextManager[Any]:
-        """The call, to be entered. All but what the SDK insists on goes as extra_body, which it passes on unread."""
+        """Return the call as a context manager. The SDK sends `extra_body` unchanged, so most of the body is there."""
         client = self._clients.get()
         timeout = Timeout(request.timeout, connect=min(CONNECT_SECONDS, request.timeout))
         messages, model, max_tokens = body.pop("messages"), body.pop("model"), body.pop("max_tokens")

@@ -1,8 +1,7 @@
-"""Requests and streamed replies of the Messages API.
+"""`build` and `Reply`: requests and streamed replies of the Messages API.
 
-Our blocks are Anthropic's, so that messages go out nearly as they are. What changes: our own keys, and blocks which the
-API would refuse or which another provider wrote for itself, are left out; and breakpoints for the prompt cache are set
-on copies, never on the given messages.
+Stored blocks have the form of Anthropic, so messages are sent nearly unchanged. `build` removes our own keys, blocks
+that the API rejects, and blocks of other providers. It sets cache breakpoints on copies of the messages.
 """
 
 import re
@@ -11,7 +10,7 @@ from typing import Any, Final, Literal, cast
 
 from anthropic import transform_schema
 
-from lockstitch.agents.providers.http import merged, parse_input, parse_json_arguments, piece_of, with_unique_ids
+from lockstitch.agents.providers.http import chunk_of, join_surrogates, merged, parse_input, with_unique_ids
 from lockstitch.engine.ports.provider import Chunk, ModelRequest, ProviderError, Response, StopReason, Usage
 from lockstitch.model import Json, Message
 from lockstitch.model.message import blocks
@@ -29,7 +28,7 @@ _STOP_REASONS: Final[dict[str, StopReason]] = {
 
 
 class Reply:
-    """One answer as it comes. KeyError, TypeError and ValueError mean that the stream is not what it should be."""
+    """Builds a response from stream events. KeyError, TypeError and ValueError mean that the stream is not valid."""
 
     def __init__(self) -> None:
         self._message: Json = {}
@@ -50,7 +49,7 @@ class Reply:
             case "content_block_delta":
                 yield from self._extend(int(event["index"]), event["delta"])
             case "content_block_stop":
-                chunk = piece_of(self._finish(int(event["index"])))
+                chunk = chunk_of(self._finish(int(event["index"])))
                 if chunk:
                     yield chunk
             case "message_delta":
@@ -59,12 +58,12 @@ class Reply:
             case "message_stop":
                 self._ended = True
             case _:
-                # The API announces that events of new kinds may come, and asks to pass over them.
+                # The API may add new kinds of events, which clients must ignore.
                 pass
 
     def response(self) -> Response:
         if not self._message or not self._ended or self._open:
-            raise ValueError("the stream ended before the message did")
+            raise ValueError("the stream ended before the message was complete")
         content = [self._blocks[index] for index in sorted(self._blocks)]
         reason = self._stop.get("stop_reason") or self._message.get("stop_reason")
         container: Json | None = self._stop.get("container") or self._message.get("container")
@@ -79,7 +78,7 @@ class Reply:
         )
 
     def _count(self, usage: Json | None) -> None:
-        """Counts are totals so far: a later one replaces an earlier one, and what is not told stays."""
+        """Update the usage. Counts are totals: a later value replaces an earlier one, and missing values stay."""
         if usage:
             self._usage.update({name: value for name, value in usage.items() if value is not None})
 
@@ -96,10 +95,10 @@ class Reply:
         match delta["type"]:
             case "text_delta":
                 block["text"] += delta["text"]
-                yield Chunk("text", parse_json_arguments(delta["text"]))
+                yield Chunk("text", join_surrogates(delta["text"]))
             case "thinking_delta":
                 block["thinking"] += delta["thinking"]
-                yield Chunk("thinking", parse_json_arguments(delta["thinking"]))
+                yield Chunk("thinking", join_surrogates(delta["thinking"]))
             case "signature_delta":
                 block["signature"] = delta["signature"]
             case "citations_delta":
@@ -108,7 +107,7 @@ class Reply:
             case "input_json_delta":
                 self._json[index] = self._json.get(index, "") + delta["partial_json"]
             case _:
-                # A compaction comes as one delta, and so may blocks to come.
+                # A compaction comes as one delta, and future blocks may too.
                 block.update({name: value for name, value in delta.items() if name != "type"})
 
     def _finish(self, index: int) -> Json:
@@ -118,12 +117,12 @@ class Reply:
             block["input"] = parse_input(self._json[index])
         for name in ("text", "thinking"):
             if isinstance(block.get(name), str):
-                block[name] = parse_json_arguments(block[name])
+                block[name] = join_surrogates(block[name])
         return block
 
 
 def usage_of(usage: Json) -> Usage:
-    """Anthropic counts cached tokens apart from the others, and compactions apart from all; we count all together."""
+    """Return the usage with cached tokens and compactions included, which Anthropic counts separately."""
     iterations: list[Json] = usage.get("iterations") or []
     totals = [usage, *(iteration for iteration in iterations if iteration.get("type") == "compaction")]
 
@@ -135,21 +134,21 @@ def usage_of(usage: Json) -> Usage:
 
 
 def _stop_reason(reason: Any, content: list[Json]) -> StopReason:
-    asks = any(block.get("type") == "tool_use" for block in content)
-    return _STOP_REASONS.get(str(reason), "tool_use" if asks else "end_turn")
+    has_calls = any(block.get("type") == "tool_use" for block in content)
+    return _STOP_REASONS.get(str(reason), "tool_use" if has_calls else "end_turn")
 
 
 CacheTime = Literal["5m", "1h"]
 
-# A key of ours that holds what another provider needs back.
+# Key of a block under which another provider stores its own data.
 FOREIGN: Final = "openai"
-# The API takes no breakpoint on these.
+# The API rejects breakpoints on these blocks.
 _UNMARKED: Final = ("thinking", "redacted_thinking", "compaction", "fallback")
 _NOT_IN_ID: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def build(request: ModelRequest, cache: CacheTime | None) -> Json:
-    """The whole body. Prefix order is tools, system, messages; each breakpoint makes all before it readable."""
+    """Return the request body. The cached prefix is tools, system, messages, up to each breakpoint."""
     mark = _mark(cache)
     body: Json = {
         "model": request.model,
@@ -182,31 +181,31 @@ def _mark(cache: CacheTime | None) -> Json:
 
 
 def _container(container_id: str, own: Any) -> Json | str:
-    """The container of the step before; with what the caller asks of it (skills), if anything."""
+    """Return the container of the previous step, with the caller's options such as skills."""
     return {"id": container_id, **cast("Json", own)} if isinstance(own, dict) else container_id
 
 
 def _schema(schema: Json) -> Json:
-    """What the API can enforce of a schema; the rest it turns into descriptions for the model to read."""
+    """Return the part of a schema that the API can enforce. The rest becomes descriptions for the model."""
     try:
         return transform_schema(schema)
     except (ValueError, TypeError, KeyError) as exc:
-        raise ProviderError(f"Anthropic cannot follow this output schema: {exc}", "request") from exc
+        raise ProviderError(f"Anthropic does not support this output schema: {exc}", "request") from exc
 
 
 def _messages(messages: Sequence[Message]) -> list[Message]:
-    remaining = [{"role": message["role"], "content": _content(message)} for message in messages]
-    return [message for message in remaining if message["content"]]
+    converted = [{"role": message["role"], "content": _content(message)} for message in messages]
+    return [message for message in converted if message["content"]]
 
 
 def _content(message: Message) -> Any:
     if isinstance(message.get("content"), str):
         return message["content"]
-    return [_block(block) for block in blocks(message) if _goes_out(block)]
+    return [_block(block) for block in blocks(message) if _is_sent(block)]
 
 
-def _goes_out(block: Json) -> bool:
-    """Whether the API takes a block: no empty text, no thinking that it has not signed, nobody else's server tools."""
+def _is_sent(block: Json) -> bool:
+    """True if the API accepts a block: no empty text, no unsigned thinking, no server tools of other providers."""
     kind = block.get("type")
     if kind == "text":
         return bool(str(block.get("text") or "").strip())
@@ -218,16 +217,16 @@ def _goes_out(block: Json) -> bool:
 def _block(block: Json) -> Json:
     own = {name: value for name, value in block.items() if name != FOREIGN and (value is not None or name == "content")}
     for name in ("id", "tool_use_id"):
-        # Other providers' ids may hold characters that are refused here; call and result change alike.
+        # The API rejects some characters in ids of other providers. Call and result change in the same way.
         if name in own:
             own[name] = _NOT_IN_ID.sub("_", str(own[name]))
     return own
 
 
 def _with_breakpoints(messages: list[Message], mark: Json) -> list[Message]:
-    """Breakpoints on the last two user messages: this step reads up to the older one and writes up to the newer one.
+    """Set breakpoints on the last two user messages: this step reads up to the older and writes up to the newer.
 
-    Whoever set breakpoints in the messages knows better; then ours are left out, as the API takes four at most.
+    If the messages already have breakpoints, leave them unchanged, because the API accepts at most four.
     """
     if not mark or any("cache_control" in block for message in messages for block in blocks(message)):
         return messages

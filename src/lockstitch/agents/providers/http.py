@@ -1,4 +1,4 @@
-"""Clients, timeouts, status meanings, content helpers of HTTP providers."""
+"""Shared parts of HTTP providers: clients, streams, timeouts, errors by status, and content blocks."""
 
 import asyncio
 import json
@@ -31,10 +31,10 @@ Event = TypeVar("Event")
 
 
 class Clients(Generic[Client]):
-    """One SDK client per event loop, since a pool of connections cannot cross from one loop to another."""
+    """One SDK client per event loop, because a connection pool belongs to one loop."""
 
     def __init__(self, make: Callable[[], Client]) -> None:
-        """Makes the first client at once, so that what is missing is told before it is needed."""
+        """Create the first client at once, so that a missing key raises before the first request."""
         self._make = make
         self._unused: Client | None = make()
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
@@ -48,16 +48,16 @@ class Clients(Generic[Client]):
         return client
 
     async def close(self) -> None:
-        """Close what the running loop uses; a loop that ended has closed its connections itself."""
+        """Close the client of the running loop. A loop that has ended has closed its connections."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
-        for item in (client, self._unused):
-            if item is not None:
-                await item.close()
+        for open_client in (client, self._unused):
+            if open_client is not None:
+                await open_client.close()
         self._unused = None
 
 
 class Reply(Protocol):
-    """An answer put together from events; LookupError, TypeError and ValueError mean that these cannot be right."""
+    """Builds a response from stream events. LookupError, TypeError and ValueError mean that the stream is not valid."""
 
     def feed(self, event: Json) -> Iterator[Chunk]: ...
 
@@ -72,9 +72,9 @@ async def streamed(
     timeout: float,
     raw_events: bool,
 ) -> AsyncGenerator[Chunk | Response, None]:
-    """Enter a call of an SDK, read its events as plain JSON, and end the connection however reading ends.
+    """Enter a call of an SDK, yield its chunks and the response, and close the connection in any case.
 
-    Plain, because what an SDK does not know yet must go back to its provider verbatim too.
+    Events are read as plain JSON, because fields that the SDK does not know must be sent back unchanged.
     """
     async with AsyncExitStack() as stack:
         async with asyncio.timeout(timeout):
@@ -91,15 +91,15 @@ async def streamed(
 
 @contextmanager
 def sending() -> Generator[None]:
-    """Whatever is wrong with a request before it is sent is wrong for good."""
+    """Turn errors before a request is sent into permanent `ProviderError`s."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
-        raise ProviderError(f"This request cannot be sent: {type(exc).__name__}: {exc}", "request") from exc
+        raise ProviderError(f"The request cannot be sent: {type(exc).__name__}: {exc}", "request") from exc
 
 
 async def within(seconds: float, events: AsyncIterator[Event]) -> AsyncGenerator[Event, None]:
-    """The events, or TimeoutError as soon as none came for so long. The time a reader takes does not count."""
+    """Yield the events. Raises `TimeoutError` if none arrives for `seconds`. The time of the reader does not count."""
     while True:
         try:
             async with asyncio.timeout(seconds):
@@ -110,19 +110,21 @@ async def within(seconds: float, events: AsyncIterator[Event]) -> AsyncGenerator
 
 
 def check_url(base_url: str | None) -> str | None:
-    """A base URL as it is, if it can be one."""
+    """Return the base URL unchanged. Raises `ProviderError` if it is not an HTTP URL."""
     if base_url is not None and not (base_url.startswith(("http://", "https://")) and urlsplit(base_url).hostname):
-        raise ProviderError(f"{base_url!r} is no base URL: it begins with http:// or https:// and a host.", "setup")
+        raise ProviderError(
+            f"{base_url!r} is not a base URL. It must start with http:// or https:// and a host.", "setup"
+        )
     return base_url
 
 
 def is_local(base_url: str | None) -> bool:
-    """Whether a base URL is on this machine, where servers often ask for no key."""
+    """True if a base URL is on this machine, where servers often need no key."""
     return base_url is not None and urlsplit(base_url).hostname in _LOCAL
 
 
 def kind_of_status(status: int, headers: Mapping[str, str]) -> ErrorKind:
-    """What an HTTP status says about trying again; a provider's own word on it (x-should-retry) wins."""
+    """Return the kind of error of an HTTP status. The header x-should-retry has priority."""
     kind = _kind_of_status(status)
     if headers.get("x-should-retry") == "false" and kind not in ("auth", "request"):
         return "request"
@@ -142,14 +144,14 @@ def _kind_of_status(status: int) -> ErrorKind:
         case 499:
             return "connection"
         case 409:
-            # Both SDKs try this again: another request holds a lock for a moment.
+            # Both SDKs retry this status: another request holds a lock.
             return "server"
         case _:
             return "server" if status >= 500 else "request"
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds a provider asks us to wait, which it may say in milliseconds, in seconds or as a date."""
+    """Return the seconds to wait from the headers, which contain milliseconds, seconds or a date."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return max(0.0, milliseconds / 1000)
@@ -178,7 +180,7 @@ def _seconds_until(date: str) -> float | None:
 
 
 def merged(body: dict[str, Any], api_kwargs: Mapping[str, Any], nested: tuple[str, ...]) -> dict[str, Any]:
-    """The body with a caller's own parameters, which win; those named in `nested` are merged one level deep."""
+    """Return the body with the parameters of the caller, which have priority. `nested` objects are merged."""
     result = {**body, **api_kwargs}
     for name in nested:
         ours, theirs = body.get(name), api_kwargs.get(name)
@@ -188,26 +190,26 @@ def merged(body: dict[str, Any], api_kwargs: Mapping[str, Any], nested: tuple[st
 
 
 def parse_input(text: str) -> Json:
-    """A call's arguments; the INVALID_JSON marker when they are no JSON object or cannot be kept exactly."""
+    """Return the arguments of a call, or the INVALID_JSON marker if they are not a JSON object that can be stored."""
     if not text.strip():
         return {}
     try:
         value: Any = json.loads(text)
         codec.dumps(value)
     except (ValueError, RecursionError, Refused):
-        return {INVALID_JSON: parse_json_arguments(text)}
-    return cast("Json", value) if isinstance(value, dict) else {INVALID_JSON: parse_json_arguments(text)}
+        return {INVALID_JSON: join_surrogates(text)}
+    return cast("Json", value) if isinstance(value, dict) else {INVALID_JSON: join_surrogates(text)}
 
 
 def write_input(value: Any) -> str:
-    """Arguments as the text of a call: what the model wrote when that was no JSON, else compact JSON."""
+    """Return the arguments as text: compact JSON, or the text of the model if that was not JSON."""
     if isinstance(value, dict) and set(cast("Json", value)) == {INVALID_JSON}:
         return str(cast("Json", value)[INVALID_JSON])
     return codec.dumps(value).decode()
 
 
-def parse_json_arguments(text: str) -> str:
-    """Text whose surrogates, which a stream may bring one by one, are joined; what stays alone is replaced."""
+def join_surrogates(text: str) -> str:
+    """Return the text with surrogate pairs joined, which a stream may split. Single surrogates are replaced."""
     if text.isascii():
         return text
     try:
@@ -228,7 +230,7 @@ def with_unique_ids(messages: Sequence[Message]) -> list[Message]:
     counts: dict[str, int] = {}
     used: set[str] = set()
     values: dict[str, list[str]] = {}
-    """The new ids of the last calls with an id whose results are still to come."""
+    """New ids of the last calls by their id, until their results follow."""
     return [_renamed(message, counts, used, values) for message in messages]
 
 
@@ -257,23 +259,23 @@ def _renamed(message: Message, counts: dict[str, int], used: set[str], values: d
     return message if all(map(operator.is_, parts, cast("list[Any]", content))) else {**message, "content": parts}
 
 
-def piece_of(block: Json) -> Chunk | None:
-    """The piece that tells of a complete block, if it is a call or a result."""
+def chunk_of(block: Json) -> Chunk | None:
+    """Return the chunk of a complete block if it is a call or a result, else None."""
     kind = str(block.get("type", ""))
-    piece_kind: PieceKind
+    chunk_kind: PieceKind
     if kind == "tool_use":
-        piece_kind = "tool_call"
+        chunk_kind = "tool_call"
     elif kind.endswith("tool_use"):
-        piece_kind = "server_tool_call"
+        chunk_kind = "server_tool_call"
     elif kind.endswith("tool_result"):
-        piece_kind = "server_tool_result"
+        chunk_kind = "server_tool_result"
     else:
         return None
-    return Chunk(piece_kind, data=block)
+    return Chunk(chunk_kind, data=block)
 
 
 def result_parts(block: Json) -> list[Json]:
-    """The content of a tool_result as blocks; a value that is neither text nor blocks is its JSON."""
+    """Return the content of a tool_result as blocks. Other values become JSON text."""
     content: Any = block.get("content")
     if content is None or content == "":
         return []
@@ -287,7 +289,7 @@ def _are_blocks(content: Any) -> bool:
 
 
 def document_text(block: Json) -> str | None:
-    """The text of a document that is text, under its title; None of any other document."""
+    """Return the title and text of a text document, or None for other documents."""
     source: Json = block.get("source") or {}
     if source.get("type") == "text":
         text = str(source.get("data", ""))

@@ -1,7 +1,7 @@
-"""Chat Completions: provider, request, reply.
+"""`OpenAIChatProvider`: provider, requests and replies of the Chat Completions API.
 
-One of our user messages may become several of theirs: results of tools are messages of their own there, hold text only
-and come first; their images and documents follow in the user message.
+A stored user message may become several messages. Tool results are separate messages with text only and come first.
+Their images and documents follow in the user message.
 """
 
 from collections.abc import AsyncGenerator, Iterator
@@ -11,24 +11,24 @@ from typing import Any, Final, cast
 from openai.types.chat import ChatCompletionMessageParam
 
 from lockstitch.agents.providers.http import (
+    chunk_of,
     data_url,
     document_text,
+    join_surrogates,
     merged,
     parse_input,
-    parse_json_arguments,
-    piece_of,
     result_parts,
     with_unique_ids,
 )
 from lockstitch.agents.providers.openai_client import (
-    KEPT,
+    PROVIDER_DATA,
     OpenAIClient,
     arguments_of,
     effort,
     headers_of,
     is_custom,
     is_strict,
-    kept_arguments,
+    raw_arguments,
     timeout_of,
 )
 from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Provider, Response, StopReason, Usage
@@ -37,8 +37,8 @@ from lockstitch.model.message import blocks
 
 
 def build(request: ModelRequest, *, custom: bool) -> Json:
-    """The whole body; `custom` servers know max_tokens rather than max_completion_tokens."""
-    messages = [other_message for message in with_unique_ids(request.messages) for other_message in _messages(message)]
+    """Return the request body. `custom` servers use max_tokens instead of max_completion_tokens."""
+    messages = [item for message in with_unique_ids(request.messages) for item in _messages(message)]
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
     body: Json = {
@@ -78,7 +78,7 @@ def _assistant(message: Message) -> Message | None:
     value: Message = {"role": "assistant"}
     texts: list[str] = []
     for block in blocks(message):
-        stored: Json = block.get(KEPT) or {}
+        stored: Json = block.get(PROVIDER_DATA) or {}
         match block.get("type"):
             case "text" if stored.get("refusal"):
                 value["refusal"] = block["text"]
@@ -90,7 +90,7 @@ def _assistant(message: Message) -> Message | None:
                 call: Json = {"name": block["name"], "arguments": arguments_of(block)}
                 value.setdefault("tool_calls", []).append({"id": block["id"], "type": "function", "function": call})
             case _:
-                # Thinking of others, and what their servers executed, means nothing here.
+                # Skip thinking and server tools of other providers.
                 pass
     if texts:
         value["content"] = "\n\n".join(texts)
@@ -120,7 +120,7 @@ def _user(message: Message) -> Iterator[Message]:
 
 
 def _plain(parts: list[Json]) -> Any:
-    """A lone text as a string, which every server takes."""
+    """Return a single text as a string, which every server accepts."""
     return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
 
 
@@ -156,12 +156,12 @@ _STOP_REASONS: Final[dict[str, StopReason]] = {
     "function_call": "tool_use",
     "content_filter": "refusal",
 }
-# OpenAI's own chat tells no thoughts; other servers tell them under one of these names.
-_THOUGHTS: Final = ("reasoning_content", "reasoning")
+# OpenAI does not send thinking in this API. Other servers use one of these fields.
+_THINKING_FIELDS: Final = ("reasoning_content", "reasoning")
 
 
 class Reply:
-    """One answer as it comes. LookupError, TypeError and ValueError mean that the stream is not what it should be."""
+    """Builds a response from stream events. LookupError, TypeError and ValueError mean that the stream is not valid."""
 
     def __init__(self) -> None:
         self._first: Json = {}
@@ -180,8 +180,8 @@ class Reply:
 
     def response(self) -> Response:
         if self._finish is None:
-            raise ValueError("the stream ended before the message did")
-        content = [*self._spoken(), *(self._block(place) for place in range(len(self._calls)))]
+            raise ValueError("the stream ended before the message was complete")
+        content = [*self._text_blocks(), *(self._block(place) for place in range(len(self._calls)))]
         return Response(
             message={"role": "assistant", "content": content},
             stop_reason=self._stop_reason(self._finish),
@@ -192,16 +192,16 @@ class Reply:
         )
 
     def _extend(self, delta: Json) -> Iterator[Chunk]:
-        for name in (*_THOUGHTS, "content", "refusal"):
+        for name in (*_THINKING_FIELDS, "content", "refusal"):
             text = delta.get(name)
             if isinstance(text, str) and text:
                 self._texts[name] = self._texts.get(name, "") + text
-                yield Chunk("thinking" if name in _THOUGHTS else "text", parse_json_arguments(text))
+                yield Chunk("thinking" if name in _THINKING_FIELDS else "text", join_surrogates(text))
         for part in delta.get("tool_calls") or ():
             self._extend_call(part)
 
     def _extend_call(self, part: Json) -> None:
-        """Parts of a call share its index; some servers give none, or the same to all, and then a new id begins one."""
+        """Add a part to its call. Parts share an index. If a server repeats or omits it, a new id starts a new call."""
         index, id = part.get("index"), part.get("id")
         call = next((call for call in reversed(self._calls) if index is None or call["index"] == index), None)
         if call is None or (id and call["id"] and id != call["id"]):
@@ -217,40 +217,44 @@ class Reply:
             return
         self._finish = finish
         for place in range(len(self._calls)):
-            chunk = piece_of(self._block(place))
+            chunk = chunk_of(self._block(place))
             if chunk:
                 yield chunk
 
-    def _spoken(self) -> Iterator[Json]:
-        for name in _THOUGHTS:
+    def _text_blocks(self) -> Iterator[Json]:
+        for name in _THINKING_FIELDS:
             if name in self._texts:
-                yield {"type": "thinking", "thinking": parse_json_arguments(self._texts[name]), KEPT: {"field": name}}
+                yield {
+                    "type": "thinking",
+                    "thinking": join_surrogates(self._texts[name]),
+                    PROVIDER_DATA: {"field": name},
+                }
         if "content" in self._texts:
-            yield {"type": "text", "text": parse_json_arguments(self._texts["content"])}
+            yield {"type": "text", "text": join_surrogates(self._texts["content"])}
         if "refusal" in self._texts:
-            yield {"type": "text", "text": parse_json_arguments(self._texts["refusal"]), KEPT: {"refusal": True}}
+            yield {"type": "text", "text": join_surrogates(self._texts["refusal"]), PROVIDER_DATA: {"refusal": True}}
 
     def _block(self, place: int) -> Json:
         call = self._calls[place]
         if not call["name"]:
-            raise ValueError("a call names no function")
+            raise ValueError("a call has no function name")
         value = parse_input(call["arguments"])
-        stored = kept_arguments(parse_json_arguments(call["arguments"]), value)
+        stored = raw_arguments(join_surrogates(call["arguments"]), value)
         id = call["id"] or f"call_{self._first.get('id') or 'chat'}_{place}"
         block: Json = {"type": "tool_use", "id": id, "name": call["name"], "input": value}
-        return {**block, KEPT: stored} if stored else block
+        return {**block, PROVIDER_DATA: stored} if stored else block
 
     def _stop_reason(self, finish: str) -> StopReason:
         if "refusal" in self._texts:
             return "refusal"
         if self._calls and finish == "stop":
-            # Not every server tells a stop from a call.
+            # Some servers report stop for a call.
             return "tool_use"
         return _STOP_REASONS.get(finish, "tool_use" if self._calls else "end_turn")
 
 
 def usage_of(usage: Json) -> Usage:
-    """Cached tokens are part of the prompt, and thinking is part of the completion, as OpenAI counts."""
+    """Return the usage. OpenAI includes cached tokens in the prompt and thinking in the completion."""
     details: Json = usage.get("prompt_tokens_details") or {}
     return Usage(
         usage.get("prompt_tokens") or 0,
@@ -261,7 +265,7 @@ def usage_of(usage: Json) -> Usage:
 
 
 class OpenAIChatProvider(Provider):
-    """Without arguments, key and URL come from the environment, as the SDK reads it."""
+    """Calls the Chat Completions API. Key and URL default to the environment variables of the SDK."""
 
     name = "openai"
 
@@ -279,7 +283,7 @@ class OpenAIChatProvider(Provider):
         await self._client.close()
 
     def _call(self, request: ModelRequest) -> AbstractAsyncContextManager[Any]:
-        """The call, to be entered. All but what the SDK insists on goes as extra_body, which it passes on unread."""
+        """Return the call as a context manager. The SDK sends `extra_body` unchanged, so most of the body is there."""
         body = build(request, custom=is_custom(self._client.base_url))
         model, messages = body.pop("model"), cast("list[ChatCompletionMessageParam]", body.pop("messages"))
         return self._client.get().chat.completions.with_streaming_response.create(

@@ -1,4 +1,4 @@
-"""Client, settings and errors of both OpenAI APIs."""
+"""`OpenAIClient`: client, settings and errors of both OpenAI APIs."""
 
 import asyncio
 import os
@@ -27,8 +27,8 @@ from lockstitch.agents.providers.http import (
 from lockstitch.engine.ports.provider import Chunk, Download, ErrorKind, ModelRequest, ProviderError, Response
 from lockstitch.model import Json, codec
 
-# What an error that comes in mid-stream, without a status, says of itself: in its code or its type.
-_WORDS: Final[dict[str, ErrorKind]] = {
+# Error kinds by the code or type of an error in the middle of a stream, which has no status.
+_KINDS: Final[dict[str, ErrorKind]] = {
     "rate_limit_exceeded": "rate_limit",
     "rate_limit_error": "rate_limit",
     "server_error": "server",
@@ -46,12 +46,12 @@ _WORDS: Final[dict[str, ErrorKind]] = {
     "invalid_request_error": "request",
     "invalid_prompt": "request",
 }
-# A spent budget is no matter of waiting a moment.
-_HOPELESS: Final = ("insufficient_quota", "billing_hard_limit_reached")
+# Waiting does not help against a spent budget.
+_PERMANENT: Final = ("insufficient_quota", "billing_hard_limit_reached")
 
 
 def translated(exc: Exception) -> ProviderError:
-    """The ProviderError for what the SDK, the connection or the stream raised."""
+    """Return the `ProviderError` for an exception of the SDK, the connection or the stream."""
     match exc:
         case ProviderError():
             return exc
@@ -62,28 +62,28 @@ def translated(exc: Exception) -> ProviderError:
         case openai.APIConnectionError() | openai.WebSocketConnectionClosedError() | httpx2.TransportError():
             return ProviderError(f"The connection to OpenAI broke: {_cause(exc)}", "connection")
         case openai.APIResponseValidationError():
-            return ProviderError(f"OpenAI's answer could not be read: {exc}", "garbled")
+            return ProviderError(f"The response of OpenAI cannot be read: {exc}", "garbled")
         case openai.APIError():
-            return told(exc.code or exc.type, exc.message)
+            return stream_error(exc.code or exc.type, exc.message)
         case ValueError() | LookupError() | TypeError() | AttributeError() | httpx2.HTTPError() | httpx2.StreamError():
-            return ProviderError(f"OpenAI's answer could not be read: {_cause(exc)}", "garbled")
+            return ProviderError(f"The response of OpenAI cannot be read: {_cause(exc)}", "garbled")
         case _:
-            return ProviderError(f"OpenAI could not be asked: {_cause(exc)}", "request")
+            return ProviderError(f"The request to OpenAI failed: {_cause(exc)}", "request")
 
 
-def told(word: object, message: object) -> ProviderError:
-    """The error that a stream tells of in its own words; one that we do not know is taken as passing."""
-    return ProviderError(f"OpenAI refused: {message} ({word})", _WORDS.get(str(word), _unknown(word)))
+def stream_error(code: object, message: object) -> ProviderError:
+    """Return the error of a stream by its code or type. An unknown code counts as a temporary error."""
+    return ProviderError(f"OpenAI rejected the request: {message} ({code})", _KINDS.get(str(code), _unknown(code)))
 
 
-def _unknown(word: object) -> ErrorKind:
-    return "request" if str(word).startswith(("invalid_", "image_", "unsupported_")) else "server"
+def _unknown(code: object) -> ErrorKind:
+    return "request" if str(code).startswith(("invalid_", "image_", "unsupported_")) else "server"
 
 
 def _of_status(exc: openai.APIStatusError) -> ProviderError:
     headers = exc.response.headers
-    kind = "request" if exc.code in _HOPELESS else kind_of_status(exc.status_code, headers)
-    message = f"OpenAI refused: {exc.message} (status {exc.status_code})"
+    kind = "request" if exc.code in _PERMANENT else kind_of_status(exc.status_code, headers)
+    message = f"OpenAI rejected the request: {exc.message} (status {exc.status_code})"
     return ProviderError(message, kind, status=exc.status_code, retry_after=retry_after(headers))
 
 
@@ -92,23 +92,24 @@ def _cause(exc: Exception) -> str:
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
 
 
-# What is under this key of a block is for OpenAI alone, to go back as it came.
-KEPT: Final = "openai"
+# Key of a block for data that is sent back to OpenAI unchanged.
+PROVIDER_DATA: Final = "openai"
 _OPENAI_HOST: Final = "api.openai.com"
 _PLAIN: Final = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt-4)")
 
 
 def base_url_of(base_url: str | None) -> str | None:
-    """The URL that is meant: the given one, else that of the environment, else None, which is OpenAI's own."""
+    """Return the base URL: the argument, the environment variable, or None for OpenAI itself."""
     return check_url(base_url or os.environ.get("OPENAI_BASE_URL") or None)
 
 
 def is_custom(base_url: str | None) -> bool:
+    """True if the base URL is not that of OpenAI."""
     return base_url is not None and _OPENAI_HOST not in base_url
 
 
 class OpenAIClient:
-    """A client of OpenAI, or of a server that speaks as OpenAI does; one on this machine needs no key."""
+    """A client of OpenAI or of a server with the same API. A server on this machine needs no key."""
 
     def __init__(self, api_key: str | None, base_url: str | None) -> None:
         self.base_url = base_url_of(base_url)
@@ -127,12 +128,12 @@ class OpenAIClient:
         raw_events: bool,
     ) -> AsyncGenerator[Chunk | Response, None]:
         with sending():
-            called = call(request)
-        pieces = streamed(called, AsyncStream[object], reply, timeout=request.timeout, raw_events=raw_events)
+            streaming_call = call(request)
+        chunks = streamed(streaming_call, AsyncStream[object], reply, timeout=request.timeout, raw_events=raw_events)
         try:
-            async with aclosing(pieces):
-                async for piece in pieces:
-                    yield piece
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    yield chunk
         except ProviderError:
             raise
         except Exception as exc:
@@ -156,9 +157,7 @@ class OpenAIClient:
         if not key and is_local(self.base_url):
             key = "none"
         if not key:
-            raise ProviderError(
-                "There is no key for OpenAI: set OPENAI_API_KEY, or give the provider an api_key.", "setup"
-            )
+            raise ProviderError("OpenAI needs a key. Set OPENAI_API_KEY, or pass api_key to the provider.", "setup")
         try:
             return AsyncOpenAI(api_key=key, base_url=self.base_url, max_retries=0)
         except Exception as exc:
@@ -174,19 +173,19 @@ def headers_of(request: ModelRequest) -> dict[str, str]:
 
 
 def reasons(model: str) -> bool:
-    """Whether a model thinks before it answers. Those that do not are a closed list by now."""
+    """True if a model reasons before it answers. The models that do not are a fixed list."""
     return not _PLAIN.match(model)
 
 
 def effort(thinking_tokens: int) -> str:
-    """OpenAI takes no budget for thinking but an effort."""
+    """Return the reasoning effort for a token budget, because OpenAI has no budget."""
     if thinking_tokens < 4096:
         return "low"
     return "medium" if thinking_tokens < 16384 else "high"
 
 
 def is_strict(schema: Any) -> bool:
-    """Whether OpenAI can enforce a schema: every object names all it may hold and requires all of it."""
+    """True if OpenAI can enforce a schema: every object lists and requires all its properties."""
     if isinstance(schema, list):
         return all(is_strict(part) for part in cast("list[Any]", schema))
     if not isinstance(schema, dict):
@@ -199,12 +198,12 @@ def is_strict(schema: Any) -> bool:
     return all(is_strict(value) for value in part.values())
 
 
-def kept_arguments(text: str, value: Json) -> Json:
-    """What must be kept of a call's arguments to write them again as the model did: nothing, if we write the same."""
+def raw_arguments(text: str, value: Json) -> Json:
+    """Return the text of the arguments to store if it differs from our own JSON, so that it is sent back unchanged."""
     return {} if codec.dumps(value).decode() == text else {"arguments": text}
 
 
 def arguments_of(block: Json) -> str:
-    """A call's arguments as the model wrote them."""
-    stored: Json = block.get(KEPT) or {}
+    """Return the arguments of a call as the model wrote them."""
+    stored: Json = block.get(PROVIDER_DATA) or {}
     return str(stored["arguments"]) if "arguments" in stored else write_input(block.get("input") or {})

@@ -1,7 +1,7 @@
-"""Responses API: provider, request, reply.
+"""`OpenAIResponsesProvider`: provider, requests and replies of the Responses API.
 
-Nothing is stored there (store=False): each request brings the whole conversation, as items. What an item needs to be
-the same item again rides in the block under `openai`: reasoning and server tools whole, messages and calls without
+OpenAI stores nothing (store=False), so each request contains the whole conversation as items. The key `openai` of a
+block has the data to build the same item again: reasoning and server tools completely, messages and calls without
 their text.
 """
 
@@ -10,26 +10,26 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from lockstitch.agents.providers.http import (
+    chunk_of,
     data_url,
     document_text,
+    join_surrogates,
     merged,
     parse_input,
-    parse_json_arguments,
-    piece_of,
     result_parts,
     with_unique_ids,
 )
 from lockstitch.agents.providers.openai_client import (
-    KEPT,
+    PROVIDER_DATA,
     OpenAIClient,
     arguments_of,
     effort,
     headers_of,
     is_strict,
-    kept_arguments,
+    raw_arguments,
     reasons,
+    stream_error,
     timeout_of,
-    told,
 )
 from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Provider, Response, StopReason, Usage
 from lockstitch.model import Json, Message
@@ -37,6 +37,7 @@ from lockstitch.model.message import blocks
 
 
 def build(request: ModelRequest) -> Json:
+    """Return the request body."""
     body: Json = {
         "model": request.model,
         "input": [item for message in with_unique_ids(request.messages) for item in _items(message)],
@@ -61,7 +62,7 @@ def build(request: ModelRequest) -> Json:
 
 
 def _tool(tool: Json) -> Json:
-    """Not strict unless it is said: left out, the API would rewrite the schema and require all that is optional."""
+    """Return the definition of a tool. `strict` is False: by default the API would make all parameters required."""
     return {
         "type": "function",
         "name": tool["name"],
@@ -76,41 +77,41 @@ def _items(message: Message) -> Iterator[Json]:
 
 
 def _assistant(content: Sequence[Json]) -> Iterator[Json]:
-    # An item without the reasoning it followed is refused if it bears its id.
-    bare = any(_is_lost(block) for block in content)
-    spoken: Json | None = None
+    # The API rejects an item with an id if its reasoning is missing.
+    without_ids = any(_is_lost(block) for block in content)
+    text_item: Json | None = None
     for block in content:
-        stored: Json = block.get(KEPT) or {}
+        stored: Json = block.get(PROVIDER_DATA) or {}
         item_id = stored.get("id") if block.get("type") == "text" else None
-        if spoken is not None and (item_id is None or item_id != spoken.get("id")):
-            yield _without_id(spoken) if bare else spoken
-            spoken = None
+        if text_item is not None and (item_id is None or item_id != text_item.get("id")):
+            yield _without_id(text_item) if without_ids else text_item
+            text_item = None
         match block.get("type"):
             case "text" if item_id is not None:
-                spoken = spoken or {"id": item_id, **_set(stored["message"]), "content": []}
-                spoken["content"].append({**stored["part"], _text_key(stored["part"]): block["text"]})
+                text_item = text_item or {"id": item_id, **_set(stored["message"]), "content": []}
+                text_item["content"].append({**stored["part"], _text_key(stored["part"]): block["text"]})
             case "text" if block.get("text"):
                 yield {"type": "message", "role": "assistant", "content": block["text"]}
             case "tool_use":
                 item = _call(block, stored)
-                yield _without_id(item) if bare else item
+                yield _without_id(item) if without_ids else item
             case "thinking" | "server_tool_use" if "type" in stored and not _is_lost(block):
                 yield _set(stored)
             case _:
-                # Thinking of others, and what their servers executed, means nothing here.
+                # Skip thinking and server tools of other providers.
                 pass
-    if spoken is not None:
-        yield _without_id(spoken) if bare else spoken
+    if text_item is not None:
+        yield _without_id(text_item) if without_ids else text_item
 
 
 def _is_lost(block: Json) -> bool:
-    """Whether it is reasoning that cannot go back: the API keeps nothing, and we were given nothing to keep."""
-    stored: Json = block.get(KEPT) or {}
+    """True if a block is reasoning without its encrypted content, which cannot be sent back."""
+    stored: Json = block.get(PROVIDER_DATA) or {}
     return stored.get("type") == "reasoning" and not stored.get("encrypted_content")
 
 
 def _set(item: Json) -> Json:
-    """An item without what is null: answers hold such keys, requests may not."""
+    """Return an item without null values, which requests may not contain."""
     return {name: value for name, value in item.items() if value is not None}
 
 
@@ -140,7 +141,7 @@ def _user(content: Sequence[Json]) -> Iterator[Json]:
 
 
 def _output(block: Json) -> Any:
-    """A result's text, or its parts if there is more than text in it."""
+    """Return the text of a result, or its parts if it has other content."""
     parts = [part for inner in result_parts(block) for part in _part(inner)]
     if block.get("is_error"):
         parts.insert(0, {"type": "input_text", "text": "Error:"})
@@ -178,13 +179,13 @@ def _document(block: Json, source: Json) -> Json:
             return {"type": "input_file", "filename": name, "file_data": data_url(source)}
 
 
-_THINKING: Final = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
-_SPOKEN: Final = ("response.output_text.delta", "response.refusal.delta")
+_THINKING_EVENTS: Final = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+_TEXT_EVENTS: Final = ("response.output_text.delta", "response.refusal.delta")
 _ENDS: Final = ("response.completed", "response.incomplete")
 
 
 class Reply:
-    """One answer as it comes. LookupError, TypeError and ValueError mean that the stream is not what it should be."""
+    """Builds a response from stream events. LookupError, TypeError and ValueError mean that the stream is not valid."""
 
     def __init__(self) -> None:
         self._items: dict[int, Json] = {}
@@ -192,28 +193,28 @@ class Reply:
 
     def feed(self, event: Json) -> Iterator[Chunk]:
         kind = event["type"]
-        if kind in _THINKING:
-            yield Chunk("thinking", parse_json_arguments(event["delta"]))
-        elif kind in _SPOKEN:
-            yield Chunk("text", parse_json_arguments(event["delta"]))
+        if kind in _THINKING_EVENTS:
+            yield Chunk("thinking", join_surrogates(event["delta"]))
+        elif kind in _TEXT_EVENTS:
+            yield Chunk("text", join_surrogates(event["delta"]))
         elif kind == "response.reasoning_summary_part.added" and event["summary_index"]:
             yield Chunk("thinking", "\n\n")
         elif kind == "response.output_text.annotation.added":
             yield Chunk("citation", data=event["annotation"])
         elif kind == "response.output_item.done":
             self._items[int(event["output_index"])] = event["item"]
-            yield from (chunk for block in _blocks(event["item"]) if (chunk := piece_of(block)))
+            yield from (chunk for block in _blocks(event["item"]) if (chunk := chunk_of(block)))
         elif kind in _ENDS:
             self._end = event["response"]
         elif kind == "response.failed":
             error: Json = event["response"].get("error") or {}
-            raise told(error.get("code"), error.get("message"))
+            raise stream_error(error.get("code"), error.get("message"))
         elif kind == "error":
-            raise told(event.get("code"), event.get("message"))
+            raise stream_error(event.get("code"), event.get("message"))
 
     def response(self) -> Response:
         if self._end is None:
-            raise ValueError("the stream ended before the response did")
+            raise ValueError("the stream ended before the response was complete")
         items = [self._items[index] for index in sorted(self._items)] or self._end.get("output") or []
         content = [block for item in items for block in _blocks(item)]
         details: Json = self._end.get("incomplete_details") or {}
@@ -230,41 +231,41 @@ class Reply:
 def _blocks(item: Json) -> list[Json]:
     match item["type"]:
         case "message":
-            return [_spoken(item, part) for part in item["content"]]
+            return [_text_block(item, part) for part in item["content"]]
         case "function_call":
             return [_call_block(item)]
         case "reasoning":
-            return [{"type": "thinking", "thinking": _thoughts(item), KEPT: item}]
+            return [{"type": "thinking", "thinking": _thinking(item), PROVIDER_DATA: item}]
         case kind:
-            # Whatever the provider executed itself goes back whole.
+            # Calls that the provider executed are sent back completely.
             name = str(kind).removesuffix("_call")
             call: Json = {"type": "server_tool_use", "id": item.get("id") or "", "name": name}
-            return [{**call, "input": item.get("action") or {}, KEPT: item}]
+            return [{**call, "input": item.get("action") or {}, PROVIDER_DATA: item}]
 
 
-def _spoken(item: Json, part: Json) -> Json:
-    """A part of a message; beside its text, it keeps what makes it the same part of the same item again."""
+def _text_block(item: Json, part: Json) -> Json:
+    """Return the text block of a part of a message, with the data to build the same part again."""
     key = "refusal" if part["type"] == "refusal" else "text"
     stored: Json = {
         "id": item["id"],
         "message": {name: value for name, value in item.items() if name not in ("id", "content")},
         "part": {name: value for name, value in part.items() if name != key},
     }
-    return {"type": "text", "text": parse_json_arguments(part[key]), KEPT: stored}
+    return {"type": "text", "text": join_surrogates(part[key]), PROVIDER_DATA: stored}
 
 
 def _call_block(item: Json) -> Json:
     value = parse_input(item["arguments"])
-    apart = ("type", "call_id", "name", "arguments")
-    stored = {name: value for name, value in item.items() if name not in apart and value is not None}
-    stored |= kept_arguments(parse_json_arguments(item["arguments"]), value)
+    separate = ("type", "call_id", "name", "arguments")
+    stored = {name: value for name, value in item.items() if name not in separate and value is not None}
+    stored |= raw_arguments(join_surrogates(item["arguments"]), value)
     block: Json = {"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": value}
-    return {**block, KEPT: stored} if stored else block
+    return {**block, PROVIDER_DATA: stored} if stored else block
 
 
-def _thoughts(item: Json) -> str:
+def _thinking(item: Json) -> str:
     parts: list[Json] = item.get("summary") or item.get("content") or []
-    return "\n\n".join(parse_json_arguments(part["text"]) for part in parts)
+    return "\n\n".join(join_surrogates(part["text"]) for part in parts)
 
 
 def _stop_reason(incomplete: Any, content: list[Json]) -> StopReason:
@@ -278,13 +279,13 @@ def _stop_reason(incomplete: Any, content: list[Json]) -> StopReason:
 
 
 def _is_refusal(block: Json) -> bool:
-    stored: Json = block.get(KEPT) or {}
+    stored: Json = block.get(PROVIDER_DATA) or {}
     part: Json = stored.get("part") or {}
     return part.get("type") == "refusal"
 
 
 def usage_of(usage: Json) -> Usage:
-    """Cached tokens are part of the input, and reasoning is part of the output, as OpenAI counts."""
+    """Return the usage. OpenAI includes cached tokens in the input and reasoning in the output."""
     details: Json = usage.get("input_tokens_details") or {}
     return Usage(
         usage.get("input_tokens") or 0,
@@ -295,7 +296,7 @@ def usage_of(usage: Json) -> Usage:
 
 
 class OpenAIResponsesProvider(Provider):
-    """Without arguments, key and URL come from the environment, as the SDK reads it."""
+    """Calls the Responses API. Key and URL default to the environment variables of the SDK."""
 
     name = "openai"
 
@@ -313,7 +314,7 @@ class OpenAIResponsesProvider(Provider):
         await self._client.close()
 
     def _call(self, request: ModelRequest) -> AbstractAsyncContextManager[Any]:
-        """The call, to be entered. All but the model goes as extra_body, which the SDK passes on unread."""
+        """Return the call as a context manager. The SDK sends `extra_body` unchanged, so most of the body is there."""
         body = build(request)
         return self._client.get().responses.with_streaming_response.create(
             model=body.pop("model"),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
-from lockstitch.agents.providers.http import piece_of
+from lockstitch.agents.providers.http import chunk_of
 from lockstitch.engine.ports.provider import (
     Chunk,
     Download,
@@ -106,7 +106,7 @@ class Script:
         replies = self.turns[(request.turn - 1) % len(self.turns)]
         if request.step > len(replies):
             raise ProviderError(
-                f"The script has {len(replies)} replies for turn {request.turn}; step {request.step} needs another.",
+                f"The script has {len(replies)} replies for turn {request.turn}, none for step {request.step}.",
                 "request",
             )
         return replies[request.step - 1]
@@ -325,8 +325,8 @@ def _chunks(content: list[Json], chunk: int | None) -> Iterator[Chunk]:
             size = chunk or len(text) or 1
             for start in range(0, len(text), size):
                 yield Chunk(kind, text[start : start + size])
-        elif piece := piece_of(block):
-            yield piece
+        elif chunk_of_block := chunk_of(block):
+            yield chunk_of_block
 
 
 def _response(request: ModelRequest, reply: ScriptedReply, content: list[Json]) -> Response:

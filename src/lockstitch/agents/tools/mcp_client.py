@@ -1,9 +1,9 @@
-"""MCP connection, transports, content mapping (extra `mcp`).
+"""`Connection` and the transports `Stdio` and `Http` of MCP servers. Needs the extra `mcp`.
 
-The mcp package binds a connection to the task that opened it: who is cancelled there takes the connection along, and
-only that task may close it. So a task of ours opens, holds and closes it, and calls may come from any other.
+The mcp package binds a connection to the task that opened it. If that task is cancelled, the connection ends, and only
+that task may close it. So a separate task opens, holds and closes the connection, and calls may come from any task.
 
-    opening ──▶ open ──▶ over       `opened` is set on leaving `opening`, whatever came of it
+    opening ──▶ open ──▶ over       `opened` is set at the end of `opening`, also after a failure
 """
 
 import asyncio
@@ -45,38 +45,38 @@ from lockstitch.model import Json, codec
 _log: Final = logging.getLogger("lockstitch.mcp")
 
 _LINES: Final = 10
-"""How many lines are kept of what a server wrote to stderr last."""
+"""Maximum number of stderr lines that are kept."""
 _WIDTH: Final = 500
-_LAST_WORDS: Final = 1.0
-"""Seconds that the last lines may take to arrive after the process has ended."""
-_SILENCE: Final = 300.0
-"""Seconds without a byte after which a response over HTTP is given up."""
+_STDERR_WAIT: Final = 1.0
+"""Seconds to wait for the last stderr lines after the process has ended."""
+_READ_TIMEOUT: Final = 300.0
+"""Seconds without data after which an HTTP response times out."""
 
 Streams = tuple[Any, Any]
-"""What comes from the server and what goes to it, as the mcp package passes them around."""
+"""The incoming and the outgoing stream of the mcp package."""
 
 
 class Transport(Protocol):
-    """A way to one server. It may be opened again after it was closed."""
+    """A transport to one server. It can be opened again after it was closed."""
 
-    forgets: ClassVar[bool]
-    """Whether the server may have forgotten us while the connection stands; it then calls the next request invalid."""
+    loses_sessions: ClassVar[bool]
+    """True if the server may lose the session of an open connection. It then rejects the next request as invalid."""
 
     def open(self) -> AbstractAsyncContextManager[Streams]: ...
 
     @property
-    def said(self) -> str:
-        """What the server said last besides its answers, or nothing."""
+    def diagnostics(self) -> str:
+        """The last diagnostic output of the server, or an empty text."""
         ...
 
 
 class Stdio:
-    """A server that is started here and spoken to over its stdin and stdout. Leaving ends its process.
+    """A server process with which we communicate over stdin and stdout. Closing ends the process.
 
-    Of our environment it sees only PATH, HOME and the like, and what `env` adds: no keys of ours.
+    It gets only PATH, HOME and similar variables of our environment, and those of `env`, so no keys.
     """
 
-    forgets: ClassVar = False
+    loses_sessions: ClassVar = False
 
     def __init__(
         self, command: str, args: Sequence[str], env: Mapping[str, str] | None, cwd: str | Path | None
@@ -87,23 +87,23 @@ class Stdio:
         self._lines: deque[str] = deque(maxlen=_LINES)
 
     @property
-    def said(self) -> str:
+    def diagnostics(self) -> str:
         return "\n".join(self._lines)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Streams, None]:
         self._lines.clear()
-        ours, theirs = os.pipe()
-        listening = asyncio.create_task(run_blocking(partial(self._listen, ours)))
+        reading, writing = os.pipe()
+        listening = asyncio.create_task(run_blocking(partial(self._listen, reading)))
         try:
-            with os.fdopen(theirs, "w") as errors:
+            with os.fdopen(writing, "w") as errors:
                 async with stdio_client(self._parameters, errors) as streams:
-                    # The process has its own copy; with ours open, the pipe would never end.
+                    # The process has its own copy. If ours stays open, the pipe never ends.
                     errors.close()
                     yield streams
         finally:
-            await asyncio.wait({listening}, timeout=_LAST_WORDS)
-            # A grandchild may hold the pipe for as long as it lives; nobody waits for it.
+            await asyncio.wait({listening}, timeout=_STDERR_WAIT)
+            # A grandchild may keep the pipe open. Do not wait for it.
             listening.cancel()
 
     def _listen(self, pipe: int) -> None:
@@ -114,52 +114,52 @@ class Stdio:
 
 
 class Http:
-    """A server that runs somewhere, spoken to over streamable HTTP."""
+    """A server at a URL, over streamable HTTP."""
 
-    forgets: ClassVar = True
+    loses_sessions: ClassVar = True
 
     def __init__(self, url: str, headers: Mapping[str, str] | None, timeout: float | None) -> None:
         self._url = url
         self._headers = dict(headers or {})
-        self._silence = max(_SILENCE, timeout or 0.0)
-        self.said = ""
+        self._read_timeout = max(_READ_TIMEOUT, timeout or 0.0)
+        self.diagnostics = ""
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Streams, None]:
-        self.said = ""
+        self.diagnostics = ""
         async with (
             httpx2.AsyncClient(
                 headers=self._headers,
-                timeout=httpx2.Timeout(30.0, read=self._silence),
-                event_hooks={"response": [self._look]},
+                timeout=httpx2.Timeout(30.0, read=self._read_timeout),
+                event_hooks={"response": [self._check_status]},
             ) as client,
             streamable_http_client(self._url, http_client=client) as streams,
         ):
             yield streams
 
-    async def _look(self, response: httpx2.Response) -> None:
-        # The mcp package tells of every refusal in the same words, whatever the status was.
-        refused = response.status_code >= 400
-        self.said = f"HTTP {response.status_code} {response.reason_phrase}".rstrip() if refused else ""
+    async def _check_status(self, response: httpx2.Response) -> None:
+        # The mcp package reports every rejection with the same message, without the status.
+        rejected = response.status_code >= 400
+        self.diagnostics = f"HTTP {response.status_code} {response.reason_phrase}".rstrip() if rejected else ""
 
 
 _CLOSING: Final = 15.0
-"""Seconds for a graceful end: a process gets some four of them, a server far away the rest."""
-_NEWS: Final = 0.1
-"""Seconds that it takes at most to hear that the other side has hung up, after a call was told so."""
+"""Seconds for a graceful close. A process gets about four of them, a remote server the rest."""
+_HANGUP_WAIT: Final = 0.1
+"""Seconds to wait after a failed call for the notice that the server closed the connection."""
 _CAUSE: Final = 1.0
-"""Seconds that a lost call waits to learn why the connection broke."""
+"""Seconds to wait for the reason of a lost connection."""
 _PAGES: Final = 100
 _KEY: Final = "lockstitch/key"
 
 
 class Connection:
-    """A connection that is being made, is there, or is over; then it stays over."""
+    """A connection that is opening, open, or over. It does not reopen."""
 
     def __init__(self, name: str, transport: Transport, timeout: float) -> None:
         self.name = name
         self.listed: Sequence[Listed] = ()
-        """The tools that the server had when the connection was made."""
+        """Tools that the server listed when the connection was opened."""
         self.over = False
         self._transport = transport
         self._timeout = timeout
@@ -169,32 +169,32 @@ class Connection:
         self._opened = asyncio.Event()
         self._ending = asyncio.Event()
         self._hung_up = asyncio.Event()
-        # It outlives whoever came first, so it does not inherit that one's context variables.
+        # The task outlives its first caller, so it does not inherit the context variables of that caller.
         self._task = asyncio.create_task(self._hold(), name=f"mcp:{name}", context=contextvars.Context())
         self._task.add_done_callback(self._finish)
 
     async def opened(self) -> None:
-        """Wait until the server is ready; Refused says why it will not be. A caller who gives up harms nobody."""
+        """Wait until the server is ready. Raises `Refused` if it fails. A cancelled caller does not affect others."""
         await self._opened.wait()
         if self._client is None:
             raise Refused(self._problem or f"The connection to the MCP server {self.name} was closed.")
 
     async def call(self, tool: str, value: Json, key: str) -> CallToolResult:
-        """What the server answers. ToolFailed when it refuses or is lost; then whether it acted is unknown."""
+        """Return the result of a call. Raises `ToolFailed` if the server rejects it or the connection is lost."""
         assert self._client is not None
         with self._in_use():
             try:
                 return await self._client.call_tool(tool, value, meta={_KEY: key})
             except MCPError as exc:
-                # A process is not given up for an error of its own: it may hold an open browser, a login.
-                self.over = self.over or (self._transport.forgets and exc.code == INVALID_REQUEST)
-                raise ToolFailed(await self._why(exc)) from exc
+                # Keep a process after such an error: it may have an open browser or a login.
+                self.over = self.over or (self._transport.loses_sessions and exc.code == INVALID_REQUEST)
+                raise ToolFailed(await self._reason(exc)) from exc
             except (RuntimeError, ValueError) as exc:
-                # What the mcp package raises of an answer that is not as the protocol or the tool's schema has it.
-                raise ToolFailed(f"The answer of the MCP server {self.name} cannot be used: {exc}") from exc
+                # The mcp package raises these if an answer violates the protocol or the schema of the tool.
+                raise ToolFailed(f"The response of the MCP server {self.name} cannot be used: {exc}") from exc
 
     async def close(self) -> None:
-        """End the connection, and the process behind it."""
+        """Close the connection and end the process."""
         self.over = True
         if self._opened.is_set():
             self._ending.set()
@@ -207,7 +207,7 @@ class Connection:
 
     @contextmanager
     def _in_use(self) -> Generator[None, None, None]:
-        """Others may still wait for their answers on a connection that one has given up: the last one ends it."""
+        """Count calls, because the last call on a connection that is over ends it."""
         self._calls += 1
         try:
             yield
@@ -216,19 +216,19 @@ class Connection:
             if self.over and not self._calls:
                 self._ending.set()
 
-    async def _why(self, exc: MCPError) -> str:
-        """Why a call has no result. Servers use the code of a lost connection for errors of their own, too."""
+    async def _reason(self, exc: MCPError) -> str:
+        """Return why a call has no result. Servers use the code of a lost connection for their own errors too."""
         if exc.code != CONNECTION_CLOSED:
-            return f"The MCP server {self.name} refused the call: {exc.message}"
+            return f"The MCP server {self.name} rejected the call: {exc.message}"
         with suppress(TimeoutError):
-            async with asyncio.timeout(_NEWS):
+            async with asyncio.timeout(_HANGUP_WAIT):
                 await self._hung_up.wait()
         unknown = "Whether the call took effect is unknown."
         if not self._hung_up.is_set():
-            return f"The MCP server {self.name} gave no result: {exc.message}. {unknown}"
+            return f"The MCP server {self.name} returned no result: {exc.message}. {unknown}"
         await asyncio.wait({self._task}, timeout=_CAUSE)
-        why = self._problem or _with_last_words(exc.message, self._transport)
-        return f"The connection to the MCP server {self.name} was lost during the call. {unknown} {why}"
+        reason = self._problem or _with_diagnostics(exc.message, self._transport)
+        return f"The connection to the MCP server {self.name} was lost during the call. {unknown} {reason}"
 
     async def _hold(self) -> None:
         try:
@@ -239,11 +239,11 @@ class Connection:
                 self._client = client
                 self._opened.set()
                 await self._ending.wait()
-        except Exception as exc:  # whatever it is, those who wait are told
+        except Exception as exc:  # callers that wait get any error
             self._problem = _explain(self.name, _first(exc), self._transport, self._timeout)
 
     def _finish(self, _: "asyncio.Task[None]") -> None:
-        # Not at the end of the task itself: one that is cancelled early enough never begins.
+        # Not at the end of the task: a task that is cancelled before it starts never runs.
         self.over = True
         self._opened.set()
 
@@ -254,7 +254,7 @@ class Connection:
             cause = _first(exc)
             if not isinstance(cause, MCPError) or cause.code != CONNECTION_CLOSED:
                 raise
-        # Some servers of before 2026 hang up on the question which version they speak, instead of refusing it.
+        # Some servers from before 2026 close the connection at the version request instead of rejecting it.
         return await stack.enter_async_context(self._new_client("legacy"))
 
     def _new_client(self, mode: Literal["auto", "legacy"]) -> Client:
@@ -267,7 +267,7 @@ class Connection:
             yield incoming, _Outgoing(outgoing, self)
 
     def ended(self) -> None:
-        """The stream is closed. If that was not our doing, the other side hung up: who comes next connects anew."""
+        """The stream was closed. If the server closed it, the next call connects again."""
         if self._client is None:
             return
         if not self._ending.is_set():
@@ -277,7 +277,7 @@ class Connection:
 
 
 class _Outgoing:
-    """A stream to the server that tells when it is closed, which is what the mcp package does when the server ends."""
+    """A stream to the server that reports when it is closed. The mcp package closes it when the server ends."""
 
     def __init__(self, stream: Any, connection: Connection) -> None:
         self._stream = stream
@@ -300,7 +300,7 @@ class _Outgoing:
 
 
 async def _list(client: Client) -> Sequence[Listed]:
-    """All tools, page by page; none of a server that offers none."""
+    """Return all tools, page by page. Empty if the server does not support tools."""
     listed: list[Listed] = []
     cursor: str | None = None
     for _ in range(_PAGES):
@@ -314,50 +314,50 @@ async def _list(client: Client) -> Sequence[Listed]:
         cursor = page.next_cursor
         if cursor is None:
             return listed
-    raise Refused(f"its list of tools has no end: {_PAGES} pages were not all.")
+    raise Refused(f"its list of tools has more than {_PAGES} pages.")
 
 
 def _first(exc: BaseException) -> BaseException:
-    """What went wrong first, out of the groups that task groups make of it."""
+    """Return the first exception of nested exception groups."""
     while isinstance(exc, BaseExceptionGroup):
         exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
     return exc
 
 
 def _explain(name: str, exc: BaseException, transport: Transport, timeout: float) -> str:
-    """What is wrong with the server, and what to do about it."""
+    """Return a message with the problem of the server and what to do."""
     reason = str(exc).rstrip(".") or type(exc).__name__
     match exc:
         case TimeoutError():
             late = f"The MCP server {name} was not ready within {timeout:g} seconds"
-            text = f"{late}. Is it one? connect_timeout=… waits longer"
+            text = f"{late}. Check that it is an MCP server, or set connect_timeout=…"
         case OSError():
             text = f"The MCP server {name} cannot be started: {reason}. Check the command, its folder and PATH"
         case httpx2.HTTPError():
             text = f"The MCP server {name} cannot be reached: {reason}. Check the URL"
         case MCPError() if exc.code == CONNECTION_CLOSED:
-            text = f"The MCP server {name} ended before it was ready. Is it one? Run its command by hand to see"
+            text = f"The MCP server {name} ended before it was ready. Run its command in a terminal to see why"
         case MCPError():
-            text = f"{name} is no MCP server, or it refused us: {reason}"
+            text = f"{name} is not an MCP server, or it rejected the connection: {reason}"
         case _:
             text = f"The MCP server {name} cannot be used: {reason}"
-    return _with_last_words(text, transport)
+    return _with_diagnostics(text, transport)
 
 
-def _with_last_words(text: str, transport: Transport) -> str:
-    last = transport.said
-    if not last:
+def _with_diagnostics(text: str, transport: Transport) -> str:
+    output = transport.diagnostics
+    if not output:
         return f"{text}."
-    return f"{text} ({last})." if "\n" not in last else f"{text}. It said last:\n{last}"
+    return f"{text} ({output})." if "\n" not in output else f"{text}. Its last output:\n{output}"
 
 
-# What models can look at. Anything else would have the API refuse this message, and with it every later one.
+# Media types of model APIs. Any other type makes the API reject this and every later request.
 _IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _DOCUMENTS: Final = ("application/pdf",)
 
 
 def content_of(result: CallToolResult) -> Any:
-    """A text, or blocks where there are several or others. ToolFailed where the tool says that it failed."""
+    """Return the content of a result as text or blocks. Raises `ToolFailed` if the tool reports an error."""
     parts = [_block(part) for part in result.content]
     texts = [str(part["text"]) for part in parts if part["type"] == "text"]
     if result.structured_content is not None and not any(texts):
@@ -365,7 +365,7 @@ def content_of(result: CallToolResult) -> Any:
         texts = [text]
         parts = [{"type": "text", "text": text}, *(part for part in parts if part["type"] != "text")]
     if result.is_error:
-        raise ToolFailed("\n".join(texts) or "The tool failed and did not say why.")
+        raise ToolFailed("\n".join(texts) or "The tool failed without a message.")
     if not parts:
         return ""
     return texts[0] if len(parts) == len(texts) == 1 else parts
