@@ -1,4 +1,4 @@
-"""Pages of applications are looked at in the same browser as those of the server."""
+"""Fixtures of the server's pages, for pages of applications."""
 
 from tests.server.conftest import anyio_backend, browser, browser_path, context, page
 

@@ -25,7 +25,7 @@ def test_prioritize_prints_plan(call: Call, url: str) -> None:
     assert told.code == 0, told
     assert told.out.splitlines()[:5] == [
         "Open the shop",
-        "Start with “Paint the wall”: 1 of 1 other tasks hang on it.",
+        "Start with “Paint the wall”: 1 of 1 other tasks depend on it.",
         "",
         "WAVE  ID  TASK            CONFIDENCE  HOURS  AFTER",
         "   1  T1  Paint the wall        0.70      3",
@@ -57,11 +57,11 @@ def test_prioritize_reads_csv(call: Call, url: str, tmp_path: Path) -> None:
         ("empty.md", b"", 2, "no tasks found"),
         ("words.md", b"Nothing to do.", 2, "no tasks found"),
         ("self.md", b"- [ ] Paint (after: Paint)", 2, "cannot wait for itself"),
-        ("ghost.md", b"- [ ] Paint (after: T9)", 2, "is no task of this list"),
-        ("broken.csv", b'task,hours\n"a', 2, "no CSV"),
-        ("none.csv", b"when,who\nnow,me", 2, "no column holds the tasks"),
-        ("picture.md", b"\x89PNG\xff\x00", 2, "no text in UTF-8"),
-        ("huge.md", b"- [ ] a\n" * 700_000, 2, "are the limit"),
+        ("ghost.md", b"- [ ] Paint (after: T9)", 2, "is not a task of this list"),
+        ("broken.csv", b'task,hours\n"a', 2, "not valid CSV"),
+        ("none.csv", b"when,who\nnow,me", 2, "no column has the tasks"),
+        ("picture.md", b"\x89PNG\xff\x00", 2, "is not UTF-8 text"),
+        ("huge.md", b"- [ ] a\n" * 700_000, 2, "the limit is"),
         (None, b"", 3, "not found"),
         (".", b"", 2, "is not a file"),
     ],
@@ -98,21 +98,20 @@ def test_prioritize_rejects_other_invalid_input(call: Call, url: str, tmp_path: 
 def test_prioritize_rejects_too_long_outcome(call: Call, url: str) -> None:
     told = call("prioritize", str(TASKS), "--outcome", "x" * 2_001, "--store", url)
     assert told.code == 2
-    assert "in at most 2,000 letters" in told.err
-    assert "this one says 2,001 letters" in told.err
+    assert "An outcome has 1 to 2,000 characters, not 2,001." in told.err
     assert call("threads", "--store", url, "--json").json == [], "no session was started"
 
 
 def test_prioritize_continues_interrupted_session(call: Call, url: str) -> None:
     """The same command continues the session. Another list or outcome does not."""
 
-    async def begin() -> str:
+    async def start() -> str:
         async with open_store(url, create=True) as store:
             planner = Prioritizer()
             await planner.setup(store)
-            return str(await planner.begin(store, "local", OUTCOME[1], TASKS.read_bytes(), TASKS.name))
+            return str(await planner.start_from_list(store, "local", OUTCOME[1], TASKS.read_bytes(), TASKS.name))
 
-    begun = asyncio.run(begin())
+    begun = asyncio.run(start())
     other = call("prioritize", str(TASKS), "--outcome", "Close the shop", "--store", url)
     assert (other.code, begun in other.err) == (4, True), other
     told = call("prioritize", str(TASKS), *OUTCOME, "--store", url, "--json").json

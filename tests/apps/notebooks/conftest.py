@@ -1,4 +1,4 @@
-"""Notebooks keep tables of their own, so their tests run on the databases, on copies that have the tables already."""
+"""Stores with the tables of notebooks, on both databases."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.apps.notebooks import EXTENSION, Notebooks
-from lockstitch.apps.notebooks import notebooks as shelf
+from lockstitch.apps.notebooks import notebooks as repository
 from lockstitch.apps.notebooks.records import Notebook
 from lockstitch.store import Store, open_store
 from tests.servers import Databases, PostgresServer
@@ -44,7 +44,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def notebooks(store: Store) -> AsyncIterator[Notebooks]:
-    """The application without a model, ready in the store at hand."""
+    """The plugin without a model, with its tables."""
     application = Notebooks()
     await application.setup(store)
     yield application
@@ -54,4 +54,4 @@ async def notebooks(store: Store) -> AsyncIterator[Notebooks]:
 @pytest.fixture
 async def books(notebooks: Notebooks, store: Store) -> Notebook:
     """A notebook about books."""
-    return await shelf.create(store, "Books", description="For reading lists.", instructions="Be brief.")
+    return await repository.create(store, "Books", description="For reading lists.", instructions="Be brief.")

@@ -1,4 +1,4 @@
-"""The library of the demonstration: its team says its answers in pieces, and waits where a test wants it to."""
+"""`Library`: the model of the demo. It streams answers in chunks and can pause."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,14 +15,14 @@ PRICES: dict[str, Json] = {"scripted": {"input": 3.0, "output": 15.0}}
 
 
 class Library(Scripted):
-    """Says what the library's model says. Whoever is held says the first piece of an answer, and the rest when let."""
+    """Replies like the model of the demo. A held agent sends the first chunk of an answer, then waits."""
 
     def __init__(self) -> None:
         super().__init__(_in_pieces)
         self.held: dict[str, asyncio.Event] = {}
 
     def hold(self, who: str) -> asyncio.Event:
-        """Have NotebookLM, Researcher or Writer wait in the middle of an answer, until this is set."""
+        """Hold NotebookLM, Researcher or Writer in the middle of an answer until the event is set."""
         self.held[who] = asyncio.Event()
         return self.held[who]
 
@@ -33,7 +33,7 @@ class Library(Scripted):
             if not begun and isinstance(piece, Chunk) and piece.kind == "text":
                 begun = True
                 if gate := self.held.pop(_who(request), None):
-                    # A test that fails never lets it; the server it leaves must still end.
+                    # A failed test never sets the event, and its server must still stop.
                     await asyncio.wait_for(gate.wait(), 20)
 
 
@@ -48,6 +48,6 @@ def _in_pieces(request: ModelRequest) -> Any:
 
 
 def library(model: Scripted | None = None) -> tuple[Notebooks, App]:
-    """The application, and the app that it is of."""
+    """Return the plugin and its app."""
     application = Notebooks(model=model or Library(), prices=PRICES)
     return application, App(plugins=[application])

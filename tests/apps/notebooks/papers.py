@@ -1,4 +1,4 @@
-"""Papers for tests: PDF files made by hand, so that each byte is known."""
+"""PDF files for tests, written byte by byte."""
 
 import zlib
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from io import BytesIO
 
 
 def pdf(pages: Sequence[str], *, title: str = "", outline: Sequence[tuple[str, int]] = ()) -> bytes:
-    """A PDF with these texts, line by line; the outline names pages from 0."""
+    """Return a PDF with these texts, one line each. The outline counts pages from 0."""
     count = len(pages)
     first_page, font = 4, 3
     objects: dict[int, bytes] = {font: b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"}
@@ -42,7 +42,7 @@ def pdf(pages: Sequence[str], *, title: str = "", outline: Sequence[tuple[str, i
 
 
 def bomb(size: int) -> bytes:
-    """A small file whose one page is `size` bytes long once it is unpacked."""
+    """Return a small PDF with one page of `size` bytes after decompression."""
     packer = zlib.compressobj(9)
     packed = b"".join(packer.compress(b"(x) Tj " * 149_797) for _ in range(size // 2**20)) + packer.flush()
     page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << >> >>"
@@ -57,7 +57,7 @@ def bomb(size: int) -> bytes:
 
 
 def encrypted(content: bytes, password: str) -> bytes:
-    """The same, to be opened with a password only."""
+    """Return a PDF with a password."""
     from pypdf import PdfWriter
 
     writer = PdfWriter(clone_from=BytesIO(content))

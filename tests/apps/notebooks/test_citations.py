@@ -20,11 +20,11 @@ from lockstitch.apps.notebooks.citations import cited_numbers, mentions
         ("no citations", []),
     ],
 )
-def test_the_numbers_that_an_answer_cites(answer: str, numbers: list[int]) -> None:
+def test_reads_citation_numbers_of_an_answer(answer: str, numbers: list[int]) -> None:
     assert cited_numbers(answer) == numbers
 
 
-def test_a_mention_knows_its_place() -> None:
+def test_mention_has_its_range() -> None:
     answer = "Robots [1, 2]."
     (mention,) = mentions(answer)
     assert (answer[mention.start : mention.end], mention.numbers) == ("[1, 2]", (1, 2))

@@ -1,12 +1,11 @@
-"""Notebooks through the lens of Agno, and with everything else of a store."""
+"""Notebooks in the lens `agno`, and in copies of a store."""
 
 from pathlib import Path
 
 import pytest
 
 from lockstitch.apps.notebooks import Notebooks, sources
-from lockstitch.apps.notebooks import notebooks as sessions
-from lockstitch.apps.notebooks import notebooks as shelf
+from lockstitch.apps.notebooks import notebooks as repository
 from lockstitch.apps.notebooks.records import Notebook
 from lockstitch.store import Store, open_store
 
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.req("S4-024")
-async def test_sources_are_among_what_is_known(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_instructions_list_the_sources(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     source = await notebooks.add_source(store, books.number, "notes.md", "# Notes\n\nRobots are wild.")
     answer = await store.sql(
         "SELECT id, name, description, type, size, linked_to, access_count, status FROM agno_knowledge", lens="agno"
@@ -25,8 +24,8 @@ async def test_sources_are_among_what_is_known(notebooks: Notebooks, store: Stor
 
 
 @pytest.mark.req("S4-001", "S4-004")
-async def test_the_lens_has_the_two_tables_of_the_document(notebooks: Notebooks, store: Store, books: Notebook) -> None:
-    await sessions.ensure(store, books, "chat-1", user_id=None, agent="NotebookLM", message="hello")
+async def test_lens_has_the_two_documented_tables(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    await repository.ensure(store, books, "chat-1", user_id=None, agent="NotebookLM", message="hello")
     answer = await store.sql("SELECT * FROM notebooks", lens="agno")
     assert answer.columns[:6] == ["id", "title", "description", "instructions", "created_at", "updated_at"]
     assert answer.rows[0][:4] == (books.id, "Books", "For reading lists.", "Be brief.")
@@ -40,15 +39,15 @@ async def test_notebooks_are_copied_from_one_database_to_the_other(
 ) -> None:
     target = f"sqlite:///{tmp_path}/copy.db" if backend == "postgres" else request.getfixturevalue("postgres_url")
     source = await notebooks.add_source(store, books.number, "notes.md", "# Notes\n\nRobots are wild.")
-    await sessions.ensure(store, books, "chat-1", user_id=None, agent="NotebookLM", message="hello")
+    await repository.ensure(store, books, "chat-1", user_id=None, agent="NotebookLM", message="hello")
     async with open_store(target) as copy:
         await store.copy_to(copy)
-        assert await shelf.get(copy, books.number) == books.changed(
-            updated_at=(await shelf.get(copy, books.number)).updated_at
+        assert await repository.get(copy, books.number) == books.changed(
+            updated_at=(await repository.get(copy, books.number)).updated_at
         )
-        assert [link.session_id for link in await shelf.sessions(copy, books.number)] == ["chat-1"]
+        assert [link.session_id for link in await repository.sessions(copy, books.number)] == ["chat-1"]
         assert await sources.text(copy, source) == "# Notes\n\nRobots are wild."
         assert [one.source.name for one in await notebooks.search(copy, books.number, "robots")] == ["notes.md"]
-        assert (await shelf.create(copy, "Next")).number > books.number
-        again = await sessions.ensure(copy, books, "chat-2", user_id=None, agent="NotebookLM", message="hello")
-        assert (await shelf.sessions(copy, books.number))[1].thread_id == again.id
+        assert (await repository.create(copy, "Next")).number > books.number
+        again = await repository.ensure(copy, books, "chat-2", user_id=None, agent="NotebookLM", message="hello")
+        assert (await repository.sessions(copy, books.number))[1].thread_id == again.id

@@ -1,4 +1,4 @@
-"""Notebooks themselves, and what the database promises about them."""
+"""Notebooks, their chats, and the constraints of the database."""
 
 import asyncio
 import sqlite3
@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lockstitch.apps.notebooks import EXTENSION, Notebooks, sources
-from lockstitch.apps.notebooks import notebooks as sessions
-from lockstitch.apps.notebooks import notebooks as shelf
+from lockstitch.apps.notebooks import notebooks as repository
 from lockstitch.apps.notebooks.records import Notebook, NotebookSession
 from lockstitch.backend import Find, Where
 from lockstitch.backends.sqlite.backend import SqliteBackend
@@ -22,13 +21,13 @@ pytestmark = pytest.mark.anyio
 
 
 async def begin(store: Store, notebook: Notebook, session_id: str | None = None, user_id: str | None = None) -> Thread:
-    return await sessions.ensure(
+    return await repository.ensure(
         store, notebook, session_id, user_id=user_id, agent="NotebookLM", message="What is on shelf C?"
     )
 
 
 async def columns(store: Store, table: str) -> dict[str, tuple[Any, ...]]:
-    """The columns of a table of the database: type, whether it may be NULL, default."""
+    """Return the type, nullability and default of each column of a table."""
     if isinstance(store._backend, SqliteBackend):
         ((made,),) = (await store.sql(f"SELECT sql FROM sqlite_master WHERE name = '{table}'")).rows
         with closing(sqlite3.connect(":memory:")) as copy:
@@ -46,7 +45,7 @@ async def columns(store: Store, table: str) -> dict[str, tuple[Any, ...]]:
 
 
 @pytest.mark.req("S4-001", "S4-002")
-async def test_a_notebook_has_the_columns_of_the_document(notebooks: Notebooks, store: Store, backend: str) -> None:
+async def test_notebook_has_documented_columns(notebooks: Notebooks, store: Store, backend: str) -> None:
     found = await columns(store, "notebooks")
     assert found.keys() >= {"id", "title", "description", "instructions", "created_at", "updated_at"}
     kinds = [found[name][0] for name in ("id", "title", "description", "instructions", "created_at", "updated_at")]
@@ -57,81 +56,81 @@ async def test_a_notebook_has_the_columns_of_the_document(notebooks: Notebooks, 
     else:
         assert kinds == ["INTEGER", "VARCHAR(255)", "TEXT", "TEXT", "TEXT", "TEXT"]
         assert found["title"][1:] == (False, "'Untitled notebook'")
-    made = await shelf.create(store)
+    made = await repository.create(store)
     assert (made.id, made.title) == (1, "Untitled notebook")
     assert made.created_at == made.updated_at
 
 
 @pytest.mark.req("S4-002")
-async def test_a_title_is_checked(notebooks: Notebooks, store: Store, books: Notebook) -> None:
-    assert (await shelf.create(store, "x" * 255)).title == "x" * 255
+async def test_rejects_invalid_titles(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    assert (await repository.create(store, "x" * 255)).title == "x" * 255
     for title in ("x" * 256, "x" * 300, "", "nul\x00"):
         with pytest.raises(Refused, match="title"):
-            await shelf.create(store, title)
+            await repository.create(store, title)
         with pytest.raises(Refused, match="title"):
-            await shelf.change(store, books.number, title=title)
-    assert await shelf.get(store, books.number) == books
-    assert len(await shelf.listed(store)) == 2
+            await repository.change(store, books.number, title=title)
+    assert await repository.get(store, books.number) == books
+    assert len(await repository.listed(store)) == 2
 
 
 @pytest.mark.req("S4-002")
-async def test_the_database_itself_says_when_a_notebook_was_updated(
-    notebooks: Notebooks, store: Store, books: Notebook
-) -> None:
-    # Whoever writes with SQL of their own, and does not say when.
+async def test_database_sets_the_time_of_an_update(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    # An SQL statement that does not set the time.
     await store._backend.put([books.changed(title="Other books")])
-    after = await shelf.get(store, books.number)
+    after = await repository.get(store, books.number)
     assert after.title == "Other books"
     assert after.updated_at > books.updated_at
     assert after.created_at == books.created_at
 
 
 @pytest.mark.req("S4-062")
-async def test_two_who_change_a_notebook_at_once_both_have(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_concurrent_changes_of_a_notebook_are_both_stored(
+    notebooks: Notebooks, store: Store, books: Notebook
+) -> None:
     changes = ({"title": "Novels"}, {"description": "Long ones."}, {"instructions": None})
-    await asyncio.gather(*(shelf.change(store, books.number, **fields) for fields in changes))
-    kept = await shelf.get(store, books.number)
+    await asyncio.gather(*(repository.change(store, books.number, **fields) for fields in changes))
+    kept = await repository.get(store, books.number)
     assert (kept.title, kept.description, kept.instructions) == ("Novels", "Long ones.", None)
     assert kept.updated_at >= books.updated_at
 
 
-async def test_notebooks_are_listed_with_the_most_recently_updated_first(notebooks: Notebooks, store: Store) -> None:
-    first, second, third = [await shelf.create(store, title) for title in ("one", "two", "three")]
-    await shelf.change(store, first.number, title="first", description="changed")
-    assert [one.id for one in await shelf.listed(store)] == [first.id, third.id, second.id]
-    assert [one.id for one in await shelf.listed(store, limit=1, offset=1)] == [third.id]
-    counted = (await shelf.counted(store))[0]
+async def test_lists_most_recently_updated_notebooks_first(notebooks: Notebooks, store: Store) -> None:
+    first, second, third = [await repository.create(store, title) for title in ("one", "two", "three")]
+    await repository.change(store, first.number, title="first", description="changed")
+    assert [one.id for one in await repository.listed(store)] == [first.id, third.id, second.id]
+    assert [one.id for one in await repository.listed(store, limit=1, offset=1)] == [third.id]
+    counted = (await repository.counted(store))[0]
     assert (counted.notebook.title, counted.sources, counted.chats, counted.last_chat_at) == ("first", 0, 0, None)
 
 
-async def test_a_notebook_of_another_project_is_not_there(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_notebook_of_another_project_is_not_found(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     other = store.in_project("other")
-    assert await shelf.listed(other) == []
-    for act in (shelf.get, shelf.remove):
+    assert await repository.listed(other) == []
+    for act in (repository.get, repository.remove):
         with pytest.raises(NotFound):
             await act(other, books.number)
     with pytest.raises(NotFound):
-        await shelf.change(other, books.number, title="mine")
+        await repository.change(other, books.number, title="mine")
     for unknown in (99, 0, -1, 2**70):
         with pytest.raises(NotFound):
-            await shelf.get(store, unknown)
+            await repository.get(store, unknown)
 
 
 @pytest.mark.req("S4-004", "S4-005")
-async def test_the_link_of_a_chat_is_what_the_document_says(
+async def test_link_of_a_chat_has_documented_columns(
     notebooks: Notebooks, store: Store, books: Notebook, backend: str
 ) -> None:
-    other = await shelf.create(store, "Other")
+    other = await repository.create(store, "Other")
     mine = [await begin(store, books, name) for name in ("chat-1", None, "73ccd158-0e18-4d0e-98c9-c362f3769774")]
     theirs = await begin(store, other, "chat-2")
-    links = await shelf.sessions(store, books.number)
+    links = await repository.sessions(store, books.number)
     assert [link.session_id for link in links] == ["chat-1", str(mine[1].id), "73ccd158-0e18-4d0e-98c9-c362f3769774"]
     assert [link.thread_id for link in links] == [thread.id for thread in mine]
     found = await columns(store, "notebook_sessions")
     assert found.keys() >= {"id", "notebook_id", "session_id", "created_at"}
     assert not any(found[name][1] for name in ("notebook_id", "session_id", "created_at"))
-    assert await shelf.notebook_of(store, theirs) == await shelf.get(store, other.number)
-    # The database itself refuses a second notebook for a session, a link to nothing, and one without a thread.
+    assert await repository.notebook_of(store, theirs) == await repository.get(store, other.number)
+    # The database rejects a second notebook for a session, and links without a notebook or a thread.
     now = store.clock.now()
     for wrong in (
         {"session_id": "chat-1", "thread_id": theirs.id, "notebook_id": other.number},
@@ -145,9 +144,7 @@ async def test_the_link_of_a_chat_is_what_the_document_says(
 
 
 @pytest.mark.req("S4-016")
-async def test_a_chat_and_its_link_come_together_or_not_at_all(
-    notebooks: Notebooks, store: Store, books: Notebook
-) -> None:
+async def test_creates_chat_and_link_in_one_transaction(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     gone = books.changed(id=99)
     with pytest.raises(LockstitchError):
         await begin(store, gone, "chat-1")
@@ -155,82 +152,80 @@ async def test_a_chat_and_its_link_come_together_or_not_at_all(
         await store.thread("chat-1")
     again = [await begin(store, books, "chat-1") for _ in range(2)]
     assert again[0].id == again[1].id
-    # Two first messages at once are one chat.
+    # Two concurrent first messages create one chat.
     both = await asyncio.gather(begin(store, books, "chat-2"), begin(store, books, "chat-2"))
     assert both[0].id == both[1].id
-    assert len(await shelf.sessions(store, books.number)) == 2
+    assert len(await repository.sessions(store, books.number)) == 2
 
 
 @pytest.mark.req("S4-005", "S4-006")
-async def test_a_session_of_another_notebook_or_user_is_refused(
-    notebooks: Notebooks, store: Store, books: Notebook
-) -> None:
-    other = await shelf.create(store, "Other")
+async def test_rejects_session_of_another_notebook_or_user(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    other = await repository.create(store, "Other")
     await begin(store, books, "ada's", "ada")
     await store.create(key="plain")
     with pytest.raises(Refused, match="belongs to another notebook"):
         await begin(store, other, "ada's", "ada")
     with pytest.raises(Refused, match="belongs to another user"):
         await begin(store, books, "ada's", "bob")
-    with pytest.raises(Refused, match="belongs to no notebook"):
+    with pytest.raises(Refused, match="without a notebook"):
         await begin(store, books, "plain")
     for name in ("x" * 256, "", "a\x00b"):
         with pytest.raises(Refused):
             await begin(store, books, name)
-    assert len(await shelf.sessions(store, books.number)) == 1
-    assert await shelf.sessions(store, other.number) == []
+    assert len(await repository.sessions(store, books.number)) == 1
+    assert await repository.sessions(store, other.number) == []
 
 
 @pytest.mark.req("S4-008")
 async def test_deleting_a_notebook_deletes_its_chats(notebooks: Notebooks, store: Store, books: Notebook) -> None:
-    other = await shelf.create(store, "Other")
+    other = await repository.create(store, "Other")
     for notebook in (books, books, other):
         await begin(store, notebook)
-    assert await shelf.remove(store, books.number) == 2
-    assert [one.title for one in await shelf.listed(store)] == ["Other"]
+    assert await repository.remove(store, books.number) == 2
+    assert [one.title for one in await repository.listed(store)] == ["Other"]
     assert await store.count() == 1
     with pytest.raises(NotFound):
-        await shelf.remove(store, books.number)
+        await repository.remove(store, books.number)
 
 
 @pytest.mark.req("S4-008")
-async def test_chats_may_be_kept(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_deleting_a_notebook_can_keep_its_chats(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     thread = await begin(store, books)
-    assert await shelf.remove(store, books.number, keep_sessions=True) == 0
+    assert await repository.remove(store, books.number, keep_sessions=True) == 0
     assert (await store.thread(thread.id)).title == "What is on shelf C?"
-    assert await sessions.link_of(store, thread) is None
+    assert await repository.link_of(store, thread) is None
 
 
 @pytest.mark.req("S4-008")
 async def test_deleting_a_chat_deletes_its_link(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     thread, other = await begin(store, books), await begin(store, books)
     await store.delete(thread.id)
-    assert [link.thread_id for link in await shelf.sessions(store, books.number)] == [other.id]
+    assert [link.thread_id for link in await repository.sessions(store, books.number)] == [other.id]
 
 
-async def test_a_notebook_in_use_is_not_deleted(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_does_not_delete_a_notebook_in_use(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     idle, held = await begin(store, books), await begin(store, books)
     await store.register_worker()
     await store.claim(held)
     with pytest.raises(ThreadBusy):
-        await shelf.remove(store, books.number)
-    assert len(await shelf.sessions(store, books.number)) == 2
+        await repository.remove(store, books.number)
+    assert len(await repository.sessions(store, books.number)) == 2
     assert await store.thread(idle.id)
 
 
 @pytest.mark.req("S4-007")
-async def test_what_comes_for_a_notebook_that_was_just_removed_is_told_that_it_is_gone(
+async def test_writes_raise_not_found_when_notebook_was_removed_concurrently(
     notebooks: Notebooks, store: Store, books: Notebook
 ) -> None:
-    await shelf.remove(store, books.number)
-    with pytest.raises(NotFound, match="There is no notebook"):
+    await repository.remove(store, books.number)
+    with pytest.raises(NotFound, match="not found"):
         await begin(store, books, "late")
-    with pytest.raises(NotFound, match="There is no notebook"):
+    with pytest.raises(NotFound, match="not found"):
         await sources.add(store, books, sources.Raw("late.txt", b"Too late."), sources.Indexing())
     assert await store.count() == 0
 
 
-async def test_two_processes_may_make_the_tables_at_once(
+async def test_two_processes_can_create_the_tables_concurrently(
     backend: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     sqlite = f"sqlite:///{tmp_path}/new.db"
@@ -238,20 +233,20 @@ async def test_two_processes_may_make_the_tables_at_once(
     async with open_store(url) as one, open_store(url) as two:
         core = (await one.sql("SELECT count(*) FROM schema_versions")).rows
         await asyncio.gather(Notebooks().setup(one), Notebooks().setup(two))
-        # Numbered and in order, the same in both dialects, and apart from the record's own.
+        # Migrations have the same numbers in both dialects, separate from those of the record.
         numbers = [number for number, _, _ in EXTENSION.migrations(backend)]
         assert numbers == list(range(1, len(numbers) + 1))
         assert numbers == [number for number, _, _ in EXTENSION.migrations("sqlite")]
         done = await one.sql("SELECT extension, version FROM extension_versions ORDER BY version")
         assert done.rows == [("notebooks", number) for number in numbers]
         assert (await one.sql("SELECT count(*) FROM schema_versions")).rows == core
-        made = await shelf.create(one, "Books")
+        made = await repository.create(one, "Books")
         await Notebooks().setup(two)
-        assert await shelf.get(two, made.number) == made
+        assert await repository.get(two, made.number) == made
         assert await one._backend.find(Find(Notebook, (Where("project", "=", "default"),))) == [made]
 
 
-async def test_a_store_of_files_has_no_notebooks(tmp_path: Path) -> None:
+async def test_rejects_the_file_backend(tmp_path: Path) -> None:
     async with open_store(f"file:///{tmp_path}/files") as store:
         with pytest.raises(Refused, match="Use SQLite or PostgreSQL"):
             await Notebooks().setup(store)

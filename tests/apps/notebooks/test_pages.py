@@ -1,4 +1,4 @@
-"""The pages of notebooks, as a person uses them: with a browser, without script, with what nobody should send."""
+"""The pages of notebooks in a browser, without JavaScript, and with hostile input."""
 
 import re
 from collections.abc import AsyncIterator
@@ -45,15 +45,15 @@ async def http() -> AsyncIterator[httpx2.AsyncClient]:
 
 
 async def texts(page: Page) -> list[str]:
-    """What stands on the seam and beside it, as one reads it; how long ago something was is not compared."""
+    """Return the visible text of the chat and the sidebar, without ages."""
     parts = [await page.locator(f"{one}").inner_text() for one in ("#seam", "#sources", "#turns", "#place")]
     return [re.sub(r"\s+", " ", part) for part in parts]
 
 
-async def test_a_notebook_from_nothing_to_cited_answers(
+async def test_user_creates_notebook_and_gets_cited_answers(
     store: Store, page: Page, browser: Browser, tmp_path: Path
 ) -> None:
-    """Make one, give it sources, ask, watch the team, look at what is cited, ask in a second chat."""
+    """Create a notebook, add sources, ask, follow the team, open citations, and ask in a second chat."""
     model = Library()
     _, app = library(model)
     (tmp_path / "Reading ages, notes.md").write_bytes(dict(shelves())["Reading ages, notes.md"])
@@ -72,9 +72,9 @@ async def test_a_notebook_from_nothing_to_cited_answers(
         await expect(page.get_by_role("heading", name="No sources yet")).to_be_visible()
         await expect(page.locator(".meta")).to_have_text(re.compile("NotebookLM .*with Researcher and Writer"))
 
-        # Sources: a text, Markdown and a PDF; and one that is none.
+        # Sources: a text, Markdown, a PDF, and an invalid file.
         letters = dict(shelves())["Letters from parents.txt"].decode()
-        # Before the scripts are there, the link leads to a page of its own.
+        # Without scripts the link opens a separate page.
         await page.wait_for_load_state()
         await page.get_by_role("link", name="Add source").first.click()
         await page.locator("#add summary", has_text="Text").click()
@@ -94,7 +94,7 @@ async def test_a_notebook_from_nothing_to_cited_answers(
         await expect(page.locator("#sources")).to_contain_text("5 pages · 5 passages")
         await expect(page.get_by_role("heading", name="Ask your first question")).to_be_visible()
 
-        # A question: the Researcher is seen writing, then the leader, then the answer stands where that was.
+        # A question: the page shows the Researcher writing, then the leader, then the answer in their place.
         finds, compiles = model.hold("Researcher"), model.hold("NotebookLM")
         await page.wait_for_load_state()
         await page.keyboard.press("/")
@@ -121,7 +121,7 @@ async def test_a_notebook_from_nothing_to_cited_answers(
             await expect(page.locator("#turns")).to_contain_text(words)
         await expect(page.locator("#turns .count")).to_contain_text("3 runs · $")
 
-        # What is cited opens beside the answer, and in its source.
+        # A citation opens next to the answer, and in its source.
         await expect(page.locator("#place mark")).to_contain_text("The Wild Robot")
         await answer.get_by_text("Front Desk").locator("..").locator("a.cite").first.click()
         await expect(page.locator("#place mark")).to_contain_text("Front Desk")
@@ -136,7 +136,7 @@ async def test_a_notebook_from_nothing_to_cited_answers(
         await page.go_back()
         await expect(page.locator("#place mark")).to_contain_text("Front Desk")
 
-        # The Writer's answer is handed on as it stands.
+        # The answer of the Writer is the answer of the team.
         writes = model.hold("Writer")
         await page.get_by_label("Message").fill("summarize each book")
         await page.get_by_role("button", name="Ask").click()
@@ -153,7 +153,7 @@ async def test_a_notebook_from_nothing_to_cited_answers(
         await page.keyboard.press("o")
         await expect(page.locator("a.cite[aria-current]")).to_have_count(1)
 
-        # The same when it is loaded again, and without script.
+        # The page is the same after a reload and without JavaScript.
         before = await texts(page)
         await page.reload()
         assert await texts(page) == before
@@ -178,7 +178,7 @@ async def test_a_notebook_from_nothing_to_cited_answers(
         await look(page, "notebooks")
 
 
-async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
+async def test_user_stops_renames_forgets_and_deletes(store: Store, page: Page) -> None:
     model = Library()
     application, app = library(model)
     await application.setup(store)
@@ -202,7 +202,7 @@ async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
         await expect(page.locator("#turns")).to_contain_text("cancelled")
         await expect(page.locator("#steps")).to_contain_text("No earlier runs included")
 
-        # The same while a member is at it.
+        # The same while a member is running.
         gate = model.hold("Researcher")
         await page.get_by_label("Message").fill("recommend books")
         await page.keyboard.press("Control+Enter")
@@ -244,7 +244,7 @@ async def test_stop_rename_forget_and_delete(store: Store, page: Page) -> None:
         assert await store.threads() == []
 
 
-async def test_whatever_a_source_holds_is_text(store: Store, page: Page) -> None:
+async def test_page_escapes_text_of_sources(store: Store, page: Page) -> None:
     application, app = library()
     await application.setup(store)
     made = await notebooks.create(
@@ -265,7 +265,7 @@ async def test_whatever_a_source_holds_is_text(store: Store, page: Page) -> None
         assert not await sticks_out(page)
 
 
-async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_page_shows_errors_without_changes(store: Store, http: httpx2.AsyncClient) -> None:
     application, app = library()
     await application.setup(store)
     made = await notebooks.create(store, "Books")
@@ -281,7 +281,7 @@ async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: htt
         for content, name, why in (
             (b"%PDF-1.4 but broken", "a.pdf", "a.pdf"),
             (b"", "empty.txt", "empty"),
-            (b"MZ\x00\x01", "a.exe", "none of the kinds"),
+            (b"MZ\x00\x01", "a.exe", "not a supported kind"),
         ):
             refused = await add({}, files={"file": (name, content)})
             assert refused.status_code == 422
@@ -289,7 +289,7 @@ async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: htt
             assert why in refused.text
         assert (await add({"title": "nothing"})).status_code == 422
         off = await add({"url": "https://example.org/"})
-        assert "turned off" in off.text
+        assert "disabled" in off.text
         assert await sources.listed(store, made) == []
 
         theirs = (f"/notebooks/{other.id}", f"/notebooks/{second.id}/chats/{chat}")
@@ -316,7 +316,7 @@ async def test_what_is_wrong_is_said_and_changes_nothing(store: Store, http: htt
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
-async def test_on_every_database(store: Store, http: httpx2.AsyncClient) -> None:
+async def test_pages_work_on_every_database(store: Store, http: httpx2.AsyncClient) -> None:
     application, app = library()
     await application.setup(store)
     made = await notebooks.create(store, "Books", description="For reading lists.")
@@ -347,7 +347,7 @@ async def test_on_every_database(store: Store, http: httpx2.AsyncClient) -> None
         assert "data-thread=" not in earlier
 
 
-def test_a_citation_as_a_link_names_it() -> None:
+def test_highlight_reads_and_writes_links() -> None:
     assert Highlight.of("11.2.3") == Highlight(11, 2, 3)
     assert Highlight.of("11.2") == Highlight(11, 2)
     for wrong in ("", "1", "a.b", "1.2.3.4", "-1.2", "1.٣", "1." + "9" * 5000):

@@ -1,4 +1,4 @@
-"""Passages: pieces at good borders that together are the text, each knowing its place."""
+"""Passages of a text: their borders and locations."""
 
 import pytest
 from hypothesis import given, settings
@@ -21,18 +21,18 @@ def test_passages_end_at_paragraphs_and_sentences() -> None:
     assert found[1].with_lead(Document("text", text)).startswith("Here is the second.\n\nFirst paragraph")
 
 
-def test_a_heading_begins_a_passage() -> None:
+def test_passage_starts_at_a_heading() -> None:
     text = "Introduction. " * 8 + "\n# Shelf C\n" + "Robots. " * 5
     document = Document("markdown", text, headings=[Heading(text.index("# Shelf"), 1, "Shelf C")])
     found = split(document, size=200, overlap=20)
     assert [(passage.place.heading, passage.place.line) for passage in found] == [(None, 1), ("Shelf C", 2)]
 
 
-def test_pages_are_told() -> None:
+def test_passages_have_page_numbers() -> None:
     document = Document("pdf", "a" * 100 + "b" * 100, pages=[0, 100])
     for size in (120, 400, 1000):
         assert [passage.place.words for passage in split(document, size=size, overlap=0)] == ["page 1", "page 2"]
-    # Pages with next to nothing on them are one passage.
+    # Very short pages become one passage.
     assert [passage.place.words for passage in split(document, size=2000, overlap=0)] == ["pages 1 to 2"]
 
 
@@ -40,7 +40,7 @@ def test_pages_are_told() -> None:
 @given(
     parts=TEXTS, size=st.integers(50, 200), overlap=st.integers(0, 49), firm=st.lists(st.integers(0, 500), max_size=5)
 )
-def test_passages_are_the_text(parts: list[str], size: int, overlap: int, firm: list[int]) -> None:
+def test_joined_passages_are_the_text(parts: list[str], size: int, overlap: int, firm: list[int]) -> None:
     text = "".join(parts)
     pages = sorted({0, *(place for place in firm if place < len(text))})
     document = Document("text", text, pages=pages)
@@ -57,6 +57,6 @@ def test_passages_are_the_text(parts: list[str], size: int, overlap: int, firm: 
         assert passage.place.page == sum(page <= passage.place.start for page in pages)
 
 
-def test_a_size_that_makes_no_sense_is_refused() -> None:
+def test_rejects_invalid_passage_size() -> None:
     with pytest.raises(Refused):
         split(Document("text", "x"), size=100, overlap=100)

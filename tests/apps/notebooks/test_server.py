@@ -22,7 +22,7 @@ Http = httpx2.AsyncClient
 
 @pytest.fixture
 async def http(store: Store) -> AsyncIterator[Http]:
-    """A server with the team of the document's example."""
+    """A server with the team of the documented example."""
     app = App(plugins=[Notebooks(model=model())])
     async with serving(store, app) as url, caller(url) as client:
         yield client
@@ -34,7 +34,7 @@ async def made(http: Http, title: str = "Books") -> int:
 
 
 @pytest.mark.req("S4-062")
-async def test_notebooks_are_made_changed_and_deleted(http: Http) -> None:
+async def test_api_creates_changes_and_deletes_notebooks(http: Http) -> None:
     answer = await http.post("/api/notebooks", json={"title": "Books", "instructions": "Be brief."})
     assert answer.status_code == 201
     one = answer.json()
@@ -67,7 +67,7 @@ async def test_notebooks_are_made_changed_and_deleted(http: Http) -> None:
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_bad_input_is_refused_and_changes_nothing(http: Http) -> None:
+async def test_api_rejects_invalid_input_without_changes(http: Http) -> None:
     await made(http)
     before = (await http.get("/api/notebooks")).json()
     for method, path, body in (
@@ -92,7 +92,7 @@ async def test_bad_input_is_refused_and_changes_nothing(http: Http) -> None:
         assert answer.json()["detail"]
     for name, content, said in (
         ("broken.pdf", b"%PDF-1.4 nonsense", "damaged"),
-        ("binary.txt", bytes(range(256)), "is no text"),
+        ("binary.txt", bytes(range(256)), "is not text"),
         ("empty.txt", b"", "is empty"),
     ):
         answer = await http.post("/api/notebooks/1/sources/upload", files={"file": (name, content)})
@@ -103,7 +103,7 @@ async def test_bad_input_is_refused_and_changes_nothing(http: Http) -> None:
 
 
 @pytest.mark.req("S4-065")
-async def test_sources_are_added_looked_at_and_removed(http: Http) -> None:
+async def test_api_adds_reads_and_removes_sources(http: Http) -> None:
     id = await made(http)
     path = f"/api/notebooks/{id}/sources"
     answer = await http.post(path, json={"name": "library.md", "text": LIBRARY})
@@ -123,7 +123,7 @@ async def test_sources_are_added_looked_at_and_removed(http: Http) -> None:
 
 
 @pytest.mark.req("S4-063", "S4-016", "S4-006")
-async def test_the_team_is_asked(http: Http) -> None:
+async def test_api_runs_the_team(http: Http) -> None:
     id = await made(http)
     await http.post(f"/api/notebooks/{id}/sources", json={"name": "library.md", "text": LIBRARY})
     answer = await http.post(f"/api/notebooks/{id}/run", json={"message": "hello", "user_id": "ada"})
@@ -152,7 +152,7 @@ async def test_the_team_is_asked(http: Http) -> None:
 
 
 @pytest.mark.req("S4-063")
-async def test_an_answer_is_streamed(http: Http) -> None:
+async def test_api_streams_an_answer(http: Http) -> None:
     id = await made(http)
     asked = {"message": "hello\x00", "session_id": "chåt\n1", "stream": True}
     async with http.stream("POST", f"/api/notebooks/{id}/run", json=asked) as answer:
@@ -165,7 +165,7 @@ async def test_an_answer_is_streamed(http: Http) -> None:
 
 
 @pytest.mark.req("S4-064", "S4-008")
-async def test_what_front_ends_ask_of_agents_teams_and_sessions(http: Http) -> None:
+async def test_api_returns_agents_teams_and_sessions(http: Http) -> None:
     id = await made(http)
     session = (await http.post(f"/api/notebooks/{id}/run", json={"message": "hello"})).json()["session_id"]
     assert [one["name"] for one in (await http.get("/api/agents", params={"role": "team"})).json()["agents"]] == [
@@ -182,7 +182,7 @@ async def test_what_front_ends_ask_of_agents_teams_and_sessions(http: Http) -> N
     assert (await http.get(f"/api/threads/{kept}")).status_code == 200
 
 
-async def test_notebooks_of_another_project_are_not_there(store: Store) -> None:
+async def test_api_does_not_find_notebooks_of_another_project(store: Store) -> None:
     tokens = {name: await store.in_project(name).tokens.create(name, ["read", "write"]) for name in ("one", "two")}
     app = App(plugins=[Notebooks()])
     async with serving(store, app, Settings(tokens_needed=True)) as url, caller(url) as http:
@@ -194,7 +194,7 @@ async def test_notebooks_of_another_project_are_not_there(store: Store) -> None:
         assert (await http.get("/api/notebooks", headers=theirs)).json() == []
         for path in (f"/api/notebooks/{id}", f"/api/notebooks/{id}/sessions/chat", f"/api/notebooks/{id}/sources"):
             assert (await http.get(path, headers=theirs)).status_code == 404
-        # Names of chats are a project's own.
+        # Session ids belong to a project.
         other = (await http.post("/api/notebooks", json={}, headers=theirs)).json()["id"]
         asked = {"message": "hello", "session_id": "chat"}
         assert (await http.post(f"/api/notebooks/{other}/run", json=asked, headers=theirs)).status_code == 200

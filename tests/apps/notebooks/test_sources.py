@@ -1,4 +1,4 @@
-"""Sources in a notebook: kept whole or not at all, found by words and by meaning, and cited by number."""
+"""Sources of a notebook: storage, search and citations."""
 
 from collections.abc import Sequence
 from uuid import uuid4
@@ -6,8 +6,7 @@ from uuid import uuid4
 import pytest
 
 from lockstitch.apps.notebooks import Notebooks, citations, sources
-from lockstitch.apps.notebooks import notebooks as sessions
-from lockstitch.apps.notebooks import notebooks as shelf
+from lockstitch.apps.notebooks import notebooks as repository
 from lockstitch.apps.notebooks.readers.reader import Limits
 from lockstitch.apps.notebooks.records import Citation, Notebook, Passage, PassageVector, Source
 from lockstitch.apps.notebooks.search import fused, wanted
@@ -38,27 +37,27 @@ async def counts(store: Store) -> list[int]:
 
 
 @pytest.mark.req("S4-065")
-async def test_a_source_is_kept_once_and_whole(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_stores_a_source_once_and_completely(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     source = await notebooks.add_source(store, books.number, "folder/library.md", LIBRARY.encode())
     assert (source.name, source.kind, source.title, source.pages) == ("library.md", "markdown", "School library", None)
     assert await sources.text(store, source) == LIBRARY
     assert [one.id for one in await sources.listed(store, books)] == [source.id]
-    assert (await shelf.get(store, books.number)).updated_at > books.updated_at
+    assert (await repository.get(store, books.number)).updated_at > books.updated_at
     paper = await notebooks.add_source(store, books.number, "list.pdf", pdf(["Roller Girl", "The Penderwicks"]))
     found = await sources.passages(store, paper)
     assert [(one.page, one.place.words) for one in found] == [(1, "pages 1 to 2")]
 
 
 @pytest.mark.req("S4-065")
-async def test_what_cannot_be_read_changes_nothing(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_unreadable_source_changes_nothing(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
-    before = (await counts(store), await shelf.get(store, books.number))
+    before = (await counts(store), await repository.get(store, books.number))
     for name, content, said in (
         ("broken.pdf", b"%PDF-1.7 nonsense", "damaged"),
         ("empty.txt", b"", "is empty"),
-        ("binary.txt", bytes(range(256)), "is no text"),
-        ("again.md", LIBRARY.encode(), "is a source of this notebook already, as library.md"),
-        ("", b"text", "has a name"),
+        ("binary.txt", bytes(range(256)), "is not text"),
+        ("again.md", LIBRARY.encode(), "is already a source of this notebook, named library.md"),
+        ("", b"text", "needs a name"),
         ("x" * 300 + ".txt", b"text", "at most 255 characters"),
         ("a\x00.txt", b"text", "NUL"),
     ):
@@ -66,16 +65,16 @@ async def test_what_cannot_be_read_changes_nothing(notebooks: Notebooks, store: 
             await notebooks.add_source(store, books.number, name, content)
     with pytest.raises(NotFound):
         await notebooks.add_source(store, 99, "a.txt", "text")
-    with pytest.raises(Refused, match="turned off"):
+    with pytest.raises(Refused, match="disabled"):
         await notebooks.add_url(store, books.number, "http://example.org/")
     small = Notebooks(limits=Limits(bytes=10))
-    with pytest.raises(Refused, match="at most 10 are read"):
+    with pytest.raises(Refused, match="The limit is 10"):
         await small.add_source(store, books.number, "a.txt", "x" * 11)
-    assert (await counts(store), await shelf.get(store, books.number)) == before
-    assert notebooks.underway(books.number) == []
+    assert (await counts(store), await repository.get(store, books.number)) == before
+    assert notebooks.sources_in_progress(books.number) == []
 
 
-async def test_an_embedder_that_fails_changes_nothing(store: Store, books: Notebook) -> None:
+async def test_failing_embedder_changes_nothing(store: Store, books: Notebook) -> None:
     class Broken:
         name = "broken"
         threshold = 0.5
@@ -91,11 +90,11 @@ async def test_an_embedder_that_fails_changes_nothing(store: Store, books: Noteb
 
 
 @pytest.mark.req("S4-065")
-async def test_passages_are_found_by_words_and_meaning(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_finds_passages_by_words_and_meaning(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
     filler = "\n\n".join(f"Paragraph {number} is about gardening and the weather in spring." for number in range(400))
     await notebooks.add_source(store, books.number, "garden.txt", filler)
-    other = await shelf.create(store, "Other")
+    other = await repository.create(store, "Other")
     await notebooks.add_source(store, other.number, "robots.txt", "Robots, robots, wild robots everywhere.")
     found = await notebooks.search(store, books.number, "which books about robots are there?")
     assert (found[0].source.name, found[0].rank) == ("library.md", 1)
@@ -108,17 +107,17 @@ async def test_passages_are_found_by_words_and_meaning(notebooks: Notebooks, sto
         await notebooks.search(store, books.number, odd)
 
 
-async def test_by_words_alone(store: Store, books: Notebook) -> None:
+async def test_finds_passages_by_words_without_embedder(store: Store, books: Notebook) -> None:
     plain = Notebooks(embedder=None)
     await plain.add_source(store, books.number, "library.md", LIBRARY.encode())
     assert await counts(store) == [1, 1, 0]
     (found,) = await plain.search(store, books.number, "motels")
     assert found.found_by == "words"
-    # Vectors of another embedder are none.
+    # Vectors of another embedder are ignored.
     assert [one.found_by for one in await Notebooks().search(store, books.number, "motels")] == ["words"]
 
 
-def test_two_rankings_as_one() -> None:
+def test_merges_two_rankings() -> None:
     a, b, c = ((uuid4(), number) for number in (1, 2, 3))
     assert fused([a, b], [b, c])[0] == b
     assert fused([], []) == []
@@ -126,13 +125,13 @@ def test_two_rankings_as_one() -> None:
 
 
 async def cited_in(notebooks: Notebooks, store: Store, books: Notebook, query: str) -> list[int]:
-    thread = await sessions.ensure(store, books, "chat", user_id=None, agent="NotebookLM", message="hello")
+    thread = await repository.ensure(store, books, "chat", user_id=None, agent="NotebookLM", message="hello")
     found = await notebooks.search(store, books.number, query)
     return await citations.number(store, thread, uuid4(), query, found)
 
 
 @pytest.mark.req("S4-065")
-async def test_a_citation_points_to_its_place(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_citation_has_its_location(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     small = Notebooks(passage_size=120, passage_overlap=40)
     source = await small.add_source(store, books.number, "library.md", LIBRARY.encode())
     first = await cited_in(notebooks, store, books, "wild robot chapters")
@@ -147,13 +146,15 @@ async def test_a_citation_points_to_its_place(notebooks: Notebooks, store: Store
     assert "The Wild Robot" in one.quote
     assert one.before + one.quote + one.after in LIBRARY.replace("… ", "")
     assert (one.place.heading, one.where) == ("School library / Shelf C", "School library / Shelf C, line 5")
-    assert one.found.startswith("found by words and meaning, rank 1 of ")
+    assert one.search_summary.startswith("found by words and meaning, rank 1 of ")
     for unknown in (0, 99, 2**40):
         with pytest.raises(NotFound):
             await citations.cited(store, thread, unknown)
 
 
-async def test_a_number_stays_when_its_source_goes(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_number_stays_reserved_when_source_is_removed(
+    notebooks: Notebooks, store: Store, books: Notebook
+) -> None:
     source = await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
     assert await cited_in(notebooks, store, books, "wild robot") == [1]
     await sources.remove(store, books, source.id)
@@ -166,9 +167,7 @@ async def test_a_number_stays_when_its_source_goes(notebooks: Notebooks, store: 
         await sources.remove(store, books, source.id)
 
 
-async def test_an_answer_cites_what_was_found_and_nothing_else(
-    notebooks: Notebooks, store: Store, books: Notebook
-) -> None:
+async def test_answer_cites_only_found_passages(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
     await cited_in(notebooks, store, books, "wild robot")
     head = await store.thread("chat")
@@ -178,11 +177,11 @@ async def test_an_answer_cites_what_was_found_and_nothing_else(
     ]
 
 
-async def test_sources_of_another_notebook_or_project_are_not_there(
+async def test_sources_of_another_notebook_or_project_are_not_found(
     notebooks: Notebooks, store: Store, books: Notebook
 ) -> None:
     source = await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
-    other = await shelf.create(store, "Other")
+    other = await repository.create(store, "Other")
     with pytest.raises(NotFound):
         await sources.get(store, other, source.id)
     with pytest.raises(NotFound):
@@ -190,5 +189,5 @@ async def test_sources_of_another_notebook_or_project_are_not_there(
     with pytest.raises(NotFound):
         await notebooks.search(store.in_project("other"), books.number, "robot")
     assert await counts(store) == [1, 1, 1]
-    await shelf.remove(store, books.number)
+    await repository.remove(store, books.number)
     assert await counts(store) == [0, 0, 0]

@@ -1,4 +1,4 @@
-"""The document's example: a notebook about books, three messages, seven runs."""
+"""The documented example: a notebook about books, three messages, seven runs."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ import pytest
 
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.apps.notebooks import Notebooks, activity
-from lockstitch.apps.notebooks import notebooks as shelf
+from lockstitch.apps.notebooks import notebooks as repository
 from lockstitch.cli.entry import run
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.model import Thread, text_of
@@ -45,11 +45,11 @@ FROM notebook_sessions ns
 JOIN notebooks n ON n.id = ns.notebook_id
 WHERE ns.session_id = 'your-session-id';""",
 )
-"""The four statements of the document, as they stand there."""
+"""The four documented statements, unchanged."""
 
 
 def spoken_by_sqlite(statement: str) -> str:
-    """What only PostgreSQL parses, in SQLite's words."""
+    """Return a PostgreSQL statement for SQLite."""
     for old, new in (
         ("jsonb_array_length", "json_array_length"),
         ("r->>", "r.value->>"),
@@ -64,7 +64,7 @@ def spoken_by_sqlite(statement: str) -> str:
 
 
 def model() -> Scripted:
-    """A leader that greets, then has the Researcher look something up and compiles it, then hands on to both."""
+    """A leader that greets, then delegates to the Researcher and compiles, then delegates to both members."""
 
     def answer(request: ModelRequest) -> Any:
         if request.purpose is not None:
@@ -91,11 +91,11 @@ def model() -> Scripted:
 
 
 async def told(store: Store) -> tuple[Notebooks, Thread]:
-    """The story, in notebook number 4."""
+    """The example, in notebook 4."""
     notebooks = Notebooks(model=model())
     await notebooks.setup(store)
     for title in ("One", "Two", "Three", "Books"):
-        await shelf.create(store, title, description=f"About {title}.", instructions="Answer for children.")
+        await repository.create(store, title, description=f"About {title}.", instructions="Answer for children.")
     await notebooks.add_source(store, 4, "list.txt", LIST)
     for message in MESSAGES:
         result = await notebooks.run(store, 4, message, session_id=SESSION, user_id="ada")
@@ -104,7 +104,7 @@ async def told(store: Store) -> tuple[Notebooks, Thread]:
 
 
 @pytest.mark.req("S4-046", "S4-003", "S4-055", "S4-016", "S4-005")
-async def test_three_messages_and_seven_runs(store: Store) -> None:
+async def test_three_messages_cause_seven_runs(store: Store) -> None:
     _, thread = await told(store)
     runs = await store.runs(thread)
     assert [(run.role, run.agent, run.turn) for run in runs] == [
@@ -126,11 +126,11 @@ async def test_three_messages_and_seven_runs(store: Store) -> None:
         runs[4].id,
     ]
     assert {run.status for run in runs} == {"completed"}
-    books = await shelf.notebook_of(store, thread)
+    books = await repository.notebook_of(store, thread)
     assert books is not None
     assert (books.id, books.title) == (4, "Books")
-    assert [link.session_id for link in await shelf.sessions(store, 4)] == [SESSION]
-    # What the notebook is reaches every run with its instructions, and stands in no message.
+    assert [link.session_id for link in await repository.sessions(store, 4)] == [SESSION]
+    # Every run receives the notebook in its instructions. No message contains it.
     calls = [stitch for stitch in await store.stitches(thread) if stitch.type == "llm_call"]
     for call in calls:
         if not call.data.get("purpose"):
@@ -142,9 +142,9 @@ async def test_three_messages_and_seven_runs(store: Store) -> None:
 
 
 @pytest.mark.req("S4-003", "S4-055")
-async def test_instructions_that_change_reach_the_next_run(store: Store) -> None:
+async def test_next_run_receives_changed_instructions(store: Store) -> None:
     notebooks, thread = await told(store)
-    await shelf.change(store, 4, instructions="Answer in rhymes.")
+    await repository.change(store, 4, instructions="Answer in rhymes.")
     await notebooks.run(store, 4, "hello again", session_id=SESSION)
     last = [one for one in await store.stitches(thread) if one.type == "llm_call" and not one.data.get("purpose")][-1]
     system = (await store.request(last.id))["system"]
@@ -152,15 +152,15 @@ async def test_instructions_that_change_reach_the_next_run(store: Store) -> None
     assert "Answer for children." not in system
 
 
-async def test_who_did_what(store: Store) -> None:
+async def test_activity_shows_the_runs_of_each_turn(store: Store) -> None:
     _, thread = await told(store)
     hello, recommend, summarize = await activity.turns(store, thread)
-    assert [deed.act for deed in hello.deeds] == ["answers"]
-    assert [(deed.act, [member.act for member in deed.members]) for deed in recommend.deeds] == [
+    assert [activity.act for activity in hello.activities] == ["answers"]
+    assert [(activity.act, [member.act for member in activity.members]) for activity in recommend.activities] == [
         ("hands on", ["1 search"]),
         ("compiles", []),
     ]
-    assert [(deed.act, [member.who for member in deed.members]) for deed in summarize.deeds] == [
+    assert [(activity.act, [member.who for member in activity.members]) for activity in summarize.activities] == [
         ("hands on", ["Researcher", "Writer"])
     ]
     assert [turn.message for turn in (hello, recommend, summarize)] == list(MESSAGES)
@@ -172,12 +172,12 @@ async def test_who_did_what(store: Store) -> None:
         (one,) = answer.citations
         assert (one.number, one.source and one.source.name, one.where) == (1, "list.txt", "line 1")
         assert "The Wild Robot" in one.quote
-    chat = (await activity.chats(store, await shelf.get(store, 4)))[0]
+    chat = (await activity.chats(store, await repository.get(store, 4)))[0]
     assert (chat.title, chat.messages) == ("hello", 3)
 
 
 @pytest.mark.req("S4-056", "S4-057", "S4-058", "S4-059", "S4-060")
-async def test_the_four_statements_of_the_document(store: Store, backend: str) -> None:
+async def test_documented_statements_return_expected_rows(store: Store, backend: str) -> None:
     _, thread = await told(store)
     asked = [statement.replace("your-session-id", SESSION) for statement in STATEMENTS]
     if backend == "sqlite":
@@ -220,7 +220,7 @@ async def test_runs_in_the_lens_have_their_citations(store: Store) -> None:
 
 
 @pytest.mark.req("S4-061")
-async def test_the_statements_from_the_shell(
+async def test_documented_statements_run_in_the_shell(
     store: Store, store_url: str, backend: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     await told(store)

@@ -1,4 +1,4 @@
-"""The team of a notebook: what it remembers and learns, of whom, and what it does without a model."""
+"""The team of a notebook: memories, lessons, and answers without a model."""
 
 import asyncio
 from typing import Any
@@ -9,9 +9,8 @@ import pytest
 from lockstitch.agents import App, run_worker
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.apps.notebooks import Notebooks, activity, citations
-from lockstitch.apps.notebooks import notebooks as sessions
-from lockstitch.apps.notebooks import notebooks as shelf
-from lockstitch.apps.notebooks.quoting import quoted
+from lockstitch.apps.notebooks import notebooks as repository
+from lockstitch.apps.notebooks.quote_provider import quoted
 from lockstitch.apps.notebooks.records import Notebook
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.errors import Refused
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 def learning() -> Scripted:
-    """A model that remembers what it is told, and whose Researcher notes a lesson each time."""
+    """A model that stores memories. Its Researcher notes a lesson in each run."""
 
     def answer(request: ModelRequest) -> Any:
         if request.purpose == "memory":
@@ -40,7 +39,7 @@ def learning() -> Scripted:
 
 
 async def systems(store: Store, session_id: str, agent: str) -> str:
-    """What an agent was told in its last run of a chat: instructions and messages."""
+    """Return the instructions and messages of an agent in its last run of a chat."""
     thread = await store.thread(session_id)
     runs = [run for run in await store.runs(thread) if run.agent == agent]
     log: list[Stitch] = await store.stitches(thread)
@@ -49,9 +48,9 @@ async def systems(store: Store, session_id: str, agent: str) -> str:
 
 
 @pytest.mark.req("S4-032", "S4-022", "S4-023")
-async def test_memories_and_lessons_are_told_to_the_same_user_and_to_nobody_else(store: Store, books: Notebook) -> None:
+async def test_only_the_same_user_receives_memories_and_lessons(store: Store, books: Notebook) -> None:
     notebooks = Notebooks(model=learning())
-    other = await shelf.create(store, "Other")
+    other = await repository.create(store, "Other")
     await notebooks.run(store, books.number, "I like dragons", session_id="ada-1", user_id="ada")
     await notebooks.run(store, other.number, "books with dragons?", session_id="ada-2", user_id="ada")
     await notebooks.run(store, books.number, "books with dragons?", session_id="bob-1", user_id="bob")
@@ -65,12 +64,12 @@ async def test_memories_and_lessons_are_told_to_the_same_user_and_to_nobody_else
             assert "Search by shelf." not in told
     answer = await store.sql("SELECT memory, user_id FROM agno_memories", lens="agno")
     assert answer.rows == [("Ada likes dragons", "ada")]
-    # A lesson is noted once for each user, and read per agent.
+    # A lesson is stored once for each user, and read by agent.
     answer = await store.sql("SELECT agent_id, user_id FROM agno_learnings ORDER BY user_id", lens="agno")
     assert sorted(answer.rows, key=str) == [("Researcher", "ada"), ("Researcher", "bob"), ("Researcher", None)]
 
 
-async def test_without_a_model_sources_are_quoted(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_quotes_sources_without_a_model(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
     hello = await notebooks.run(store, books.number, "Hello!", session_id="chat")
     assert "No model is set" in str(hello.output_text)
@@ -84,32 +83,32 @@ async def test_without_a_model_sources_are_quoted(notebooks: Notebooks, store: S
     assert "do not say anything about this" in str(nothing.output_text)
 
 
-def test_quotes_are_the_sentences_that_say_most() -> None:
+def test_quotes_the_best_sentences() -> None:
     found = "[1] a.txt, line 1\nCats sleep. Robots work hard.\n\n[2] b.txt, line 9\nNothing here."
     assert quoted(found, "What do robots do?")[0] == "- “Robots work hard.” [1]"
 
 
-async def test_a_message_that_is_no_text_makes_no_chat(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_invalid_message_creates_no_chat(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     for message in ("", " \n", "x" * 200 + "\ud800"):
         with pytest.raises(Refused):
             await notebooks.run(store, books.number, message)
-    assert await shelf.sessions(store, books.number) == []
+    assert await repository.sessions(store, books.number) == []
     assert await store.count() == 0
 
 
-async def test_an_empty_notebook_answers_too(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+async def test_answers_without_sources(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     result = await notebooks.run(store, books.number, "Who wrote The Wild Robot?")
     assert "do not say anything" in str(result.output_text)
 
 
-async def test_numbers_are_given_once_however_many_search_at_once(
+async def test_concurrent_searches_number_each_passage_once(
     notebooks: Notebooks, store: Store, books: Notebook
 ) -> None:
     text = "\n\n".join(
         f"Robot number {number} is a wild robot of its own kind, and this is its story." for number in range(30)
     )
     await Notebooks(passage_size=100, passage_overlap=0).add_source(store, books.number, "robots.txt", text)
-    thread = await sessions.ensure(store, books, "chat", user_id=None, agent="NotebookLM", message="hello")
+    thread = await repository.ensure(store, books, "chat", user_id=None, agent="NotebookLM", message="hello")
     found = await notebooks.search(store, books.number, "wild robot", limit=12)
     assert len(found) == 12
     some = [citations.number(store, thread, uuid4(), "robot", found[first : first + 6]) for first in (0, 3, 6, 0)]
@@ -119,7 +118,7 @@ async def test_numbers_are_given_once_however_many_search_at_once(
     assert sorted(one.number for one in await citations.findings(store, thread.id)) == list(range(1, 13))
 
 
-async def test_a_worker_of_another_process_knows_the_notebook(store: Store, store_url: str, books: Notebook) -> None:
+async def test_worker_of_another_process_uses_the_notebook(store: Store, store_url: str, books: Notebook) -> None:
     notebooks = Notebooks()
     await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
     begun = await notebooks.run(store, books.number, "Who wrote The Wild Robot?", session_id="chat", detach=True)

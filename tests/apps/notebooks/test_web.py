@@ -1,4 +1,4 @@
-"""Fetching sources from the web: on loopback, which only a test may ask."""
+"""`fetch()`, with a server on loopback."""
 
 import socket
 import threading
@@ -24,7 +24,7 @@ PAGE = b"<html><title>Prizes</title><script>no()</script><h1>2005</h1><p>The Pen
 
 
 class Site(BaseHTTPRequestHandler):
-    """A small site, with a page, ways that lead elsewhere, and trouble."""
+    """A small site with a page, redirects and errors."""
 
     def do_GET(self) -> None:
         where = {"/moved": "/prizes.html", "/round": "/round", "/inside": "http://10.0.0.1/", "/file": "file:///etc"}
@@ -64,7 +64,7 @@ def site() -> Iterator[str]:
 
 
 @pytest.mark.req("S4-065")
-async def test_a_page_of_the_web_is_a_source(store: Store, books: Notebook, site: str) -> None:
+async def test_adds_a_web_page_as_source(store: Store, books: Notebook, site: str) -> None:
     notebooks = Notebooks(urls=True, allowed_hosts={"127.0.0.1"})
     source = await notebooks.add_url(store, books.number, f"{site}/moved")
     assert (source.name, source.kind, source.title, source.url) == (
@@ -74,20 +74,20 @@ async def test_a_page_of_the_web_is_a_source(store: Store, books: Notebook, site
         f"{site}/prizes.html",
     )
     assert "The Penderwicks" in await sources.text(store, source)
-    with pytest.raises(Refused, match="none of the kinds"):
+    with pytest.raises(Refused, match="not a supported kind"):
         await notebooks.add_url(store, books.number, f"{site}/picture")
     with pytest.raises(Refused, match="private network"):
         await Notebooks(urls=True).add_url(store, books.number, f"{site}/prizes.html")
     assert len(await sources.listed(store, books)) == 1
 
 
-def test_what_is_not_fetched(site: str) -> None:
+def test_rejects_failed_responses(site: str) -> None:
     for path, said in (
-        ("/nothing", "answers 404"),
-        ("/round", "leads on more than 5 times"),
-        ("/odd", "which is no address"),
+        ("/nothing", "answered 404"),
+        ("/round", "redirects more than 5 times"),
+        ("/odd", "which is not a valid URL"),
         ("/inside", "private network"),
-        ("/file", "begins with http"),
+        ("/file", "starts with http"),
         ("/large", "larger than 1,000 bytes"),
     ):
         with pytest.raises(Refused, match=said):
@@ -109,21 +109,21 @@ def test_what_is_not_fetched(site: str) -> None:
         "http://2130706433/",
     ],
 )
-def test_addresses_inside_of_a_network_are_refused(url: str) -> None:
-    with pytest.raises(Refused, match=r"private network|There is no host"):
+def test_rejects_private_addresses(url: str) -> None:
+    with pytest.raises(Refused, match=r"private network|not found"):
         fetch(url, Limits(seconds=2))
 
 
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "ftp://a/", "http://", "nonsense", "http://a:b@c/", "http://[x/"]
 )
-def test_what_is_no_address_of_the_web_is_refused(url: str) -> None:
+def test_rejects_invalid_urls(url: str) -> None:
     with pytest.raises(Refused):
         fetch(url, Limits())
 
 
-def test_the_address_that_is_checked_is_the_one_that_is_asked(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that answers differently the second time leads nowhere else."""
+def test_connects_to_the_checked_address(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second DNS answer has no effect."""
     asked: list[str] = []
     real = web.socket.getaddrinfo
 
@@ -134,20 +134,20 @@ def test_the_address_that_is_checked_is_the_one_that_is_asked(site: str, monkeyp
     monkeypatch.setattr(web.socket, "getaddrinfo", once)
     port = site.rpartition(":")[2]
     assert fetch(f"http://books.example:{port}/prizes.html", Limits(), allowed={"books.example"}).content == PAGE
-    # Once by us, and then an address that needs no looking up.
+    # Resolved once, and then an address that needs no resolver.
     assert asked[0] == "books.example"
     assert set(asked[1:]) <= {"127.0.0.1"}
 
 
 @pytest.mark.parametrize("address", ["::127.0.0.1", "fec0::1", "64:ff9b:1::7f00:1", "64:ff9b::a00:1", "::1", "::"])
-def test_addresses_that_lead_inside_in_other_words_are_refused(address: str) -> None:
+def test_rejects_private_addresses_in_other_notations(address: str) -> None:
     with pytest.raises(Refused, match="private network"):
         fetch(f"http://[{address}]/", Limits())
 
 
 @pytest.fixture
 def dripping() -> Iterator[Callable[[bytes, bytes], str]]:
-    """A server that sends some bytes, and then others again and again until the client leaves or has had 200."""
+    """A server that sends bytes slowly until the client closes the connection, at most 200 times."""
     listeners: list[socket.socket] = []
     threads: list[threading.Thread] = []
 

@@ -1,4 +1,4 @@
-"""Stores with the prioritiser's tables, on both databases, and SQL past every check of ours."""
+"""Stores with the tables of the prioritizer on both databases, and plain SQL without validation."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +13,7 @@ from lockstitch.model import FakeClock
 from lockstitch.store import Store, open_store
 
 Direct = Callable[[str], Awaitable[list[tuple[Any, ...]]]]
-"""Runs one statement as a person with the database's own shell would. Refused when the database refuses it."""
+"""Runs one SQL statement. Raises `Refused` if the database rejects it."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -1,4 +1,4 @@
-"""Models that plan as tests want it: with a step at a time, or all at once."""
+"""Scripted models for plans: step by step, or at once."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ IDS = ("T4", "T1", "T9", "T2", "T7", "T10", "T5", "T3", "T8", "T6")
 
 
 def answer(ids: Sequence[str] = IDS, **more: Any) -> str:
-    """A plan of these tasks; T3 and T7 wait for each other."""
+    """Return a plan of these tasks. T3 and T7 wait for each other."""
     inferred = (("T3", "T7", 0.76), ("T7", "T3", 0.41)) if "T3" in ids else ()
     return json.dumps(
         {
@@ -57,7 +57,7 @@ STEPS = [
 
 
 class Gated(Scripted):
-    """A model that says the next thing when it is let: `let` is how often it was."""
+    """A model that replies only when `let` allows it. `let` is the number of allowed replies."""
 
     def __init__(self, script: Sequence[Any] = STEPS) -> None:
         super().__init__(list(script))

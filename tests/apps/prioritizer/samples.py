@@ -1,4 +1,4 @@
-"""Tasks and plans that tests begin with."""
+"""Sample tasks and plans."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ def task(id: str, title: str = "", **more: Any) -> Task:
 
 
 def needs(source: str, target: str, confidence: float = 0.8, kind: Any = "prerequisite", **more: Any) -> TaskDependency:
-    """That `source` waits for `target`."""
+    """Return a dependency: `source` waits for `target`."""
     values = {"detection_method": "ai_inference", **more}
     return TaskDependency(
         source_task_id=source, target_task_id=target, relationship_type=kind, confidence=confidence, **values
@@ -22,7 +22,7 @@ def stored(source: str, target: str, confidence: float = 1.0, kind: Any = "prere
 
 
 def plan(**changes: Any) -> dict[str, Any]:
-    """A plan of three tasks in two waves, as JSON; `changes` make it another, or none."""
+    """Return a plan of three tasks in two waves as JSON, with `changes`."""
     return {
         "ordered_task_ids": ["a", "b", "c"],
         "execution_waves": [

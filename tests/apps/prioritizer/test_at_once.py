@@ -1,4 +1,4 @@
-"""What several do at once to one user's sessions and files."""
+"""Concurrent changes of sessions and files of one user."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.apps.prioritizer import Prioritizer, SessionRunning, repository
 from lockstitch.apps.prioritizer.records import Outcome, Session
 from lockstitch.apps.prioritizer.retention import EXTENSION, forget
-from lockstitch.apps.prioritizer.sessions import session_of, sessions, settled
+from lockstitch.apps.prioritizer.sessions import reconcile, session_of, sessions
 from lockstitch.backend import Commit, Find, Where
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.errors import NotFound
@@ -30,10 +30,8 @@ async def prepare(store: Store) -> Outcome:
 
 @pytest.mark.req("S1-014", "S1-015")
 @pytest.mark.parametrize("mode", ["latest", "all"])
-async def test_who_replaces_a_session_ends_the_one_too_that_began_as_soon_as_that_had_ended(
-    office: Store, mode: str
-) -> None:
-    """Where old sessions are kept, two of one user would run side by side."""
+async def test_replace_also_ends_a_session_started_since(office: Store, mode: str) -> None:
+    """With `sessions="all"` two sessions of one user could otherwise run at the same time."""
     outcome = await prepare(office)
     reached = asyncio.Event()
 
@@ -49,7 +47,7 @@ async def test_who_replaces_a_session_ends_the_one_too_that_began_as_soon_as_tha
     replacing = asyncio.create_task(app.start(office, "ada", outcome.id, replace=True))
 
     async def eager() -> Session:
-        """Begins one in the moment in which it may."""
+        """Start a session as soon as it is possible."""
         while True:
             with suppress(SessionRunning):
                 return await app.start(office, "ada", outcome.id)
@@ -67,15 +65,15 @@ async def test_who_replaces_a_session_ends_the_one_too_that_began_as_soon_as_tha
     assert [one.thread_id for one in found if one.is_active] == running
 
 
-async def test_a_session_that_was_replaced_while_it_was_looked_at_is_gone(office: Store) -> None:
+async def test_session_is_not_found_when_replaced_while_read(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer()
     seen = await app.start(office, "ada", outcome.id)
     await app.start(office, "ada", outcome.id, replace=True)
-    assert await settled(office, seen) is None
+    assert await reconcile(office, seen) is None
 
 
-async def test_sessions_are_listed_while_they_are_replaced(office: Store) -> None:
+async def test_lists_sessions_while_they_are_replaced(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer()
     await app.start(office, "ada", outcome.id)
@@ -91,7 +89,7 @@ async def test_sessions_are_listed_while_they_are_replaced(office: Store) -> Non
     await replacing
 
 
-async def test_what_expires_while_it_is_put_aside_stays_aside(office: Store) -> None:
+async def test_session_stays_inactive_when_it_expires_concurrently(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer(sessions="all")
     seen = await app.prioritize(office, "ada", outcome.id)
@@ -102,7 +100,7 @@ async def test_what_expires_while_it_is_put_aside_stays_aside(office: Store) -> 
     assert (await session_of(office, second.thread_id)).is_active
 
 
-async def test_of_two_who_keep_a_file_of_one_name_at_once_neither_removes_what_the_other_wrote(office: Store) -> None:
+async def test_concurrent_imports_of_one_file_keep_documents_of_each_other(office: Store) -> None:
     await repository.add_file(office, "ada", "# Old\n- [ ] Begin\n# Shop\n- [ ] Sell\n", "plan.md")
     contents = ("# Shop\n- [ ] Buy\n", "# Club\n- [ ] Dance\n")
     read = [await repository.read_file(office, "ada", content, "plan.md") for content in contents]
@@ -117,7 +115,7 @@ async def test_of_two_who_keep_a_file_of_one_name_at_once_neither_removes_what_t
 
 
 @pytest.mark.req("S1-013")
-async def test_what_replaced_sessions_took_stays_in_the_figures_however_many_are_replaced_at_once(
+async def test_daily_metrics_include_sessions_replaced_concurrently(
     office: Store,
 ) -> None:
     app = Prioritizer(model=Scripted({"replies": [[{"text": "Later.", "usage": {"input_tokens": 7}}]] * 5}))
@@ -132,10 +130,8 @@ async def test_what_replaced_sessions_took_stays_in_the_figures_however_many_are
     assert (await office.statistics.usage()).total == before
 
 
-async def test_who_begins_a_session_is_not_held_up_by_one_that_goes_while_it_expires(
-    timed_office: Store, clock: FakeClock
-) -> None:
-    """As when its own user replaces it at that moment."""
+async def test_starts_session_when_an_expiring_session_is_deleted(timed_office: Store, clock: FakeClock) -> None:
+    """The user replaces the session at the same time."""
     outcome = await prepare(timed_office)
     app = Prioritizer()
     expired = await app.prioritize(timed_office, "ada", outcome.id)
@@ -155,12 +151,12 @@ async def test_who_begins_a_session_is_not_held_up_by_one_that_goes_while_it_exp
     assert [one.user_id for one in await sessions(timed_office)] == ["bea"]
 
 
-async def test_whoever_looks_at_a_session_that_is_put_aside_meanwhile_sees_it_so(office: Store) -> None:
+async def test_reads_session_as_inactive_when_deactivated_concurrently(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer(sessions="all")
     first = await app.start(office, "ada", outcome.id)
     await cancel(office, first.thread_id)
-    # As one who had no code of the prioritiser would have ended it: its row does not know yet.
+    # A process without the plugin ended the thread, so the row is not updated.
     await office._backend.delete(Find(Session, (Where("thread_id", "=", first.thread_id),)))
     await office._backend.put([first])
     backend = office._backend

@@ -1,4 +1,4 @@
-"""From a model's answer to the plan that is kept: mended where it can be, replaced where it cannot."""
+"""From the answer of a model to the stored plan."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ def answer(**changes: Any) -> str:
 
 
 @pytest.mark.req("S1-044", "S1-075")
-def test_what_the_model_invents_is_left_out_and_said() -> None:
+def test_leaves_out_invented_tasks_with_warnings() -> None:
     said = answer(
         ordered_task_ids=["a", "ghost", "b", "a", "c"],
         confidence_scores={"a": 0.9, "ghost": 0.4, "b": 7, "c": "sure"},
@@ -33,14 +33,14 @@ def test_what_the_model_invents_is_left_out_and_said() -> None:
     assert found.plan.dependencies == []
     assert found.note is None
     assert found.warnings == [
-        "There is no task ghost; left out.",
-        "The answer named tasks twice; each stands once.",
-        "The confidence in ghost is of a task that is not in the plan; left out.",
-        "The answer gave no confidence in c; taken as 0.5.",
-        "The confidence in b was not between 0 and 1; cut.",
-        "This is no dependency: task a cannot depend on itself. Left out.",
-        "This is no dependency. Left out.",
-        "A dependency named ghost, which there is not; left out.",
+        "The answer has unknown tasks, which were left out: ghost.",
+        "The answer has duplicate tasks. The first of each was used.",
+        "The answer has confidences of tasks that are not in the plan, which were left out: ghost.",
+        "The answer has no confidence for c. The default is 0.5.",
+        "The answer has confidences outside of 0 to 1, which were limited: b.",
+        "This is not a dependency: task a cannot depend on itself. It was left out.",
+        "This is not a dependency. It was left out.",
+        "The answer has dependencies with unknown tasks, which were left out: ghost.",
     ]
 
 
@@ -56,26 +56,26 @@ def test_what_the_model_invents_is_left_out_and_said() -> None:
         answer(ordered_task_ids=["x"], execution_waves=[]),
     ],
 )
-def test_an_answer_that_is_no_plan(said: str) -> None:
+def test_uses_fallback_when_answer_is_not_a_plan(said: str) -> None:
     with pytest.raises(Rejected):
         read_answer(said, ["a", "b", "c"])
     found = build_conclusion(KNOWN, said, [], [])
     assert found.plan.ordered_task_ids == ["a", "b", "c"]
-    assert "This plan follows from dependencies and likeness alone" in str(found.note)
+    assert "This plan uses dependencies and similarity only" in str(found.note)
     assert build_conclusion(KNOWN, said, [], []) == found
 
 
-def test_answers_in_prose_and_fences() -> None:
+def test_reads_answers_in_prose_and_code_blocks() -> None:
     for said in (f"Here it is:\n```json\n{answer()}\n```\nGood luck.", f"The plan: {answer()}. Done.", answer()):
         assert read_answer(said, ["a", "b", "c"]).order == ["a", "b", "c"]
     waves = [{"task_ids": ["b", "a"], "parallel_execution": False}]
     found = read_answer(json.dumps({"execution_waves": waves}), ["a", "b"])
-    assert (found.order, found.one_by_one) == (["b", "a"], [frozenset("ab")])
+    assert (found.order, found.sequential_groups) == (["b", "a"], [frozenset("ab")])
     assert found.summary == "2 tasks in the model's order."
 
 
 @pytest.mark.req("S1-053", "S1-054", "S1-055")
-def test_dependencies_of_the_store_the_tools_and_the_model_are_one() -> None:
+def test_merges_dependencies_of_store_tools_and_model() -> None:
     steps = [
         ReasoningStep.model_validate(
             step(1, tool_name="query-task-graph", tool_output={"relationships": [stored("b", "a", 0.9).model_dump()]})
@@ -99,28 +99,28 @@ def test_dependencies_of_the_store_the_tools_and_the_model_are_one() -> None:
 
 
 @pytest.mark.req("S1-061")
-def test_the_model_says_that_tasks_are_not_for_the_same_time() -> None:
+def test_wave_is_sequential_when_model_says_so() -> None:
     waves = [{"wave_number": 1, "task_ids": ["a", "b", "c"], "parallel_execution": False}]
     (wave,) = build_conclusion(KNOWN, answer(execution_waves=waves, dependencies=[]), [], []).plan.execution_waves
     assert wave.parallel_execution is False
 
 
 @pytest.mark.req("S1-073", "S1-087")
-def test_what_is_missing_is_said() -> None:
+def test_note_names_missing_results_of_failed_tools() -> None:
     found = build_conclusion(KNOWN, answer(), [], ["detect-dependencies", "semantic-search"])
     assert found.note == (
         "detect-dependencies failed: dependencies were not inferred; "
         "semantic-search failed: which tasks matter for the outcome was not searched."
     )
     left_out = build_conclusion(KNOWN, answer(ordered_task_ids=["a"]), [], [])
-    assert "2 of 3 tasks are not in the plan: the model left them out." in left_out.warnings
+    assert "The model left out 2 of 3 tasks." in left_out.warnings
 
 
-def test_the_fallback_begins_with_what_most_wait_for() -> None:
+def test_fallback_starts_with_task_with_most_dependents() -> None:
     known = SessionFacts(TASKS, stored=[stored("a", "c"), stored("b", "c")], relevance={"a": 0.1, "b": 0.9})
     found = build_conclusion(known, "?", [], [])
     assert found.plan.ordered_task_ids == ["c", "b", "a"]
-    assert found.plan.synthesis_summary == "Start with “Receipts”: 2 of 2 other tasks hang on it."
+    assert found.plan.synthesis_summary == "Start with “Receipts”: 2 of 2 other tasks depend on it."
     assert found.plan.confidence_scores == {"c": 0.7, "b": 0.9, "a": 0.74}
     assert (
         build_conclusion(SessionFacts(TASKS[:1]), "?", [], []).plan.synthesis_summary
@@ -136,7 +136,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.req("S1-075", "S1-088")
-@given(said=st.dictionaries(st.sampled_from(list(plan())), JSON) | st.text())
-def test_whatever_the_model_says_the_plan_is_valid(said: Any) -> None:
-    found = build_conclusion(KNOWN, said if isinstance(said, str) else json.dumps(said), [], [])
+@given(text=st.dictionaries(st.sampled_from(list(plan())), JSON) | st.text())
+def test_plan_is_valid_for_any_answer(text: Any) -> None:
+    found = build_conclusion(KNOWN, text if isinstance(text, str) else json.dumps(text), [], [])
     assert set(found.plan.ordered_task_ids) <= {"a", "b", "c"}

@@ -1,4 +1,4 @@
-"""Dependencies that rules find in what tasks say."""
+"""Dependencies that rules detect in tasks."""
 
 import time
 
@@ -11,7 +11,7 @@ def found(*titles: str, **details: str) -> list[tuple[str, str, str]]:
     return [(one.source_task_id, one.target_task_id, one.relationship_type) for one in detected(tasks)]
 
 
-def test_what_tasks_say_of_each_other() -> None:
+def test_detects_dependencies_that_tasks_state() -> None:
     assert found("Choose the provider", "Payment form, after the provider is chosen") == [("T2", "T1", "prerequisite")]
     assert found("Choose the provider", "Payment form, needs T1") == [("T2", "T1", "prerequisite")]
     assert found("Payment form", "Choose provider before the payment form") == [("T1", "T2", "blocks")]
@@ -21,7 +21,7 @@ def test_what_tasks_say_of_each_other() -> None:
     assert found("Load test", "Tell people", T2="They ask how the load test went.") == [("T2", "T1", "related")]
 
 
-def test_the_course_of_work() -> None:
+def test_orders_tasks_by_stage_of_work() -> None:
     assert found("Deploy the checkout page", "Design the checkout page", "Test the checkout page") == [
         ("T1", "T2", "prerequisite"),
         ("T1", "T3", "prerequisite"),
@@ -31,13 +31,13 @@ def test_the_course_of_work() -> None:
     assert found("Build the shed", "Build the shed door") == [], "the same stage of work"
 
 
-def test_nothing_waits_for_itself_or_both_ways() -> None:
+def test_detects_no_self_or_mutual_dependencies() -> None:
     pairs = found("Paint after painting", "Test the paint before painting", "Order paint, after Test the paint")
     assert all(source != target for source, target, _ in pairs)
     assert not {(source, target) for source, target, _ in pairs} & {(target, source) for source, target, _ in pairs}
 
 
-def test_two_hundred_tasks() -> None:
+def test_detects_dependencies_of_two_hundred_tasks_quickly() -> None:
     verbs = ("Design", "Build", "Test", "Launch")
     titles = [f"{verbs[number % 4]} the page for module {number // 4}" for number in range(200)]
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""The rules of plans, waves, dependencies, steps, traces and metadata: each is enforced by a validator."""
+"""Validators of plans, waves, dependencies, steps, traces and metadata."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -38,7 +38,7 @@ def scores(*tasks: str) -> dict[str, float]:
 
 
 @pytest.mark.req("S1-042", "S1-074")
-def test_the_fields_of_a_plan() -> None:
+def test_plan_has_exactly_its_fields() -> None:
     made = Plan.model_validate(plan())
     assert list(made.model_dump()) == [
         *("ordered_task_ids", "execution_waves", "dependencies", "confidence_scores", "synthesis_summary")
@@ -49,18 +49,18 @@ def test_the_fields_of_a_plan() -> None:
 
 
 @pytest.mark.req("S1-043", "S1-047")
-def test_a_plan_says_something() -> None:
+def test_plan_needs_tasks_and_summary() -> None:
     refused(Plan, plan(ordered_task_ids=[]), "at least 1 item")
     refused(Plan, plan(ordered_task_ids=["a", "b", "c", "a"]), "task a twice")
     for nothing in ("", "  \n"):
-        refused(Plan, plan(synthesis_summary=nothing), "says nothing")
+        refused(Plan, plan(synthesis_summary=nothing), "text is empty")
     refused(Plan, plan(synthesis_summary=None), "string")
 
 
 @pytest.mark.req("S1-045")
-def test_a_confidence_for_each_task() -> None:
-    refused(Plan, plan(confidence_scores=scores("a", "b")), "exactly the ordered tasks")
-    refused(Plan, plan(confidence_scores=scores("a", "b", "c", "d")), "exactly the ordered tasks")
+def test_plan_needs_a_confidence_for_each_task() -> None:
+    refused(Plan, plan(confidence_scores=scores("a", "b")), "confidence_scores and ordered_task_ids differ")
+    refused(Plan, plan(confidence_scores=scores("a", "b", "c", "d")), "confidence_scores and ordered_task_ids differ")
     for wrong in (-0.1, 1.1, float("nan"), "much"):
         refused(Plan, plan(confidence_scores={**scores("b", "c"), "a": wrong}), "confidence_scores")
 
@@ -68,12 +68,12 @@ def test_a_confidence_for_each_task() -> None:
 @pytest.mark.req("S1-046", "S1-057", "S1-058", "S1-059")
 def test_waves_partition_the_tasks() -> None:
     ordered = {"dependencies": []}
-    refused(Plan, plan(execution_waves=[wave(1, "a", "b")], **ordered), "task c stands in no wave")
-    refused(Plan, plan(execution_waves=[wave(1, "a", "b"), wave(2, "c", "d")]), "task d stands in a wave but not")
-    refused(Plan, plan(execution_waves=[wave(1, "a", "b"), wave(2, "b", "c")]), "task b stands in two waves")
+    refused(Plan, plan(execution_waves=[wave(1, "a", "b")], **ordered), "task c is in no wave")
+    refused(Plan, plan(execution_waves=[wave(1, "a", "b"), wave(2, "c", "d")]), "task d is in a wave but not")
+    refused(Plan, plan(execution_waves=[wave(1, "a", "b"), wave(2, "b", "c")]), "task b is in two waves")
     refused(Plan, plan(execution_waves=[wave(1, "a", "b"), wave(3, "c")]), "numbered 1, 2, 3")
     refused(Plan, plan(execution_waves=[wave(2, "a", "b"), wave(1, "c")]), "numbered 1, 2, 3")
-    refused(Plan, plan(execution_waves=[]), "stands in no wave")
+    refused(Plan, plan(execution_waves=[]), "is in no wave")
 
 
 @pytest.mark.req("S1-048", "S1-060")
@@ -85,24 +85,24 @@ def test_order_waves_and_dependencies_agree() -> None:
 
 
 @pytest.mark.req("S1-061", "S1-063")
-def test_what_waits_for_nothing_is_in_the_first_wave() -> None:
-    refused(Plan, plan(dependencies=[]), "c waits for nothing")
-    refused(Plan, plan(dependencies=[needs("c", "a", kind="related").model_dump()]), "c waits for nothing")
+def test_tasks_without_prerequisite_are_in_the_first_wave() -> None:
+    refused(Plan, plan(dependencies=[]), "c has no prerequisite")
+    refused(Plan, plan(dependencies=[needs("c", "a", kind="related").model_dump()]), "c has no prerequisite")
     related = [needs("c", "a").model_dump(), needs("a", "b", kind="related").model_dump()]
-    assert Plan.model_validate(plan(dependencies=related)), "what is related may stand side by side"
+    assert Plan.model_validate(plan(dependencies=related)), "related tasks can be in one wave"
 
 
 @pytest.mark.req("S1-054", "S1-055")
-def test_dependencies_of_a_plan_are_of_its_tasks_and_each_once() -> None:
+def test_plan_rejects_unknown_and_duplicate_dependencies() -> None:
     refused(Plan, plan(dependencies=[needs("c", "z").model_dump()]), "task z, which is not in the plan")
-    refused(Plan, plan(dependencies=[needs("c", "a").model_dump()] * 2), "there twice")
+    refused(Plan, plan(dependencies=[needs("c", "a").model_dump()] * 2), "listed twice")
 
 
 # Dependencies and waves
 
 
 @pytest.mark.req("S1-049", "S1-050", "S1-051", "S1-052", "S1-053")
-def test_dependencies() -> None:
+def test_dependency_rejects_invalid_values() -> None:
     good = needs("c", "a").model_dump()
     assert list(good) == ["source_task_id", "target_task_id", "relationship_type", "confidence", "detection_method"]
     for kind in ("prerequisite", "blocks", "related"):
@@ -117,7 +117,7 @@ def test_dependencies() -> None:
 
 
 @pytest.mark.req("S1-056", "S1-065")
-def test_waves() -> None:
+def test_wave_rejects_invalid_values() -> None:
     good = wave(1, "a", "b", estimated_duration_hours=0)
     assert list(ExecutionWave.model_validate(good).model_dump()) == [
         *("wave_number", "task_ids", "parallel_execution", "estimated_duration_hours")
@@ -128,8 +128,8 @@ def test_waves() -> None:
         ({"wave_number": 1.5}, "wave_number"),
         ({"task_ids": []}, "task_ids"),
         ({"task_ids": ["a", "a"]}, "twice"),
-        ({"task_ids": [" "]}, "says nothing"),
-        ({"task_ids": ["a"]}, "one task alone"),
+        ({"task_ids": [" "]}, "text is empty"),
+        ({"task_ids": ["a"]}, "one task cannot be parallel"),
         ({"estimated_duration_hours": -1}, "estimated_duration_hours"),
     ):
         refused(ExecutionWave, {**good, **changes}, match)
@@ -139,7 +139,7 @@ def test_waves() -> None:
 
 
 @pytest.mark.req("S1-032", "S1-033", "S1-034", "S1-036", "S1-037")
-def test_the_fields_of_a_step() -> None:
+def test_step_has_exactly_its_fields() -> None:
     assert list(ReasoningStep.model_validate(step()).model_dump()) == list(step())
     for number in (1, 10):
         assert ReasoningStep.model_validate(step(number))
@@ -156,15 +156,15 @@ def test_the_fields_of_a_step() -> None:
 
 
 @pytest.mark.req("S1-035", "S1-038", "S1-039")
-def test_what_a_step_with_a_tool_has_and_one_without_has_not() -> None:
+def test_only_step_with_tool_has_input_and_output() -> None:
     refused(ReasoningStep, step(tool_input=None), "needs the tool's input")
     refused(ReasoningStep, step(tool_output=None), "needs the tool's output")
     refused(ReasoningStep, step(tool_output=None, status="skipped"), "needs the tool's output")
     assert ReasoningStep.model_validate(step(tool_output=None, status="failed"))
     thought = step(tool_name=None, tool_input=None, tool_output=None)
     assert ReasoningStep.model_validate(thought)
-    refused(ReasoningStep, {**thought, "tool_input": {}}, "no input")
-    refused(ReasoningStep, {**thought, "tool_output": {}}, "no output")
+    refused(ReasoningStep, {**thought, "tool_input": {}}, "cannot have an input")
+    refused(ReasoningStep, {**thought, "tool_output": {}}, "or an output")
 
 
 def trace(*steps: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -181,15 +181,15 @@ def trace(*steps: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.req("S1-022", "S1-023", "S1-024", "S1-025", "S1-033")
-def test_a_trace_adds_up() -> None:
+def test_trace_rejects_wrong_sums() -> None:
     ten = [step(number) for number in range(1, 11)]
     assert ReasoningTrace.model_validate(trace(*ten))
     assert ReasoningTrace.model_validate(trace())
     refused(ReasoningTrace, trace(*ten, step(10)), "at most 10")
-    refused(ReasoningTrace, trace(*ten, total_steps=9), "total_steps says 9")
+    refused(ReasoningTrace, trace(*ten, total_steps=9), "total_steps is 9")
     refused(ReasoningTrace, trace(total_steps=-1), "total_steps")
     refused(ReasoningTrace, trace(*ten, total_duration_ms=1), "not the sum")
-    refused(ReasoningTrace, trace(*ten, tools_used_count={}), "not what the steps say")
+    refused(ReasoningTrace, trace(*ten, tools_used_count={}), "differs from the steps")
     refused(ReasoningTrace, trace(step(1), step(3)), "numbered 1, 2, 3")
     refused(ReasoningTrace, trace(step(1, tool_name="rm")), "tool_name")
 
@@ -198,7 +198,7 @@ def test_a_trace_adds_up() -> None:
 
 
 @pytest.mark.req("S1-066", "S1-067", "S1-069", "S1-070")
-def test_metadata() -> None:
+def test_metadata_rejects_inconsistent_values() -> None:
     good = {"steps_taken": 3, "tool_call_count": {"semantic-search": 2}, "error_count": 1, "success_rate": 0.6667}
     fields = list(ExecutionMetadata.model_validate(good).model_dump())
     assert fields[:7] == [
@@ -210,8 +210,8 @@ def test_metadata() -> None:
         ({"steps_taken": 11}, "steps_taken"),
         ({"tool_call_count": {"rm": 1}}, "tool_call_count"),
         ({"tool_call_count": {"semantic-search": 4}}, "more tool calls than steps"),
-        ({"success_rate": 0.5}, "cannot be with 3 steps"),
-        ({"success_rate": 1.0}, "cannot be with 3 steps"),
+        ({"success_rate": 0.5}, "is not possible with 3 steps"),
+        ({"success_rate": 1.0}, "is not possible with 3 steps"),
         ({"success_rate": 1.5}, "success_rate"),
         ({"error_count": 4}, "more errors"),
         ({"total_time_ms": -1}, "total_time_ms"),
@@ -221,7 +221,7 @@ def test_metadata() -> None:
 
 
 @pytest.mark.req("S1-005", "S1-006", "S1-011", "S1-074")
-def test_a_session_has_a_plan_exactly_when_it_is_completed() -> None:
+def test_session_has_plan_if_and_only_if_completed() -> None:
     good = {
         "id": uuid4(),
         "user_id": "ada",
@@ -235,7 +235,7 @@ def test_a_session_has_a_plan_exactly_when_it_is_completed() -> None:
     assert AgentSession.model_validate(good)
     for status in ("running", "failed"):
         assert AgentSession.model_validate({**good, "status": status, "prioritized_plan": None})
-        refused(AgentSession, {**good, "status": status}, "has a plan")
-    refused(AgentSession, {**good, "prioritized_plan": None}, "has no plan")
+        refused(AgentSession, {**good, "status": status}, "cannot have a plan")
+    refused(AgentSession, {**good, "prioritized_plan": None}, "cannot have no plan")
     refused(AgentSession, {**good, "prioritized_plan": plan(ordered_task_ids=[])}, "ordered_task_ids")
     refused(AgentSession, {**good, "status": "pending", "prioritized_plan": None}, "status")

@@ -1,4 +1,4 @@
-"""The place of a call among the steps of a session."""
+"""The number of a call among the steps of a session."""
 
 from datetime import UTC, datetime
 

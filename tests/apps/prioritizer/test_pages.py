@@ -1,4 +1,4 @@
-"""The pages of plans: made on a page, watched while they are made, looked at large and small, and by anybody."""
+"""The pages of plans in a browser, without JavaScript, and on small screens."""
 
 import re
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ on_sqlite = pytest.mark.parametrize("backend", ["sqlite"])
 
 
 async def plan(store: Store, text: str, outcome: str = "Open the shop", **options: Any) -> tuple[App, str]:
-    """A list of tasks put in order, and the app that did it."""
+    """A planned list of tasks and its app."""
     prioritizer = Prioritizer(**options)
     await prioritizer.setup(store)
     await repository.add_file(store, "ada", text, "tasks.md")
@@ -37,7 +37,7 @@ async def plan(store: Store, text: str, outcome: str = "Open the shop", **option
 
 @asynccontextmanager
 async def asking(store: Store, app: App, settings: Settings | None = None) -> AsyncIterator[httpx2.AsyncClient]:
-    """Somebody with a browser's headers and cookies, and no script."""
+    """A client with the headers and cookies of a browser, without JavaScript."""
     html = {"Accept": "text/html"}
     async with (
         serving(store, app, settings) as url,
@@ -47,14 +47,14 @@ async def asking(store: Store, app: App, settings: Settings | None = None) -> As
 
 
 async def send(http: httpx2.AsyncClient, path: str, data: dict[str, str], **more: Any) -> httpx2.Response:
-    """A form of a page, with the proof that it comes from there."""
+    """Post a form with its CSRF token."""
     shown = (await http.get("/plans/new")).text
     (proof,) = set(re.findall(r'name="csrf" value="([^"]+)"', shown))
     return await http.post(path, data={"csrf": proof, **data}, **more)
 
 
 @pytest.mark.req("S1-089")
-async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
+async def test_creates_plan_without_javascript(store: Store) -> None:
     app = App(plugins=[Prioritizer(model=Scripted(STEPS))])
     async with asking(store, app) as http:
         assert "No plans yet" in (await http.get("/plans")).text
@@ -69,8 +69,8 @@ async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
             refused = await send(http, "/plans", wrong)
             assert refused.status_code == 422, said
             assert said in refused.text
-            assert 'href="/workers"' in refused.text, "one can go elsewhere"
-            assert wrong["tasks"][:20] in refused.text, "what was written is not lost"
+            assert 'href="/workers"' in refused.text, "the page has navigation"
+            assert wrong["tasks"][:20] in refused.text, "the form keeps its values"
         odd = await send(http, "/plans", {"outcome": "x", "user": "ada"}, files={"file": ("a.csv", b"\xff\xfe\x00")})
         assert odd.status_code == 422
         for kind in (Session, Document, Outcome):
@@ -107,11 +107,11 @@ async def test_a_plan_by_forms_and_links_alone(store: Store) -> None:
 
 
 @on_sqlite
-async def test_who_asks_again_while_one_is_made_is_shown_that_one(store: Store) -> None:
-    """As from two tabs. Nobody drives them here, so that the second one is certain to meet the first."""
+async def test_redirects_to_the_running_plan(store: Store) -> None:
+    """Two tabs send the form. No worker executes the session, so it is still running for the second tab."""
     application = Prioritizer()
     await application.setup(store)
-    first = await application.begin(store, "ada", "Open the checkout", TEN)
+    first = await application.start_from_list(store, "ada", "Open the checkout", TEN)
     await application.run(store, first)
     async with asking(store, App(plugins=[application]), Settings(work=False)) as http:
         begun = await send(http, f"/plans/{first}/again", {})
@@ -123,7 +123,7 @@ async def test_who_asks_again_while_one_is_made_is_shown_that_one(store: Store) 
 
 @on_sqlite
 @pytest.mark.req("S1-093")
-async def test_a_plan_is_watched_while_it_is_made(store: Store, page: Page) -> None:
+async def test_page_follows_a_running_plan(store: Store, page: Page) -> None:
     model = Gated()
     async with serving(store, App(plugins=[Prioritizer(model=model)])) as url:
         await page.goto(url)
@@ -178,7 +178,7 @@ async def test_a_plan_is_watched_while_it_is_made(store: Store, page: Page) -> N
 
 
 def many(count: int = 200) -> str:
-    """Tasks of which those after the sixtieth wait for three others each."""
+    """Return tasks. Those after the sixtieth wait for three others each."""
     waits = {number: {number - 60, max(1, number - 83), max(1, number - 97)} for number in range(61, count + 1)}
     return "\n".join(
         f"- [ ] K{number}: Task number {number} of a long list (2h)"
@@ -219,7 +219,7 @@ HOSTILE = (
 
 
 @on_sqlite
-async def test_hostile_titles_and_no_script(store: Store, page: Page, browser: Browser) -> None:
+async def test_page_escapes_hostile_titles(store: Store, page: Page, browser: Browser) -> None:
     lines = [f"- [ ] H{number}: {title}" for number, title in enumerate(HOSTILE)]
     text = "\n".join([*lines, "- [ ] Last (after: H0, H1, H2, H3)", f"  {'details ' * 1_250}"])
     app, path = await plan(store, text, outcome=HOSTILE[0] + HOSTILE[2])
@@ -245,7 +245,7 @@ async def test_hostile_titles_and_no_script(store: Store, page: Page, browser: B
 
 
 @on_sqlite
-async def test_finding_without_script(store: Store) -> None:
+async def test_filters_tasks_without_javascript(store: Store) -> None:
     app, path = await plan(store, many(70), model=Scripted([answer([f"K{number}" for number in range(1, 71)])]))
     async with asking(store, app, Settings(work=False)) as http:
         shown = (await http.get(f"{path}?q=number+7")).text

@@ -1,4 +1,4 @@
-"""Reasoning is kept for some days: then nobody is shown it, and soon it is gone, without harm to anything else."""
+"""Retention of reasoning: it expires, then its text is removed."""
 
 from datetime import timedelta
 from typing import Any
@@ -34,16 +34,16 @@ async def count(store: Store, query: str, lens: str) -> Any:
 
 
 @pytest.mark.req("S1-029", "S1-030", "S1-031")
-async def test_a_trace_expires(timed_office: Store, clock: FakeClock) -> None:
+async def test_trace_expires(timed_office: Store, clock: FakeClock) -> None:
     outcome = await prepare(timed_office)
     session = await Prioritizer().prioritize(timed_office, "ada", outcome.id)
     assert session.trace_expires_at - session.created_at == timedelta(days=7)
     clock.advance(7 * DAY - 3_600)
     assert (await trace_of(timed_office, session)).total_steps == 5
     clock.advance(3_600)
-    with pytest.raises(NotFound, match="was kept until"):
+    with pytest.raises(NotFound, match="expired at"):
         await trace_of(timed_office, session)
-    assert await stitches(timed_office, session), "not deleted yet, and shown to nobody"
+    assert await stitches(timed_office, session), "not deleted yet, but hidden"
     await timed_office.purge()
     assert await stitches(timed_office, session) == []
     kept = await session_of(timed_office, session.thread_id)
@@ -52,7 +52,7 @@ async def test_a_trace_expires(timed_office: Store, clock: FakeClock) -> None:
         await trace_of(timed_office, kept)
     assert (await timed_office.verify()).problems == []
     log = await timed_office.stitches(session.thread_id)
-    assert [one.type for one in log].count("tool_call") == 5, "that there were calls stays"
+    assert [one.type for one in log].count("tool_call") == 5, "the calls stay"
     said = str([one.message for one in log if one.type != "input"])
     assert "Which tasks speak" not in said
     assert "provider" not in said
@@ -60,7 +60,7 @@ async def test_a_trace_expires(timed_office: Store, clock: FakeClock) -> None:
 
 
 @pytest.mark.req("S1-029", "S1-031")
-async def test_the_next_session_removes_what_has_expired(timed_office: Store, clock: FakeClock) -> None:
+async def test_next_session_removes_expired_reasoning(timed_office: Store, clock: FakeClock) -> None:
     outcome, other = await prepare(timed_office), await prepare(timed_office, "bea")
     old = await Prioritizer(trace_days=0.5).prioritize(timed_office, "ada", outcome.id)
     clock.advance(0.4 * DAY)
@@ -73,7 +73,7 @@ async def test_the_next_session_removes_what_has_expired(timed_office: Store, cl
 
 
 @pytest.mark.req("S1-029")
-async def test_a_thread_that_is_kept_longer_keeps_its_reasoning(timed_office: Store, clock: FakeClock) -> None:
+async def test_thread_with_later_expiry_keeps_reasoning(timed_office: Store, clock: FakeClock) -> None:
     outcome = await prepare(timed_office)
     session = await Prioritizer().prioritize(timed_office, "ada", outcome.id)
     await timed_office.edit(session.thread_id, expires_at=clock.now() + timedelta(days=30))
@@ -84,12 +84,12 @@ async def test_a_thread_that_is_kept_longer_keeps_its_reasoning(timed_office: St
         await trace_of(timed_office, session)
     clock.advance(23 * DAY)
     await timed_office.purge()
-    assert await sessions(timed_office) == [], "the thread's own time has come"
+    assert await sessions(timed_office) == [], "the thread has expired"
 
 
 @pytest.mark.req("S1-030")
-async def test_other_lenses_lose_no_sum(office: Store, direct: Direct) -> None:
-    """The lens goes by the database's clock."""
+async def test_expiry_keeps_sums_of_other_lenses(office: Store, direct: Direct) -> None:
+    """The lens uses the clock of the database."""
     outcome = await prepare(office)
     session = await Prioritizer().prioritize(office, "ada", outcome.id)
     usage = await office.statistics.usage("agent")
@@ -112,7 +112,7 @@ async def test_other_lenses_lose_no_sum(office: Store, direct: Direct) -> None:
 
 @pytest.mark.req("S1-094")
 async def test_expiry_adds_no_write_to_an_insert(timed_office: Store, clock: FakeClock) -> None:
-    """With nothing expired a session begins by one commit and a look at an index; what has expired goes after it."""
+    """Starting a session needs one commit and an index lookup. Expired reasoning is removed afterwards."""
     outcome = await prepare(timed_office)
     await Prioritizer().prioritize(timed_office, "ada", outcome.id)
     other = await prepare(timed_office, "bea")
@@ -139,7 +139,7 @@ async def test_expiry_adds_no_write_to_an_insert(timed_office: Store, clock: Fak
     assert sorted(written[1:]) == ["append", "delete", "delete", "put"]
 
 
-async def test_what_is_a_users_goes_with_them(office: Store) -> None:
+async def test_purge_of_user_deletes_their_records(office: Store) -> None:
     outcome = await prepare(office)
     await Prioritizer().prioritize(office, "ada", outcome.id)
     await prepare(office, "bea")

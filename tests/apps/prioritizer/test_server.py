@@ -1,4 +1,4 @@
-"""The prioritiser over HTTP: from a list of tasks to a plan, and the right status for everything that is wrong."""
+"""The HTTP API of the prioritizer."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -38,7 +38,7 @@ async def prepare(http: httpx2.AsyncClient, user: str = "ada", content: str = CH
 
 
 @pytest.mark.req("S1-076", "S1-090", "S1-091", "S1-092", "S1-093")
-async def test_from_tasks_to_a_plan(store: Store, http: httpx2.AsyncClient, direct: Direct) -> None:
+async def test_api_creates_plan_from_tasks(store: Store, http: httpx2.AsyncClient, direct: Direct) -> None:
     outcome = await prepare(http)
     asked = {"outcome_id": outcome, "user_id": "ada"}
     begun = await http.post("/prioritize", json=asked)
@@ -47,7 +47,7 @@ async def test_from_tasks_to_a_plan(store: Store, http: httpx2.AsyncClient, dire
     assert list(told) == ["session_id", "status", "execution_metadata"]
     assert told["status"] == "running"
     id = told["session_id"]
-    assert (await http.get(f"/sessions/{id}/trace")).status_code == 404, "it has not begun yet"
+    assert (await http.get(f"/sessions/{id}/trace")).status_code == 404, "it has not started yet"
     assert (await http.post("/prioritize", json=asked)).status_code == 409
     await Prioritizer().run(store, (await store.thread(id)).id)
     session = AgentSession.model_validate((await http.get(f"/sessions/{id}")).json())
@@ -67,7 +67,7 @@ async def test_from_tasks_to_a_plan(store: Store, http: httpx2.AsyncClient, dire
 
 
 @pytest.mark.req("S1-076", "S1-090", "S1-092")
-async def test_what_is_wrong(http: httpx2.AsyncClient) -> None:
+async def test_api_rejects_invalid_requests(http: httpx2.AsyncClient) -> None:
     outcome = await prepare(http)
     good: dict[str, Any] = {"outcome_id": outcome, "user_id": "ada"}
     for wrong in ({}, {**good, "outcome_id": "soon"}, {**good, "user_id": ""}, {**good, "more": 1}, [], "x"):
@@ -93,7 +93,7 @@ async def test_what_is_wrong(http: httpx2.AsyncClient) -> None:
     assert (await http.get("/sessions")).json() == []
 
 
-async def test_documents_and_projects(http: httpx2.AsyncClient) -> None:
+async def test_api_separates_projects(http: httpx2.AsyncClient) -> None:
     await prepare(http)
     found = (await http.get("/documents", params={"user_id": "ada"})).json()
     assert [one["title"] for one in found] == ["Checkout brief", "Legal review"]

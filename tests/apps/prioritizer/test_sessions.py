@@ -1,4 +1,4 @@
-"""Sessions from beginning to end: ten steps at most, one that counts, a plan or a reason, and the truth when cut."""
+"""Sessions from start to end: steps, plans, failures, replacement and interruption."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ def read(value: Any) -> Any:
 
 
 async def through_the_lens(store: Store, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The session and its trace as the lens shows them."""
+    """Return the session and its trace from the lens."""
     id = str(session.thread_id)
     (shown,) = await lens(store, f"SELECT * FROM agent_sessions WHERE id = '{id}'")
     (trace,) = await lens(store, f"SELECT * FROM reasoning_traces WHERE session_id = '{id}'")
@@ -74,14 +74,14 @@ async def through_the_lens(store: Store, session: Session) -> tuple[dict[str, An
 
 
 @pytest.mark.req("S1-019", "S1-026", "S1-040", "S1-066", "S1-072")
-async def test_a_session_without_a_model(office: Store) -> None:
-    """The planner of rules goes through the tools, and the lens, the API's trace and the row tell the same."""
+async def test_session_completes_without_a_model(office: Store) -> None:
+    """The rules planner calls the tools. The lens, the trace and the row agree."""
     outcome = await prepare(office)
     session = await Prioritizer().prioritize(office, "ada", outcome.id)
     plan, figures = plan_of(session), metadata_of(session)
     assert plan is not None
     assert [wave.task_ids for wave in plan.execution_waves] == [["T4", "T1"], ["T2", "T7"], ["T5", "T3"]]
-    assert plan.synthesis_summary == "Start with “Choose the payment provider”: 3 of 5 other tasks hang on it."
+    assert plan.synthesis_summary == "Start with “Choose the payment provider”: 3 of 5 other tasks depend on it."
     assert {(one.source_task_id, one.detection_method) for one in plan.dependencies} == {
         ("T2", "stored_relationship"),
         ("T5", "stored_relationship"),
@@ -102,12 +102,12 @@ async def test_a_session_without_a_model(office: Store) -> None:
     assert read(told["tools_used_count"]) == trace.tools_used_count
     assert told["created_at"] is not None
     again = await Prioritizer().prioritize(office, "ada", outcome.id)
-    assert again.plan == session.plan, "the same every time"
+    assert again.plan == session.plan, "deterministic"
 
 
 @pytest.mark.req("S1-033", "S1-041", "S1-067", "S1-077")
-async def test_ten_steps_whatever_the_model_does(office: Store) -> None:
-    """Four calls with every response: the third has two of them refused, and nothing later is done or kept."""
+async def test_session_has_at_most_ten_steps(office: Store) -> None:
+    """Every response has four calls. Two calls of the third are rejected, and later ones are not executed."""
     outcome = await prepare(office)
     busy = planner(lambda request: ANSWER if request.tool_choice == "none" else says(*[SEARCH] * 4))
     session = await busy.prioritize(office, "ada", outcome.id)
@@ -127,8 +127,8 @@ async def test_ten_steps_whatever_the_model_does(office: Store) -> None:
 
 
 @pytest.mark.req("S1-035", "S1-069", "S1-071", "S1-086")
-async def test_steps_that_fail(office: Store) -> None:
-    """Wrong input, an unknown task and an unknown tool are steps too, and none of them ends the session."""
+async def test_failed_steps_are_recorded(office: Store) -> None:
+    """Invalid input, an unknown task and an unknown tool are steps. None of them ends the session."""
     outcome = await prepare(office)
     agent = planner(
         says(call("semantic-search", query="x", limit=101)),
@@ -148,12 +148,12 @@ async def test_steps_that_fail(office: Store) -> None:
         ("query-task-graph", "success"),
     ]
     assert "limit" in str(trace.steps[0].tool_output)
-    assert trace.steps[1].tool_output == {
-        "value": "This needs 1 of the session's tasks at least; there is no task T99."
-    }
+    assert trace.steps[1].tool_output == {"value": "This needs at least 1 of the session's tasks. Unknown tasks: T99."}
     figures = metadata_of(session)
     assert (figures.error_count, figures.success_rate, figures.steps_taken) == (3, 0.2, 5)
-    assert figures.failed_tools == ["semantic-search", "detect-dependencies"], "one that worked later left nothing out"
+    assert figures.failed_tools == ["semantic-search", "detect-dependencies"], (
+        "a tool that succeeded later is not missing"
+    )
     assert figures.thinking_time_ms + figures.tool_execution_time_ms <= figures.total_time_ms
     _, told = await through_the_lens(office, session)
     assert [read(step)["status"] for step in read(told["steps"])] == [step.status for step in trace.steps]
@@ -161,7 +161,7 @@ async def test_steps_that_fail(office: Store) -> None:
 
 
 @pytest.mark.req("S1-073", "S1-087")
-async def test_a_plan_from_what_is_available(office: Store) -> None:
+async def test_plans_with_available_results_when_tools_fail(office: Store) -> None:
     outcome = await prepare(office)
     agent = planner(says(call("detect-dependencies", task_ids=["T1", "T99"])), ANSWER)
     session = await agent.prioritize(office, "ada", outcome.id)
@@ -172,22 +172,22 @@ async def test_a_plan_from_what_is_available(office: Store) -> None:
 
 
 @pytest.mark.req("S1-044", "S1-075", "S1-088")
-async def test_answers_that_are_no_plans(office: Store) -> None:
+async def test_session_completes_by_fallback_when_answer_is_not_a_plan(office: Store) -> None:
     outcome = await prepare(office)
     for said in ("I would begin with the provider.", '{"ordered_task_ids": ["ghost"]}'):
         session = await planner(said).prioritize(office, "ada", outcome.id)
         plan = plan_of(session)
         assert plan is not None
         assert sorted(plan.ordered_task_ids) == sorted(IDS)
-        assert "This plan follows from dependencies and likeness alone" in str(metadata_of(session).status_note)
+        assert "This plan uses dependencies and similarity only" in str(metadata_of(session).status_note)
     partly = json.dumps({"ordered_task_ids": ["T1", "ghost"], "synthesis_summary": "So."})
     session = await planner(partly).prioritize(office, "ada", outcome.id)
-    assert "There is no task ghost; left out." in metadata_of(session).warnings
+    assert "The answer has unknown tasks, which were left out: ghost." in metadata_of(session).warnings
     assert "ghost" not in json.dumps(session.plan)
 
 
 @pytest.mark.req("S1-064")
-async def test_a_cycle_is_reported(office: Store) -> None:
+async def test_reports_broken_cycle(office: Store) -> None:
     outcome = await prepare(office, content="- [ ] a1: Legal text (after: b1)\n- [ ] b1: Receipts (after: a1)\n")
     session = await Prioritizer().prioritize(office, "ada", outcome.id)
     (broken,) = metadata_of(session).broken_cycles
@@ -198,22 +198,22 @@ async def test_a_cycle_is_reported(office: Store) -> None:
 
 
 @pytest.mark.req("S1-089")
-async def test_no_tasks(office: Store) -> None:
+async def test_session_fails_without_tasks(office: Store) -> None:
     outcome = await prepare(office, content="")
     session = await Prioritizer().prioritize(office, "ada", outcome.id)
     assert (session.status, metadata_of(session).status_note) == ("failed", "no tasks found")
     assert (await office.thread(session.thread_id)).status == "failed"
-    assert await office.runs(session.thread_id) == [], "no model was asked"
+    assert await office.runs(session.thread_id) == [], "the model was not called"
     (row,) = await lens(office, "SELECT status, prioritized_plan FROM agent_sessions")
     assert tuple(row.values()) == ("failed", None)
     assert (await office.verify()).problems == []
 
 
-# One that counts
+# The active session
 
 
 @pytest.mark.req("S1-002", "S1-012", "S1-013")
-async def test_a_new_session_replaces_the_last(office: Store) -> None:
+async def test_new_session_replaces_the_previous(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer()
     first = await app.prioritize(office, "ada", outcome.id)
@@ -227,13 +227,13 @@ async def test_a_new_session_replaces_the_last(office: Store) -> None:
         await session_of(office, first.thread_id)
     traces = await lens(office, "SELECT session_id FROM reasoning_traces")
     assert str(first.thread_id) not in {str(row["session_id"]) for row in traces}
-    assert (await office.statistics.usage()).total.runs == 3, "what it took stays in the figures"
+    assert (await office.statistics.usage()).total.runs == 3, "its usage stays in the statistics"
     assert (await latest(office, "ada")).thread_id == second.thread_id
     assert (await office.verify()).problems == []
 
 
 @pytest.mark.req("S1-015")
-async def test_history(office: Store) -> None:
+async def test_keeps_inactive_sessions_with_sessions_all(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer(sessions="all")
     first = await app.prioritize(office, "ada", outcome.id)
@@ -248,7 +248,7 @@ async def test_history(office: Store) -> None:
 
 
 @pytest.mark.req("S1-014")
-async def test_while_one_runs(office: Store) -> None:
+async def test_rejects_start_while_a_session_runs(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer()
     first = await app.start(office, "ada", outcome.id)
@@ -262,7 +262,7 @@ async def test_while_one_runs(office: Store) -> None:
 
 
 @pytest.mark.req("S1-013", "S1-014")
-async def test_many_at_once_leave_one(office: Store) -> None:
+async def test_concurrent_starts_leave_one_session(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer()
     await app.prioritize(office, "ada", outcome.id)
@@ -274,8 +274,8 @@ async def test_many_at_once_leave_one(office: Store) -> None:
     assert [one.thread_id for one in await sessions(office)] == [begun[0].thread_id]
 
 
-async def test_one_that_a_process_drives_is_replaced(office: Store) -> None:
-    """Whoever drives it is told to stop, and does."""
+async def test_replaces_a_session_that_a_process_executes(office: Store) -> None:
+    """The process that executes it receives a cancel request and stops."""
     outcome = await prepare(office)
     reached = asyncio.Event()
 
@@ -296,7 +296,7 @@ async def test_one_that_a_process_drives_is_replaced(office: Store) -> None:
     assert second.status == "completed"
 
 
-async def test_outcomes_that_are_not_ones_own(office: Store) -> None:
+async def test_rejects_outcomes_of_other_users_and_inactive_ones(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer()
     with pytest.raises(NoActiveOutcome):
@@ -311,15 +311,15 @@ async def test_outcomes_that_are_not_ones_own(office: Store) -> None:
     assert await office._backend.find(Find(Thread)) == []
 
 
-async def test_a_list_and_an_outcome_in_one_transaction(office: Store) -> None:
+async def test_writes_list_outcome_and_session_in_one_transaction(office: Store) -> None:
     app = Prioritizer()
-    first = await app.begin(office, "ada", "Open the  checkout", CHECKOUT, "plan.md")
+    first = await app.start_from_list(office, "ada", "Open the  checkout", CHECKOUT, "plan.md")
     assert (await app.run(office, first)).status == "completed"
-    second = await app.begin(office, "ada", "Open the checkout", "- [ ] One thing", "other.md")
+    second = await app.start_from_list(office, "ada", "Open the checkout", "- [ ] One thing", "other.md")
     session = await app.run(office, second)
-    assert plan_of(session).ordered_task_ids == ["one-thing"], "only of this file"  # pyright: ignore[reportOptionalMemberAccess]
+    assert plan_of(session).ordered_task_ids == ["one-thing"], "only tasks of this file"  # pyright: ignore[reportOptionalMemberAccess]
     assert len(await repository.outcomes(office)) == 1
-    third = await app.again(office, session)
+    third = await app.restart(office, session)
     assert (await app.run(office, third)).plan == session.plan
     for user, outcome, content in (
         ("", "x", "- a"),
@@ -328,17 +328,17 @@ async def test_a_list_and_an_outcome_in_one_transaction(office: Store) -> None:
         ("ada", "x", "- a (after: a)"),
     ):
         with pytest.raises(Refused):
-            await app.begin(office, user, outcome, content)
+            await app.start_from_list(office, user, outcome, content)
     assert [one.thread_id for one in await sessions(office)] == [third]
     assert len(await office._backend.find(Find(Document))) == 3
 
 
-# What is cut
+# Interrupted sessions
 
 
 @pytest.mark.req("S1-010")
-async def test_one_that_was_cancelled_or_failed_is_not_running(office: Store) -> None:
-    """Somebody without this code ends the thread: the lens and the API tell the truth, and the row is mended."""
+async def test_cancelled_or_failed_session_is_not_running(office: Store) -> None:
+    """A process without the plugin ends the thread. The lens and the API show that, and the row is corrected."""
     outcome = await prepare(office)
     app = Prioritizer()
     first = await app.start(office, "ada", outcome.id)
@@ -360,7 +360,7 @@ async def test_one_that_was_cancelled_or_failed_is_not_running(office: Store) ->
     assert (await trace_of(office, session)).total_steps == 1
 
 
-async def test_one_that_was_cut_off_goes_on(office: Store) -> None:
+async def test_resumes_interrupted_session(office: Store) -> None:
     outcome = await prepare(office)
     reached = asyncio.Event()
 
@@ -383,8 +383,10 @@ async def test_one_that_was_cut_off_goes_on(office: Store) -> None:
 
 
 @pytest.mark.req("S1-010", "S1-068")
-async def test_time(timed_office: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
-    """A long session is told of; one that takes far too long has failed, wherever it is driven."""
+async def test_session_fails_after_hard_timeout(
+    timed_office: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A long session gets a warning. After the hard timeout it fails, in every process."""
     outcome = await prepare(timed_office)
 
     def slowly(request: ModelRequest) -> Any:
@@ -396,7 +398,7 @@ async def test_time(timed_office: Store, clock: FakeClock, caplog: pytest.LogCap
     assert session.status == "completed"
     assert metadata_of(session).total_time_ms >= 30_000
     assert any("took 31.0 s" in record.getMessage() for record in caplog.records)
-    assert "The session took 31.0 s; 30 s are its budget." in metadata_of(session).warnings
+    assert "The session took 31.0 s. Its budget is 30 s." in metadata_of(session).warnings
 
     def very_slowly(request: ModelRequest) -> Any:
         clock.advance(400)
@@ -404,10 +406,10 @@ async def test_time(timed_office: Store, clock: FakeClock, caplog: pytest.LogCap
 
     session = await planner(very_slowly).prioritize(timed_office, "ada", outcome.id)
     assert session.status == "failed"
-    assert "did not end within 300 s" in str(metadata_of(session).status_note)
+    assert "did not finish within 300 s" in str(metadata_of(session).status_note)
 
 
-async def test_a_model_that_never_answers(office: Store) -> None:
+async def test_session_fails_when_model_never_answers(office: Store) -> None:
     outcome = await prepare(office)
 
     async def silent(request: ModelRequest) -> str:
@@ -415,12 +417,12 @@ async def test_a_model_that_never_answers(office: Store) -> None:
         return ""
 
     session = await planner(silent, hard_timeout=0.2).prioritize(office, "ada", outcome.id)
-    assert (session.status, metadata_of(session).status_note) == ("failed", "The session did not end within 0.2 s.")
+    assert (session.status, metadata_of(session).status_note) == ("failed", "The session did not finish within 0.2 s.")
     assert (await office.thread(session.thread_id)).status == "cancelled"
 
 
-async def test_an_embedder_that_does_not_answer(office: Store) -> None:
-    """The tool fails after its retries, and there is a plan all the same."""
+async def test_plans_without_similarity_when_embedder_fails(office: Store) -> None:
+    """The tool fails after its retries, and the session still has a plan."""
     waited: list[float] = []
 
     class Broken:
@@ -442,8 +444,8 @@ async def test_an_embedder_that_does_not_answer(office: Store) -> None:
 
 
 @pytest.mark.req("S1-095")
-async def test_sizes(office: Store) -> None:
-    """A session of ten steps of some hundred bytes is of the size that the document says, and the report tells it."""
+async def test_plans_small_and_large_lists(office: Store) -> None:
+    """A session of ten short steps has the documented size, and the report shows it."""
     outcome = await prepare(office)
     long = says(call("query-task-graph", task_id="T2"), thinking="So it goes. " * 40)
     agent = planner(lambda request: ANSWER if request.tool_choice == "none" else long)
@@ -455,7 +457,7 @@ async def test_sizes(office: Store) -> None:
     assert sum(size.values()) < 40 * 1024, size
 
 
-async def test_who_replaces_one_that_another_replaced_is_told_so(
+async def test_replace_raises_when_another_caller_replaced_the_session(
     office: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = await prepare(office)
@@ -463,9 +465,9 @@ async def test_who_replaces_one_that_another_replaced_is_told_so(
     first = await app.start(office, "ada", outcome.id)
 
     async def gone(_store: Store, _thread_id: object) -> None:
-        raise NotFound("There is no such thread any more.")
+        raise NotFound("The thread was deleted.")
 
     monkeypatch.setattr("lockstitch.apps.prioritizer.plugin._end", gone)
-    with pytest.raises(SessionRunning, match="at this moment"):
+    with pytest.raises(SessionRunning, match="at the same time"):
         await app.start(office, "ada", outcome.id, replace=True)
     assert (await session_of(office, first.thread_id)).status == "running"

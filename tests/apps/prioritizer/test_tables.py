@@ -1,4 +1,4 @@
-"""What the database itself refuses, whoever writes: sessions, outcomes, documents and relationships by plain SQL."""
+"""Constraints of the database on sessions, outcomes, documents and relationships, with plain SQL."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ PLAN = json.dumps(plan())
 
 
 async def row(store: Store, direct: Direct, user: str = "ada", **changes: str) -> UUID:
-    """A session by plain SQL, as SQL literals; the id of its thread."""
+    """Insert a session with SQL literals. Return the id of its thread."""
     outcome = await repository.add_outcome(store, user, "Open the shop")
     thread = await store.create(agent="prioritizer")
     values = {
@@ -47,7 +47,7 @@ async def of(direct: Direct, what: str, thread_id: UUID) -> object:
 
 
 @pytest.mark.req("S1-001", "S1-005", "S1-007", "S1-008")
-async def test_a_session_by_plain_sql(office: Store, direct: Direct) -> None:
+async def test_session_is_readable_with_sql(office: Store, direct: Direct) -> None:
     id = await row(office, direct)
     (session,) = await office._backend.find(Find(Session))
     assert (session.thread_id, session.plan, session.metadata, session.is_active) == (id, None, {}, True)
@@ -70,7 +70,7 @@ async def test_one_active_session_per_user(office: Store, direct: Direct) -> Non
 
 
 @pytest.mark.req("S1-003", "S1-012", "S1-020", "S1-078")
-async def test_a_session_goes_with_its_outcome_and_its_thread(office: Store, direct: Direct) -> None:
+async def test_session_is_deleted_with_its_outcome_or_thread(office: Store, direct: Direct) -> None:
     await refused(office, direct, outcome_id="NULL")
     await refused(office, direct, outcome_id=f"'{uuid4()}'")
     await refused(office, direct, thread_id=f"'{uuid4()}'")
@@ -82,7 +82,7 @@ async def test_a_session_goes_with_its_outcome_and_its_thread(office: Store, dir
 
 
 @pytest.mark.req("S1-004", "S1-006", "S1-011", "S1-023", "S1-078")
-async def test_what_a_session_cannot_be(office: Store, direct: Direct) -> None:
+async def test_database_rejects_invalid_sessions(office: Store, direct: Direct) -> None:
     for status in ("'pending'", "'cancelled'", "''", "NULL"):
         await refused(office, direct, status=status)
     await refused(office, direct, status="'completed'")
@@ -96,7 +96,7 @@ async def test_what_a_session_cannot_be(office: Store, direct: Direct) -> None:
 
 
 @pytest.mark.req("S1-010")
-async def test_a_session_that_has_ended_stays_so(office: Store, direct: Direct) -> None:
+async def test_ended_session_cannot_change(office: Store, direct: Direct) -> None:
     async def become(id: UUID, status: str, plan: str = "NULL") -> None:
         statement = f"UPDATE prioritizer_sessions SET status = '{status}', plan = {plan} WHERE thread_id = '{id}'"
         await direct(statement)
@@ -119,8 +119,8 @@ async def test_a_session_that_has_ended_stays_so(office: Store, direct: Direct) 
 
 
 @pytest.mark.req("S1-009", "S1-027")
-async def test_sessions_are_found_without_reading_all(office: Store, direct: Direct, backend: str) -> None:
-    """By id, by user, by time, and those whose reasoning expires."""
+async def test_finds_sessions_by_index(office: Store, direct: Direct, backend: str) -> None:
+    """Find sessions by id, user, time and expiry of the reasoning."""
     for where in (
         f"thread_id = '{uuid4()}'",
         "project = 'default' AND user_id = 'ada' AND is_active",
@@ -132,7 +132,7 @@ async def test_sessions_are_found_without_reading_all(office: Store, direct: Dir
             found = str(await direct(f"EXPLAIN QUERY PLAN SELECT * FROM prioritizer_sessions WHERE {where}"))
             assert "SEARCH" in found, found
     if backend == "postgres":
-        # So small a table is read whole; what matters is that it need not be.
+        # PostgreSQL scans such a small table, so check that the indexes exist.
         indexes = str(await direct("SELECT indexdef FROM pg_indexes WHERE tablename = 'prioritizer_sessions'"))
         for index in ("(thread_id)", "(project, user_id) WHERE is_active", "(created_at)", "WHERE trace_kept"):
             assert index in indexes
@@ -151,7 +151,7 @@ async def test_migrations_are_ordered_and_repeatable(store: Store) -> None:
 
 
 @pytest.mark.req("S1-084", "S1-085")
-async def test_documents_and_relationships(office: Store, direct: Direct) -> None:
+async def test_stores_documents_and_relationships(office: Store, direct: Direct) -> None:
     made = await repository.add_file(office, "ada", CHECKOUT, "plan.md")
     assert [document.title for document in made.documents] == ["Checkout brief", "Legal review"]
     documents = await office._backend.find(Find(Document, order=("created_at", "title")))
@@ -180,7 +180,7 @@ async def test_documents_and_relationships(office: Store, direct: Direct) -> Non
 
 
 @pytest.mark.req("S1-084")
-async def test_a_file_read_again_takes_the_place_of_what_it_was(office: Store) -> None:
+async def test_importing_a_file_again_replaces_it(office: Store) -> None:
     await repository.add_file(office, "ada", CHECKOUT, "plan.md")
     await repository.add_file(office, "bea", CHECKOUT, "plan.md")
     await repository.add_file(office, "ada", "# Checkout brief\n- [ ] T4: Choose\n- [ ] Go (after: T4)", "plan.md")
@@ -188,7 +188,7 @@ async def test_a_file_read_again_takes_the_place_of_what_it_was(office: Store) -
     assert [(one.title, [task.id for task in one.tasks]) for one in documents] == [("Checkout brief", ["T4", "go"])]
     relationships = await office._backend.find(Find(TaskRelationship))
     assert [one.source_task_id for one in relationships if one.user_id == "ada"] == ["go"]
-    assert len([one for one in relationships if one.user_id == "bea"]) == 4, "another user's are left alone"
+    assert len([one for one in relationships if one.user_id == "bea"]) == 4, "records of another user stay"
     before = await repository.documents(office)
     with pytest.raises(Refused):
         await repository.add_file(office, "ada", "- [ ] Go (after: nothing)", "plan.md")
@@ -197,8 +197,8 @@ async def test_a_file_read_again_takes_the_place_of_what_it_was(office: Store) -
     assert [one.user_id for one in await office._backend.find(Find(TaskRelationship))] == ["bea"] * 4
 
 
-async def test_what_others_have(office: Store) -> None:
-    """Ids of another document are not given again, and another project sees nothing."""
+async def test_records_of_other_users_and_projects_are_separate(office: Store) -> None:
+    """Ids of other documents are not used again. Another project sees nothing."""
     await repository.add_file(office, "ada", "- [ ] T1: Paint\n- [ ] Sand", "a.md")
     await repository.add_file(office, "ada", "- [ ] T1: Print\n- [ ] Sand (after: T1)", "b.md")
     ids = [task.id for one in await repository.documents(office, "ada") for task in one.tasks]

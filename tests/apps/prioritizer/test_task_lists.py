@@ -1,4 +1,4 @@
-"""Lists of tasks as people keep them, and what is said when one cannot be read."""
+"""Task lists in Markdown and CSV, and their errors."""
 
 import time
 from contextlib import suppress
@@ -39,7 +39,7 @@ def related(found: TaskList) -> set[tuple[str, str, str, float]]:
     return {(one.source, one.target, one.kind, one.confidence) for one in found.relations}
 
 
-def test_markdown() -> None:
+def test_reads_tasks_from_markdown() -> None:
     found = read_list(MARKDOWN, "plan.md")
     checkout, analytics = found.documents
     assert (checkout.title, analytics.title) == ("Checkout", "Analytics")
@@ -50,7 +50,7 @@ def test_markdown() -> None:
         ("3-d-secure", "3-D Secure", "Payment", None, 10),
         ("receipts", "Receipts", "Later", None, 15),
         ("ev", "Event names", None, 0.5, 19),
-    ], "what is done is not to be planned"
+    ], "done tasks are not planned"
     assert [task.details for task in found.tasks] == ["", "Cards only.", "- plain, so a detail", "", ""]
     assert related(found) == {
         ("payment-form", "T4", "prerequisite", 1.0),
@@ -58,10 +58,10 @@ def test_markdown() -> None:
         ("receipts", "payment-form", "prerequisite", 1.0),
         ("receipts", "T4", "related", 1.0),
         ("receipts", "ev", "blocks", 1.0),
-    }, "what waits for something done waits no more"
+    }, "done tasks are no prerequisites"
 
 
-def test_a_plain_list() -> None:
+def test_reads_a_list_without_boxes() -> None:
     found = read_list("- Paint\n- Paint\n\n3) Sand first", "walls.md")
     assert [(task.id, task.title) for task in found.tasks] == [
         ("paint", "Paint"),
@@ -71,13 +71,13 @@ def test_a_plain_list() -> None:
     assert found.documents[0].title == "walls"
 
 
-def test_ids_that_others_have() -> None:
+def test_ids_are_unique_across_documents() -> None:
     found = read_list("- [ ] T1: Paint\n- [ ] Sand (after: T1)", "walls two.md", taken=["T1", "sand"])
     assert [task.id for task in found.tasks] == ["T1@walls-two", "sand-2"]
     assert related(found) == {("sand-2", "T1@walls-two", "prerequisite", 1.0)}
 
 
-def test_a_letter_before_a_colon_names_a_task() -> None:
+def test_resolves_a_letter_before_a_colon() -> None:
     found = read_list("- [ ] A: Paint\n- [ ] B: Sand (after: A)\n- [ ] Go (after: b)", "walls.md")
     assert [(one.source, one.target) for one in found.relations] == [("b-sand", "a-paint"), ("go", "b-sand")]
 
@@ -93,7 +93,7 @@ T4;Events;2d;T1, T3;Analytics;;
 """
 
 
-def test_csv() -> None:
+def test_reads_tasks_from_csv() -> None:
     found = read_list("\ufeff".encode() + CSV.encode(), "plan.CSV")
     assert [document.title for document in found.documents] == ["Checkout", "Analytics"]
     assert [(task.id, task.title, task.estimate_hours, task.details) for task in found.tasks] == [
@@ -109,34 +109,34 @@ def test_csv() -> None:
     [
         ("a.md", "", "no tasks found"),
         ("a.md", "# Only words\n\nNothing to do.", "no tasks found"),
-        ("a.md", "- [x] Done", "all 1 are"),
+        ("a.md", "- [x] Done", "All 1 are done"),
         ("a.md", "- [ ] Paint (after: paint)", "line 1: “Paint” cannot wait for itself"),
-        ("a.md", "- [ ] Paint\n- [ ] Go (after: p)", "line 2: “p” is no task of this list"),
-        ("a.csv", "1,Paint", "a.csv: no column holds the tasks"),
-        ("a.md", "- [ ] Paint (after: T9)", "line 1: “T9” is no task of this list"),
-        ("a.md", "- [ ] Paint x\n- [ ] Paint y\n- [ ] Go (after: paint)", "line 3: “paint” means 2 tasks"),
-        ("a.md", "- [ ] T1: a\n- [ ] T1: b", "line 1: the id T1 is given to 2 tasks"),
-        ("a.md", b"\x89PNG\r\n\x1a\n\x00", "no text in UTF-8"),
+        ("a.md", "- [ ] Paint\n- [ ] Go (after: p)", "line 2: “p” is not a task of this list"),
+        ("a.csv", "1,Paint", "a.csv: no column has the tasks"),
+        ("a.md", "- [ ] Paint (after: T9)", "line 1: “T9” is not a task of this list"),
+        ("a.md", "- [ ] Paint x\n- [ ] Paint y\n- [ ] Go (after: paint)", "line 3: “paint” matches 2 tasks"),
+        ("a.md", "- [ ] T1: a\n- [ ] T1: b", "line 1: 2 tasks have the id T1"),
+        ("a.md", b"\x89PNG\r\n\x1a\n\x00", "is not UTF-8 text"),
         ("a.md", "- [ ] a\x00b", "it contains NUL"),
-        ("a.md", "- [ ] " + "x" * 3_000, "line 1: its title"),
+        ("a.md", "- [ ] " + "x" * 3_000, "line 1: title"),
         ("a.md", b"x" * 5_000_001, "5,000,001 bytes"),
         ("a.md", "- [ ] a\n" * 2_001, "2,001 tasks"),
         ("a.csv", "", "no tasks found"),
-        ("a.csv", "id,when\n1,now", "no column holds the tasks. .* there are: id, when"),
-        ("a.csv", 'task\n"open', "no CSV"),
-        ("a.csv", "task,hours\na,b,c", "line 2: 3 cells under 2 columns"),
-        ("a.csv", "task,hours\na,soon", "line 2: 'soon' is no estimate"),
+        ("a.csv", "id,when\n1,now", "no column has the tasks. .* Columns: id, when"),
+        ("a.csv", 'task\n"open', "not valid CSV"),
+        ("a.csv", "task,hours\na,b,c", "line 2: 3 cells for 2 columns"),
+        ("a.csv", "task,hours\na,soon", "line 2: 'soon' is not an estimate"),
         ("a.csv", "task,hours\n,3", "line 2: this row has no task"),
         ("a.csv", "task,after\na,a", "line 2: “a” cannot wait for itself"),
-        ("a.csv", "task,after\na,b", "line 2: “b” is no task"),
+        ("a.csv", "task,after\na,b", "line 2: “b” is not a task"),
     ],
 )
-def test_what_cannot_be_read(name: str, content: bytes | str, said: str) -> None:
+def test_rejects_invalid_list_with_line(name: str, content: bytes | str, said: str) -> None:
     with pytest.raises(Refused, match=said):
         read_list(content, name)
 
 
-def test_estimates() -> None:
+def test_reads_estimates_at_the_end_of_titles() -> None:
     assert estimate_in("Test it (3h)") == ("Test it", 3)
     assert estimate_in("Test it - 1.5 hours") == ("Test it", 1.5)
     assert estimate_in("Test it ~2d") == ("Test it", 16)
@@ -145,7 +145,7 @@ def test_estimates() -> None:
     assert estimate_in("Version 3") == ("Version 3", None)
 
 
-def test_slugs() -> None:
+def test_slugs_are_short_and_readable() -> None:
     assert slug("Write the ÄPI, docs!") == "write-the-äpi-docs"
     assert slug("…") == "task"
     assert len(slug("word " * 50)) <= 48
@@ -156,14 +156,14 @@ def test_slugs() -> None:
     ["# a" + " " * 50_000 + "x", "- [ ] a (" + "after: " * 20_000, "- [ ] a" + " " * 50_000 + "x", "\n" * 50_000 + "x"],
     ids=["heading", "aside", "spaces", "lines"],
 )
-def test_a_list_made_to_be_slow_is_read_or_refused_at_once(line: str) -> None:
+def test_reads_or_rejects_adversarial_list_quickly(line: str) -> None:
     started = time.process_time()
     with suppress(Refused):
         read_list(f"{line}\n- [ ] T1: Brief", "tasks.md")
     assert time.process_time() - started < 2
 
 
-def test_beginnings_of_titles_are_found_at_once_however_many_name_them() -> None:
+def test_resolves_many_title_prefixes_quickly() -> None:
     text = "".join(f"- [ ] thing {number} of many\n" for number in range(1_500))
     started = time.process_time()
     found = read_list(f"{text}- [ ] Last (after: {', '.join(['thing 77 of'] * 20_000)})\n", "tasks.md")
@@ -171,11 +171,11 @@ def test_beginnings_of_titles_are_found_at_once_however_many_name_them() -> None
     assert [one.target for one in found.relations] == ["thing-77-of-many"]
 
 
-def test_ids_that_differ_in_case_alone_are_two_tasks() -> None:
+def test_distinguishes_ids_that_differ_in_case() -> None:
     found = read_list("- [ ] a (id: x)\n- [ ] b (id: X)\n- [ ] c (after: x)\n- [ ] d (after: X)\n", "tasks.md")
     assert [(one.source, one.target) for one in found.relations] == [("c", "x"), ("d", "X")]
 
 
-def test_what_stands_in_brackets_beside_is_left_in_a_title() -> None:
+def test_title_keeps_other_parentheses() -> None:
     (task, _) = read_list("- [ ] Test (all of it) (id: t) now\n- [ ] Brief ## of # it #\n", "tasks.md").tasks
     assert (task.id, task.title) == ("t", "Test (all of it) now")

@@ -1,4 +1,4 @@
-"""The five tools: what they take, what they give, and the pace they keep."""
+"""The five tools: input, output and limits."""
 
 import json
 from itertools import pairwise
@@ -13,9 +13,9 @@ from lockstitch.agents.registry import embedder
 from lockstitch.apps.prioritizer import Prioritizer, repository
 from lockstitch.apps.prioritizer.agent_tools import CHUNK, OVERLAP, Pace, chunks, tools_of
 from lockstitch.apps.prioritizer.models import TOOLS
-from lockstitch.apps.prioritizer.planning import TaskEmbeddings
 from lockstitch.apps.prioritizer.records import Session
 from lockstitch.apps.prioritizer.sessions import metadata_of, trace_of
+from lockstitch.apps.prioritizer.waves import TaskEmbeddings
 from lockstitch.engine.ports.provider import ModelRequest, ProviderError
 from lockstitch.errors import Refused, StoreUnreachable
 from lockstitch.model import FakeClock
@@ -32,7 +32,7 @@ async def begun(store: Store, content: str = CHECKOUT) -> Session:
 
 
 async def use(store: Store, session: Session, name: str, **given: Any) -> Any:
-    """What a tool gives, called as the runtime calls it, at the beginning of a session."""
+    """Call a tool like the runtime does, at the start of a session."""
     run = store.new_run(await store.thread(session.thread_id))
     (tool,) = [one for one in tools_of(TaskEmbeddings(embedder("hashing")), Pace(sleep=_no_sleep)) if one.name == name]
     thread = await store.thread(session.thread_id)
@@ -43,7 +43,7 @@ async def use(store: Store, session: Session, name: str, **given: Any) -> Any:
 
 
 class _Logless:
-    """The store without a log for a run that has none yet."""
+    """A store that returns an empty log."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -59,12 +59,12 @@ async def _no_sleep(seconds: float) -> None: ...
 
 
 @pytest.mark.req("S1-079")
-async def test_search(office: Store) -> None:
+async def test_search_returns_similar_tasks(office: Store) -> None:
     session = await begun(office)
     found = (await use(office, session, "semantic-search", query="payments that fail"))["tasks"]
     assert found[0]["task_id"] == "T5"
     assert [one["similarity"] for one in found] == sorted((one["similarity"] for one in found), reverse=True)
-    assert all(one["similarity"] >= embedder("hashing").threshold for one in found), "the embedder's own threshold"
+    assert all(one["similarity"] >= embedder("hashing").threshold for one in found), "the threshold of the embedder"
     assert len((await use(office, session, "semantic-search", query="payment", threshold=0.0))["tasks"]) == 6
     assert len((await use(office, session, "semantic-search", query="payment", threshold=0.0, limit=2))["tasks"]) == 2
     assert (await use(office, session, "semantic-search", query="payment", threshold=1.0))["tasks"] == []
@@ -77,7 +77,7 @@ async def test_search(office: Store) -> None:
 
 
 @pytest.mark.req("S1-080")
-async def test_detect(office: Store) -> None:
+async def test_detect_returns_dependencies(office: Store) -> None:
     session = await begun(office)
     found = await use(office, session, "detect-dependencies", task_ids=["T7", "T1", "T7", "ghost"])
     assert found["unknown_task_ids"] == ["ghost"]
@@ -87,12 +87,12 @@ async def test_detect(office: Store) -> None:
     for wrong in (["T1"], [], "T1", [1, 2]):
         with pytest.raises(Refused, match="Invalid arguments"):
             await use(office, session, "detect-dependencies", task_ids=wrong)
-    with pytest.raises(ToolFailed, match="there is no task ghost"):
+    with pytest.raises(ToolFailed, match="Unknown tasks: ghost"):
         await use(office, session, "detect-dependencies", task_ids=["T1", "ghost"])
 
 
 @pytest.mark.req("S1-081")
-async def test_graph(office: Store) -> None:
+async def test_graph_returns_stored_relationships(office: Store) -> None:
     session = await begun(office)
     await repository.add_relationship(office, "ada", "T2", "T1", "related", 0.4)
     found = (await use(office, session, "query-task-graph", task_id="T2"))["relationships"]
@@ -113,7 +113,7 @@ async def test_graph(office: Store) -> None:
 
 
 @pytest.mark.req("S1-082")
-async def test_cluster(office: Store) -> None:
+async def test_cluster_groups_similar_tasks(office: Store) -> None:
     session = await begun(office, "- [ ] a1: Paint the hall\n- [ ] b1: Print posters\n- [ ] c1: Paint the kitchen\n")
     found = await use(office, session, "cluster-by-similarity", task_ids=["a1", "b1", "c1"])
     assert [one["task_ids"] for one in found["clusters"]] == [["a1", "c1"], ["b1"]]
@@ -129,7 +129,7 @@ async def test_cluster(office: Store) -> None:
 
 
 @pytest.mark.req("S1-083")
-async def test_context(office: Store) -> None:
+async def test_context_returns_pages_of_documents(office: Store) -> None:
     long = "# Long\n- [ ] L1: Read\n\n" + "".join(f"{number:05d} " for number in range(2_000))
     session = await begun(office, f"{CHECKOUT}\n{long}")
     first = await use(office, session, "get-document-context", task_ids=["T4", "T1", "L1"])
@@ -145,14 +145,14 @@ async def test_context(office: Store) -> None:
     assert (await use(office, session, "get-document-context", task_ids=["T4"], page=9))["documents"] == []
 
 
-def test_chunks() -> None:
+def test_chunks_overlap_and_cover_the_text() -> None:
     assert chunks("") == [""]
     assert chunks("x" * CHUNK) == ["x" * CHUNK]
     assert [len(part) for part in chunks("x" * (CHUNK + 1))] == [CHUNK, OVERLAP + 1]
 
 
 @pytest.mark.req("S1-070", "S1-086")
-async def test_ten_at_once_and_only_these(office: Store) -> None:
+async def test_runs_at_most_ten_calls_of_the_five_tools(office: Store) -> None:
     agent = Prioritizer().agent
     assert [tool.name for tool in agent.definition.tools] == list(TOOLS)
     assert {tool.effect for tool in agent.definition.tools} == {"safe"}
@@ -161,7 +161,7 @@ async def test_ten_at_once_and_only_these(office: Store) -> None:
 
 
 class Shaky:
-    """An embedder that fails so often before it works, and takes its time."""
+    """A slow embedder that fails a number of times."""
 
     name, threshold = "shaky", 0.2
 
@@ -189,7 +189,7 @@ class Shaky:
         ([ValueError("odd")], "failed", []),
     ],
 )
-async def test_failures_that_may_pass_are_tried_again(
+async def test_retries_temporary_failures(
     office: Store, failures: list[Exception], status: str, waited: list[float]
 ) -> None:
     slept: list[float] = []
@@ -207,7 +207,7 @@ async def test_failures_that_may_pass_are_tried_again(
 
 
 @pytest.mark.req("S1-086")
-async def test_a_slow_tool_is_told_of(timed_office: Store, clock: FakeClock) -> None:
+async def test_slow_tool_has_a_warning(timed_office: Store, clock: FakeClock) -> None:
     await repository.add_file(timed_office, "ada", CHECKOUT, "plan.md")
     outcome = await repository.add_outcome(timed_office, "ada", "Open the checkout")
 

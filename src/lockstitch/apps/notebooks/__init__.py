@@ -1,4 +1,4 @@
-"""Notebooks: sources that are looked things up in, chats about them, and a team that answers with citations."""
+"""Notebooks: sources, chats about them, and a team that answers from the sources with citations."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ __all__ = ["EXTENSION", "Notebooks"]
 def __getattr__(name: str) -> Any:
     if name != "Notebooks":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Not before it is asked for: who only looks at the tables needs no runtime.
+    # Loaded on first use: code that only reads the tables does not need the runtime.
     from lockstitch.apps.notebooks.plugin import Notebooks
 
     return Notebooks

@@ -1,4 +1,4 @@
-"""What people look at in a notebook: its chats, and who did what in them."""
+"""The chats of a notebook, and what each run of a chat did."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Chat(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """How many messages the user sent."""
+        """Number of messages that the user sent."""
         return self.thread.last_turn
 
     def as_json(self) -> Json:
@@ -49,7 +49,7 @@ class Chat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunActivity:
-    """What one run did, and the members that it handed something to."""
+    """What a run did, with the runs of the members that it delegated to."""
 
     run: Run
     input: str
@@ -57,7 +57,7 @@ class RunActivity:
     searches: int
     members: list["RunActivity"] = field(default_factory=list["RunActivity"])
     citations: list[CitationView] = field(default_factory=list[CitationView])
-    """What it cites, if it is the answer that the user was given."""
+    """Citations of its output, if the output is the answer to the user."""
 
     @property
     def who(self) -> str:
@@ -69,7 +69,7 @@ class RunActivity:
 
     @property
     def act(self) -> str:
-        """In a word or two what it did: answers, hands on, compiles, 3 searches, writes."""
+        """A short text for people: answers, hands on, compiles, 3 searches, writes."""
         if self.run.status in ("failed", "cancelled"):
             return self.run.status
         if self.leads:
@@ -108,31 +108,34 @@ class RunActivity:
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """A message of the user, and everything that it caused."""
+    """A message of the user, with the runs that it caused."""
 
     number: int
     message: str
-    deeds: list[RunActivity]
+    activities: list[RunActivity]
     at: datetime
 
     @property
     def answer(self) -> RunActivity | None:
-        """Whose output the user was given, once the turn has ended well: the leader's last."""
-        if self.deeds[0].run.status != "completed":
+        """The run that answered the user: the last completed run of the leader with an output. None if the turn did not
+        complete."""
+        if self.activities[0].run.status != "completed":
             return None
-        run_activities = [deed for deed in self.deeds if deed.output and deed.run.status == "completed"]
+        run_activities = [
+            activity for activity in self.activities if activity.output and activity.run.status == "completed"
+        ]
         return run_activities[-1] if run_activities else None
 
     @property
     def cost(self) -> float | None:
-        """What the message cost, as far as it is known."""
+        """The sum of the known costs of the runs."""
         known = [run.total_cost for run in self.runs if run.total_cost is not None]
         return sum(known) if known else None
 
     @property
     def runs(self) -> list[Run]:
-        """All runs that it caused, in the order in which they began."""
-        return sorted(_runs(self.deeds), key=lambda run: run.sequence)
+        """All runs of the turn, in order of their start."""
+        return sorted(_runs(self.activities), key=lambda run: run.sequence)
 
     def as_json(self) -> Json:
         answer = self.answer
@@ -144,19 +147,19 @@ class ChatTurn:
             "citations": [citation.as_json() for citation in answer.citations] if answer else [],
             "cost": self.cost,
             "at": format_time(self.at),
-            "deeds": [deed.as_json() for deed in self.deeds],
+            "deeds": [activity.as_json() for activity in self.activities],
         }
 
 
 async def chats(store: Store, notebook: Notebook, *, user_id: str | None = None) -> list[Chat]:
-    """The chats of a notebook, the most recently active first; of one user only, if one is named."""
+    """Return the chats of a notebook or of one of its users, most recently active first."""
     links = {link.thread_id: link for link in await notebooks.sessions(store, notebook.number)}
     threads = await store.threads(limit=None, id=list(links), user_id=user_id) if links else []
     return [Chat(links[thread.id], thread) for thread in threads]
 
 
 async def turns(store: Store, thread: Thread) -> list[ChatTurn]:
-    """Who did what in a chat, turn by turn: runs as a tree, with what they were asked, said and cited."""
+    """Return the turns of a chat. Each has a tree of runs with inputs, outputs and citations."""
     runs = await store.runs(thread)
     log = await store.stitches(thread)
     by_position = {stitch.position: stitch for stitch in log}
@@ -165,41 +168,41 @@ async def turns(store: Store, thread: Thread) -> list[ChatTurn]:
     for stitch in log:
         if stitch.type == "tool_call" and stitch.name == _SEARCH:
             searches[stitch.run_id] = searches.get(stitch.run_id, 0) + 1
-    deeds = {run.id: _deed(run, by_position, searches.get(run.id, 0)) for run in runs}
+    activities = {run.id: _activity(run, by_position, searches.get(run.id, 0)) for run in runs}
     chat_turns: dict[int, ChatTurn] = {}
     for run in runs:
-        deed = deeds[run.id]
-        above = deeds.get(run.parent_run_id) if run.parent_run_id is not None else None
+        activity = activities[run.id]
+        above = activities.get(run.parent_run_id) if run.parent_run_id is not None else None
         turn = chat_turns.get(run.turn)
         if turn is None:
-            turn = chat_turns[run.turn] = ChatTurn(run.turn, deed.input, [], run.started_at)
+            turn = chat_turns[run.turn] = ChatTurn(run.turn, activity.input, [], run.started_at)
         if above is None or _compiles(run, above.run):
-            turn.deeds.append(deed)
+            turn.activities.append(activity)
         else:
-            above.members.append(deed)
+            above.members.append(activity)
     for turn in chat_turns.values():
-        # They are kept with the run that the message caused, whoever answered in the end.
+        # Citations are stored with the first run of a turn, also if a later run answered.
         if (answer := turn.answer) is not None:
-            answer.citations.extend(cited.get(turn.deeds[0].run.id, ()))
+            answer.citations.extend(cited.get(turn.activities[0].run.id, ()))
     return list(chat_turns.values())
 
 
 def total_cost(chat_turns: Sequence[ChatTurn]) -> float | None:
-    """What a chat cost so far, as far as it is known."""
+    """Return the sum of the known costs of the turns."""
     known = [turn.cost for turn in chat_turns if turn.cost is not None]
     return sum(known) if known else None
 
 
-def _deed(run: Run, log: Mapping[int, Stitch], searches: int) -> RunActivity:
+def _activity(run: Run, log: Mapping[int, Stitch], searches: int) -> RunActivity:
     stitch, value = log.get(run.input_position or 0), log.get(run.output_position or 0)
     output = answer_of(value.message) if value is not None else None
     return RunActivity(run, text_of(stitch.message) if stitch is not None else "", output or None, searches)
 
 
 def _compiles(run: Run, above: Run) -> bool:
-    """Whether a run is its leader's further one, and not one of a member."""
+    """True if a run is a further run of the leader and not of a member."""
     return run.role == "team" and run.agent == above.agent
 
 
-def _runs(deeds: Sequence[RunActivity]) -> list[Run]:
-    return [run for deed in deeds for run in (deed.run, *_runs(deed.members))]
+def _runs(activities: Sequence[RunActivity]) -> list[Run]:
+    return [run for activity in activities for run in (activity.run, *_runs(activity.members))]

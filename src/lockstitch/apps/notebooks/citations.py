@@ -1,4 +1,4 @@
-"""Numbered passages of a chat, citations in answers."""
+"""Number the passages that a chat finds, and resolve the citations of its answers."""
 
 import re
 from collections import deque
@@ -22,11 +22,11 @@ _CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _NUMBER: Final = re.compile(r"\d+")
 _RANGE: Final = re.compile(r"(\d+)\s*[\u2013-]\s*(\d+)")
 _MOST: Final = 50
-"""Numbers that one bracket may stand for."""
+"""Maximum size of a range in brackets."""
 
 
 class Mention(NamedTuple):
-    """Where an answer cites: the characters of the bracket, and the numbers in it."""
+    """A bracket with citations in an answer: its range and its numbers."""
 
     start: int
     end: int
@@ -34,11 +34,11 @@ class Mention(NamedTuple):
 
 
 def mentions(answer: str) -> list[Mention]:
-    """The citations of an answer, in order. What stands in code, or is a link, is none."""
+    """Return the citations of an answer, in order. Brackets in code and in links are not citations."""
     code = deque(match.span() for match in _CODE.finditer(answer))
     matches: list[Mention] = []
     for match in _GROUP.finditer(answer):
-        # Both come in the order of the text.
+        # Both sequences are in text order.
         while code and code[0][1] <= match.start():
             code.popleft()
         if code and code[0][0] <= match.start():
@@ -50,7 +50,7 @@ def mentions(answer: str) -> list[Mention]:
 
 
 def cited_numbers(answer: str) -> list[int]:
-    """The numbers that an answer cites, each once, in the order in which they are first named."""
+    """Return the distinct numbers that an answer cites, in order of their first use."""
     return list(dict.fromkeys(number for mention in mentions(answer) for number in mention.numbers))
 
 
@@ -68,16 +68,16 @@ def _spread(first: int, last: int) -> str:
 _ATTEMPTS: Final = 20
 
 
-async def number(store: Store, thread: Thread, run_id: UUID, query: str, founds: Sequence[Found]) -> list[int]:
-    """The numbers by which these passages are cited in a thread; those found before keep theirs.
+async def number(store: Store, thread: Thread, run_id: UUID, query: str, matches: Sequence[Found]) -> list[int]:
+    """Return the numbers that cite these passages in a thread. Passages that have a number keep it.
 
-    Called again after a crash it gives the same.
+    Idempotent: a second call after a crash returns the same numbers.
     """
-    return [await _number(store, thread, run_id, query, other_found, len(founds)) for other_found in founds]
+    return [await _number(store, thread, run_id, query, match, len(matches)) for match in matches]
 
 
 async def findings(store: Store, thread_id: UUID, numbers: Sequence[int] | None = None) -> list[Finding]:
-    """The findings of a thread by their numbers, or all of them."""
+    """Return the findings of a thread with these numbers, or all findings."""
     where = [Where("thread_id", "=", thread_id)]
     if numbers is not None:
         where.append(Where("number", "in", list(numbers)))
@@ -85,15 +85,15 @@ async def findings(store: Store, thread_id: UUID, numbers: Sequence[int] | None 
 
 
 async def citations(store: Store, run: Run, answer: str) -> list[Citation]:
-    """What an answer cites of what was found in its thread; a number that nobody found is none."""
+    """Return the citations of an answer. Numbers without a finding are ignored."""
     numbers = [cited_number for cited_number in cited_numbers(answer) if cited_number < 2**31]
     if not numbers:
         return []
     known = {finding.number for finding in await findings(store, run.thread_id, numbers)}
-    there = [number for number in numbers if number in known]
+    known_numbers = [number for number in numbers if number in known]
     return [
         Citation(run_id=run.id, place=place, thread_id=run.thread_id, number=number)
-        for place, number in enumerate(there, start=1)
+        for place, number in enumerate(known_numbers, start=1)
     ]
 
 
@@ -123,23 +123,23 @@ async def _number(store: Store, thread: Thread, run_id: UUID, query: str, result
         )
         if new:
             return int(new[0][0])
-    raise Conflict(f"Others number what is found in thread {thread.id} all the time; try again.", thread_id=thread.id)
+    raise Conflict(f"Other runs are numbering passages of thread {thread.id}. Try again.", thread_id=thread.id)
 
 
 _AROUND: Final = 240
-"""Characters that are shown before and after what is marked, beyond its passage."""
+"""Maximum number of characters that are shown of the passages before and after."""
 
 
 @dataclass(frozen=True, slots=True)
 class CitationView:
-    """What a number of a chat stands for. Without a source: it was removed since."""
+    """The passage that a number cites in a chat. `source` is None if the source was removed."""
 
     finding: Finding
     source: Source | None = None
     place: Location | None = None
     before: str = ""
     quote: str = ""
-    """What is marked: the sentences of the passage that say most about what was searched for."""
+    """The highlighted sentences: those that match the statement or the query best."""
     after: str = ""
 
     @property
@@ -148,7 +148,7 @@ class CitationView:
 
     @property
     def where(self) -> str:
-        """The place as people say it: page 17 of 84."""
+        """The location for people: page 17 of 84."""
         if self.source is None or self.place is None:
             return "This source was removed."
         if self.source.pages and self.place.page is not None:
@@ -156,8 +156,8 @@ class CitationView:
         return self.place.words
 
     @property
-    def found(self) -> str:
-        """How it was found: found by words and meaning, rank 1 of 6."""
+    def search_summary(self) -> str:
+        """How the search found it: found by words and meaning, rank 1 of 6."""
         return f"found by {self.finding.found_by}, rank {self.finding.rank} of {self.finding.among}"
 
     def as_json(self) -> Json:
@@ -182,24 +182,24 @@ class CitationView:
         }
 
 
-async def cited(store: Store, thread: Thread, number: int, *, said: str = "") -> CitationView:
-    """What a number stands for in a chat. NotFound when nothing was found under it.
+async def cited(store: Store, thread: Thread, number: int, *, statement: str = "") -> CitationView:
+    """Return the passage that a number cites in a chat. Raises `NotFound` if the chat has no such number.
 
-    `said` is what an answer says with the number: the sentences that say most about that are marked.
+    `statement` is the text that cites the number. The sentences that match it best are highlighted.
     """
     matches = await findings(store, thread.id, [number]) if 0 < number < 2**31 else []
     if not matches:
-        raise NotFound(f"Nothing in session {thread.key or thread.id} is cited as [{number}].")
-    return (await _resolved(store, matches, said))[0]
+        raise NotFound(f"Session {thread.key or thread.id} has no citation [{number}].")
+    return (await _resolved(store, matches, statement))[0]
 
 
 async def citations_of(store: Store, run_id: UUID) -> list[CitationView]:
-    """What the answer of a run cites, in the order in which it does."""
+    """Return the citations of the answer of a run, in order."""
     return (await citations_of_runs(store, [run_id])).get(run_id, [])
 
 
 async def citations_of_runs(store: Store, run_ids: Sequence[UUID]) -> dict[UUID, list[CitationView]]:
-    """The same for several runs of one thread at once; a run that cites nothing is not in it."""
+    """Return the citations of several runs of one thread. Runs without citations are left out."""
     if not run_ids:
         return {}
     where = (Where("run_id", "in", list(run_ids)),)
@@ -212,9 +212,9 @@ async def citations_of_runs(store: Store, run_ids: Sequence[UUID]) -> dict[UUID,
         for citation_view in await _resolved(store, await findings(store, rows[0].thread_id, numbers))
     }
     citation_views: dict[UUID, list[CitationView]] = {}
-    for other_citation in rows:
-        if other_citation.number in resolved:
-            citation_views.setdefault(other_citation.run_id, []).append(resolved[other_citation.number])
+    for citation in rows:
+        if citation.number in resolved:
+            citation_views.setdefault(citation.run_id, []).append(resolved[citation.number])
     return citation_views
 
 
@@ -250,7 +250,7 @@ def _cited(
 
 
 def _tail(text: str) -> str:
-    """The end of what comes before, from a word on."""
+    """Return the end of a text, from a word boundary on."""
     if len(text) <= _AROUND:
         return text
     cut = text[-_AROUND:]

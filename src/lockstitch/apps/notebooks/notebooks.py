@@ -1,4 +1,4 @@
-"""Create, list, change, delete notebooks; their chats."""
+"""Create, list, change and delete notebooks, and find or create their chats."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,20 +14,20 @@ _LARGEST = 2**63
 _CHANGEABLE = ("title", "description", "instructions")
 
 
-class Counted(NamedTuple):
-    """A notebook with what it has."""
+class CountedNotebook(NamedTuple):
+    """A notebook with the numbers of its sources and chats."""
 
     notebook: Notebook
     sources: int
     chats: int
     last_chat_at: datetime | None
-    """When a message was last sent in one of its chats."""
+    """Time of the last message in one of its chats."""
 
 
 async def create(
     store: Store, title: str | None = None, *, description: str | None = None, instructions: str | None = None
 ) -> Notebook:
-    """A new notebook. Refused says what is wrong with its title."""
+    """Create a notebook. Raises `Refused` if the title is not valid."""
     now = store.clock.now()
     new = Notebook(
         project=store.project,
@@ -37,11 +37,11 @@ async def create(
         created_at=now,
         updated_at=now,
     )
-    return await _told(store, "notebook_new", new)
+    return await _execute(store, "notebook_new", new)
 
 
 async def get(store: Store, notebook_id: int) -> Notebook:
-    """One notebook of this project. NotFound when it has none of this id."""
+    """Return a notebook of this project. Raises `NotFound` if it does not exist."""
     where = (Where("id", "=", notebook_id), Where("project", "=", store.project))
     notebook = await store.table(Notebook).first(*where) if 0 < notebook_id < _LARGEST else None
     if notebook is None:
@@ -50,44 +50,44 @@ async def get(store: Store, notebook_id: int) -> Notebook:
 
 
 async def listed(store: Store, *, limit: int | None = 100, offset: int = 0) -> list[Notebook]:
-    """The notebooks of this project, the most recently updated first."""
+    """Return the notebooks of this project, most recently updated first."""
     where = (Where("project", "=", store.project),)
     return await store.table(Notebook).find(*where, order=("-updated_at", "-id"), limit=limit, offset=offset)
 
 
-async def counted(store: Store, *, limit: int | None = 100, offset: int = 0) -> list[Counted]:
-    """The same with what each has."""
+async def counted(store: Store, *, limit: int | None = 100, offset: int = 0) -> list[CountedNotebook]:
+    """Return the notebooks of this project with their counts, most recently updated first."""
     notebooks = await listed(store, limit=limit, offset=offset)
     rows: Sequence[Any] = await store.query(EXTENSION, "notebook_counts", project=store.project)
     known = {int(row[0]): row for row in rows}
-    counteds: list[Counted] = []
+    result: list[CountedNotebook] = []
     for notebook in notebooks:
         _, sources, chats, last = known.get(notebook.number, (0, 0, 0, None))
-        counteds.append(Counted(notebook, int(sources), int(chats), _time(last)))
-    return counteds
+        result.append(CountedNotebook(notebook, int(sources), int(chats), _time(last)))
+    return result
 
 
 async def change(store: Store, notebook_id: int, **fields: Any) -> Notebook:
-    """Other values for title, description or instructions."""
+    """Change the title, description or instructions. Raises `Refused` for other fields."""
     wrong = fields.keys() - set(_CHANGEABLE)
     if wrong:
-        raise Refused(f"A notebook's {', '.join(sorted(wrong))} cannot be changed.")
+        raise Refused(f"These fields of a notebook cannot be changed: {', '.join(sorted(wrong))}.")
     before = await get(store, notebook_id)
     notebook = before.changed(**before.validate_fields({**fields, "updated_at": store.clock.now()}))
     named = {f"with_{name}": int(name in fields) for name in _CHANGEABLE}
-    return await _told(store, "notebook_change", notebook, id=notebook_id, **named)
+    return await _execute(store, "notebook_change", notebook, id=notebook_id, **named)
 
 
 async def touch(store: Store, notebook_id: int) -> None:
-    """Make a notebook a recent one."""
+    """Set the time of the last update to now."""
     await store.execute(EXTENSION, "notebook_touch", id=notebook_id, project=store.project, now=store.clock.now())
 
 
 async def remove(store: Store, notebook_id: int, *, keep_sessions: bool = False, force: bool = False) -> int:
-    """Delete a notebook with its sources, and its chats with everything of theirs; how many chats.
+    """Delete a notebook with its sources and chats. Return the number of deleted chats.
 
-    With `keep_sessions` the chats stay as threads that belong to no notebook. ThreadBusy while one of them is held,
-    and then nothing is deleted, unless forced.
+    With `keep_sessions` the chats stay as threads without a notebook. Raises `ThreadBusy` if a worker holds one of
+    the chats, unless `force` is set. Nothing is deleted then.
     """
     await get(store, notebook_id)
     removed = 0
@@ -96,23 +96,23 @@ async def remove(store: Store, notebook_id: int, *, keep_sessions: bool = False,
             ids = [session.thread_id for session in await sessions(store, notebook_id)]
             if ids:
                 removed += await store.delete_threads(ids, force=force)
-        gone: Sequence[Any] = await store.execute(
+        deleted_rows: Sequence[Any] = await store.execute(
             EXTENSION, "notebook_remove", id=notebook_id, project=store.project, keep_sessions=int(keep_sessions)
         )
-        if gone:
+        if deleted_rows:
             return removed
-        # A chat was begun meanwhile, or somebody else removed the notebook.
+        # Another caller has started a chat or removed the notebook since.
         await get(store, notebook_id)
 
 
 async def sessions(store: Store, notebook_id: int) -> list[NotebookSession]:
-    """Which threads are chats of a notebook, in the order in which they were begun."""
+    """Return the links to the chats of a notebook, in order of their creation."""
     where = (Where("notebook_id", "=", notebook_id), Where("project", "=", store.project))
     return await store.table(NotebookSession).find(*where, order=("id",))
 
 
 async def notebook_of(store: Store, thread: Thread) -> Notebook | None:
-    """The notebook that a thread is a chat of, if it is one."""
+    """Return the notebook of a chat, or None if the thread is not a chat."""
     notebooks: Sequence[Notebook] = await store.query(
         EXTENSION, "notebook_of_thread", record_type=Notebook, thread=thread.id
     )
@@ -120,10 +120,10 @@ async def notebook_of(store: Store, thread: Thread) -> Notebook | None:
 
 
 def missing(store: Store, notebook_id: int) -> NotFound:
-    return NotFound(f"There is no notebook {notebook_id} in project {store.project}.")
+    return NotFound(f"Notebook {notebook_id} not found in project {store.project}.")
 
 
-async def _told(store: Store, query: str, notebook: Notebook, **more: int) -> Notebook:
+async def _execute(store: Store, query: str, notebook: Notebook, **more: int) -> Notebook:
     values: dict[str, Any] = {name: getattr(notebook, name) for name in _CHANGEABLE}
     notebooks: Sequence[Notebook] = await store.execute(
         EXTENSION, query, record_type=Notebook, project=store.project, now=notebook.updated_at, **values, **more
@@ -138,15 +138,15 @@ def _time(value: Any) -> datetime | None:
 
 
 _TITLE: Final = 80
-"""Characters of the first message that a chat is called by."""
+"""Maximum number of characters of the first message that become the title of a chat."""
 
 
 async def ensure(
     store: Store, notebook: Notebook, session_id: str | None, *, user_id: str | None, agent: str, message: str
 ) -> Thread:
-    """The thread of a chat: a known one goes on, an unknown one is made with its link, in one transaction.
+    """Return the thread of a chat. A missing thread is created with its link in one transaction.
 
-    Refused for a chat of another notebook, of another user, or a thread that belongs to no notebook.
+    Raises `Refused` if the thread belongs to another notebook, to another user or to no notebook.
     """
     if session_id is not None:
         thread = await _known(store, session_id)
@@ -155,7 +155,7 @@ async def ensure(
     try:
         return await _create(store, notebook, session_id, user_id, agent, message)
     except (Conflict, Refused):
-        # Somebody else made it in between, so it is a known one now; or the notebook was removed.
+        # Another caller created the thread or removed the notebook since.
         await get(store, notebook.number)
         thread = await _known(store, session_id) if session_id is not None else None
         if thread is None:
@@ -164,17 +164,20 @@ async def ensure(
 
 
 async def link_of(store: Store, thread: Thread) -> NotebookSession | None:
-    """The link of a thread to its notebook, if it is a chat of one."""
+    """Return the link of a thread to its notebook, or None if the thread is not a chat."""
     return await store.table(NotebookSession).get_or_none(thread.id)
 
 
 async def chat(store: Store, notebook: Notebook, session_id: str, *, user_id: str | None = None) -> Thread:
-    """A chat of this notebook. NotFound when there is no such thread, Refused when it is not its own."""
+    """Return a chat of this notebook.
+
+    Raises `NotFound` if the thread does not exist and `Refused` if it is not a chat of this notebook.
+    """
     return await _checked(store, notebook, await store.thread(session_id), user_id)
 
 
 async def unlink(store: Store, notebook: Notebook, session_id: str) -> Thread:
-    """Take a chat out of its notebook; it stays as a thread."""
+    """Remove a chat from its notebook. The thread stays."""
     thread = await chat(store, notebook, session_id)
     await store.table(NotebookSession).delete(Where("thread_id", "=", thread.id))
     return thread
@@ -183,7 +186,7 @@ async def unlink(store: Store, notebook: Notebook, session_id: str) -> Thread:
 async def _known(store: Store, session_id: str) -> Thread | None:
     codec.check_text(session_id, "The session_id")
     if not 0 < len(session_id) <= 255:
-        raise Refused("A session_id has 1 to 255 characters.")
+        raise Refused("A session_id must have 1 to 255 characters.")
     try:
         return await store.thread(session_id)
     except NotFound:
@@ -194,11 +197,11 @@ async def _checked(store: Store, notebook: Notebook, thread: Thread, user_id: st
     link = await link_of(store, thread)
     named = thread.key or str(thread.id)
     if link is None:
-        raise Refused(f"Session {named} is a thread that belongs to no notebook; nothing was done.")
+        raise Refused(f"Session {named} is a thread without a notebook. Nothing was written.")
     if link.notebook_id != notebook.number:
-        raise Refused(f"Session {named} belongs to another notebook; nothing was done.")
+        raise Refused(f"Session {named} belongs to another notebook. Nothing was written.")
     if user_id is not None and thread.user_id != user_id:
-        raise Refused(f"Session {named} belongs to another user; nothing was done.")
+        raise Refused(f"Session {named} belongs to another user. Nothing was written.")
     return thread
 
 

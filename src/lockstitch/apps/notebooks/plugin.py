@@ -1,4 +1,4 @@
-"""Notebooks as an application: what it is set to, and what can be done with it."""
+"""`Notebooks`: the plugin, with its settings and operations."""
 
 from collections.abc import AsyncGenerator, Collection, Generator, Sequence
 from contextlib import contextmanager
@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 from lockstitch import Event, Refused, Result, Store, Team, Thread, Tool
 from lockstitch.apps.notebooks import notebooks, sources
-from lockstitch.apps.notebooks import search as finding
-from lockstitch.apps.notebooks.quoting import Quoting
+from lockstitch.apps.notebooks import search as passage_search
+from lockstitch.apps.notebooks.quote_provider import QuoteProvider
 from lockstitch.apps.notebooks.readers.reader import Kind, Limits
 from lockstitch.apps.notebooks.readers.registry import kind_of_text
 from lockstitch.apps.notebooks.readers.web import fetch
@@ -22,8 +22,8 @@ from lockstitch.ext import Embedder, MemoryStore, Provider, ToolSource, codec, r
 
 
 @dataclass(frozen=True, slots=True)
-class Underway:
-    """A source that this process is just reading."""
+class SourceInProgress:
+    """A source that this process is reading."""
 
     notebook_id: int
     name: str
@@ -33,9 +33,9 @@ class Underway:
 class Notebooks:
     """Notebooks with sources, and a team that answers from them.
 
-    Without a model answers are quotations of the sources, made without a network. `embedder` None: sources are found
-    by their words alone. `urls` has sources be fetched from the web; `allowed_hosts` may be asked although they are
-    inside of one's own network. `tools` are further ones for the Researcher. Other settings are those of a Team.
+    Without a model, answers are quotations from the sources and need no network. With `embedder=None`, search uses
+    words only. `urls=True` allows sources from the web. `allowed_hosts` are hosts of a private network that may be
+    fetched. `tools` are additional tools of the Researcher. Other settings are settings of a `Team`.
     """
 
     name = "notebooks"
@@ -60,15 +60,15 @@ class Notebooks:
         self._embedder = None if embedder is None else resolve_embedder(embedder)
         self._indexing = Indexing(limits or Limits(), passage_size, passage_overlap, self._embedder)
         self.offline = model is None
-        """Whether there is no model, so that answers are quotations."""
+        """True if there is no model, so that answers are quotations."""
         self.team: Team = notebook_team(
-            Quoting() if model is None else model,
+            QuoteProvider() if model is None else model,
             embedder=lambda: self._embedder,
             memory=memory,
             tools=tools,
             **settings,
         )
-        self._underway: list[Underway] = []
+        self._in_progress: list[SourceInProgress] = []
 
     @property
     def limits(self) -> Limits:
@@ -79,7 +79,7 @@ class Notebooks:
         return (self.team,)
 
     async def setup(self, store: Store) -> None:
-        """Have the store keep notebooks. Refused for a store of files."""
+        """Create or migrate the tables. Raises `Refused` for the file backend."""
         await store.extend(EXTENSION)
 
     # Sources
@@ -95,7 +95,10 @@ class Notebooks:
         media_type: str | None = None,
         url: str | None = None,
     ) -> Source:
-        """Add a source: a text, or the bytes of a file. Refused says what is wrong with it; nothing is changed then."""
+        """Add a text, or the bytes of a file, as a source.
+
+        Raises `Refused` if the source cannot be read. Nothing is written then.
+        """
         await self.setup(store)
         notebook = await notebooks.get(store, notebook_id)
         if isinstance(content, str):
@@ -105,25 +108,27 @@ class Notebooks:
             return await sources.add(store, notebook, Raw(name, content, kind, media_type, url), self._indexing)
 
     async def add_url(self, store: Store, notebook_id: int, url: str, *, name: str | None = None) -> Source:
-        """Add what stands behind an address of the web. Refused unless `urls` is set."""
+        """Fetch a URL and add it as a source. Raises `Refused` unless `urls` is set."""
         if not self.urls:
-            raise Refused("Fetching sources from the web is turned off here: Notebooks(urls=True) turns it on.")
+            raise Refused("Sources from the web are disabled. Enable them with Notebooks(urls=True).")
         await self.setup(store)
         notebook = await notebooks.get(store, notebook_id)
         with self._reading(notebook.number, name or url, store):
-            got = await run_blocking(lambda: fetch(url, self.limits, allowed=self._allowed_hosts))
-        called = name or _name_of(got.url)
-        return await self.add_source(store, notebook_id, called, got.content, media_type=got.media_type, url=got.url)
+            fetched = await run_blocking(lambda: fetch(url, self.limits, allowed=self._allowed_hosts))
+        source_name = name or _name_of(fetched.url)
+        return await self.add_source(
+            store, notebook_id, source_name, fetched.content, media_type=fetched.media_type, url=fetched.url
+        )
 
-    def underway(self, notebook_id: int) -> list[Underway]:
-        """The sources of a notebook that this process is just reading."""
-        return [underway for underway in self._underway if underway.notebook_id == notebook_id]
+    def sources_in_progress(self, notebook_id: int) -> list[SourceInProgress]:
+        """Return the sources of a notebook that this process is reading."""
+        return [in_progress for in_progress in self._in_progress if in_progress.notebook_id == notebook_id]
 
     async def search(self, store: Store, notebook_id: int, query: str, *, limit: int = 6) -> list[Found]:
-        """The passages that the Researcher would find."""
+        """Return the passages that the Researcher would find."""
         await self.setup(store)
         notebook = await notebooks.get(store, notebook_id)
-        return await finding.find(store, notebook, query, embedder=self._embedder, limit=limit)
+        return await passage_search.find(store, notebook, query, embedder=self._embedder, limit=limit)
 
     # Running
 
@@ -137,9 +142,9 @@ class Notebooks:
         user_id: str | None = None,
         **call: Any,
     ) -> Result:
-        """Say something to the team, in a known chat or in a new one. `call` is what `Agent.run` takes besides.
+        """Send a message to the team, in an existing chat or in a new one. `call` are options of `Agent.run`.
 
-        Refused for a chat of another notebook or of another user.
+        Raises `Refused` for a chat of another notebook or of another user.
         """
         thread = await self.chat(store, notebook_id, message, session_id=session_id, user_id=user_id)
         return await self.team.run(message, store=store, thread=thread, user_id=user_id, **call)
@@ -154,7 +159,7 @@ class Notebooks:
         user_id: str | None = None,
         **call: Any,
     ) -> AsyncGenerator[Event, None]:
-        """The same, told as it happens."""
+        """Send a message and yield the events of the run."""
         thread = await self.chat(store, notebook_id, message, session_id=session_id, user_id=user_id)
         async for event in self.team.stream(message, store=store, thread=thread, user_id=user_id, **call):
             yield event
@@ -162,11 +167,11 @@ class Notebooks:
     async def chat(
         self, store: Store, notebook_id: int, message: str, *, session_id: str | None, user_id: str | None
     ) -> Thread:
-        """The thread of a chat: a known one, or one that is made, with its link, for this first message."""
+        """Return the thread of a chat. A missing thread is created with its link and this first message as title."""
         await self.setup(store)
         if not message.strip():
-            raise Refused("Say something: the message is empty.")
-        # Before the chat is made, which would be left behind without a message.
+            raise Refused("The message is empty. Enter a message.")
+        # Check the message before creating the chat. Otherwise a chat without a message would remain.
         codec.dumps(message)
         notebook = await notebooks.get(store, notebook_id)
         return await notebooks.ensure(
@@ -175,15 +180,15 @@ class Notebooks:
 
     @contextmanager
     def _reading(self, notebook_id: int, name: str, store: Store) -> Generator[None]:
-        underway = Underway(notebook_id, name, store.clock.now())
-        self._underway.append(underway)
+        in_progress = SourceInProgress(notebook_id, name, store.clock.now())
+        self._in_progress.append(in_progress)
         try:
             yield
         finally:
-            self._underway.remove(underway)
+            self._in_progress.remove(in_progress)
 
 
 def _name_of(url: str) -> str:
-    """What a source of the web is called: the last part of its path, or its host."""
+    """Return the name of a source from the web: the last part of its path, or its host."""
     parts = urlsplit(url)
     return (unquote(parts.path).rstrip("/").rpartition("/")[2] or parts.hostname or url)[:255]

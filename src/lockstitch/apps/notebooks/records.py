@@ -1,4 +1,4 @@
-"""Tables."""
+"""Record classes and the store extension of notebooks."""
 
 from typing import Annotated, ClassVar, Final, Literal
 from uuid import UUID
@@ -16,7 +16,7 @@ Title = Annotated[Text, Field(min_length=1, max_length=255)]
 
 
 class Notebook(Record):
-    """A notebook: sources, chats about them, and what the team is to know in every run."""
+    """A notebook: its title and the text that the team receives in every run."""
 
     table: ClassVar[str] = "notebooks"
     generated: ClassVar[frozenset[str]] = frozenset({"id"})
@@ -31,13 +31,13 @@ class Notebook(Record):
 
     @property
     def number(self) -> int:
-        """Its id, once it is stored."""
+        """The id of a stored notebook."""
         assert self.id is not None
         return self.id
 
 
 class NotebookSession(Record):
-    """That a thread is a chat of a notebook. `session_id` is the thread's key, or its id if it has none."""
+    """Links a thread to its notebook. `session_id` is the key of the thread, or its id if it has no key."""
 
     table: ClassVar[str] = "notebook_sessions"
     primary_key: ClassVar[tuple[str, ...]] = ("thread_id",)
@@ -52,7 +52,7 @@ class NotebookSession(Record):
 
 
 class Source(Record):
-    """A source of a notebook. Its text stands in its passages, which side by side are the whole of it."""
+    """A source of a notebook. Its passages, joined in order, are its text."""
 
     table: ClassVar[str] = "notebook_sources"
 
@@ -64,18 +64,18 @@ class Source(Record):
     title: Text | None = None
     url: Text | None = None
     sha256: Annotated[Text, Field(min_length=64, max_length=64)]
-    """Of the bytes that were read: the same are not read twice into one notebook."""
+    """Digest of the bytes. A notebook does not accept the same bytes twice."""
     size: Count
     characters: Count
     pages: Count | None = None
     passages: Count
     embedder: Text | None = None
-    """Whose vectors its passages have."""
+    """Name of the embedder that computed the vectors of its passages."""
     created_at: Time
 
 
 class Passage(Record):
-    """A piece of a source: its text, its place there, and from where on it is read with what comes before it."""
+    """A part of a source: its text and its location. Its lead starts at `lead_at`: see `passages`."""
 
     table: ClassVar[str] = "notebook_passages"
     primary_key: ClassVar[tuple[str, ...]] = ("source_id", "number")
@@ -97,7 +97,7 @@ class Passage(Record):
 
 
 class PassageVector(Record):
-    """What a passage means to an embedder: numbers of four bytes, the lowest byte first."""
+    """The embedding of a passage: little-endian 32-bit floats."""
 
     table: ClassVar[str] = "notebook_vectors"
     primary_key: ClassVar[tuple[str, ...]] = ("source_id", "number")
@@ -108,9 +108,9 @@ class PassageVector(Record):
 
 
 class Finding(Record):
-    """A passage that was found in a chat, and the number by which it is cited there from then on.
+    """A passage that a search in a chat found, and the number that cites it in this chat.
 
-    When its source is removed the number stays taken, so that no answer comes to cite something else.
+    If the source is removed, the number stays reserved, so that no answer cites another passage with it.
     """
 
     table: ClassVar[str] = "notebook_findings"
@@ -121,17 +121,17 @@ class Finding(Record):
     source_id: UUID | None
     passage: Count
     run_id: UUID | None = None
-    """The run that found it first."""
+    """The first run that found it."""
     query: Text
     found_by: FoundBy
     rank: Count
-    """Its place among those that were found with it, from 1."""
+    """Its rank in the results of the search, from 1."""
     among: Count
     at: Time
 
 
 class Citation(Record):
-    """That an answer cites a finding of its chat; `place` is its order among those of the answer."""
+    """A citation of a finding in an answer. `place` is its order in the answer, from 1."""
 
     table: ClassVar[str] = "notebook_citations"
     primary_key: ClassVar[tuple[str, ...]] = ("run_id", "place")
@@ -143,7 +143,7 @@ class Citation(Record):
 
 
 KINDS: Final = (Notebook, NotebookSession, Source, Passage, PassageVector, Finding, Citation)
-"""All of them, those that others refer to first."""
+"""The record classes, referenced classes first."""
 
 
 EXTENSION: Final = Extension("notebooks", "lockstitch.apps.notebooks.sql", KINDS)

@@ -1,4 +1,4 @@
-"""Finding passages in a notebook's sources: by their words and by what they mean, and both together."""
+"""`find()`: search the passages of a notebook by words and by embeddings."""
 
 import re
 from array import array
@@ -12,28 +12,28 @@ from lockstitch.apps.notebooks.records import EXTENSION, FoundBy, Notebook, Pass
 from lockstitch.ext import Embedder, Where, run_blocking
 
 Key = tuple[UUID, int]
-"""A passage: its source and its number there."""
+"""The source and the number of a passage."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _MOST_WORDS: Final = 24
 _LONGEST: Final = 2_000
-"""Characters of a query that are looked at."""
+"""Number of characters of a query that are used."""
 
 _LONG: Final = 4
-"""Letters from which on a word may be the beginning of what is found; all begins with a."""
+"""Minimum number of letters of a word that also matches longer words."""
 
 _WIDE: Final = 40
-"""How many passages each way of finding brings in."""
+"""Number of passages that each of the two searches returns."""
 
 _NEARNESS: Final = 0.4
-"""How near a passage must be to a question, as a share of how near two texts are that speak of the same thing."""
+"""Minimum similarity of a passage and a question, as a share of the threshold of the embedder."""
 
 _FUSION: Final = 60
-"""How much the first places of one way count against being found by both: the usual number of rank fusion."""
+"""The constant of reciprocal rank fusion, with its usual value."""
 
 
 class Found(NamedTuple):
-    """A passage that was found, its place among those found, and how."""
+    """A passage in the results of a search, with its rank from 1."""
 
     source: Source
     passage: Passage
@@ -42,24 +42,24 @@ class Found(NamedTuple):
 
 
 async def find(store: Store, notebook: Notebook, query: str, *, embedder: Embedder | None, limit: int) -> list[Found]:
-    """The best passages of a notebook for a query, best first."""
+    """Return the best passages of a notebook for a query, best first."""
     by_words = await _by_words(store, notebook, query)
     by_meaning = await _by_meaning(store, notebook, query, embedder) if embedder is not None else []
     best = fused(by_words, by_meaning)[:limit]
     sources = await _sources(store, notebook, {source_id for source_id, _ in best})
     passages = await passages_of(store, best)
     words, keys = set(by_words), set(by_meaning)
-    founds: list[Found] = []
+    results: list[Found] = []
     for key in best:
-        # What was removed since it was found is not there to be shown.
+        # Leave out passages that were removed since the search.
         if key[0] in sources and key in passages:
             how = _how(key in words, key in keys)
-            founds.append(Found(sources[key[0]], passages[key], len(founds) + 1, how))
-    return founds
+            results.append(Found(sources[key[0]], passages[key], len(results) + 1, how))
+    return results
 
 
 async def passages_of(store: Store, keys: Iterable[Key]) -> dict[Key, Passage]:
-    """These passages, as far as they are there."""
+    """Return the passages with these keys that exist."""
     wanted: dict[UUID, list[int]] = {}
     for source_id, number in keys:
         wanted.setdefault(source_id, []).append(number)
@@ -72,7 +72,7 @@ async def passages_of(store: Store, keys: Iterable[Key]) -> dict[Key, Passage]:
 
 
 def fused(*rankings: Sequence[Key]) -> list[Key]:
-    """Several rankings as one: each place counts the more the further in front it is, wherever it comes from."""
+    """Merge rankings by reciprocal rank fusion."""
     scores: dict[Key, float] = {}
     for ranking in rankings:
         for place, key in enumerate(ranking, start=1):
@@ -81,14 +81,14 @@ def fused(*rankings: Sequence[Key]) -> list[Key]:
 
 
 def wanted(query: str) -> str:
-    """The words that are searched for, apart by |. Longer ones by their beginning: a robot is found for robots too."""
+    """Return the search terms of a query, separated by |. Long words match as prefixes, without a plural ending."""
     words = dict.fromkeys(_WORD.findall(query.casefold()[:_LONGEST]))
     terms = dict.fromkeys(f'"{_stem(word)}"*' if len(word) >= _LONG else f'"{word}"' for word in words)
     return "|".join(list(terms)[:_MOST_WORDS])
 
 
 def packed(vector: Sequence[float]) -> bytes:
-    """A vector as it is kept."""
+    """Return a vector as stored bytes."""
     numbers = array("f", vector)
     if _BIG_ENDIAN:
         numbers.byteswap()
@@ -126,13 +126,13 @@ async def _by_meaning(store: Store, notebook: Notebook, query: str, embedder: Em
 
 
 def _nearest(requested: Sequence[float], rows: Sequence[Any], least: float) -> list[Key]:
-    """The passages whose vectors are nearest; all are unit vectors, so the product says how near."""
-    # A short question leaves most numbers of an offline embedder at zero, and those need not be looked at.
+    """Return the passages with the highest dot product. All vectors are unit vectors."""
+    # In the vector of a short question from the hashing embedder most numbers are zero. Skip them.
     places = [place for place, number in enumerate(requested) if number]
     if not places:
         return []
     near = [requested[place] for place in places]
-    # With one place alone it would give a number and not a row of them.
+    # With one place itemgetter would return a number, not a tuple.
     pick: Callable[[Any], Sequence[float]] = itemgetter(*places, places[0])
     scored = [(sum(map(mul, near, pick(unpacked(vector)))), source_id, number) for source_id, number, vector in rows]
     best = sorted((item for item in scored if item[0] >= least), key=lambda item: (-item[0], str(item[1]), item[2]))
@@ -145,7 +145,7 @@ async def _sources(store: Store, notebook: Notebook, ids: set[UUID]) -> Mapping[
 
 
 def _stem(word: str) -> str:
-    """A word without the ending that only says how many; a guess that widens what is found, never narrows it."""
+    """Return a word without an English plural ending. A wrong guess only finds more passages."""
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3]
     if len(word) > 3 and word.endswith("s") and not word.endswith("ss"):

@@ -1,4 +1,4 @@
-"""/api/notebooks, and the server extension."""
+"""Routes below /api/notebooks, and the server extension."""
 
 from typing import Annotated, Any, Final
 from urllib.parse import quote
@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from lockstitch import NotFound, Refused, Thread
 from lockstitch.apps.notebooks import activity, citations, pages, sources
-from lockstitch.apps.notebooks import notebooks as sessions
-from lockstitch.apps.notebooks import notebooks as shelf
+from lockstitch.apps.notebooks import notebooks as repository
 from lockstitch.apps.notebooks.plugin import Notebooks
 from lockstitch.apps.notebooks.records import Notebook, Source
 from lockstitch.ext import Json
@@ -93,7 +92,7 @@ class _Found(ResponseModel):
 
 
 class _Turn(ResultModel):
-    """The answer to a message, and the turn that it caused."""
+    """The answer to a message, with its turn."""
 
     session_id: str
     notebook_id: int
@@ -110,7 +109,7 @@ class _Body(BaseModel):
 
 
 class NewNotebook(_Body):
-    """A notebook. Without a title it is an untitled one."""
+    """A new notebook. The default title is "Untitled notebook"."""
 
     title: str | None = None
     description: str | None = None
@@ -118,7 +117,7 @@ class NewNotebook(_Body):
 
 
 class NewSource(_Body):
-    """A text, or the address of something on the web."""
+    """A text, or the URL of a source."""
 
     name: str | None = None
     text: str | None = None
@@ -126,7 +125,7 @@ class NewSource(_Body):
 
 
 class QuestionBody(_Body):
-    """A message to the team, in a known chat or in a new one."""
+    """A message to the team, in an existing chat or in a new one."""
 
     message: str
     stream: bool = False
@@ -136,31 +135,33 @@ class QuestionBody(_Body):
 
 @router.get("", response_model=list[_COUNTED])
 async def listed(caller: Reader, _: TheNotebooks, limit: Limit = 100, offset: Offset = 0) -> ExactJSON:
-    """The notebooks of the project, the most recently updated first."""
-    counteds = await shelf.counted(caller.store, limit=limit, offset=offset)
-    return ExactJSON([_counted(other_counted) for other_counted in counteds])
+    """Return the notebooks of the project, most recently updated first."""
+    counted_notebooks = await repository.counted(caller.store, limit=limit, offset=offset)
+    return ExactJSON([_counted(counted) for counted in counted_notebooks])
 
 
 @router.post("", status_code=201, response_model=_NOTEBOOK)
 async def create(caller: Writer, _: TheNotebooks, new: NewNotebook) -> ExactJSON:
-    """Make a notebook."""
-    notebook = await shelf.create(caller.store, new.title, description=new.description, instructions=new.instructions)
+    """Create a notebook."""
+    notebook = await repository.create(
+        caller.store, new.title, description=new.description, instructions=new.instructions
+    )
     return ExactJSON(notebook.as_json(), 201)
 
 
 @router.get("/{id}", response_model=_NOTEBOOK)
 async def get(caller: Reader, _: TheNotebooks, id: Id) -> ExactJSON:
-    """One notebook."""
-    return ExactJSON((await shelf.get(caller.store, id)).as_json())
+    """Return a notebook."""
+    return ExactJSON((await repository.get(caller.store, id)).as_json())
 
 
 @router.put("/{id}", response_model=_NOTEBOOK)
 async def change(caller: Writer, _: TheNotebooks, id: Id, wanted: NewNotebook) -> ExactJSON:
-    """Change a notebook: what is not named stays as it is."""
+    """Change a notebook. Missing fields stay unchanged."""
     fields = wanted.model_dump(exclude_unset=True)
     if "title" in fields and fields["title"] is None:
-        raise Refused("A notebook has a title; leave it out to keep the one it has.")
-    return ExactJSON((await shelf.change(caller.store, id, **fields)).as_json())
+        raise Refused("A notebook needs a title. Leave the field out to keep the current title.")
+    return ExactJSON((await repository.change(caller.store, id, **fields)).as_json())
 
 
 @router.delete("/{id}", status_code=204, response_class=Response)
@@ -168,10 +169,10 @@ async def remove(
     caller: Writer,
     _: TheNotebooks,
     id: Id,
-    keep_sessions: Annotated[bool, Query(description="Whether its chats stay, as threads of no notebook.")] = False,
+    keep_sessions: Annotated[bool, Query(description="If true, the chats stay as threads without a notebook.")] = False,
 ) -> Response:
-    """Delete a notebook with its sources, and its chats with everything of theirs."""
-    await shelf.remove(caller.store, id, keep_sessions=keep_sessions)
+    """Delete a notebook with its sources and chats."""
+    await repository.remove(caller.store, id, keep_sessions=keep_sessions)
     return Response(status_code=204)
 
 
@@ -179,14 +180,14 @@ async def remove(
 async def sessions_of(
     caller: Reader, _: TheNotebooks, id: Id, user_id: Annotated[str | None, Query(max_length=255)] = None
 ) -> ExactJSON:
-    """The chats of a notebook, the most recently active first."""
-    notebook = await shelf.get(caller.store, id)
+    """Return the chats of a notebook, most recently active first."""
+    notebook = await repository.get(caller.store, id)
     return ExactJSON([chat.as_json() for chat in await activity.chats(caller.store, notebook, user_id=user_id)])
 
 
 @router.get("/{id}/sessions/{session_id}", response_model=_Chat)
 async def session(caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId) -> ExactJSON:
-    """A chat, turn by turn: who did what, what was answered, and what that cites."""
+    """Return the turns of a chat with runs, answers and citations."""
     thread = await _chat(caller, id, session_id)
     chat_turns = await activity.turns(caller.store, thread)
     return ExactJSON(
@@ -214,24 +215,24 @@ async def remove_session(caller: Writer, _: TheNotebooks, id: Id, session_id: Se
 async def citation(
     caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId, number: Annotated[int, Path(ge=1, lt=2**31)]
 ) -> ExactJSON:
-    """What a number in brackets stands for in a chat: the source, the place, and the words there."""
+    """Return the passage that a number cites in a chat: source, location and text."""
     return ExactJSON((await citations.cited(caller.store, await _chat(caller, id, session_id), number)).as_json())
 
 
 @router.get("/{id}/sources", response_model=list[_AnySource])
 async def sources_of(caller: Reader, notebooks: TheNotebooks, id: Id) -> ExactJSON:
-    """The sources of a notebook, and those that are just being read."""
-    notebook = await shelf.get(caller.store, id)
+    """Return the sources of a notebook, including sources that this server is reading."""
+    notebook = await repository.get(caller.store, id)
     ready = [_source(source) for source in await sources.listed(caller.store, notebook)]
-    reading = [{"name": underway.name, "status": "reading"} for underway in notebooks.underway(id)]
+    reading = [{"name": in_progress.name, "status": "reading"} for in_progress in notebooks.sources_in_progress(id)]
     return ExactJSON(ready + reading)
 
 
 @router.post("/{id}/sources", status_code=201, response_model=_SOURCE)
 async def add_source(caller: Writer, notebooks: TheNotebooks, id: Id, new: NewSource) -> ExactJSON:
-    """Add a text, or what stands behind an address of the web where that is turned on."""
+    """Add a text or, if enabled, a URL."""
     if (new.text is None) == (new.url is None):
-        raise Refused("Give either a text or a url.")
+        raise Refused("Pass either a text or a url.")
     if new.url is not None:
         return ExactJSON(_source(await notebooks.add_url(caller.store, id, new.url, name=new.name)), 201)
     if not new.name:
@@ -244,7 +245,7 @@ async def upload(
     caller: Writer, notebooks: TheNotebooks, id: Id, file: Annotated[UploadFile, File(description="The file.")]
 ) -> ExactJSON:
     """Add a file: text, Markdown, HTML or PDF."""
-    # One byte more than is read tells that there is too much.
+    # One byte more than the limit shows that the file is too large.
     content = await file.read(notebooks.limits.bytes + 1)
     source = await notebooks.add_source(
         caller.store, id, file.filename or "upload", content, media_type=file.content_type
@@ -254,15 +255,15 @@ async def upload(
 
 @router.get("/{id}/sources/{source_id}", response_model=_SOURCE)
 async def source(caller: Reader, _: TheNotebooks, id: Id, source_id: SourceId) -> ExactJSON:
-    """One source."""
-    notebook = await shelf.get(caller.store, id)
+    """Return a source."""
+    notebook = await repository.get(caller.store, id)
     return ExactJSON(_source(await sources.get(caller.store, notebook, source_id)))
 
 
 @router.delete("/{id}/sources/{source_id}", status_code=204, response_class=Response)
 async def remove_source(caller: Writer, _: TheNotebooks, id: Id, source_id: SourceId) -> Response:
-    """Remove a source. Answers that cite it say from then on that it is gone."""
-    await sources.remove(caller.store, await shelf.get(caller.store, id), source_id)
+    """Remove a source. Citations of it then show that the source was removed."""
+    await sources.remove(caller.store, await repository.get(caller.store, id), source_id)
     return Response(status_code=204)
 
 
@@ -270,11 +271,11 @@ async def remove_source(caller: Writer, _: TheNotebooks, id: Id, source_id: Sour
 async def passages(
     caller: Reader, _: TheNotebooks, id: Id, source_id: SourceId, after: Offset = 0, limit: Limit = 100
 ) -> ExactJSON:
-    """The text of a source, passage by passage, each with its place."""
-    notebook = await shelf.get(caller.store, id)
+    """Return the passages of a source with their locations."""
+    notebook = await repository.get(caller.store, id)
     source = await sources.get(caller.store, notebook, source_id)
-    some = await sources.passages(caller.store, source, after=after, limit=limit)
-    return ExactJSON([{**passage.as_json(), "where": passage.place.words} for passage in some])
+    page = await sources.passages(caller.store, source, after=after, limit=limit)
+    return ExactJSON([{**passage.as_json(), "where": passage.place.words} for passage in page])
 
 
 @router.get("/{id}/search", response_model=list[_Found])
@@ -285,40 +286,42 @@ async def search(
     query: Annotated[str, Query(min_length=1, max_length=2000)],
     limit: Annotated[int, Query(ge=1, le=50)] = 6,
 ) -> ExactJSON:
-    """The passages that the Researcher would find."""
-    founds = await notebooks.search(caller.store, id, query, limit=limit)
+    """Return the passages that the Researcher would find."""
+    matches = await notebooks.search(caller.store, id, query, limit=limit)
     return ExactJSON(
         [
             {
-                "source_id": str(other_found.source.id),
-                "source": other_found.source.name,
-                "passage": other_found.passage.number,
-                "where": other_found.passage.place.words,
-                "start": other_found.passage.start_at,
-                "end": other_found.passage.end_at,
-                "text": other_found.passage.text,
-                "found_by": other_found.found_by,
-                "rank": other_found.rank,
+                "source_id": str(match.source.id),
+                "source": match.source.name,
+                "passage": match.passage.number,
+                "where": match.passage.place.words,
+                "start": match.passage.start_at,
+                "end": match.passage.end_at,
+                "text": match.passage.text,
+                "found_by": match.found_by,
+                "rank": match.rank,
             }
-            for other_found in founds
+            for match in matches
         ]
     )
 
 
 @router.post("/{id}/run", responses=_EVENTS, response_model=_Turn)
-async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id, asked: QuestionBody) -> Response:
-    """Say something to the team of a notebook.
+async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id, question: QuestionBody) -> Response:
+    """Send a message to the team of a notebook.
 
-    With `stream` the events of the thread until the turn has ended; else the turn: the answer, what it cites, and who
-    did what. Without a session_id a new chat begins.
+    With `stream` the response is a stream of events until the turn ends. Otherwise it is the turn: the answer, its
+    citations and the runs. Without a `session_id` a new chat starts.
     """
-    before = await notebooks.chat(caller.store, id, asked.message, session_id=asked.session_id, user_id=asked.user_id)
-    started = await notebooks.team.run(
-        asked.message, store=caller.store, thread=before, user_id=asked.user_id, detach=True
+    before = await notebooks.chat(
+        caller.store, id, question.message, session_id=question.session_id, user_id=question.user_id
     )
-    if asked.stream:
+    started = await notebooks.team.run(
+        question.message, store=caller.store, thread=before, user_id=question.user_id, detach=True
+    )
+    if question.stream:
         answer = stream_run(caller, before, started)
-        # A key may be of any characters, and a header may not.
+        # A key can have characters that a header must not have.
         answer.headers["Session-Id"] = quote(before.key or str(before.id))
         return answer
     result, idle = await wait_for_run(request, caller, started)
@@ -334,16 +337,16 @@ async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id,
 
 
 async def _chat(caller: Caller, notebook_id: int, session_id: str) -> Thread:
-    """A chat as a resource of its notebook: what is not its own is not there."""
-    notebook = await shelf.get(caller.store, notebook_id)
+    """Return a chat of a notebook. Raises `NotFound` for other threads."""
+    notebook = await repository.get(caller.store, notebook_id)
     try:
-        return await sessions.chat(caller.store, notebook, session_id)
+        return await repository.chat(caller.store, notebook, session_id)
     except Refused as exc:
         raise NotFound(f"Notebook {notebook_id} has no session {session_id}.") from exc
 
 
-def _counted(other_counted: shelf.Counted) -> Json:
-    return {**other_counted.notebook.as_json(), "sources": other_counted.sources, "sessions": other_counted.chats}
+def _counted(counted: repository.CountedNotebook) -> Json:
+    return {**counted.notebook.as_json(), "sources": counted.sources, "sessions": counted.chats}
 
 
 def _source(source: Source) -> Json:

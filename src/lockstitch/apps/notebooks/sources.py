@@ -1,4 +1,4 @@
-"""The sources of a notebook: read, cut into passages, indexed and kept in one commit, or not at all."""
+"""Add, list and remove the sources of a notebook. One commit stores a source with its passages and vectors."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from lockstitch.apps.notebooks.search import packed
 from lockstitch.ext import Embedder, Where, codec
 
 _BATCH: Final = 16
-"""Passages that an embedder is given at once."""
+"""Number of passages in one call of the embedder."""
 
 _LONGEST_NAME: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A source before it is read: what it is called, its bytes, and what is known of where it comes from."""
+    """A source before it is parsed: its name, its bytes and its origin."""
 
     name: str
     content: bytes
@@ -36,7 +36,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Indexing:
-    """How sources are read, cut and understood."""
+    """Settings for reading, splitting and embedding sources."""
 
     limits: Limits = field(default_factory=Limits)
     size: int = 1_200
@@ -45,7 +45,7 @@ class Indexing:
 
 
 async def add(store: Store, notebook: Notebook, raw: Raw, indexing: Indexing) -> Source:
-    """Add a source. Refused says what is wrong with it, and then nothing was changed."""
+    """Add a source. Raises `Refused` if it cannot be read. Nothing is written then."""
     name = _name(raw.name)
     digest = sha256(raw.content).hexdigest()
     await _refuse_known(store, notebook, name, digest)
@@ -76,7 +76,7 @@ async def add(store: Store, notebook: Notebook, raw: Raw, indexing: Indexing) ->
     try:
         await store.commit(Transaction(records=[source, *passages, *passage_vectors]))
     except (Conflict, Refused):
-        # Somebody else added the same, or removed the notebook, while this was read.
+        # Another caller added the same source or removed the notebook since.
         await notebooks.get(store, notebook.number)
         await _refuse_known(store, notebook, name, digest)
         raise
@@ -85,13 +85,13 @@ async def add(store: Store, notebook: Notebook, raw: Raw, indexing: Indexing) ->
 
 
 async def listed(store: Store, notebook: Notebook) -> list[Source]:
-    """The sources of a notebook, in the order in which they were added."""
+    """Return the sources of a notebook, oldest first."""
     where = (Where("notebook_id", "=", notebook.number), Where("project", "=", store.project))
     return await store.table(Source).find(*where, order=("created_at", "id"))
 
 
 async def get(store: Store, notebook: Notebook, source_id: UUID) -> Source:
-    """One source of a notebook. NotFound when it has none of this id."""
+    """Return a source of a notebook. Raises `NotFound` if it does not exist."""
     source = await store.table(Source).get_or_none(source_id)
     if source is None or source.notebook_id != notebook.number or source.project != store.project:
         raise NotFound(f"Notebook {notebook.id} has no source {source_id}.")
@@ -99,18 +99,18 @@ async def get(store: Store, notebook: Notebook, source_id: UUID) -> Source:
 
 
 async def passages(store: Store, source: Source, *, after: int = 0, limit: int | None = None) -> list[Passage]:
-    """The passages of a source in their order; side by side they are its text."""
+    """Return passages of a source in order. Joined they are its text."""
     where = (Where("source_id", "=", source.id), Where("number", ">", after))
     return await store.table(Passage).find(*where, order=("number",), limit=limit)
 
 
 async def text(store: Store, source: Source) -> str:
-    """The whole text that was read of a source."""
+    """Return the text of a source."""
     return "".join(passage.text for passage in await passages(store, source))
 
 
 async def remove(store: Store, notebook: Notebook, source_id: UUID) -> None:
-    """Remove a source. Answers that cite it say from then on that it is gone."""
+    """Remove a source. Citations of it then show that the source was removed."""
     source = await get(store, notebook, source_id)
     await store.table(Source).delete(Where("id", "=", source.id))
     await notebooks.touch(store, notebook.number)
@@ -120,18 +120,18 @@ async def _refuse_known(store: Store, notebook: Notebook, name: str, digest: str
     where = (Where("notebook_id", "=", notebook.number), Where("sha256", "=", digest))
     source = await store.table(Source).first(*where)
     if source is not None:
-        raise Refused(f"{name} is a source of this notebook already, as {source.name}. Nothing was added.")
+        raise Refused(f"{name} is already a source of this notebook, named {source.name}. Nothing was added.")
 
 
 async def _vectors(document: Document, passages: Sequence[Piece], embedder: Embedder | None) -> list[bytes]:
-    """What the passages mean, each read with what comes before it."""
+    """Return the stored vectors of the passages, each computed with its lead."""
     if embedder is None:
         return []
     matches: list[bytes] = []
     for first in range(0, len(passages), _BATCH):
         texts = [passage.with_lead(document) for passage in passages[first : first + _BATCH]]
         matches += [packed(vector) for vector in await embedder.embed(texts)]
-        # One that only computes never waits, and others want their turn too.
+        # An embedder that only computes never yields, so yield here.
         await asyncio.sleep(0)
     return matches
 
@@ -153,10 +153,10 @@ def _passage(source: Source, document: Document, passage: Piece) -> Passage:
 
 
 def _name(name: str) -> str:
-    """What a source is called: the last part of whatever path came with it."""
+    """Return the last part of the path as the name of the source."""
     short = codec.check_text(name, "The name of a source").replace("\\", "/").rstrip("/").rpartition("/")[2].strip()
     if not short:
-        raise Refused("A source has a name. Nothing was added.")
+        raise Refused("A source needs a name. Nothing was added.")
     if len(short) > _LONGEST_NAME:
         raise Refused(f"The name of a source has at most {_LONGEST_NAME} characters. Nothing was added.")
     return short

@@ -1,4 +1,4 @@
-"""Leader, researcher, writer and their instructions."""
+"""`notebook_team()`: the leader, the Researcher and the Writer, with their instructions and tools."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -15,27 +15,27 @@ Briefing = Callable[[Any, RunStart], Awaitable[str]]
 
 
 def briefing(role: str, *, agent: str | None = None) -> Briefing:
-    """Instructions that begin with a role and go on with the notebook as it is when the run begins.
+    """Return an instructions function: the role, then the notebook at the start of the run.
 
-    `agent` is whose learnings are told too: what it noted in chats of the same user.
+    With `agent`, it adds the lessons that this agent noted in chats of the same user.
     """
 
-    async def instructions(_deps: Any, occasion: RunStart) -> str:
-        store, thread = occasion.store, occasion.thread
+    async def instructions(_deps: Any, start: RunStart) -> str:
+        store, thread = start.store, start.thread
         notebook = await notebooks.notebook_of(store, thread)
         parts = [role]
         if notebook is not None:
             parts.append(about(notebook, await sources.listed(store, notebook)))
         if agent is not None:
-            whose: Json = {"project": thread.project, "user_id": thread.user_id, "agent": agent}
-            parts.append(_lessons(await store.memories.list(kind="learning", **whose)))
+            owner: Json = {"project": thread.project, "user_id": thread.user_id, "agent": agent}
+            parts.append(_lessons(await store.memories.list(kind="learning", **owner)))
         return "\n\n".join(part for part in parts if part)
 
     return instructions
 
 
 def about(notebook: Notebook, sources: Sequence[Source]) -> str:
-    """A notebook as the team is told of it."""
+    """Return the description of a notebook for the team."""
     parts = [f"# Notebook: {notebook.title}"]
     if notebook.description:
         parts.append(notebook.description)
@@ -63,7 +63,7 @@ RESEARCHER: Final = "Researcher"
 WRITER: Final = "Writer"
 
 _MOST: Final = 12
-"""Passages that one search gives at most."""
+"""Maximum number of passages of a search."""
 
 _LONGEST_LESSON: Final = 500
 
@@ -97,7 +97,7 @@ def notebook_team(
     num_history_runs: int | None = 5,
     **settings: Any,
 ) -> Team:
-    """The team. `tools` are further ones for the Researcher, such as a search of the web."""
+    """Return the team. `tools` are additional tools of the Researcher, such as a web search."""
     researcher = Agent(
         RESEARCHER,
         model=model,
@@ -120,7 +120,7 @@ def notebook_team(
 
 
 async def cite(store: Store, _head: Thread, run: Run, result: Json) -> Sequence[Record]:
-    """What the answer to a message cites, kept in the last commit of the run that the message caused."""
+    """Return the citations of the answer. The last commit of the run stores them."""
     return await citations.citations(store, run, str(result.get("text") or ""))
 
 
@@ -130,9 +130,9 @@ def _search(embedder: Callable[[], Embedder | None]) -> Tool:
         """Find the passages of the sources that say most about a query. Each has the number to cite it by."""
         notebook = await notebooks.notebook_of(ctx.store, ctx.thread)
         if notebook is None:
-            raise ToolFailed("This chat belongs to no notebook, so there are no sources to search.")
+            raise ToolFailed("This chat does not belong to a notebook, so it has no sources to search.")
         if not query.strip():
-            raise ToolFailed("Say what to search for.")
+            raise ToolFailed("The query is empty. Pass a query.")
         matches = await search.find(ctx.store, notebook, query, embedder=embedder(), limit=max(1, min(limit, _MOST)))
         if not matches:
             return NOTHING
@@ -149,12 +149,12 @@ def _lesson() -> Tool:
     @tool(effect="keyed")
     async def note_lesson(text: str, ctx: ToolContext) -> str:
         """Note a lesson about how to work with these sources; you are told of it in later chats of this person."""
-        said = " ".join(text.split())[:_LONGEST_LESSON]
-        if not said:
-            raise ToolFailed("Say what you have learned.")
+        lesson = " ".join(text.split())[:_LONGEST_LESSON]
+        if not lesson:
+            raise ToolFailed("The lesson is empty. Pass a text.")
         now, head = ctx.store.clock.now(), ctx.thread
         memories = await ctx.store.memories.list(
-            project=head.project, user_id=head.user_id, agent=RESEARCHER, kind="learning", text=said
+            project=head.project, user_id=head.user_id, agent=RESEARCHER, kind="learning", text=lesson
         )
         if not memories:
             await ctx.store.memories.put(
@@ -165,7 +165,7 @@ def _lesson() -> Tool:
                     agent=RESEARCHER,
                     thread_id=head.id,
                     kind="learning",
-                    text=said,
+                    text=lesson,
                     created_at=now,
                     updated_at=now,
                 )
@@ -176,4 +176,4 @@ def _lesson() -> Tool:
 
 
 NOTHING: Final = "No passage of the sources has to do with this."
-"""What a search says that finds nothing."""
+"""Result of a search without matches."""

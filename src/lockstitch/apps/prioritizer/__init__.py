@@ -1,4 +1,4 @@
-"""The prioritiser: an agent that orders tasks towards an outcome, with every step of its reasoning on record."""
+"""The prioritizer: an agent that orders tasks towards an outcome and records every step of its reasoning."""
 
 from lockstitch.apps.prioritizer.plugin import NoActiveOutcome, Prioritizer, SessionRunning
 

@@ -1,7 +1,6 @@
-"""The five tools, within step and time limits.
+"""The five tools of the agent, with limits on steps and time.
 
-A session has ten steps whatever the model does. A call's place among them follows from the log, so it is the same for
-whoever goes on after a crash.
+A session has at most ten steps. The number of a call comes from the log, so that it is the same after a crash.
 """
 
 import asyncio
@@ -16,8 +15,8 @@ from pydantic import Field
 from lockstitch import Stitch, StoreUnreachable, Tool, ToolContext, ToolFailed, tool
 from lockstitch.apps.prioritizer.dependencies import detected
 from lockstitch.apps.prioritizer.models import MAX_STEPS, Model, RelationshipType, Share, Task, TaskDependency, TaskId
-from lockstitch.apps.prioritizer.planning import TaskEmbeddings, clusters
 from lockstitch.apps.prioritizer.repository import TaskBase, base_of
+from lockstitch.apps.prioritizer.waves import TaskEmbeddings, clusters
 from lockstitch.ext import Json, ProviderError, run_blocking, tool_uses
 
 _log: Final = logging.getLogger("lockstitch.prioritizer")
@@ -28,15 +27,15 @@ OUT_OF_STEPS: Final = (
 
 
 class Output(Model):
-    """What a tool gives."""
+    """Base class of tool results."""
 
     performance_warning: str | None = None
-    """That it took long, if it did."""
+    """Set if the call was slow."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How often a call is tried, and how long it and its session may take, in seconds."""
+    """Retries and time limits of tool calls, in seconds."""
 
     retries: int = 2
     delay: float = 2.0
@@ -46,7 +45,7 @@ class Pace:
 
 
 def with_limits(tool: Tool, pace: Pace) -> Tool:
-    """A tool that keeps to the pace."""
+    """Return the tool with limits on steps, retries and time."""
     inner = tool.call
     assert inner is not None
 
@@ -59,7 +58,7 @@ def with_limits(tool: Tool, pace: Pace) -> Tool:
         if log and log[0].at is not None and (began - log[0].at).total_seconds() > pace.hard_timeout:
             context.complete(timed_out(pace.hard_timeout), status="failed")
             return Output(performance_warning=timed_out(pace.hard_timeout))
-        output = await _tried(lambda: inner(context, value), tool.name, pace)
+        output = await _with_retries(lambda: inner(context, value), tool.name, pace)
         took = (clock.now() - began).total_seconds()
         if took <= pace.slow or not isinstance(output, Output):
             return output
@@ -70,32 +69,32 @@ def with_limits(tool: Tool, pace: Pace) -> Tool:
     return replace(tool, call=call)
 
 
-async def _tried(call: Callable[[], Awaitable[Any]], name: str, pace: Pace) -> Any:
-    """What a call gives, which is made again where its failure may pass."""
+async def _with_retries(call: Callable[[], Awaitable[Any]], name: str, pace: Pace) -> Any:
+    """Call a tool. Repeat the call after a temporary failure."""
     for attempt in range(pace.retries):
         try:
             return await call()
         except Exception as exc:
-            if not may_pass(exc):
+            if not is_temporary(exc):
                 raise
-            _log.info("%s failed and is tried again (%d): %s", name, attempt + 1, exc)
+            _log.info("%s failed, will retry (%d): %s", name, attempt + 1, exc)
         await pace.sleep(pace.delay)
     return await call()
 
 
 def timed_out(seconds: float) -> str:
-    return f"The session did not end within {seconds:g} s."
+    return f"The session did not finish within {seconds:g} s."
 
 
-def may_pass(exc: Exception) -> bool:
-    """Whether trying again is worth it."""
+def is_temporary(exc: Exception) -> bool:
+    """True if the failure is temporary."""
     if isinstance(exc, ProviderError):
         return exc.retryable
     return isinstance(exc, StoreUnreachable | ConnectionError | TimeoutError)
 
 
 def place(log: Sequence[Stitch], response_id: UUID | None, call_index: int) -> int:
-    """Return the number of steps before a call: calls of earlier responses, thoughts without a call, calls beside it.
+    """Return the number of steps before a call: earlier calls, and responses without a call.
 
     The response and the index name the call, since a later response may use the same call id.
     """
@@ -110,14 +109,14 @@ def place(log: Sequence[Stitch], response_id: UUID | None, call_index: int) -> i
 
 
 CHUNK: Final = 4_000
-"""Characters of a document on one page."""
+"""Number of characters of a document on one page."""
 OVERLAP: Final = 200
-"""Characters that a page repeats of the one before."""
+"""Number of characters that a page repeats from the previous page."""
 
 Ids = Annotated[list[TaskId], Field(min_length=1, max_length=2_000)]
 
 
-class FoundTask(Model):
+class SimilarTask(Model):
     task_id: TaskId
     title: str
     similarity: float
@@ -125,7 +124,7 @@ class FoundTask(Model):
 
 
 class Search(Output):
-    tasks: list[FoundTask]
+    tasks: list[SimilarTask]
 
 
 class Dependencies(Output):
@@ -169,7 +168,7 @@ class Context(Output):
 
 
 def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
-    """The tools, with what they understand texts by and the pace they keep."""
+    """Return the five tools with limits."""
 
     @tool(name="semantic-search", effect="safe")
     async def search(
@@ -185,7 +184,7 @@ def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
         ranked = sorted(((value, id) for id, value in near.items() if value >= least), key=lambda item: -item[0])
         return Search(
             tasks=[
-                FoundTask(
+                SimilarTask(
                     task_id=id,
                     title=base.tasks[id].title,
                     similarity=round(value, 4),
@@ -201,7 +200,7 @@ def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
     ) -> Dependencies:
         """Infer which of two or more tasks wait for which from what they say. The source waits for the target."""
         tasks, unknown = _known(await base_of(ctx.store, ctx.thread), task_ids, 2)
-        # Some thousand tasks take their time, and the process has others to serve.
+        # Thousands of tasks would block the event loop.
         return Dependencies(dependencies=await run_blocking(lambda: detected(tasks)), unknown_task_ids=unknown)
 
     @tool(name="query-task-graph", effect="safe")
@@ -262,17 +261,17 @@ def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
 
 
 def chunks(text: str) -> list[str]:
-    """A text in pages, each of which begins with the end of the one before."""
+    """Split a text into pages. Each page starts with the end of the previous page."""
     starts = range(0, max(1, len(text) - OVERLAP), CHUNK - OVERLAP)
     return [text[start : start + CHUNK] for start in starts]
 
 
 def _known(base: TaskBase, ids: Sequence[str], least: int) -> tuple[list[Task], list[str]]:
-    """The tasks of these ids, each once, and the ids that are none's. ToolFailed when too few are left."""
-    fromkeys = list(dict.fromkeys(ids))
-    tasks = [base.tasks[id] for id in fromkeys if id in base.tasks]
-    unknown = [id for id in fromkeys if id not in base.tasks]
+    """Return the tasks with these ids and the unknown ids. Raises `ToolFailed` for fewer than `least` tasks."""
+    distinct = list(dict.fromkeys(ids))
+    tasks = [base.tasks[id] for id in distinct if id in base.tasks]
+    unknown = [id for id in distinct if id not in base.tasks]
     if len(tasks) < least:
-        named = f"; there is no task {', '.join(unknown[:5])}" if unknown else ""
-        raise ToolFailed(f"This needs {least} of the session's tasks at least{named}.")
+        named = f" Unknown tasks: {', '.join(unknown[:5])}." if unknown else ""
+        raise ToolFailed(f"This needs at least {least} of the session's tasks.{named}")
     return tasks, unknown

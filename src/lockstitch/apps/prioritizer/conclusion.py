@@ -1,4 +1,4 @@
-"""From a finished run to the stored plan."""
+"""`SessionFinisher`: build and store the plan when a run ends."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ from lockstitch.apps.prioritizer.models import (
     TaskDependency,
     as_json,
 )
-from lockstitch.apps.prioritizer.planning import PlanInput, TaskEmbeddings, planned
 from lockstitch.apps.prioritizer.prompt import Rejected, read_answer
-from lockstitch.apps.prioritizer.reasoning import metadata, parsed
+from lockstitch.apps.prioritizer.reasoning_steps import metadata, parsed
 from lockstitch.apps.prioritizer.records import Session
 from lockstitch.apps.prioritizer.repository import TaskBase, base_of
+from lockstitch.apps.prioritizer.waves import PlanInput, TaskEmbeddings, planned
 from lockstitch.ext import Json, ProviderError, Record, run_blocking
 
 NO_TASKS: Final = "no tasks found"
@@ -33,24 +33,24 @@ _MISSING: Final[Mapping[str, str]] = {
     "cluster-by-similarity": "similar tasks were not grouped by the model",
     "get-document-context": "documents were not read",
 }
-"""What a result lacks when a tool did not work."""
+"""What is missing in a plan if a tool failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What is known of the tasks, whatever the model says."""
+    """Facts about the tasks that do not come from the model."""
 
     tasks: Sequence[Task]
     stored: Sequence[TaskDependency] = ()
     vectors: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
     relevance: Mapping[str, float] = field(default_factory=dict[str, float])
-    """How close each task is to the outcome, 0 to 1."""
+    """Similarity of each task to the outcome, 0 to 1."""
     threshold: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """The plan, and what is to be said about it."""
+    """The plan with its notes and warnings."""
 
     plan: Plan
     note: str | None
@@ -61,20 +61,20 @@ class Conclusion:
 def build_conclusion(
     session_facts: SessionFacts, answer: str, steps: Sequence[ReasoningStep], failed_tools: Sequence[str]
 ) -> Conclusion:
-    """The plan of a run that gave `answer`. There is one task at least."""
-    task_dependencies = list(_found(steps))
+    """Return the plan for an answer of the model. There is at least one task."""
+    task_dependencies = list(_detected(steps))
     notes = [f"{name} failed: {_MISSING[name]}" for name in failed_tools]
     try:
         parsed_answer = read_answer(answer, [task.id for task in session_facts.tasks])
     except Rejected as exc:
-        notes.insert(0, f"{exc} This plan follows from dependencies and likeness alone")
+        notes.insert(0, f"{exc} This plan uses dependencies and similarity only")
         plan_input, warnings = fallback(session_facts, task_dependencies), list[str]()
     else:
         by_id = {task.id: task for task in session_facts.tasks}
         warnings = parsed_answer.warnings
-        left = len(session_facts.tasks) - len(parsed_answer.order)
-        if left:
-            warnings.append(f"{left} of {len(session_facts.tasks)} tasks are not in the plan: the model left them out.")
+        missing = len(session_facts.tasks) - len(parsed_answer.order)
+        if missing:
+            warnings.append(f"The model left out {missing} of {len(session_facts.tasks)} tasks.")
         plan_input = PlanInput(
             tasks=[by_id[id] for id in parsed_answer.order],
             dependencies=[*session_facts.stored, *task_dependencies, *parsed_answer.dependencies],
@@ -82,14 +82,14 @@ def build_conclusion(
             summary=parsed_answer.summary,
             vectors=session_facts.vectors,
             threshold=session_facts.threshold,
-            one_by_one=parsed_answer.one_by_one,
+            sequential_groups=parsed_answer.sequential_groups,
         )
     result = planned(plan_input)
     return Conclusion(result.plan, _joined(notes), warnings, result.broken)
 
 
 def fallback(session_facts: SessionFacts, task_dependencies: Sequence[TaskDependency] = ()) -> PlanInput:
-    """What a plan without a model is made of: what is stored and what rules find; what most others wait for first."""
+    """Return the input of a plan without a model. Tasks with most dependents come first."""
     ids = [task.id for task in session_facts.tasks]
     dependencies = [*session_facts.stored, *task_dependencies, *detected(session_facts.tasks)]
     among = [
@@ -114,8 +114,10 @@ def fallback(session_facts: SessionFacts, task_dependencies: Sequence[TaskDepend
 def confidences(
     ids: Sequence[str], dependencies: Sequence[TaskDependency], relevance: Mapping[str, float]
 ) -> dict[str, float]:
-    """How sure the places are that follow from rules: surer for what is tied to others, and for what speaks of the
-    outcome; never very sure."""
+    """Return the confidences of a plan by rules, between 0.5 and 0.9.
+
+    Dependencies and similarity to the outcome increase them.
+    """
     tied = dict.fromkeys(ids, 0.0)
     for dependency in dependencies:
         for end in (dependency.source_task_id, dependency.target_task_id):
@@ -126,16 +128,18 @@ def confidences(
 
 
 def summary(order: Sequence[Task], waiting: Mapping[str, int]) -> str:
-    """Why a plan begins as it does, in a sentence."""
+    """Return a sentence that explains the first task of a plan."""
     first = order[0]
     others = len(order) - 1
     if not waiting[first.id]:
-        return f"Nothing keeps these {len(order)} tasks apart." if others else f"There is one task: {first.title}."
-    return f"Start with “{first.title}”: {waiting[first.id]} of {others} other tasks hang on it."
+        return (
+            f"These {len(order)} tasks do not depend on each other." if others else f"There is one task: {first.title}."
+        )
+    return f"Start with “{first.title}”: {waiting[first.id]} of {others} other tasks depend on it."
 
 
-def _found(steps: Sequence[ReasoningStep]) -> Iterator[TaskDependency]:
-    """The dependencies that tools gave."""
+def _detected(steps: Sequence[ReasoningStep]) -> Iterator[TaskDependency]:
+    """Yield the dependencies in the results of tools."""
     for step in steps:
         if step.status != "success" or step.tool_output is None:
             continue
@@ -153,16 +157,16 @@ def _joined(notes: Sequence[str]) -> str | None:
 
 
 BUDGET_MS: Final = 30_000
-"""Milliseconds that a session should take at most; a longer one is told of, and no worse for it."""
+"""Milliseconds that a session should take. A longer session gets a warning."""
 
 _log: Final = logging.getLogger("lockstitch.prioritizer")
 
 
-class Ending:
-    """Writes what came of a session, in the last commit of its run."""
+class SessionFinisher:
+    """Hook that writes the result of a session in the last commit of its run."""
 
     def __init__(self, task_embeddings: TaskEmbeddings) -> None:
-        self._meaning = task_embeddings
+        self._embeddings = task_embeddings
 
     async def __call__(self, store: Store, head: Thread, run: Run, value: Json) -> Sequence[Record]:
         session = await store.table(Session).get_or_none(head.id)
@@ -171,18 +175,18 @@ class Ending:
         stitches = {stitch.id: stitch for stitch in await store.stitches(head, run.first_position)}
         stitches |= {stitch.id: stitch for stitch in cast("list[Stitch]", value["noted"])}
         own = [stitch for stitch in stitches.values() if stitch.run_id == run.id]
-        return [await self.ended(store, head, run, session, own, value)]
+        return [await self.finish(store, head, run, session, own, value)]
 
-    async def ended(
+    async def finish(
         self, store: Store, head: Thread, run: Run, session: Session, stitches: Sequence[Stitch], value: Json
     ) -> Session:
-        """The session as it is after a run that ended so. Everything in it is checked before it is written."""
+        """Return the validated session after a run."""
         result = parsed(stitches, run.output_position)
         moment = run.completed_at or store.clock.now()
         more: Json = {"warnings": [*_slow(result.steps)]}
         figures = metadata(result, run.started_at, moment)
         if figures.total_time_ms >= BUDGET_MS:
-            text = f"The session took {figures.total_time_ms / 1000:.1f} s; {BUDGET_MS / 1000:g} s are its budget."
+            text = f"The session took {figures.total_time_ms / 1000:.1f} s. Its budget is {BUDGET_MS / 1000:g} s."
             _log.warning("%s Session %s.", text, head.id)
             more["warnings"].append(text)
         plan: Json | None = None
@@ -199,23 +203,23 @@ class Ending:
             more["status_note"] = end.note
             more["warnings"] += end.warnings
             more["broken_cycles"] = end.broken
-        return over(session, plan, metadata(result, run.started_at, moment, **more), moment)
+        return ended(session, plan, metadata(result, run.started_at, moment, **more), moment)
 
     async def known(self, base: TaskBase) -> SessionFacts:
-        """What is known of the tasks. Without an embedder that answers there is no likeness, and still a plan."""
+        """Return the facts about the tasks. If the embedder fails, there are no similarities."""
         tasks = list(base.tasks.values())
         try:
-            vectors = await self._meaning.of_tasks(tasks)
+            vectors = await self._embeddings.of_tasks(tasks)
             outcome = base.outcome.statement if base.outcome is not None else ""
-            relevance = await self._meaning.relevance(outcome, vectors)
+            relevance = await self._embeddings.relevance(outcome, vectors)
         except ProviderError as exc:
-            _log.warning("The embedder does not answer: %s", exc)
+            _log.warning("Embedder failed: %s", exc)
             return SessionFacts(tasks, base.dependencies)
-        return SessionFacts(tasks, base.dependencies, vectors, relevance, self._meaning.close)
+        return SessionFacts(tasks, base.dependencies, vectors, relevance, self._embeddings.close)
 
 
-def over(session: Session, plan: Json | None, figures: ExecutionMetadata, moment: datetime) -> Session:
-    """A session that is over: completed with a plan, or failed."""
+def ended(session: Session, plan: Json | None, figures: ExecutionMetadata, moment: datetime) -> Session:
+    """Return an ended session: completed with a plan, or failed without one."""
     values: dict[str, Any] = {
         **session.__dict__,
         "status": "failed" if plan is None else "completed",
@@ -228,7 +232,7 @@ def over(session: Session, plan: Json | None, figures: ExecutionMetadata, moment
 
 
 def why_failed(status: str, error: str | None) -> str:
-    """What is said of a session without a plan."""
+    """Return the status note of a session without a plan."""
     if status == "cancelled":
         return error or "The session was cancelled. Start it again."
     return error or "The session ended without a plan. Start it again."

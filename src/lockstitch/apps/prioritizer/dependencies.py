@@ -1,10 +1,9 @@
-"""Dependencies found by rules, merged, cycles broken.
+"""Detect dependencies by rules, merge them, and break cycles.
 
-1. One that names another after "after", "needs", "depends on", "blocked by" and the like waits for it; after "before"
-   or "blocks" it is the other that waits.
-2. One that names another otherwise is related to it.
-3. Of two that do something to the same thing, what comes first in any work comes first here: deciding before making,
-   making before trying, trying before publishing.
+1. A task that names another after "after", "needs", "depends on" or "blocked by" waits for it. After "before" or
+   "blocks" the other task waits.
+2. A task that names another in another way is related to it.
+3. If two tasks have the same object, the usual order of work applies: decide, make, test, publish.
 """
 
 import re
@@ -41,7 +40,7 @@ _STAGES: Final[Mapping[str, int]] = {
     )
     for verb in verbs.split()
 }
-"""How far in any work a verb stands."""
+"""The stage of work of each verb."""
 _EMPTY: Final = frozenset(
     word
     for words in (
@@ -51,31 +50,31 @@ _EMPTY: Final = frozenset(
     for word in words.split()
 )
 _NAMED: Final = 0.6
-"""The share of a task's words that must be there for it to be named."""
+"""Share of the words of a task that a clause must contain to name it."""
 _FAR: Final = 24
-"""Tasks that may share a word before it says nothing about any of them."""
+"""Number of tasks with a word above which the word is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A task as the rules see it."""
+class _TaskWords:
+    """A task with the words that the rules use."""
 
     task: Task
     words: frozenset[str]
     things: frozenset[str]
-    """Its words without what is done to them."""
+    """Its words without the verb."""
     stage: int | None
 
 
 def detected(tasks: Sequence[Task]) -> list[TaskDependency]:
-    """The dependencies among these tasks, each pair once in one direction, in the order of the tasks."""
+    """Return the dependencies of these tasks, at most one for each pair, in task order."""
     read = [_read(task) for task in tasks]
     task_dependencies: dict[tuple[str, str], TaskDependency] = {}
-    messages, mentioned = _told(read)
-    for task_dependency in (*messages, *_in_course(read), *mentioned):
+    stated, mentioned = _stated(read)
+    for task_dependency in (*stated, *_by_stage(read), *mentioned):
         pair = task_dependency.source_task_id, task_dependency.target_task_id
-        turned = pair[1], pair[0]
-        if pair not in task_dependencies and turned not in task_dependencies:
+        reverse = pair[1], pair[0]
+        if pair not in task_dependencies and reverse not in task_dependencies:
             task_dependencies[pair] = task_dependency
     place = {task.id: number for number, task in enumerate(tasks)}
     return sorted(
@@ -84,10 +83,10 @@ def detected(tasks: Sequence[Task]) -> list[TaskDependency]:
     )
 
 
-def _told(read: Sequence[_Read]) -> tuple[list[TaskDependency], list[TaskDependency]]:
-    """What the tasks say themselves: which waits for which, and which speaks of which."""
-    ids = {other_read.task.id.casefold(): other_read for other_read in read}
-    by_word: dict[str, list[_Read]] = defaultdict(list)
+def _stated(read: Sequence[_TaskWords]) -> tuple[list[TaskDependency], list[TaskDependency]]:
+    """Return the dependencies that the texts state, and the related tasks that they mention."""
+    ids = {entry.task.id.casefold(): entry for entry in read}
+    by_word: dict[str, list[_TaskWords]] = defaultdict(list)
     for item in read:
         for word in item.words:
             by_word[word].append(item)
@@ -95,21 +94,21 @@ def _told(read: Sequence[_Read]) -> tuple[list[TaskDependency], list[TaskDepende
     mentioned: list[TaskDependency] = []
     for item in read:
         for clause, way in _clauses(item.task.text):
-            for other, sure in _named(clause, ids, by_word):
+            for other, confidence in _named(clause, ids, by_word):
                 if other.task.id == item.task.id:
                     continue
                 if way == "after":
-                    task_dependencies.append(_dependency(item, other, "prerequisite", sure))
+                    task_dependencies.append(_dependency(item, other, "prerequisite", confidence))
                 elif way == "before":
-                    task_dependencies.append(_dependency(other, item, "blocks", sure))
-                elif sure > 0.9 or clause in item.task.details:
-                    # Two titles that share words are no more than alike.
-                    mentioned.append(_dependency(item, other, "related", round(sure - 0.35, 2)))
+                    task_dependencies.append(_dependency(other, item, "blocks", confidence))
+                elif confidence > 0.9 or clause in item.task.details:
+                    # Titles with the same words are only similar.
+                    mentioned.append(_dependency(item, other, "related", round(confidence - 0.35, 2)))
     return task_dependencies, mentioned
 
 
 def _clauses(text: str) -> Iterator[tuple[str, str | None]]:
-    """What follows a word that orders, up to the clause's end; and what stands before one, or without."""
+    """Yield the text after each ordering word, up to the end of the clause, and the text before the first one."""
     for sentence in _CLAUSE.split(text):
         marks = sorted(
             [(match.start(), match.end(), "after") for match in _AFTER.finditer(sentence)]
@@ -122,9 +121,9 @@ def _clauses(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _named(
-    clause: str, ids: Mapping[str, _Read], by_word: Mapping[str, Sequence[_Read]]
-) -> Iterator[tuple[_Read, float]]:
-    """The tasks that a clause names, by id or by most of their words, and how sure that is."""
+    clause: str, ids: Mapping[str, _TaskWords], by_word: Mapping[str, Sequence[_TaskWords]]
+) -> Iterator[tuple[_TaskWords, float]]:
+    """Yield the tasks that a clause names by id or by most of their words, with a confidence."""
     spelled = [word.casefold() for word in _WORD.findall(clause)]
     words = frozenset(map(_root, spelled)) - _EMPTY
     seen: set[str] = set()
@@ -133,7 +132,7 @@ def _named(
             seen.add(word)
             yield ids[word], 0.95
     shared: dict[str, int] = defaultdict(int)
-    candidates: dict[str, _Read] = {}
+    candidates: dict[str, _TaskWords] = {}
     for word in words:
         for other in by_word.get(word, ()):
             shared[other.task.id] += 1
@@ -148,29 +147,29 @@ def _named(
             yield other, round(0.6 + 0.3 * share, 2)
 
 
-def _in_course(read: Sequence[_Read]) -> Iterator[TaskDependency]:
-    """Tasks about the same thing, in the course that work takes."""
-    by_thing: dict[str, list[_Read]] = defaultdict(list)
-    for other_read in read:
-        for thing in other_read.things:
-            by_thing[thing].append(other_read)
-    pairs: dict[tuple[str, str], tuple[_Read, _Read]] = {}
+def _by_stage(read: Sequence[_TaskWords]) -> Iterator[TaskDependency]:
+    """Yield dependencies of tasks with the same object, in the usual order of work."""
+    by_thing: dict[str, list[_TaskWords]] = defaultdict(list)
+    for entry in read:
+        for thing in entry.things:
+            by_thing[thing].append(entry)
+    pairs: dict[tuple[str, str], tuple[_TaskWords, _TaskWords]] = {}
     for sharing in by_thing.values():
         if len(sharing) > _FAR:
             continue
-        for place, other_read in enumerate(sharing):
-            pairs |= {(other_read.task.id, other.task.id): (other_read, other) for other in sharing[place + 1 :]}
-    for other_read, other in pairs.values():
-        if other_read.stage is None or other.stage is None or other_read.stage == other.stage:
+        for place, entry in enumerate(sharing):
+            pairs |= {(entry.task.id, other.task.id): (entry, other) for other in sharing[place + 1 :]}
+    for entry, other in pairs.values():
+        if entry.stage is None or other.stage is None or entry.stage == other.stage:
             continue
-        count = len(other_read.things & other.things)
-        alike = count / len(other_read.things | other.things)
+        count = len(entry.things & other.things)
+        alike = count / len(entry.things | other.things)
         if alike >= 0.5 or count >= 2:
-            late, early = (other_read, other) if other_read.stage > other.stage else (other, other_read)
+            late, early = (entry, other) if entry.stage > other.stage else (other, entry)
             yield _dependency(late, early, "prerequisite", round(min(0.75, 0.4 + 0.35 * alike), 2))
 
 
-def _dependency(source: _Read, target: _Read, kind: RelationshipType, confidence: float) -> TaskDependency:
+def _dependency(source: _TaskWords, target: _TaskWords, kind: RelationshipType, confidence: float) -> TaskDependency:
     return TaskDependency(
         source_task_id=source.task.id,
         target_task_id=target.task.id,
@@ -180,18 +179,18 @@ def _dependency(source: _Read, target: _Read, kind: RelationshipType, confidence
     )
 
 
-def _read(task: Task) -> _Read:
+def _read(task: Task) -> _TaskWords:
     title = _AFTER.split(_BEFORE.split(task.title)[0])[0] or task.title
     spelled = [word.casefold() for word in _WORD.findall(title)]
     roots = [_root(word) for word in spelled]
     words = frozenset(roots) - _EMPTY
     stages = [(root, _STAGE_ROOTS[root]) for root in roots[:3] if root in _STAGE_ROOTS]
     verbs = {root for root, _ in stages[:1]}
-    return _Read(task, words or frozenset(roots), words - verbs, stages[0][1] if stages else None)
+    return _TaskWords(task, words or frozenset(roots), words - verbs, stages[0][1] if stages else None)
 
 
 def _root(word: str) -> str:
-    """A word without its ending, so that "tests", "testing" and "tested" are one."""
+    """Return a word without its ending, so that "tests", "testing" and "tested" are equal."""
     for ending in ("ings", "ing", "ions", "ion", "ed", "es", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
             root = word.removesuffix(ending)
@@ -204,20 +203,20 @@ _STAGE_ROOTS: Final[Mapping[str, int]] = {_root(verb): stage for verb, stage in 
 
 @dataclass(frozen=True, slots=True)
 class AcyclicGraph:
-    """Dependencies without a cycle, and what was left out for it."""
+    """Dependencies without a cycle, and the dependencies that were removed."""
 
     dependencies: list[TaskDependency]
     broken: list[BrokenCycle]
 
 
 def untangled(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> AcyclicGraph:
-    """The dependencies without those that close a cycle.
+    """Remove the dependencies that close a cycle.
 
-    The strong are taken first, so what closes a cycle is the weakest of it. What is stored is stronger than what was
-    inferred with the same confidence; then what was told first is.
+    Dependencies are added by descending confidence, so the weakest dependency of a cycle is removed. With equal
+    confidence, stored dependencies come before inferred ones, and then earlier ones before later ones.
     """
     place = {task: number for number, task in enumerate(tasks)}
-    # For every task the bits of all that it waits for, through others too, and its own.
+    # For every task a bit set of itself and of all tasks that it waits for, directly or indirectly.
     waits_for = [1 << number for number in range(len(tasks))]
     targets: dict[str, list[str]] = {task: [] for task in tasks}
     dropped: dict[tuple[str, str, str], BrokenCycle] = {}
@@ -248,7 +247,7 @@ def untangled(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> A
 
 
 def depths(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> dict[str, int]:
-    """How deep each task stands: 1 without a prerequisite, else one more than the deepest of those it waits for."""
+    """Return the depth of each task: 1 without a prerequisite, otherwise one more than its deepest prerequisite."""
     waiting = dict.fromkeys(tasks, 0)
     followers: dict[str, list[str]] = {task: [] for task in tasks}
     for dependency in dependencies:
@@ -268,7 +267,7 @@ def depths(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> dict
 
 
 def dependents(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> dict[str, int]:
-    """How many tasks wait for each, through others too. The dependencies have no cycle."""
+    """Return the number of direct and indirect dependents of each task. The dependencies have no cycle."""
     place = {task: number for number, task in enumerate(tasks)}
     followers: dict[str, list[str]] = {task: [] for task in tasks}
     for dependency in dependencies:
@@ -276,7 +275,7 @@ def dependents(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> 
             followers[dependency.target_task_id].append(dependency.source_task_id)
     bits: dict[str, int] = {}
     depth = depths(tasks, dependencies)
-    # The deepest first: whoever waits for a task stands deeper than it.
+    # Deepest first, because dependents are deeper than the task.
     for task in sorted(tasks, key=lambda task: -depth[task]):
         bits[task] = 0
         for follower in followers[task]:
@@ -285,7 +284,7 @@ def dependents(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> 
 
 
 def _path(targets: Mapping[str, Sequence[str]], first: str, last: str) -> list[str]:
-    """The shortest way from one task to another, along what they wait for."""
+    """Return the shortest path between two tasks along their prerequisites."""
     before: dict[str, str | None] = {first: None}
     waiting = deque([first])
     while last not in before:
@@ -306,15 +305,15 @@ _METHODS: Final[Mapping[str, DetectionMethod]] = {
     "ai": "ai_inference",
     "manual": "stored_relationship",
 }
-"""How others name where a dependency is known from."""
+"""Detection methods by their names in other formats."""
 
 
 def normalised(values: Mapping[str, Any], *, method: DetectionMethod | None = None) -> TaskDependency:
-    """A dependency as somebody else tells of it, in our words and our direction. Refused when it is none.
+    """Return a dependency from JSON. Raises `Refused` if it is not valid.
 
-    There are two ways to tell of one. Ours says that the source waits for the target. The other has confidence_score
-    and ai or manual for ours, and says that the source comes before the target: that one is turned round. `method`
-    is what is known for sure of where it comes from, whatever is told.
+    There are two formats. In ours the source waits for the target. The other has `confidence_score`, or `ai` or
+    `manual` as the method, and its source comes before the target, so the two are swapped. `method` overrides the
+    method in the JSON.
     """
     value: Json = dict(values)
     other = "confidence_score" in value or value.get("detection_method") in _METHODS
@@ -333,13 +332,13 @@ def normalised(values: Mapping[str, Any], *, method: DetectionMethod | None = No
         )
     except ValidationError as exc:
         problems = "; ".join(str(error["msg"]).removeprefix("Value error, ") for error in exc.errors())
-        raise Refused(f"This is no dependency: {problems}.") from exc
+        raise Refused(f"This is not a dependency: {problems}.") from exc
 
 
 def merged(dependencies: Iterable[TaskDependency], tasks: Iterable[str]) -> list[TaskDependency]:
-    """Each dependency between these tasks once, in the order in which they were first told.
+    """Return the distinct dependencies between these tasks, in order of their first occurrence.
 
-    Of one that was told several times the highest confidence is kept, and that it is stored if it is.
+    Duplicates are merged: the highest confidence wins, and the result is stored if one of them is.
     """
     known = set(tasks)
     task_dependencies: dict[tuple[str, str, str], TaskDependency] = {}

@@ -1,8 +1,8 @@
-"""Markdown and CSV task lists; `read_list`.
+"""`read_list()`: parse task lists in Markdown and CSV.
 
     # Checkout                                 a document
     ## Payment                                 a section of it
-    - [ ] T4: Choose the provider (3h)         an id of its own, and an estimate
+    - [ ] T4: Choose the provider (3h)         with an id and an estimate
     - [ ] Payment form (after: T4)             waits for it
       - [ ] 3-D Secure                         a part: "Payment form" waits for it
       Only for cards.                          details
@@ -36,7 +36,7 @@ from lockstitch.apps.prioritizer.task_lists import (
     hours,
 )
 
-# No two repetitions in a row may match the same: a long line would be tried in every way there is.
+# Adjacent repetitions must not match the same text. Otherwise a long line needs exponential time.
 _HEADING: Final = re.compile(r"^ {0,3}(#{1,6})\s+(.*)$")
 _ITEM: Final = re.compile(r"^(?P<indent>\s*)(?:[-*+]|\d{1,9}[.)])\s+(?:\[(?P<box>[ xX])\]\s+)?(?P<text>\S.*)$")
 _BOX: Final = re.compile(r"^[^\S\n]*(?:[-*+]|\d{1,9}[.)])[^\S\n]+\[[ xX]\][^\S\n]+\S", re.MULTILINE)
@@ -46,8 +46,8 @@ _ID: Final = re.compile(
     r"|(?P<small>[a-z]{1,9}-?\d{1,9}):\s*"
     r"|(?P<plain>[A-Z][A-Z0-9]{0,9}-?\d{1,9})(?::|\.\s|\)\s|\s+[-\u2013\u2014]\s)\s*)"
 )
-_ASIDE: Final = re.compile(r"\(([^()]*)\)")
-_SAYS: Final = re.compile(
+_PARENTHESES: Final = re.compile(r"\(([^()]*)\)")
+_ANNOTATION: Final = re.compile(
     r"\b(?:after|needs|requires|depends on|blocked by|before|blocks|related|related to|see|id)\s*:", re.IGNORECASE
 )
 _KINDS: Final[dict[str, tuple[RelationshipType, bool]]] = {
@@ -58,11 +58,11 @@ _KINDS: Final[dict[str, tuple[RelationshipType, bool]]] = {
 
 
 def read_markdown(text: str, title: str) -> list[Sheet]:
-    """The documents of a Markdown text: one for each heading of the first level, or one for all."""
+    """Return the documents of a Markdown text: one for each first-level heading, or one for all."""
     boxes = bool(_BOX.search(text))
     sheets = [Sheet(title, "")]
     section: str | None = None
-    # The items that a line may belong to, with how far each is indented.
+    # The items that a line can belong to, with their indentation.
     above: list[tuple[int, Item]] = []
     fenced = False
     lines: list[list[str]] = [[]]
@@ -70,11 +70,11 @@ def read_markdown(text: str, title: str) -> list[Sheet]:
         fence = _FENCE.match(line)
         heading = None if fenced else _HEADING.match(line)
         if heading and len(heading[1]) == 1:
-            sheets.append(Sheet(_said(heading[2]) or title, ""))
+            sheets.append(Sheet(_heading_text(heading[2]) or title, ""))
             lines.append([])
             section, above = None, []
         elif heading:
-            section, above = _said(heading[2]) or None, []
+            section, above = _heading_text(heading[2]) or None, []
         lines[-1].append(line)
         if fence:
             fenced = not fenced
@@ -98,13 +98,13 @@ def read_markdown(text: str, title: str) -> list[Sheet]:
     return [sheet for sheet in sheets if sheet.items]
 
 
-def _said(heading: str) -> str:
-    """What a heading says, without the marks that may close it."""
+def _heading_text(heading: str) -> str:
+    """Return the text of a heading without closing number signs."""
     return heading.rstrip().rstrip("#").rstrip()
 
 
 def _detail(above: list[tuple[int, Item]], line: str) -> None:
-    """A line below a task belongs to the last one that it is indented deeper than."""
+    """Add a line to the last task with less indentation."""
     indent = len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip())
     owner = next((item for depth, item in reversed(above) if depth < indent), above[0][1])
     owner.details.append(line.strip())
@@ -113,10 +113,10 @@ def _detail(above: list[tuple[int, Item]], line: str) -> None:
 def _markdown_item(text: str, line: int) -> Item:
     item = Item(title="", line=line)
     title, at = "", 0
-    for match in _ASIDE.finditer(text):
-        if _SAYS.search(match[1]):
-            for saying in match[1].split(";"):
-                _take(item, saying, line)
+    for match in _PARENTHESES.finditer(text):
+        if _ANNOTATION.search(match[1]):
+            for annotation in match[1].split(";"):
+                _annotate(item, annotation, line)
             title += text[at : match.start()].rstrip()
             at = match.end()
     title = (title + text[at:]).strip()
@@ -129,8 +129,8 @@ def _markdown_item(text: str, line: int) -> Item:
     return item
 
 
-def _take(item: Item, saying: str, line: int) -> None:
-    word, _, names = saying.partition(":")
+def _annotate(item: Item, annotation: str, line: int) -> None:
+    word, _, names = annotation.partition(":")
     kind = _KINDS.get(word.strip().lower())
     if word.strip().lower() == "id":
         item.id = names.strip() or None
@@ -162,7 +162,7 @@ _ESTIMATE: Final = re.compile(r"~?(\d+(?:[.,]\d+)?)\s*(h|hrs?|hours?|m|mins?|min
 
 
 def read_csv(text: str, title: str, file: str) -> list[Sheet]:
-    """The documents of a CSV text: one for each value of its document column, or one for all."""
+    """Return the documents of a CSV text: one for each value of the document column, or one for all."""
     rows = _rows(text, file)
     try:
         _, heading = next(rows)
@@ -172,7 +172,7 @@ def read_csv(text: str, title: str, file: str) -> list[Sheet]:
     sheets: dict[str, Sheet] = {}
     for line, row in rows:
         if len(row) > len(heading) and any(cell.strip() for cell in row[len(heading) :]):
-            raise Refused(f"{file}, line {line}: {len(row)} cells under {len(heading)} columns; is a quote missing?")
+            raise Refused(f"{file}, line {line}: {len(row)} cells for {len(heading)} columns. Check the quotes.")
         cells = {column: row[place].strip() for column, place in columns.items() if place < len(row)}
         if not cells.get("title"):
             if any(cells.values()):
@@ -186,7 +186,7 @@ def read_csv(text: str, title: str, file: str) -> list[Sheet]:
 
 
 def _rows(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not empty, with their lines."""
+    """Yield the rows that are not empty, with their line numbers."""
     first = text.lstrip("\n").partition("\n")[0]
     delimiter = max(",;\t|", key=first.count) if any(mark in first for mark in ",;\t|") else ","
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -195,7 +195,7 @@ def _rows(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
             if any(cell.strip() for cell in row):
                 yield reader.line_num, row
     except csv.Error as exc:
-        raise Refused(f"{file}, line {reader.line_num}: this is no CSV: {exc}.") from exc
+        raise Refused(f"{file}, line {reader.line_num}: not valid CSV: {exc}.") from exc
 
 
 def _columns(heading: list[str], file: str) -> dict[str, int]:
@@ -206,7 +206,7 @@ def _columns(heading: list[str], file: str) -> dict[str, int]:
             columns.setdefault(column, place)
     if "title" not in columns:
         names = ", ".join(name.strip() for name in heading)[:200]
-        raise Refused(f"{file}: no column holds the tasks. Name one task or title; there are: {names}.")
+        raise Refused(f"{file}: no column has the tasks. Name a column task or title. Columns: {names}.")
     return columns
 
 
@@ -218,7 +218,9 @@ def _csv_item(cells: dict[str, str], line: int, file: str) -> Item:
     if cells.get("estimate"):
         match = _ESTIMATE.fullmatch(cells["estimate"])
         if match is None:
-            raise Refused(f"{file}, line {line}: {cells['estimate']!r} is no estimate; write 3h, 30m, 2d or a number.")
+            raise Refused(
+                f"{file}, line {line}: {cells['estimate']!r} is not an estimate. Use 3h, 30m, 2d or a number."
+            )
         item.estimate = hours(match[1], match[2] or "h")
     for column, (kind, reverse) in _RELATIONS.items():
         for name in re.split(r"[;,|\n]", cells.get(column, "")):
@@ -230,7 +232,7 @@ def _csv_item(cells: dict[str, str], line: int, file: str) -> Item:
 def read_list(content: bytes | str, name: str, taken: Sequence[str] = ()) -> TaskList:
     """Return the tasks of a file. It is read as CSV if its name ends in .csv or .tsv, otherwise as Markdown.
 
-    `taken` are ids that other documents have. Raises Refused with the line if the file cannot be understood.
+    `taken` are ids of other documents. Raises `Refused` with the line if the file cannot be parsed.
     """
     text = as_text(content, name)
     title = PurePath(name).stem or "Tasks"

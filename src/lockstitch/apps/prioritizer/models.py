@@ -1,6 +1,6 @@
-"""What a prioritisation consists of, as models whose validators are the rules: nothing that breaks one is stored.
+"""Models of tasks, plans and reasoning steps. Their validators are the rules of a valid plan.
 
-A dependency's source waits for its target, whatever its type. Everything that writes, reads or answers uses these.
+The source of a dependency waits for its target. The store, the API and the tools use these models.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, mo
 from lockstitch.ext import Json
 
 MAX_STEPS: Final = 10
-"""Reasoning steps that a session may have."""
+"""Maximum number of reasoning steps of a session."""
 
 ToolName = Literal[
     "semantic-search", "detect-dependencies", "query-task-graph", "cluster-by-similarity", "get-document-context"
@@ -26,48 +26,48 @@ StepStatus = Literal["success", "failed", "skipped"]
 SessionStatus = Literal["running", "completed", "failed"]
 
 ORDERING: Final = frozenset({"prerequisite", "blocks"})
-"""The types that put one task before another; `related` never does."""
+"""The relationship types that order tasks. `related` does not."""
 
 
-def _said(text: str) -> str:
+def _non_empty(text: str) -> str:
     if not text.strip():
-        raise ValueError("it says nothing")
+        raise ValueError("the text is empty")
     return text
 
 
-def _moment(text: str) -> str:
-    """`text`, if it is a moment in ISO 8601."""
+def _iso_time(text: str) -> str:
+    """Return the text. Raises `ValueError` if it is not a time in ISO 8601."""
     if "T" not in text:
-        raise ValueError(f"{text!r} is no moment in ISO 8601")
+        raise ValueError(f"{text!r} is not a time in ISO 8601")
     try:
         datetime.fromisoformat(text)
     except ValueError as exc:
-        raise ValueError(f"{text!r} is no moment in ISO 8601") from exc
+        raise ValueError(f"{text!r} is not a time in ISO 8601") from exc
     return text
 
 
-TaskId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_said)]
+TaskId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_non_empty)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Hours = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Milliseconds = Annotated[int, Field(ge=0, strict=True)]
 
 
 class Model(BaseModel):
-    """Frozen, and nothing beside its fields."""
+    """Base class: frozen, without additional fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Task(Model):
-    """One thing to do, as a document tells of it."""
+    """A task of a document."""
 
     id: TaskId
-    title: Annotated[str, Field(max_length=2_000), AfterValidator(_said)]
+    title: Annotated[str, Field(max_length=2_000), AfterValidator(_non_empty)]
     details: str = ""
     section: str | None = None
     estimate_hours: Hours | None = None
     line: Annotated[int, Field(ge=1)] | None = None
-    """Where in its document it stands."""
+    """Line in its document."""
 
     @property
     def text(self) -> str:
@@ -75,7 +75,7 @@ class Task(Model):
 
 
 class TaskDependency(Model):
-    """That one task waits for another: `source` depends on `target`."""
+    """A dependency of two tasks: `source` waits for `target`."""
 
     source_task_id: TaskId
     target_task_id: TaskId
@@ -99,7 +99,7 @@ class TaskDependency(Model):
 
 
 class ExecutionWave(Model):
-    """Tasks that no prerequisite keeps apart."""
+    """Tasks that do not wait for each other."""
 
     wave_number: Annotated[int, Field(ge=1, strict=True)]
     task_ids: Annotated[list[TaskId], Field(min_length=1)]
@@ -109,28 +109,28 @@ class ExecutionWave(Model):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if len(set(self.task_ids)) != len(self.task_ids):
-            raise ValueError("a task stands in it twice")
+            raise ValueError("a wave has a task twice")
         if self.parallel_execution and len(self.task_ids) == 1:
-            raise ValueError("one task alone has nothing to run beside")
+            raise ValueError("a wave with one task cannot be parallel")
         return self
 
 
 class Plan(Model):
-    """The prioritised plan: waves that partition the tasks, in an order that no dependency contradicts."""
+    """A plan: waves that partition the tasks, in an order that respects the dependencies."""
 
     ordered_task_ids: Annotated[list[TaskId], Field(min_length=1)]
     execution_waves: list[ExecutionWave]
     dependencies: list[TaskDependency]
     confidence_scores: dict[TaskId, Share]
-    synthesis_summary: Annotated[str, AfterValidator(_said)]
+    synthesis_summary: Annotated[str, AfterValidator(_non_empty)]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         task_ids = self.ordered_task_ids
-        _check_once(task_ids, "ordered_task_ids names task {} twice")
+        _check_once(task_ids, "ordered_task_ids has task {} twice")
         if set(self.confidence_scores) != set(task_ids):
-            odd = sorted(set(self.confidence_scores) ^ set(task_ids))
-            raise ValueError(f"confidence_scores must be of exactly the ordered tasks; {odd[0]} is of one alone")
+            different = sorted(set(self.confidence_scores) ^ set(task_ids))
+            raise ValueError(f"confidence_scores and ordered_task_ids differ in task {different[0]}")
         wave_of = self._wave_of()
         if [wave_of[task] for task in task_ids] != sorted(wave_of[task] for task in task_ids):
             raise ValueError("ordered_task_ids has a task before one of an earlier wave")
@@ -138,25 +138,25 @@ class Plan(Model):
         return self
 
     def _wave_of(self) -> dict[str, int]:
-        """The wave of every task, once it is sure that each has exactly one."""
+        """Return the wave of every task. Raises `ValueError` unless each task is in exactly one wave."""
         numbers = [wave.wave_number for wave in self.execution_waves]
         if numbers != list(range(1, len(numbers) + 1)):
-            raise ValueError(f"waves are numbered 1, 2, 3 and so on, not {numbers}")
+            raise ValueError(f"waves must be numbered 1, 2, 3 and so on, not {numbers}")
         task_ids = [task for wave in self.execution_waves for task in wave.task_ids]
-        _check_once(task_ids, "task {} stands in two waves")
+        _check_once(task_ids, "task {} is in two waves")
         if set(task_ids) != set(self.ordered_task_ids):
-            odd = min(set(task_ids) ^ set(self.ordered_task_ids))
-            where = "in no wave" if odd in self.ordered_task_ids else "in a wave but not in the order"
-            raise ValueError(f"task {odd} stands {where}")
+            different = min(set(task_ids) ^ set(self.ordered_task_ids))
+            where = "in no wave" if different in self.ordered_task_ids else "in a wave but not in the order"
+            raise ValueError(f"task {different} is {where}")
         return {task: wave.wave_number for wave in self.execution_waves for task in wave.task_ids}
 
     def _check_dependencies(self, wave_of: dict[str, int]) -> None:
-        _check_once([dependency.key for dependency in self.dependencies], "the dependency {} is there twice")
+        _check_once([dependency.key for dependency in self.dependencies], "dependency {} is listed twice")
         waiting: set[str] = set()
         for task_dependency in self.dependencies:
             for end in (task_dependency.source_task_id, task_dependency.target_task_id):
                 if end not in wave_of:
-                    raise ValueError(f"a dependency names task {end}, which is not in the plan")
+                    raise ValueError(f"a dependency has task {end}, which is not in the plan")
             if not task_dependency.orders:
                 continue
             waiting.add(task_dependency.source_task_id)
@@ -167,14 +167,14 @@ class Plan(Model):
                 )
         early = next((task for task, wave in wave_of.items() if wave > 1 and task not in waiting), None)
         if early is not None:
-            raise ValueError(f"task {early} waits for nothing and belongs into wave 1")
+            raise ValueError(f"task {early} has no prerequisite and must be in wave 1")
 
 
 class ReasoningStep(Model):
-    """One step of the reasoning: a tool call with the thought behind it, or a thought alone."""
+    """A reasoning step: a tool call with its thought, or a thought without a call."""
 
     step_number: Annotated[int, Field(ge=1, le=MAX_STEPS, strict=True)]
-    timestamp: Annotated[str, AfterValidator(_moment)]
+    timestamp: Annotated[str, AfterValidator(_iso_time)]
     thought: str | None
     tool_name: ToolName | None
     tool_input: dict[str, JsonValue] | None
@@ -186,7 +186,7 @@ class ReasoningStep(Model):
     def _consistent(self) -> Self:
         if self.tool_name is None:
             if self.tool_input is not None or self.tool_output is not None:
-                raise ValueError("a step without a tool has no input and no output of one")
+                raise ValueError("a step without a tool cannot have an input or an output")
             return self
         if self.tool_input is None:
             raise ValueError("a step with a tool needs the tool's input")
@@ -196,7 +196,7 @@ class ReasoningStep(Model):
 
 
 class ReasoningTrace(Model):
-    """All steps of a session, with the sums over them."""
+    """All steps of a session with their sums."""
 
     id: UUID
     session_id: UUID
@@ -209,25 +209,25 @@ class ReasoningTrace(Model):
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
         if [step.step_number for step in self.steps] != list(range(1, len(self.steps) + 1)):
-            raise ValueError("steps are numbered 1, 2, 3 and so on")
+            raise ValueError("steps must be numbered 1, 2, 3 and so on")
         if self.total_steps != len(self.steps):
-            raise ValueError(f"total_steps says {self.total_steps}, and there are {len(self.steps)} steps")
+            raise ValueError(f"total_steps is {self.total_steps}, but there are {len(self.steps)} steps")
         if self.total_duration_ms != sum(step.duration_ms for step in self.steps):
             raise ValueError("total_duration_ms is not the sum of the steps' durations")
         if self.tools_used_count != tools_used(self.steps):
-            raise ValueError("tools_used_count is not what the steps say")
+            raise ValueError("tools_used_count differs from the steps")
         return self
 
 
 class BrokenCycle(Model):
-    """Tasks that waited for each other in a circle, and the dependency that was left out for it."""
+    """Tasks in a dependency cycle, and the dependency that was removed to break it."""
 
     task_ids: Annotated[list[TaskId], Field(min_length=2)]
     dropped: TaskDependency
 
 
 class ExecutionMetadata(Model):
-    """How a session went. Counted from the record by `parsing`, never told by the model."""
+    """Metrics of a session, computed from the log by `reasoning_steps`."""
 
     steps_taken: Annotated[int, Field(ge=0, le=MAX_STEPS, strict=True)] = 0
     tool_call_count: dict[ToolName, Annotated[int, Field(ge=1)]] = {}
@@ -237,11 +237,11 @@ class ExecutionMetadata(Model):
     error_count: Annotated[int, Field(ge=0)] = 0
     success_rate: Share = 0.0
     status_note: str | None = None
-    """What is missing of a result that is partial, or why there is none."""
+    """What is missing in a partial result, or why there is no result."""
     failed_tools: list[ToolName] = []
     warnings: list[str] = []
     skipped_calls: Annotated[int, Field(ge=0)] = 0
-    """Tool calls that the model asked for beyond the last step it had."""
+    """Number of tool calls beyond the limit of steps."""
     broken_cycles: list[BrokenCycle] = []
 
     @model_validator(mode="after")
@@ -254,9 +254,9 @@ class ExecutionMetadata(Model):
         if not steps and self.success_rate:
             raise ValueError("without steps the success_rate is 0")
         successes = self.success_rate * steps
-        # Rates are kept to four places.
+        # Rates are stored with four decimal places.
         if abs(successes - round(successes)) > 0.001 or round(successes) + self.error_count > steps:
-            raise ValueError(f"a success_rate of {self.success_rate} cannot be with {steps} steps")
+            raise ValueError(f"a success_rate of {self.success_rate} is not possible with {steps} steps")
         return self
 
     @property
@@ -265,7 +265,7 @@ class ExecutionMetadata(Model):
 
 
 class AgentSession(Model):
-    """A session as its table shows it: a plan exactly when it is completed."""
+    """A session in the API. It has a plan if and only if it is completed."""
 
     id: UUID
     user_id: Annotated[str, Field(min_length=1, max_length=255)]
@@ -276,7 +276,7 @@ class AgentSession(Model):
     created_at: datetime
     updated_at: datetime
     is_active: bool = True
-    """Whether it is the one that counts; earlier ones are kept only where history is."""
+    """True for the current session of the user. Earlier sessions exist only with `sessions="all"`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -285,18 +285,18 @@ class AgentSession(Model):
 
 
 def check_plan(status: str, plan: object) -> None:
-    """That there is a plan exactly when a session is completed."""
+    """Raise `ValueError` unless a session has a plan if and only if it is completed."""
     if (status == "completed") != (plan is not None):
-        raise ValueError(f"a session that is {status} has {'no' if plan is None else 'a'} plan")
+        raise ValueError(f"a {status} session cannot have {'no' if plan is None else 'a'} plan")
 
 
 def tools_used(steps: list[ReasoningStep]) -> dict[ToolName, int]:
-    """How often each tool was called."""
+    """Return the number of calls of each tool."""
     return dict(Counter(step.tool_name for step in steps if step.tool_name is not None))
 
 
 def as_json(model: BaseModel) -> Json:
-    """A model as plain JSON values."""
+    """Return a model as JSON values."""
     return model.model_dump(mode="json")
 
 

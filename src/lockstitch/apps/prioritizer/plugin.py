@@ -1,8 +1,8 @@
-"""The prioritiser as an application: one agent, its tables, and how sessions begin and end.
+"""`Prioritizer`: the plugin with its agent, its tables and the lifecycle of sessions.
 
-A user has one session that counts. Starting another replaces it in one transaction: the old thread goes with its
-session and its reasoning, its tokens and cost stay in the daily figures, and the new one is there. With
-`sessions="all"` the old one stays and no longer counts.
+A user has one active session. Starting another session replaces it in one transaction: the old thread is deleted with
+its session and its reasoning. Its tokens and cost stay in the daily metrics. With `sessions="all"` the old session
+stays and becomes inactive.
 """
 
 import asyncio
@@ -15,9 +15,8 @@ from uuid import UUID
 
 from lockstitch import Agent, Conflict, NotFound, Refused, Store, ThreadEnded, cancel
 from lockstitch.apps.prioritizer.agent_tools import Pace, timed_out, tools_of
-from lockstitch.apps.prioritizer.conclusion import NO_TASKS, Ending
+from lockstitch.apps.prioritizer.conclusion import NO_TASKS, SessionFinisher
 from lockstitch.apps.prioritizer.models import MAX_STEPS, ExecutionMetadata, as_json
-from lockstitch.apps.prioritizer.planning import TaskEmbeddings
 from lockstitch.apps.prioritizer.prompt import instructions
 from lockstitch.apps.prioritizer.records import Outcome, Session
 from lockstitch.apps.prioritizer.repository import (
@@ -34,30 +33,31 @@ from lockstitch.apps.prioritizer.retention import EXTENSION, expire
 from lockstitch.apps.prioritizer.rules import RulesPlanner
 from lockstitch.apps.prioritizer.sessions import active, session_of
 from lockstitch.apps.prioritizer.task_lists import TaskList
+from lockstitch.apps.prioritizer.waves import TaskEmbeddings
 from lockstitch.ext import Embedder, Json, Listener, Provider, Record, new_id, resolve_embedder, resolve_provider
 
 _AT_ONCE: Final = 10
-"""Tool calls that run at once."""
+"""Maximum number of concurrent tool calls."""
 _PATIENCE: Final = 10.0
-"""Seconds that whoever holds a session has to give it up."""
-_GIVEN: Final = "given"
-"""Where a session's thread keeps the digest of what it was begun with."""
+"""Seconds to wait until the worker that holds a session ends it."""
+_INPUT_DIGEST: Final = "given"
+"""Key in the extras of the thread for the digest of the input."""
 
 Sessions = Literal["latest", "all"]
 
 
 class SessionRunning(Conflict):
-    """A session of this user runs already. Wait for it, or replace it."""
+    """A session of this user is running. Wait for it, or replace it."""
 
 
 class NoActiveOutcome(Refused):
-    """This outcome is not one that the user works towards."""
+    """The outcome is not an active outcome of the user."""
 
 
 class Prioritizer:
-    """Orders the tasks of users towards their outcomes. Without a model it plans by rules, offline.
+    """Orders the tasks of users towards their outcomes. Without a model it plans by rules and needs no network.
 
-    `trace_days` is how long reasoning is kept, `hard_timeout` the seconds after which a session fails.
+    `trace_days` is the number of days to keep reasoning. After `hard_timeout` seconds a session fails.
     """
 
     name = "prioritizer"
@@ -75,16 +75,16 @@ class Prioritizer:
         **settings: Any,
     ) -> None:
         if sessions not in ("latest", "all"):
-            raise Refused(f"sessions is latest or all, not {sessions!r}.")
+            raise Refused(f"sessions must be 'latest' or 'all', not {sessions!r}.")
         if trace_days <= 0 or hard_timeout <= 0:
-            raise Refused("trace_days and hard_timeout must be more than nothing.")
+            raise Refused("trace_days and hard_timeout must be greater than 0.")
         self.sessions: Sessions = sessions
         self.trace_days = trace_days
         self.hard_timeout = hard_timeout
         self._model = model
-        self.meaning = TaskEmbeddings(resolve_embedder(embedder))
-        keeps = pace or Pace(hard_timeout=hard_timeout)
-        chosen: Any = {
+        self.embeddings = TaskEmbeddings(resolve_embedder(embedder))
+        limits = pace or Pace(hard_timeout=hard_timeout)
+        agent_settings: Any = {
             "max_steps": MAX_STEPS,
             "parallel_tools": _AT_ONCE,
             "max_tokens": 16_000,
@@ -97,9 +97,9 @@ class Prioritizer:
             "prioritizer",
             model=model or RulesPlanner(),
             instructions=instructions,
-            tools=tools_of(self.meaning, keeps),
-            on_finish=Ending(self.meaning),
-            **chosen,
+            tools=tools_of(self.embeddings, limits),
+            on_finish=SessionFinisher(self.embeddings),
+            **agent_settings,
         )
 
     @property
@@ -107,17 +107,17 @@ class Prioritizer:
         return [self.agent]
 
     async def setup(self, store: Store) -> None:
-        """Make its tables, or bring them to this version."""
+        """Create or migrate the tables. Raises `Refused` for the file backend."""
         await store.extend(EXTENSION)
 
     async def close(self) -> None:
         await self.agent.close()
-        await self.meaning.embedder.close()
+        await self.embeddings.embedder.close()
 
     async def prioritize(
         self, store: Store, user_id: str, outcome_id: UUID, *, listener: Listener | None = None, **options: Any
     ) -> Session:
-        """Start a session and drive it here to its end. The options are those of `start`."""
+        """Start a session and run it in this process. The options are those of `start`."""
         session = await self.start(store, user_id, outcome_id, **options)
         return await self.run(store, session.thread_id, listener=listener) if session.status == "running" else session
 
@@ -133,32 +133,34 @@ class Prioritizer:
         task_count: int | None = None,
         extras: Json | None = None,
     ) -> Session:
-        """A session for whoever drives it: a worker, or `run`. It is there whole or not at all.
+        """Create a session in one transaction. A worker or `run` executes it.
 
-        It is about all documents of the user, or about these. NoActiveOutcome when the outcome is another's or
-        inactive; SessionRunning while one of the user's runs, which `replace` cancels. Without tasks it has failed.
-        `records` are written in the same transaction: an outcome and documents that are not stored yet, with
-        `task_count` for how many tasks they hold. `extras` are kept with its thread.
+        The session plans the tasks of all documents of the user, or of `documents`. Without tasks it fails at once.
+        `records` are written in the same transaction, such as a new outcome and new documents with `task_count`
+        tasks. The thread stores `extras`.
+
+        Raises `NoActiveOutcome` if the outcome is inactive or belongs to another user. Raises `SessionRunning` if a
+        session of the user is running, unless `replace` is set, which cancels it.
         """
         self.check_model()
         outcome = outcome_id if isinstance(outcome_id, Outcome) else await outcome_of(store, outcome_id)
         if outcome.user_id != user_id or not outcome.is_active:
-            raise NoActiveOutcome(f"{user_id} does not work towards outcome {outcome.id}, or no longer.")
+            raise NoActiveOutcome(f"Outcome {outcome.id} is not an active outcome of user {user_id}.")
         if task_count is None:
             task_count = len((await base_for(store, store.project, user_id, documents)).tasks)
         try:
-            before = await self._out_of_the_way(store, user_id, replace)
-            session = await self._make(store, outcome, documents, before, records, task_count, extras or {})
+            before = await self._previous_session(store, user_id, replace)
+            session = await self._create(store, outcome, documents, before, records, task_count, extras or {})
         except SessionRunning:
             raise
         except (Conflict, NotFound) as exc:
-            # Somebody else has started one in between, or replaced the same one.
-            raise SessionRunning(f"Another session of {user_id} was started at this moment.") from exc
-        # What has expired is removed after the new session is there, so that it costs its commit nothing.
+            # Another caller started a session or replaced the same one since.
+            raise SessionRunning(f"Another session of user {user_id} was started at the same time.") from exc
+        # Remove expired reasoning after the commit, so that it does not delay the session.
         await expire(store, EXTENSION)
         return session
 
-    async def begin(
+    async def start_from_list(
         self,
         store: Store,
         user_id: str,
@@ -168,10 +170,9 @@ class Prioritizer:
         *,
         replace: bool = False,
     ) -> UUID:
-        """A session for a list of tasks and an outcome in words, with all that it needs; its id.
+        """Create a session for a list of tasks and a new outcome in one transaction. Return its id.
 
-        Everything is written in one transaction, or nothing is. An outcome of the same words and a file of the same
-        name are taken for those that are there.
+        An existing outcome with the same statement is used again. A file with the same name is replaced.
         """
         if isinstance(tasks, TaskList):
             result = imported(store, user_id, name, tasks, await of_file(store, user_id, name))
@@ -188,24 +189,26 @@ class Prioritizer:
             replace=replace,
             records=[outcome, *result.records],
             task_count=result.task_count,
-            extras={} if isinstance(tasks, TaskList) else {_GIVEN: _digest(statement, tasks, name)},
+            extras={} if isinstance(tasks, TaskList) else {_INPUT_DIGEST: _digest(statement, tasks, name)},
         )
         await drop_stale(store, result)
         return session.thread_id
 
-    async def is_for(self, store: Store, session_id: UUID, statement: str, tasks: bytes | str, name: str) -> bool:
-        """Whether a session was begun with just this list and outcome, so that who was cut off may go on with it."""
-        return (await store.thread(session_id)).extras.get(_GIVEN) == _digest(statement, tasks, name)
+    async def matches_input(
+        self, store: Store, session_id: UUID, statement: str, tasks: bytes | str, name: str
+    ) -> bool:
+        """True if a session was started with this list and outcome, so that an interrupted caller can resume it."""
+        return (await store.thread(session_id)).extras.get(_INPUT_DIGEST) == _digest(statement, tasks, name)
 
-    async def again(self, store: Store, session: Session, *, replace: bool = False) -> UUID:
-        """The same tasks and outcome planned anew; the id of the new session."""
-        about = (await store.thread(session.thread_id)).extras.get("documents")
-        documents = None if about is None else [UUID(str(item)) for item in about]
+    async def restart(self, store: Store, session: Session, *, replace: bool = False) -> UUID:
+        """Start a new session for the same tasks and outcome. Return its id."""
+        thread_extras = (await store.thread(session.thread_id)).extras.get("documents")
+        documents = None if thread_extras is None else [UUID(str(item)) for item in thread_extras]
         started = await self.start(store, session.user_id, session.outcome_id, documents=documents, replace=replace)
         return started.thread_id
 
     async def run(self, store: Store, session_id: UUID, *, listener: Listener | None = None) -> Session:
-        """Drive a session in this process until it is over, or fails because it takes too long."""
+        """Run a session in this process until it ends. After the hard timeout it fails."""
         limit = asyncio.timeout(self.hard_timeout)
         try:
             async with limit:
@@ -213,11 +216,11 @@ class Prioritizer:
         except TimeoutError:
             if not limit.expired():
                 raise
-            await self.give_up(store, session_id, timed_out(self.hard_timeout))
+            await self.fail(store, session_id, timed_out(self.hard_timeout))
         return await session_of(store, session_id)
 
-    async def give_up(self, store: Store, session_id: UUID, why: str) -> Session:
-        """End a session that runs, as failed for this reason."""
+    async def fail(self, store: Store, session_id: UUID, why: str) -> Session:
+        """Cancel a running session and store the reason of its failure."""
         await _end(store, session_id)
         session = await session_of(store, session_id)
         if session.status == "failed":
@@ -225,21 +228,21 @@ class Prioritizer:
             await store.table(Session).put(session)
         return session
 
-    async def _out_of_the_way(self, store: Store, user_id: str, replace: bool) -> Session | None:
-        """The session that a new one takes the place of; it is over."""
+    async def _previous_session(self, store: Store, user_id: str, replace: bool) -> Session | None:
+        """Return the ended session that a new one replaces, or None."""
         while True:
             before = await active(store, user_id)
             if before is None or before.status != "running":
                 return before
             if not replace:
                 raise SessionRunning(
-                    f"Session {before.thread_id} of {user_id} is running, or was cut off. Wait for it, or replace it.",
+                    f"Session {before.thread_id} of user {user_id} is running. Wait for it, or replace it.",
                     thread_id=before.thread_id,
                 )
-            # Somebody else may begin another as soon as it has ended, and that one is to end then.
+            # Another caller can start a session as soon as this one has ended, so check again.
             await _end(store, before.thread_id)
 
-    async def _make(
+    async def _create(
         self,
         store: Store,
         outcome: Outcome,
@@ -249,7 +252,7 @@ class Prioritizer:
         task_count: int,
         extras: Json,
     ) -> Session:
-        """The new session with its thread, and the old one gone or put aside, in one transaction."""
+        """Create the session with its thread, and delete or deactivate the previous one, in one transaction."""
         now = store.clock.now()
         failed: dict[str, Any] = {}
         if not task_count:
@@ -265,16 +268,16 @@ class Prioritizer:
             updated_at=now,
             **failed,
         )
-        aside: list[Record] = []
+        side_records: list[Record] = []
         removed: list[UUID] = []
         if before is not None and self.sessions == "all":
-            aside.append(before.changed(is_active=False, updated_at=now))
+            side_records.append(before.changed(is_active=False, updated_at=now))
         elif before is not None:
             removed.append(before.thread_id)
-            aside += await store.statistics.daily_of_threads(removed)
-        about: Json = {**extras, "outcome_id": str(outcome.id)}
+            side_records += await store.statistics.daily_of_threads(removed)
+        thread_extras: Json = {**extras, "outcome_id": str(outcome.id)}
         if documents is not None:
-            about["documents"] = [str(document) for document in documents]
+            thread_extras["documents"] = [str(document) for document in documents]
         over: Any = {"status": "failed", "result": _failed(NO_TASKS), "wake_at": None} if failed else {}
         await store.start(
             self.agent.name,
@@ -283,27 +286,32 @@ class Prioritizer:
             id=session.thread_id,
             user_id=outcome.user_id,
             title=outcome.statement[:255],
-            extras=about,
-            records=[*records, *aside, session],
+            extras=thread_extras,
+            records=[*records, *side_records, session],
             delete_threads=removed,
             **over,
         )
         return session
 
     def check_model(self) -> None:
-        """What is wrong with the model is told before anything is written."""
+        """Raise an error if the model is not valid, before anything is written."""
         if isinstance(self._model, str):
             resolve_provider(self._model)
 
 
 async def _end(store: Store, session_id: UUID) -> None:
-    """Cancel the thread of a session and see it end. SessionRunning when whoever holds it does not let go."""
+    """Cancel the thread of a session and wait for its end.
+
+    Raises `SessionRunning` if the worker that holds it does not end it in time.
+    """
     with suppress(ThreadEnded):
         await cancel(store, session_id)
     waited = 0.0
     while not (await store.thread(session_id)).ended:
         if waited >= _PATIENCE:
-            raise SessionRunning(f"Session {session_id} is held by somebody who does not let go.", thread_id=session_id)
+            raise SessionRunning(
+                f"The worker of session {session_id} did not stop it within {_PATIENCE:g} s.", thread_id=session_id
+            )
         await asyncio.sleep(0.05)
         waited += 0.05
 

@@ -1,4 +1,4 @@
-"""Instructions, and parsing the model's answer."""
+"""The instructions of the agent, and the parser of the model's answer."""
 
 import json
 import re
@@ -13,57 +13,61 @@ from lockstitch.apps.prioritizer.repository import TaskBase, base_of
 from lockstitch.ext import Json, RunStart
 
 UNSURE: Final = 0.5
-"""The confidence in a task of which the model says none."""
+"""Confidence of a task if the model gives none."""
 
 _FENCE: Final = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n?```", re.DOTALL)
 _SHOWN: Final = 5
-"""How many ids a warning names."""
+"""Maximum number of ids in a warning."""
 
 
 class Rejected(LockstitchError):
-    """The model's answer is no plan."""
+    """The answer of the model is not a plan."""
 
 
 @dataclass(slots=True)
 class ParsedAnswer:
-    """What a model's answer says of tasks that there are."""
+    """The part of an answer that is about known tasks."""
 
     order: list[str]
     confidences: dict[str, float]
     dependencies: list[TaskDependency]
     summary: str
-    one_by_one: list[frozenset[str]] = field(default_factory=list[frozenset[str]])
+    sequential_groups: list[frozenset[str]] = field(default_factory=list[frozenset[str]])
     warnings: list[str] = field(default_factory=list[str])
 
 
 def read_answer(text: str, known: Sequence[str]) -> ParsedAnswer:
-    """The plan that an answer tells of, of known tasks alone. Rejected when it is none, or knows none of them."""
+    """Parse the answer of a model. Raises `Rejected` if it is not a plan or has no known task."""
     value = _object(text)
     waves = [cast("Json", wave) for wave in _list(value.get("execution_waves")) if isinstance(wave, dict)]
     named = _names(value.get("ordered_task_ids")) or [name for wave in waves for name in _names(wave.get("task_ids"))]
     tasks = set(known)
     warnings: list[str] = []
     order = list(dict.fromkeys(name for name in named if name in tasks))
-    _warn(warnings, "There is no task {}; left out.", [name for name in named if name not in tasks])
+    _warn(
+        warnings,
+        "The answer has unknown tasks, which were left out: {}.",
+        [name for name in named if name not in tasks],
+    )
     if not order:
         raise Rejected(
-            "The model's answer names no task that there is."
+            "The model's answer has no known task."
             if named
-            else "The model's answer names no tasks: ordered_task_ids is missing or empty."
+            else "The model's answer has no tasks: ordered_task_ids is missing or empty."
         )
     if len(set(named)) < len(named):
-        warnings.append("The answer named tasks twice; each stands once.")
+        warnings.append("The answer has duplicate tasks. The first of each was used.")
     confidences = _confidences(value.get("confidence_scores"), order, warnings)
     summary = value.get("synthesis_summary")
     if not isinstance(summary, str) or not summary.strip():
-        warnings.append("The answer explained nothing.")
+        warnings.append("The answer has no explanation.")
         summary = f"{len(order)} tasks in the model's order."
     return ParsedAnswer(
         order=order,
         confidences=confidences,
         dependencies=_dependencies(value.get("dependencies"), set(order), tasks, warnings),
         summary=summary.strip(),
-        one_by_one=[
+        sequential_groups=[
             frozenset(_names(wave.get("task_ids"))) for wave in waves if wave.get("parallel_execution") is False
         ],
         warnings=warnings,
@@ -71,7 +75,7 @@ def read_answer(text: str, known: Sequence[str]) -> ParsedAnswer:
 
 
 def _object(text: str) -> Json:
-    """The JSON object of an answer: all of it, or in a fence, or somewhere in the text."""
+    """Return the JSON object of an answer: the whole text, a code block, or a part of the text."""
     candidates = [text, *_FENCE.findall(text)]
     start, end = text.find("{"), text.rfind("}")
     if 0 <= start < end:
@@ -83,48 +87,48 @@ def _object(text: str) -> Json:
             continue
         if isinstance(result, dict):
             return cast("Json", result)
-    raise Rejected("The model's answer is no JSON object.")
+    raise Rejected("The model's answer is not a JSON object.")
 
 
-def _confidences(given: Any, order: Sequence[str], warnings: list[str]) -> dict[str, float]:
-    told: Mapping[Any, Any] = cast("Json", given) if isinstance(given, dict) else {}
-    strangers = [str(name) for name in told if name not in set(order)]
-    _warn(warnings, "The confidence in {} is of a task that is not in the plan; left out.", strangers)
+def _confidences(scores: Any, order: Sequence[str], warnings: list[str]) -> dict[str, float]:
+    by_task: Mapping[Any, Any] = cast("Json", scores) if isinstance(scores, dict) else {}
+    unknown = [str(name) for name in by_task if name not in set(order)]
+    _warn(warnings, "The answer has confidences of tasks that are not in the plan, which were left out: {}.", unknown)
     result: dict[str, float] = {}
-    unsaid: list[str] = []
-    odd: list[str] = []
+    missing: list[str] = []
+    limited: list[str] = []
     for task in order:
-        value = told.get(task)
+        value = by_task.get(task)
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-            unsaid.append(task)
+            missing.append(task)
             result[task] = UNSURE
             continue
         result[task] = float(min(1.0, max(0.0, value)))
         if result[task] != value:
-            odd.append(task)
-    _warn(warnings, f"The answer gave no confidence in {{}}; taken as {UNSURE}.", unsaid)
-    _warn(warnings, "The confidence in {} was not between 0 and 1; cut.", odd)
+            limited.append(task)
+    _warn(warnings, f"The answer has no confidence for {{}}. The default is {UNSURE}.", missing)
+    _warn(warnings, "The answer has confidences outside of 0 to 1, which were limited: {}.", limited)
     return result
 
 
 def _dependencies(value: Any, planned: set[str], known: set[str], warnings: list[str]) -> list[TaskDependency]:
-    """What the model says depends on what. It infers, whatever it says: what is stored is read from the store."""
+    """Return the dependencies of the answer. They are always inferred. Stored ones come from the store."""
     task_dependencies: list[TaskDependency] = []
-    lost: list[str] = []
+    unknown: list[str] = []
     for item in _list(value):
         try:
             if not isinstance(item, dict):
-                raise Refused("This is no dependency.")
+                raise Refused("This is not a dependency.")
             dependency = normalised(cast("Json", item), method="ai_inference")
         except Refused as exc:
-            warnings.append(f"{exc} Left out.")
+            warnings.append(f"{exc} It was left out.")
             continue
         ends = (dependency.source_task_id, dependency.target_task_id)
         if all(end in planned for end in ends):
             task_dependencies.append(dependency)
         else:
-            lost += [end for end in ends if end not in known]
-    _warn(warnings, "A dependency named {}, which there is not; left out.", lost)
+            unknown += [end for end in ends if end not in known]
+    _warn(warnings, "The answer has dependencies with unknown tasks, which were left out: {}.", unknown)
     return task_dependencies
 
 
@@ -166,9 +170,9 @@ Name only ids of the list above. Waves follow from the dependencies; give execut
 be done at the same time though none waits for another."""
 
 
-async def instructions(_deps: Any, occasion: RunStart) -> str:
-    """The system text of a session."""
-    base = await base_of(occasion.store, occasion.thread)
+async def instructions(_deps: Any, start: RunStart) -> str:
+    """Return the instructions of a session."""
+    base = await base_of(start.store, start.thread)
     return text(base)
 
 
@@ -185,7 +189,7 @@ def text(base: TaskBase) -> str:
 
 
 class PromptFacts(NamedTuple):
-    """What the system text says, read back."""
+    """The facts in the instructions."""
 
     outcome: str
     tasks: list[tuple[str, str]]
@@ -193,7 +197,8 @@ class PromptFacts(NamedTuple):
     known: list[TaskDependency]
 
 
-def told(system: str) -> PromptFacts:
+def read_instructions(system: str) -> PromptFacts:
+    """Parse the instructions of a session."""
     lines = system.splitlines()
     outcome = next((line.removeprefix("Outcome: ") for line in lines if line.startswith("Outcome: ")), "")
     rows = [json.loads(line) for line in lines if line.startswith('["')]

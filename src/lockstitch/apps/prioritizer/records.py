@@ -1,4 +1,4 @@
-"""The tables of the prioritiser: outcomes, documents with their tasks, relationships of tasks, and sessions."""
+"""Record classes of the prioritizer: outcomes, documents with tasks, relationships of tasks, and sessions."""
 
 from typing import Annotated, ClassVar, Final, Literal, Self
 from uuid import UUID
@@ -18,32 +18,32 @@ from lockstitch.apps.prioritizer.models import (
 from lockstitch.ext import Count, Json, Number, Record, Text, Time, new_id
 
 User = Annotated[Text, Field(min_length=1, max_length=255)]
-Said = Annotated[Text, Field(min_length=1)]
+NonEmptyText = Annotated[Text, Field(min_length=1)]
 
 
 class Outcome(Record):
-    """What a user wants to be true in the end; plans are made towards it while it is active."""
+    """The goal of a user. Plans can be made for it while it is active."""
 
     table: ClassVar[str] = "user_outcomes"
 
     id: UUID = Field(default_factory=new_id)
     project: Text = "default"
     user_id: User
-    statement: Said
+    statement: NonEmptyText
     is_active: bool = True
     created_at: Time
     updated_at: Time
 
 
 class Document(Record):
-    """A document of a user; structured_output holds the tasks that it tells of."""
+    """A document of a user. `structured_output` contains its tasks."""
 
     table: ClassVar[str] = "processed_documents"
 
     id: UUID = Field(default_factory=new_id)
     project: Text = "default"
     user_id: User
-    title: Said
+    title: NonEmptyText
     source: Text | None = None
     markdown: Text
     structured_output: Json
@@ -56,7 +56,7 @@ class Document(Record):
 
 
 class TaskRelationship(Record):
-    """That one task waits for another, as somebody says: the source waits for the target."""
+    """A stored dependency: the source task waits for the target task."""
 
     table: ClassVar[str] = "task_relationships"
     primary_key: ClassVar[tuple[str, ...]] = (
@@ -65,13 +65,13 @@ class TaskRelationship(Record):
 
     project: Text = "default"
     user_id: User
-    source_task_id: Said
-    target_task_id: Said
+    source_task_id: NonEmptyText
+    target_task_id: NonEmptyText
     relationship_type: RelationshipType
     confidence: Annotated[Number, Field(ge=0, le=1)] = 1.0
     detection: Literal["manual", "ai"] = "manual"
     document_id: UUID | None = None
-    """The document that says so, if one does; it goes with that."""
+    """The document that states the dependency. It is deleted with the document."""
     created_at: Time
     updated_at: Time
 
@@ -93,7 +93,7 @@ class TaskRelationship(Record):
 
 
 class Session(Record):
-    """A prioritisation: one thread, and what came of it."""
+    """A prioritisation: one thread and its result."""
 
     table: ClassVar[str] = "prioritizer_sessions"
     primary_key: ClassVar[tuple[str, ...]] = ("thread_id",)
@@ -109,7 +109,7 @@ class Session(Record):
     steps_taken: Annotated[Count, Field(le=MAX_STEPS)] = 0
     trace_expires_at: Time
     trace_kept: bool = True
-    """Whether the reasoning still stands in the log."""
+    """True while the log contains the reasoning."""
     created_at: Time
     updated_at: Time
 
@@ -119,7 +119,7 @@ class Session(Record):
         if self.plan is not None:
             Plan.model_validate(self.plan)
         if ExecutionMetadata.model_validate(self.metadata).steps_taken not in (0, self.steps_taken):
-            raise ValueError("steps_taken is not what the metadata says")
+            raise ValueError("steps_taken differs from the metadata")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Outcomes, documents, tasks, relationships: stored and read."""
+"""Store and read outcomes, documents with tasks, and relationships of tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from lockstitch.ext import Record, Where, as_id, foreign_id
 
 @dataclass(frozen=True)
 class TaskBase:
-    """Documents with their tasks, and what is stored of who waits for whom."""
+    """Documents with their tasks, and the stored dependencies."""
 
     outcome: Outcome | None
     documents: Sequence[Document]
@@ -33,7 +33,7 @@ class TaskBase:
 
     @cached_property
     def dependencies(self) -> list[TaskDependency]:
-        """Those between tasks that there are."""
+        """Stored dependencies between existing tasks."""
         tasks = self.tasks
         return [
             relationship.dependency
@@ -43,7 +43,7 @@ class TaskBase:
 
 
 async def base_of(store: Store, thread: Thread) -> TaskBase:
-    """What the session of this thread is about, as it stands now."""
+    """Return the current outcome, documents and dependencies of a session."""
     outcome_id = as_id(str(thread.extras.get("outcome_id")))
     outcome = await store.table(Outcome).get_or_none(outcome_id) if outcome_id else None
     named = thread.extras.get("documents")
@@ -54,29 +54,29 @@ async def base_of(store: Store, thread: Thread) -> TaskBase:
 async def base_for(
     store: Store, project: str, user_id: str, documents: Sequence[UUID] | None, outcome: Outcome | None = None
 ) -> TaskBase:
-    """The documents of a user, all or these, oldest first."""
-    theirs = (Where("project", "=", project), Where("user_id", "=", user_id))
-    rows = await store.table(Document).find(*theirs, order=("created_at", "id"))
+    """Return the documents of a user, oldest first, or these documents in their order."""
+    owned = (Where("project", "=", project), Where("user_id", "=", user_id))
+    rows = await store.table(Document).find(*owned, order=("created_at", "id"))
     if documents is not None:
         place = {id: number for number, id in enumerate(documents)}
         rows = sorted((document for document in rows if document.id in place), key=lambda document: place[document.id])
     order = ("source_task_id", "target_task_id", "relationship_type")
-    relationships = await store.table(TaskRelationship).find(*theirs, order=order)
+    relationships = await store.table(TaskRelationship).find(*owned, order=order)
     return TaskBase(outcome, rows, relationships)
 
 
 LONGEST: Final = 2_000
-"""Letters of an outcome."""
+"""Maximum number of characters of an outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The documents that a file became, and all records of theirs in the order in which they must be written."""
+    """The records of an imported file, in the order in which they must be written."""
 
     documents: list[Document]
     relationships: list[TaskRelationship]
     before: Sequence[Document] = ()
-    """What the file was when it was read."""
+    """The documents of the previous version of the file."""
 
     @property
     def records(self) -> list[Record]:
@@ -88,16 +88,13 @@ class Imported:
 
 
 def new_outcome(store: Store, user_id: str, statement: str) -> Outcome:
-    """An outcome that is not stored yet."""
+    """Return a new outcome without storing it. Raises `Refused` if it is not valid."""
     now = store.clock.now()
     wanted = " ".join(statement.split())
     if not user_id.strip():
-        raise Refused("An outcome is somebody's: say whose.")
+        raise Refused("An outcome needs a user_id.")
     if not wanted or len(wanted) > LONGEST:
-        text = f"{len(wanted):,} letters" if wanted else "nothing"
-        raise Refused(
-            f"An outcome says in at most {LONGEST:,} letters what is to be true in the end; this one says {text}."
-        )
+        raise Refused(f"An outcome has 1 to {LONGEST:,} characters, not {len(wanted):,}.")
     return Outcome(project=store.project, user_id=user_id, statement=wanted, created_at=now, updated_at=now)
 
 
@@ -108,16 +105,16 @@ async def add_outcome(store: Store, user_id: str, statement: str) -> Outcome:
 
 
 async def outcome_of(store: Store, outcome_id: UUID) -> Outcome:
-    """An outcome of this project, or NotFound."""
+    """Return an outcome of this project. Raises `NotFound` if it does not exist."""
     outcome = await store.table(Outcome).get_or_none(outcome_id)
     if outcome is None or outcome.project != store.project:
-        raise NotFound(f"There is no outcome {outcome_id} in project {store.project} of this store.")
+        raise NotFound(f"Outcome {outcome_id} not found in project {store.project}.")
     return outcome
 
 
 async def outcomes(store: Store, user_id: str | None = None) -> list[Outcome]:
-    """The outcomes of a user or of all, newest first."""
-    return await store.table(Outcome).find(*_theirs(store, user_id), order=("-created_at", "-id"))
+    """Return the outcomes of a user or of all users, newest first."""
+    return await store.table(Outcome).find(*_owned_by(store, user_id), order=("-created_at", "-id"))
 
 
 async def set_active(store: Store, outcome_id: UUID, active: bool) -> Outcome:
@@ -127,19 +124,19 @@ async def set_active(store: Store, outcome_id: UUID, active: bool) -> Outcome:
 
 
 async def documents(store: Store, user_id: str | None = None) -> list[Document]:
-    """The documents of a user or of all, oldest first."""
-    return await store.table(Document).find(*_theirs(store, user_id), order=("created_at", "id"))
+    """Return the documents of a user or of all users, oldest first."""
+    return await store.table(Document).find(*_owned_by(store, user_id), order=("created_at", "id"))
 
 
 async def of_file(store: Store, user_id: str, name: str) -> list[Document]:
-    """The documents that a user's file of this name is."""
-    return await store.table(Document).find(*_theirs(store, user_id), Where("source", "=", name))
+    """Return the documents of the user's file with this name."""
+    return await store.table(Document).find(*_owned_by(store, user_id), Where("source", "=", name))
 
 
 async def read_file(store: Store, user_id: str, content: bytes | str, name: str) -> Imported:
-    """What a file would become: nothing is written yet. Refused says what is wrong with it.
+    """Parse a file into records without storing them. They replace the documents of a file with the same name.
 
-    The same file read again takes the place of what it was before.
+    Raises `Refused` if the file cannot be parsed.
     """
     known = await documents(store, user_id)
     task_ids = [task.id for document in known if document.source != name for task in document.tasks]
@@ -148,14 +145,14 @@ async def read_file(store: Store, user_id: str, content: bytes | str, name: str)
 
 
 def imported(store: Store, user_id: str, name: str, task_list: TaskList, before: Sequence[Document]) -> Imported:
-    """A file's list as the documents that take the place of those `before`."""
+    """Return the records of a task list. They replace the documents `before`."""
     now = store.clock.now()
     documents: dict[UUID, Document] = {}
     owner: dict[str, UUID] = {}
     for place, document in enumerate(task_list.documents):
         id = foreign_id(store.project, "prioritizer", "\x1f".join((user_id, name, document.title)))
         same = documents.get(id)
-        # Two headings of one name are one document.
+        # Headings with the same text are one document.
         tasks = [*(same.structured_output["tasks"] if same else ()), *map(as_json, document.tasks)]
         documents[id] = Document(
             id=id,
@@ -165,7 +162,7 @@ def imported(store: Store, user_id: str, name: str, task_list: TaskList, before:
             source=name,
             markdown=f"{same.markdown}\n\n{document.text}" if same else document.text,
             structured_output={"tasks": tasks},
-            # So that they are found in the order of the file.
+            # Later documents of the file get later times, which keeps their order.
             created_at=now + timedelta(microseconds=place),
             updated_at=now,
         )
@@ -188,7 +185,7 @@ def imported(store: Store, user_id: str, name: str, task_list: TaskList, before:
 
 
 async def add_file(store: Store, user_id: str, content: bytes | str, name: str) -> Imported:
-    """Keep the tasks of a file. What the file said before is replaced."""
+    """Store the tasks of a file. They replace the previous version of the file."""
     imported = await read_file(store, user_id, content, name)
     await store.commit(Transaction(records=list(imported.records)))
     await drop_stale(store, imported)
@@ -196,8 +193,7 @@ async def add_file(store: Store, user_id: str, content: bytes | str, name: str) 
 
 
 async def drop_stale(store: Store, imported: Imported) -> None:
-    """Remove documents that a file held and holds no more, as they were when it was read: one that somebody else has
-    written since, who keeps a file of this name at the same moment, is not stale."""
+    """Delete documents that are no longer in the file, unless another caller has written them since."""
     remaining = {document.id for document in imported.documents}
     stale = [document for document in imported.before if document.id not in remaining]
     if stale:
@@ -209,18 +205,18 @@ async def drop_stale(store: Store, imported: Imported) -> None:
 async def remove_document(store: Store, document_id: UUID) -> None:
     document = await store.table(Document).get_or_none(document_id)
     if document is None or document.project != store.project:
-        raise NotFound(f"There is no document {document_id} in project {store.project} of this store.")
+        raise NotFound(f"Document {document_id} not found in project {store.project}.")
     await store.table(Document).delete(Where("id", "=", document_id))
 
 
 async def add_relationship(
     store: Store, user_id: str, source: str, target: str, kind: RelationshipType, confidence: float = 1.0
 ) -> TaskRelationship:
-    """Keep that one task waits for another. NotFound when the user has no such task."""
+    """Store that the source task waits for the target. Raises `NotFound` if the user does not have the tasks."""
     tasks = (await base_for(store, store.project, user_id, None)).tasks
     for id in (source, target):
         if id not in tasks:
-            raise NotFound(f"{user_id} has no task {id}.")
+            raise NotFound(f"User {user_id} has no task {id}.")
     now = store.clock.now()
     task_relationship = TaskRelationship(
         project=store.project,
@@ -236,6 +232,6 @@ async def add_relationship(
     return task_relationship
 
 
-def _theirs(store: Store, user_id: str | None) -> tuple[Where, ...]:
+def _owned_by(store: Store, user_id: str | None) -> tuple[Where, ...]:
     project = Where("project", "=", store.project)
     return (project,) if user_id is None else (project, Where("user_id", "=", user_id))

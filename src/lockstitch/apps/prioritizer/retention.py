@@ -1,10 +1,9 @@
-"""The extension; retention of reasoning; what a purge removes.
+"""The store extension, and the retention of reasoning.
 
-"Deleted" is both: a trace that has expired is shown to nobody from that moment on, and its text is removed by the next
-`purge` or after the next session begins. Removed is what the model said and thought, what tools were given and what
-they gave. That there were these calls, with their times, tokens and cost, stays in an archive; the thread, its run, the
-plan and the figures stay as they are, so no other lens loses a sum. A thread whose own `expires_at` is later keeps all
-of its log until then.
+An expired trace is not shown. The next `purge`, or the start of the next session, removes its text: the thoughts and
+answers of the model, and the inputs and outputs of tools. An archive keeps the calls with their times, tokens and cost.
+The thread, its run, the plan and the metrics stay unchanged, so the sums of other lenses stay correct. A thread with a
+later `expires_at` keeps its log until then.
 """
 
 from datetime import datetime
@@ -15,14 +14,14 @@ from lockstitch.apps.prioritizer.records import KINDS, Document, Outcome, Sessio
 from lockstitch.ext import Extension, Json, Where, blocks
 
 _AT_ONCE: Final = 50
-GONE: Final = "[expired]"
-"""What stands where something was said."""
+EXPIRED: Final = "[expired]"
+"""Replacement for removed text."""
 
 
 async def expire(store: Store, extension: Extension) -> int:
-    """Remove the reasoning of sessions of this project that have expired, some at a time; how many.
+    """Remove the reasoning of some expired sessions of this project. Return the number of sessions.
 
-    Where nothing has expired this is one look at an index.
+    Without expired sessions this is one index lookup.
     """
     sessions: list[Session] = await store.query(
         extension,
@@ -36,52 +35,52 @@ async def expire(store: Store, extension: Extension) -> int:
 
 
 async def forget(store: Store, extension: Extension, session: Session) -> bool:
-    """Remove the reasoning of a session, unless somebody goes on with it or it is gone; whether it was removed."""
+    """Remove the reasoning of a session. Return False if the thread is in use or deleted."""
     try:
-        await store.redact(await store.thread(session.thread_id), silenced)
+        await store.redact(await store.thread(session.thread_id), redacted)
     except (Conflict, NotFound):
         return False
     except Refused:
-        # The database refuses what is of a thread that has just gone.
+        # The database rejects rows of a thread that was deleted since.
         if await store.threads_by_id([session.thread_id]):
             raise
         return False
-    # Nothing else of the session is written: it may have been put aside, or replaced, meanwhile.
+    # Write one column only, because another caller may have changed the session since.
     await store.execute(extension, "session_forgotten", thread=session.thread_id)
     return True
 
 
-def silenced(stitch: Stitch) -> Stitch:
-    """A stitch without what was said in it: which call it was stays, and how long it took."""
+def redacted(stitch: Stitch) -> Stitch:
+    """Return a stitch without its text. The call and its duration stay."""
     changes: dict[str, Any] = {}
     if stitch.message is not None and stitch.type != "input":
-        changes["message"] = _silenced(stitch.message)
+        changes["message"] = _redacted(stitch.message)
     if "message" in stitch.data:
-        changes["data"] = {**stitch.data, "message": GONE}
+        changes["data"] = {**stitch.data, "message": EXPIRED}
     return stitch.changed(**changes) if changes else stitch
 
 
-def _silenced(message: Json) -> Json:
-    """A message, or the bare block of a tool's result, with every text of it gone."""
+def _redacted(message: Json) -> Json:
+    """Return a message or a tool result without its text."""
     content: Any = message.get("content")
     if isinstance(content, str) or message.get("type") == "tool_result":
-        return {**message, "content": GONE}
+        return {**message, "content": EXPIRED}
     calls = [block for block in blocks(message) if block.get("type") == "tool_use"]
     remaining: list[Json] = [
         {"type": "tool_use", "id": call.get("id"), "name": call.get("name"), "input": {}} for call in calls
     ]
-    return {**message, "content": remaining or GONE}
+    return {**message, "content": remaining or EXPIRED}
 
 
-async def _purging(store: Store, _before: datetime | None, user_id: str | None) -> None:
-    """Remove reasoning that has expired, or whatever is a user's."""
+async def _purge(store: Store, _before: datetime | None, user_id: str | None) -> None:
+    """Remove expired reasoning, or all records of a user."""
     if user_id is None:
         while await expire(store, EXTENSION):
             pass
         return
-    theirs = (Where("project", "=", store.project), Where("user_id", "=", user_id))
+    owned = (Where("project", "=", store.project), Where("user_id", "=", user_id))
     for kind in (TaskRelationship, Document, Outcome):
-        await store.table(kind).delete(*theirs)
+        await store.table(kind).delete(*owned)
 
 
-EXTENSION: Final = Extension("prioritizer", "lockstitch.apps.prioritizer.sql", kinds=KINDS, on_purge=_purging)
+EXTENSION: Final = Extension("prioritizer", "lockstitch.apps.prioritizer.sql", kinds=KINDS, on_purge=_purge)

@@ -1,7 +1,7 @@
-"""A model that is none: it goes through the tools as a careful person would and answers with a plan. Offline, free,
-and the same every time.
+"""`RulesPlanner`: a provider that plans by rules, without a model or a network.
 
-What it says next follows from what was said so far, so a session that was cut off goes on where it was.
+It calls the tools in a fixed order and answers with a plan. Replies depend on the messages alone, so that an
+interrupted session can resume.
 """
 
 import json
@@ -12,15 +12,15 @@ from lockstitch import Message, Refused
 from lockstitch.apps.prioritizer.conclusion import confidences, summary
 from lockstitch.apps.prioritizer.dependencies import dependents, merged, normalised, untangled
 from lockstitch.apps.prioritizer.models import Task, TaskDependency
-from lockstitch.apps.prioritizer.prompt import PromptFacts, told
+from lockstitch.apps.prioritizer.prompt import PromptFacts, read_instructions
 from lockstitch.ext import Chunk, Download, Json, ModelRequest, Provider, ProviderError, Response, Usage, blocks
 
 _READ: Final = 5
-"""Tasks whose documents are looked at."""
+"""Number of tasks whose documents are read."""
 
 
 class _Turn(NamedTuple):
-    """A thought, and the call that follows from it."""
+    """A thought with its tool call."""
 
     thought: str
     tool: str
@@ -28,7 +28,7 @@ class _Turn(NamedTuple):
 
 
 class RulesPlanner(Provider):
-    """Plans by rules, through the same tools and steps as any model."""
+    """Plans by rules with the same tools and steps as a model."""
 
     name = "rules"
     model = "planner"
@@ -50,13 +50,13 @@ class RulesPlanner(Provider):
         )
 
     async def download(self, file_id: str) -> Download:
-        raise ProviderError(f"There is no file {file_id} here.", "request")
+        raise ProviderError(f"File {file_id} not found.", "request")
 
     async def close(self) -> None:
         pass
 
     def _content(self, request: ModelRequest) -> list[Json]:
-        prompt_facts = told(request.system or "")
+        prompt_facts = read_instructions(request.system or "")
         results = list(_results(request.messages))
         turns = _turns(prompt_facts.outcome, prompt_facts.tasks, results)
         if len(results) < len(turns) and request.tool_choice != "none" and prompt_facts.tasks:
@@ -67,7 +67,7 @@ class RulesPlanner(Provider):
 
 
 def _turns(outcome: str, tasks: Sequence[tuple[str, str]], results: Sequence[Json]) -> list[_Turn]:
-    """What is asked one after the other; later questions are about what earlier answers found."""
+    """Return the tool calls in order. Later calls use earlier results."""
     ids = [id for id, _ in tasks]
     near = [str(item["task_id"]) for item in _list(results[0].get("tasks"))] if results else []
     first = (near or ids or [""])[0]
@@ -88,7 +88,7 @@ def _turns(outcome: str, tasks: Sequence[tuple[str, str]], results: Sequence[Jso
 
 
 def _answer(prompt_facts: PromptFacts, results: Sequence[Json]) -> Json:
-    """The plan as far as a model gives one: what most others wait for first, then what is closest to the outcome."""
+    """Return the plan. Tasks with most dependents come first, then tasks with most similarity to the outcome."""
     ids = [id for id, _ in prompt_facts.tasks]
     relevance = {
         str(item["task_id"]): float(item["similarity"]) for result in results for item in _list(result.get("tasks"))
@@ -122,14 +122,14 @@ def _dependencies(value: Any) -> Iterator[TaskDependency]:
 
 
 def _results(messages: Sequence[Message]) -> Iterator[Json]:
-    """What the tools gave, in order; nothing for one that failed."""
+    """Yield the results of the tools in order, and an empty object for a failed call."""
     for message in messages:
         for block in blocks(message):
             if block.get("type") == "tool_result":
-                yield _spelled(block)
+                yield _parsed_result(block)
 
 
-def _spelled(block: Json) -> Json:
+def _parsed_result(block: Json) -> Json:
     content = block.get("content")
     if block.get("is_error") or not isinstance(content, str):
         return {}

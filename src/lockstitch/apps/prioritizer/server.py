@@ -1,4 +1,4 @@
-"""/api/agent/…, and the server extension."""
+"""Routes below /api/agent, and the server extension."""
 
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
@@ -38,33 +38,33 @@ _DOCUMENT: Any = response_model(Document, without=frozenset({"structured_output"
 _RELATIONSHIP: Any = response_model(TaskRelationship)
 
 
-class Given(BaseModel):
-    """What a caller sends; nothing beside its fields."""
+class RequestBody(BaseModel):
+    """Base class of request bodies: without additional fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class PrioritizeBody(Given):
+class PrioritizeBody(RequestBody):
     outcome_id: UUID
     user_id: UserId
     replace: bool = False
-    """Whether a session of this user that runs is cancelled for it."""
+    """If true, a running session of this user is cancelled."""
     documents: Annotated[list[UUID], Field(max_length=1_000)] | None = None
-    """The documents whose tasks are meant; all of the user's if none are named."""
+    """The documents with the tasks. Default: all documents of the user."""
 
 
-class Begun(Model):
+class SessionStarted(Model):
     session_id: UUID
     status: SessionStatus
     execution_metadata: ExecutionMetadata
 
 
-class NewOutcome(Given):
+class NewOutcome(RequestBody):
     user_id: UserId
     statement: Statement
 
 
-class NewRelationship(Given):
+class NewRelationship(RequestBody):
     user_id: UserId
     source_task_id: TaskId
     target_task_id: TaskId
@@ -72,24 +72,27 @@ class NewRelationship(Given):
     confidence: Share = 1.0
 
 
-@router.post("/prioritize", response_model=Begun)
+@router.post("/prioritize", response_model=SessionStarted)
 async def prioritize(request: Request, caller: Writer, application: ThePrioritizer) -> Response:
-    """Start a session for a user's outcome. Workers drive it; its status is asked for, or followed as its thread is.
+    """Start a session for an outcome of a user. A worker executes it.
 
-    400 for a body that is none, 403 when the user does not work towards this outcome, 409 while one of theirs runs.
+    400 if the body is not valid, 403 if the outcome is not an active outcome of the user, 409 if a session of the user
+    is running.
     """
-    prioritize_body = _read(await request.body())
+    body = _read(await request.body())
     try:
         session = await application.start(
             caller.store,
-            prioritize_body.user_id,
-            prioritize_body.outcome_id,
-            documents=prioritize_body.documents,
-            replace=prioritize_body.replace,
+            body.user_id,
+            body.outcome_id,
+            documents=body.documents,
+            replace=body.replace,
         )
     except (NoActiveOutcome, NotFound) as exc:
         raise Problem(403, "No active outcome", str(exc)) from exc
-    started = Begun(session_id=session.thread_id, status=session.status, execution_metadata=metadata_of(session))
+    started = SessionStarted(
+        session_id=session.thread_id, status=session.status, execution_metadata=metadata_of(session)
+    )
     return ExactJSON(as_json(started))
 
 
@@ -99,50 +102,50 @@ async def listed(
     user_id: Annotated[UserId | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
-    """Sessions of a user or of all, newest first."""
+    """Return the sessions of a user or of all users, newest first."""
     return ExactJSON([as_json(shown(session)) for session in await sessions(caller.store, user_id, limit=limit)])
 
 
 @router.get("/sessions/latest", response_model=AgentSession)
 async def newest(caller: Reader, user_id: Annotated[UserId, Query()]) -> Response:
-    """The newest session of a user."""
+    """Return the newest session of a user."""
     return ExactJSON(as_json(shown(await latest(caller.store, user_id))))
 
 
 @router.get("/sessions/{session_id}", response_model=AgentSession)
-async def one(caller: Reader, session_id: UUID) -> Response:
-    """A session with its plan, once there is one."""
+async def session(caller: Reader, session_id: UUID) -> Response:
+    """Return a session with its plan, if it has one."""
     return ExactJSON(as_json(shown(await session_of(caller.store, session_id))))
 
 
 @router.get("/sessions/{session_id}/trace", response_model=ReasoningTrace)
 async def trace(caller: Reader, session_id: UUID) -> Response:
-    """The reasoning of a session, as far as it is; 404 once it has expired."""
+    """Return the reasoning of a session so far. 404 after it has expired."""
     return ExactJSON(as_json(await trace_of(caller.store, await session_of(caller.store, session_id))))
 
 
 @router.get("/outcomes", response_model=list[_OUTCOME])
 async def outcomes(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> ExactJSON:
-    """Outcomes of a user or of all, newest first."""
+    """Return the outcomes of a user or of all users, newest first."""
     return ExactJSON([outcome.as_json() for outcome in await repository.outcomes(caller.store, user_id)])
 
 
 @router.post("/outcomes", status_code=201, response_model=_OUTCOME)
-async def add_outcome(caller: Writer, given: NewOutcome) -> Response:
-    """A new outcome, which plans can be made towards."""
-    outcome = await repository.add_outcome(caller.store, given.user_id, given.statement)
+async def add_outcome(caller: Writer, new: NewOutcome) -> Response:
+    """Create an outcome."""
+    outcome = await repository.add_outcome(caller.store, new.user_id, new.statement)
     return ExactJSON(outcome.as_json(), status_code=201)
 
 
 @router.patch("/outcomes/{outcome_id}", response_model=_OUTCOME)
 async def change_outcome(caller: Writer, outcome_id: UUID, is_active: Annotated[bool, Body(embed=True)]) -> ExactJSON:
-    """Say whether plans are still made towards an outcome."""
+    """Activate or deactivate an outcome."""
     return ExactJSON((await repository.set_active(caller.store, outcome_id, is_active)).as_json())
 
 
 @router.get("/documents", response_model=list[_DOCUMENT])
 async def documents(caller: Reader, user_id: Annotated[UserId | None, Query()] = None) -> ExactJSON:
-    """Documents with their tasks, oldest first."""
+    """Return the documents with their tasks, oldest first."""
     return ExactJSON([_document(document) for document in await repository.documents(caller.store, user_id)])
 
 
@@ -153,9 +156,9 @@ async def add_documents(
     user_id: Annotated[UserId, Query()],
     name: Annotated[str, Query(min_length=1, max_length=255, pattern=r"^[^\x00]*$")] = "tasks.md",
 ) -> Response:
-    """The body is a list of tasks, Markdown or (if the name ends in .csv) CSV. One of the same name is replaced."""
+    """Store a list of tasks: Markdown, or CSV if the name ends in .csv. A list with the same name is replaced."""
     if int(request.headers.get("content-length") or 0) > MAX_BYTES:
-        raise Problem(413, "Too large", f"A list of tasks has {MAX_BYTES:,} bytes at most.")
+        raise Problem(413, "Too large", f"A list of tasks has at most {MAX_BYTES:,} bytes.")
     imported = await repository.add_file(caller.store, user_id, await request.body(), name)
     return ExactJSON([_document(document) for document in imported.documents], status_code=201)
 
@@ -167,21 +170,21 @@ async def remove_document(caller: Writer, document_id: UUID) -> Response:
 
 
 @router.post("/relationships", status_code=201, response_model=_RELATIONSHIP)
-async def add_relationship(caller: Writer, given: NewRelationship) -> Response:
-    """That one task waits for another: the source waits for the target."""
+async def add_relationship(caller: Writer, new: NewRelationship) -> Response:
+    """Store a dependency: the source waits for the target."""
     task_relationship = await repository.add_relationship(
         caller.store,
-        given.user_id,
-        given.source_task_id,
-        given.target_task_id,
-        given.relationship_type,
-        given.confidence,
+        new.user_id,
+        new.source_task_id,
+        new.target_task_id,
+        new.relationship_type,
+        new.confidence,
     )
     return ExactJSON(task_relationship.as_json(), status_code=201)
 
 
 def _read(body: bytes) -> PrioritizeBody:
-    """What is asked. A Problem of status 400 says what is wrong with it."""
+    """Parse the body. Raises a problem 400 if it is not valid."""
     try:
         return PrioritizeBody.model_validate_json(body)
     except ValidationError as exc:

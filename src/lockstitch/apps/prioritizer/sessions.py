@@ -1,4 +1,4 @@
-"""Sessions as they are read: truthful about those that were cut off, and of whoever's project asks."""
+"""Read sessions of a project, with the reasoning and the tasks of a session."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,75 +6,75 @@ from typing import Any
 from uuid import UUID
 
 from lockstitch import Conflict, NotFound, Refused, Run, Store, Thread
-from lockstitch.apps.prioritizer.conclusion import over, why_failed
+from lockstitch.apps.prioritizer.conclusion import ended, why_failed
 from lockstitch.apps.prioritizer.models import AgentSession, ExecutionMetadata, Plan, ReasoningTrace, Task, tools_used
-from lockstitch.apps.prioritizer.reasoning import metadata, parsed
+from lockstitch.apps.prioritizer.reasoning_steps import metadata, parsed
 from lockstitch.apps.prioritizer.records import Document, Outcome, Session
 from lockstitch.apps.prioritizer.repository import base_of
 from lockstitch.ext import Where
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A task and the document that it stands in."""
+class TaskInDocument:
+    """A task and its document."""
 
     task: Task
     document: Document
 
 
 async def session_of(store: Store, session_id: UUID) -> Session:
-    """A session as it stands. NotFound when this project has none of that id."""
+    """Return a session of this project. Raises `NotFound` if it does not exist."""
     session = await store.table(Session).get_or_none(session_id)
-    here = await settled(store, session) if session is not None and session.project == store.project else None
-    if here is None:
-        raise NotFound(f"There is no session {session_id} in project {store.project} of this store.")
-    return here
+    reconciled = await reconcile(store, session) if session is not None and session.project == store.project else None
+    if reconciled is None:
+        raise NotFound(f"Session {session_id} not found in project {store.project}.")
+    return reconciled
 
 
 async def sessions(
     store: Store, user_id: str | None = None, *, limit: int = 50, after: Session | None = None
 ) -> list[Session]:
-    """The sessions of a user or of all, newest first. `after` is the last one of the page before."""
+    """Return the sessions of a user or of all users, newest first. `after` is the last session of the previous page."""
     where = [Where("project", "=", store.project)]
     if user_id is not None:
         where.append(Where("user_id", "=", user_id))
     last = (after.created_at, after.thread_id) if after else None
-    return await _all_settled(store, *where, order=("-created_at", "-thread_id"), after=last, limit=limit)
+    return await _find(store, *where, order=("-created_at", "-thread_id"), after=last, limit=limit)
 
 
 async def latest(store: Store, user_id: str) -> Session:
-    """The newest session of a user. NotFound when they have none."""
+    """Return the newest session of a user. Raises `NotFound` if the user has none."""
     matches = await sessions(store, user_id, limit=1)
     if not matches:
-        raise NotFound(f"{user_id} has no session in project {store.project}.")
+        raise NotFound(f"User {user_id} has no session in project {store.project}.")
     return matches[0]
 
 
 async def active(store: Store, user_id: str) -> Session | None:
-    """The session of a user that counts, if they have one."""
+    """Return the active session of a user, or None."""
     where = (
         Where("project", "=", store.project),
         Where("user_id", "=", user_id),
         Where("is_active", "=", True),
     )
-    sessions = await _all_settled(store, *where, limit=1)
+    sessions = await _find(store, *where, limit=1)
     return sessions[0] if sessions else None
 
 
-async def _all_settled(store: Store, *where: Where, **page: Any) -> list[Session]:
-    """Sessions as they are in truth; looked for anew when one of them has just been replaced."""
+async def _find(store: Store, *where: Where, **page: Any) -> list[Session]:
+    """Return reconciled sessions. If one of them was just replaced, read again."""
     while True:
-        sessions = [await settled(store, session) for session in await store.table(Session).find(*where, **page)]
-        there = [session for session in sessions if session is not None]
-        if len(there) == len(sessions):
-            return there
+        sessions = [await reconcile(store, session) for session in await store.table(Session).find(*where, **page)]
+        existing = [session for session in sessions if session is not None]
+        if len(existing) == len(sessions):
+            return existing
 
 
-async def settled(store: Store, session: Session) -> Session | None:
-    """A session as it is in truth; None when it is gone by now, since another took its place.
+async def reconcile(store: Store, session: Session) -> Session | None:
+    """Return the session with the state of its thread, or None if it was replaced.
 
-    A thread may end without its session being told: cancelled by somebody without this code, or given up. Then the
-    session has failed, and its row is made to say so.
+    A thread can end without updating its session, for example if a process without this plugin cancels it. The
+    session has failed then, and this function stores that.
     """
     if session.status != "running":
         return session
@@ -84,7 +84,7 @@ async def settled(store: Store, session: Session) -> Session | None:
         return None
     if not head.ended:
         return session
-    # Both end in one commit, so who saw the thread's end sees the session's.
+    # One commit ends the thread and the session, so read the session again after the thread.
     fresh = await store.table(Session).get_or_none(session.thread_id)
     if fresh is None or fresh.status != "running":
         return fresh
@@ -92,18 +92,18 @@ async def settled(store: Store, session: Session) -> Session | None:
     try:
         await store.table(Session).put(ended)
     except (Conflict, Refused):
-        # Somebody else has ended it in between, and may have put it aside; or it is gone.
+        # Another caller ended, deactivated or deleted the session since.
         return await store.table(Session).get_or_none(session.thread_id)
     return ended
 
 
 async def trace_of(store: Store, session: Session) -> ReasoningTrace:
-    """The reasoning of a session so far. NotFound when it has not begun, and once it has expired."""
+    """Return the reasoning of a session so far. Raises `NotFound` before its first run and after it expired."""
     if session.trace_expires_at <= store.clock.now() or not session.trace_kept:
-        raise NotFound(f"The reasoning of session {session.thread_id} was kept until {session.trace_expires_at}.")
+        raise NotFound(f"The reasoning of session {session.thread_id} expired at {session.trace_expires_at}.")
     run = await _run(store, session.thread_id)
     if run is None:
-        raise NotFound(f"Session {session.thread_id} has not begun yet.")
+        raise NotFound(f"Session {session.thread_id} has not started yet.")
     steps = parsed(await store.log(run.id), run.output_position).steps
     return ReasoningTrace(
         id=run.id,
@@ -116,14 +116,14 @@ async def trace_of(store: Store, session: Session) -> ReasoningTrace:
     )
 
 
-async def tasks_of(store: Store, session: Session) -> dict[str, Placed]:
-    """The tasks of a session by their ids, with their documents, as they stand now."""
+async def tasks_of(store: Store, session: Session) -> dict[str, TaskInDocument]:
+    """Return the current tasks of a session by id, with their documents."""
     base = await base_of(store, await store.thread(session.thread_id))
-    return {id: Placed(task, base.document_of[id]) for id, task in base.tasks.items()}
+    return {id: TaskInDocument(task, base.document_of[id]) for id, task in base.tasks.items()}
 
 
 async def outcomes_of(store: Store, sessions: Sequence[Session]) -> dict[UUID, Outcome]:
-    """The outcomes of sessions by their ids."""
+    """Return the outcomes of sessions by id."""
     ids = list({session.outcome_id for session in sessions})
     rows = await store.table(Outcome).find(Where("id", "in", ids)) if ids else []
     return {row.id: row for row in rows}
@@ -138,7 +138,7 @@ def metadata_of(session: Session) -> ExecutionMetadata:
 
 
 def shown(session: Session) -> AgentSession:
-    """A session as its table shows it, checked."""
+    """Return the validated API model of a session."""
     return AgentSession(
         id=session.thread_id,
         user_id=session.user_id,
@@ -163,6 +163,6 @@ async def _ended(store: Store, head: Thread, session: Session) -> Session:
     error = (head.result or {}).get("error") if head.status == "failed" else None
     note = why_failed(head.status, str(error) if error else (run.error if run is not None else None))
     if run is None:
-        return over(session, None, ExecutionMetadata(status_note=note), now)
+        return ended(session, None, ExecutionMetadata(status_note=note), now)
     result = parsed(await store.log(run.id), run.output_position)
-    return over(session, None, metadata(result, run.started_at, run.completed_at or now, status_note=note), now)
+    return ended(session, None, metadata(result, run.started_at, run.completed_at or now, status_note=note), now)

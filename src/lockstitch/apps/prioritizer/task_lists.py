@@ -1,6 +1,6 @@
-"""Lists of tasks as people keep them: read from Markdown or CSV into documents, their tasks, and who waits for whom.
+"""`build_list()`: documents, tasks and dependencies from parsed Markdown or CSV.
 
-What cannot be understood is refused with its line; nothing is guessed and nothing is dropped in silence.
+Input that is not valid raises `Refused` with the line. Nothing is guessed or ignored.
 """
 
 import re
@@ -20,7 +20,7 @@ MAX_BYTES: Final = 5_000_000
 MAX_TASKS: Final = 2_000
 
 NESTED: Final = 0.8
-"""How sure it is that a task waits for those written below it."""
+"""Confidence that a task waits for the tasks nested below it."""
 
 _ESTIMATE: Final = re.compile(
     r"(?:^|\s)[(\[]?~?(?P<number>\d+(?:[.,]\d+)?)\s?(?P<unit>h|hrs?|hours?|m|mins?|minutes?|d|days?)[)\]]?$",
@@ -33,18 +33,18 @@ _SLUG_LENGTH: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a task says of another: by its id or its title, and on which line."""
+    """A reference of a task to another task, by id or title."""
 
     to: str
     kind: RelationshipType
     reverse: bool
-    """Whether the other one waits for this one."""
+    """True if the other task waits for this one."""
     line: int
 
 
 @dataclass(slots=True)
 class Item:
-    """A task as it stands in a list."""
+    """A task in a list."""
 
     title: str
     line: int
@@ -59,7 +59,7 @@ class Item:
 
 @dataclass(slots=True)
 class Sheet:
-    """A document as it stands in a file."""
+    """A document in a file."""
 
     title: str
     text: str
@@ -68,7 +68,7 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """That one task waits for another, as its author says."""
+    """A dependency that a list states: the source waits for the target."""
 
     source: str
     target: str
@@ -78,7 +78,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class TaskDocument:
-    """A document, its text, and the tasks that are still to be done."""
+    """A document with its text and its open tasks."""
 
     title: str
     text: str
@@ -87,7 +87,7 @@ class TaskDocument:
 
 @dataclass(frozen=True, slots=True)
 class TaskList:
-    """What a file holds."""
+    """The content of a file."""
 
     documents: list[TaskDocument]
     relations: list[Relation]
@@ -97,19 +97,19 @@ class TaskList:
         return [task for document in self.documents for task in document.tasks]
 
 
-def build_list(sheets: Sequence[Sheet], name: str, selected: Sequence[str] = ()) -> TaskList:
-    """Return the documents and relations of parsed sheets. `taken` are ids that other documents have.
+def build_list(sheets: Sequence[Sheet], name: str, taken: Sequence[str] = ()) -> TaskList:
+    """Return the documents and relations of parsed sheets. `taken` are ids of other documents.
 
-    Raises Refused with the line if a task waits for itself or for an unknown task, or if there are no tasks.
+    Raises `Refused` with the line if a task waits for itself or for an unknown task, or if there are no tasks.
     """
     items = [item for sheet in sheets for item in sheet.items]
     if not items:
         raise Refused(f"{name}: no tasks found. A task is a line like “- [ ] Write the brief”, or a row of a CSV file.")
     if len(items) > MAX_TASKS:
-        raise Refused(f"{name} has {len(items):,} tasks, and {MAX_TASKS:,} are the limit; split it.")
+        raise Refused(f"{name} has {len(items):,} tasks, and the limit is {MAX_TASKS:,}. Split it.")
     if all(item.done for item in items):
-        raise Refused(f"{name}: no tasks found that are still to be done; all {len(items)} are.")
-    ids = _ids(items, set(selected), name)
+        raise Refused(f"{name}: no open tasks found. All {len(items)} are done.")
+    ids = _ids(items, set(taken), name)
     relations = _relations(items, ids, name)
     for place, item in enumerate(items):
         item.id = ids[place]
@@ -118,21 +118,21 @@ def build_list(sheets: Sequence[Sheet], name: str, selected: Sequence[str] = ())
 
 
 def as_text(content: bytes | str, name: str) -> str:
-    """Text as it can be kept, or Refused."""
+    """Decode the content. Raises `Refused` if it is too large or not text."""
     if len(content) > MAX_BYTES:
-        raise Refused(f"{name} has {len(content):,} bytes, and {MAX_BYTES:,} are the limit; split it.")
+        raise Refused(f"{name} has {len(content):,} bytes, and the limit is {MAX_BYTES:,}. Split it.")
     if isinstance(content, bytes):
         try:
             content = content.decode("utf-8-sig")
         except UnicodeDecodeError as exc:
-            raise Refused(f"{name} is no text in UTF-8 (byte {exc.start}); a list is Markdown or CSV.") from exc
+            raise Refused(f"{name} is not UTF-8 text (byte {exc.start}). Use Markdown or CSV.") from exc
     if "\x00" in content:
-        raise Refused(f"{name} is no text: it contains NUL; a list is Markdown or CSV.")
+        raise Refused(f"{name} is not text: it contains NUL. Use Markdown or CSV.")
     return content
 
 
 def estimate_in(text: str) -> tuple[str, Hours | None]:
-    """A title without the estimate at its end, and that in hours: "Test it (3h)", "Test it 30 min", "Test it ~2d"."""
+    """Return a title without its estimate, and the hours: "Test it (3h)", "Test it 30 min", "Test it ~2d"."""
     match = _ESTIMATE.search(text)
     if match is None or not text[: match.start()].strip():
         return text, None
@@ -144,7 +144,7 @@ def hours(number: str, unit: str = "h") -> float:
 
 
 def slug(text: str) -> str:
-    """A text as an id that people can read and type."""
+    """Return a readable id for a text."""
     words = _SLUG.findall(text.casefold())
     result = ""
     for word in words:
@@ -154,19 +154,19 @@ def slug(text: str) -> str:
     return result or "task"
 
 
-def _ids(items: Sequence[Item], selected: set[str], name: str) -> dict[int, str]:
-    """An id for each item, by its place: its own, or one made of its title. None is given twice."""
+def _ids(items: Sequence[Item], taken: set[str], name: str) -> dict[int, str]:
+    """Return a unique id for each item by its index: its own id, or an id from its title."""
     counter = Counter(item.id for item in items if item.id is not None)
     for item in items:
         if item.id is not None and counter[item.id] > 1:
-            raise Refused(f"{name}, line {item.line}: the id {item.id} is given to {counter[item.id]} tasks.")
-    used = selected | set(counter) - {None}
+            raise Refused(f"{name}, line {item.line}: {counter[item.id]} tasks have the id {item.id}.")
+    used = taken | set(counter) - {None}
     result: dict[int, str] = {}
     for place, item in enumerate(items):
-        if item.id is not None and item.id not in selected:
+        if item.id is not None and item.id not in taken:
             result[place] = item.id
             continue
-        # Another document has this id: the reader of both needs two.
+        # Another document has this id, so add the name of the file.
         wanted = slug(item.title) if item.id is None else f"{item.id}@{slug(PurePath(name).stem)}"
         number, id = 1, wanted
         while id in used:
@@ -193,12 +193,12 @@ def _task(item: Item, name: str) -> Task:
         )
     except ValidationError as exc:
         problem = exc.errors()[0]
-        raise Refused(f"{name}, line {item.line}: its {problem['loc'][0]}: {problem['msg']}.") from exc
+        raise Refused(f"{name}, line {item.line}: {problem['loc'][0]}: {problem['msg']}.") from exc
 
 
 def _relations(items: Sequence[Item], ids: dict[int, str], name: str) -> list[Relation]:
-    """Who waits for whom, as it is written. What waits for something that is done waits no more."""
-    # As they are written before as they sound: x and X may be two tasks.
+    """Return the stated dependencies between open tasks."""
+    # Exact ids take precedence: x and X can be two tasks.
     authors = {item.id.casefold(): place for place, item in enumerate(items) if item.id is not None}
     authors |= {item.id: place for place, item in enumerate(items) if item.id is not None}
     titles: dict[str, list[int]] = {}
@@ -208,19 +208,19 @@ def _relations(items: Sequence[Item], ids: dict[int, str], name: str) -> list[Re
     relations: dict[tuple[str, str, str], Relation] = {}
     places = {id(item): place for place, item in enumerate(items)}
     for place, item in enumerate(items):
-        messages: list[tuple[int, RelationshipType, bool, float]] = [
+        references: list[tuple[int, RelationshipType, bool, float]] = [
             (_resolved(reference, authors, titles, ordered, name), reference.kind, reference.reverse, 1.0)
             for reference in item.references
         ]
         if item.parent is not None:
-            messages.append((places[id(item.parent)], "prerequisite", True, NESTED))
-        for other, kind, reverse, sure in messages:
+            references.append((places[id(item.parent)], "prerequisite", True, NESTED))
+        for other, kind, reverse, confidence in references:
             if other == place:
                 raise Refused(f"{name}, line {item.line}: “{item.title}” cannot wait for itself.")
             if item.done or items[other].done:
                 continue
             source, target = (other, place) if reverse else (place, other)
-            relation = Relation(ids[source], ids[target], kind, sure)
+            relation = Relation(ids[source], ids[target], kind, confidence)
             relations.setdefault((relation.source, relation.target, relation.kind), relation)
     return list(relations.values())
 
@@ -228,9 +228,9 @@ def _relations(items: Sequence[Item], ids: dict[int, str], name: str) -> list[Re
 def _resolved(
     reference: Reference, authors: dict[str, int], titles: dict[str, list[int]], ordered: Sequence[str], name: str
 ) -> int:
-    """The place of the task that a reference means: by id, by title, or by the beginning of one title alone.
+    """Return the index of the referenced task, by id, title or a unique prefix of a title.
 
-    `ordered` are the titles in the order of the alphabet.
+    `ordered` are the sorted titles.
     """
     plain = _plain(reference.to)
     for text in (reference.to, plain):
@@ -238,7 +238,7 @@ def _resolved(
             return authors[text]
     if len(titles.get(plain, ())) == 1:
         return titles[plain][0]
-    # A letter or two begin many titles; with a colon behind them they are what their author calls the task.
+    # One or two letters are a prefix of many titles. With a colon they are a label of the task.
     start = plain if len(plain) > 2 else f"{plain}:"
     begins: list[int] = []
     for title in ordered[bisect_left(ordered, start) :]:
@@ -248,7 +248,7 @@ def _resolved(
     if len(begins) == 1:
         return begins[0]
     many = len(titles.get(plain) or begins)
-    text = f"means {many} tasks; give them ids" if many > 1 else "is no task of this list"
+    text = f"matches {many} tasks. Give them ids" if many > 1 else "is not a task of this list"
     raise Refused(f"{name}, line {reference.line}: “{reference.to}” {text}.")
 
 

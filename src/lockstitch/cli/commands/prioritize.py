@@ -15,7 +15,7 @@ from lockstitch.errors import NotFound, Refused
 if TYPE_CHECKING:
     from lockstitch.apps.prioritizer import Prioritizer
     from lockstitch.apps.prioritizer.models import AgentSession, Plan
-    from lockstitch.apps.prioritizer.sessions import Placed
+    from lockstitch.apps.prioritizer.sessions import TaskInDocument
     from lockstitch.store import Store
 
 app = typer.Typer()
@@ -78,20 +78,20 @@ def prioritize(
 
 async def _plan(
     planner: "Prioritizer", store: "Store", user: str, outcome: str, content: bytes, name: str, replace: bool
-) -> "tuple[AgentSession, dict[str, Placed]]":
+) -> "tuple[AgentSession, dict[str, TaskInDocument]]":
     from lockstitch.apps.prioritizer import SessionRunning
     from lockstitch.apps.prioritizer.sessions import shown, tasks_of
 
     try:
         await planner.setup(store)
         try:
-            begin = await planner.begin(store, user, outcome, content, name, replace=replace)
+            session_id = await planner.start_from_list(store, user, outcome, content, name, replace=replace)
         except SessionRunning as exc:
             # After an interruption, the same command continues the session, unless another process executes it.
-            begin = exc.thread_id
-            if begin is None or not await planner.is_for(store, begin, outcome, content, name):
-                raise SessionRunning(f"{exc} (--replace)", thread_id=begin) from exc
-        session = await planner.run(store, begin)
+            session_id = exc.thread_id
+            if session_id is None or not await planner.matches_input(store, session_id, outcome, content, name):
+                raise SessionRunning(f"{exc} (--replace)", thread_id=session_id) from exc
+        session = await planner.run(store, session_id)
         return shown(session), await tasks_of(store, session)
     finally:
         await planner.close()
@@ -125,7 +125,7 @@ def _content(path: str) -> tuple[bytes, str]:
         return opened.read(MAX_BYTES + 1), file.name
 
 
-def _show(session: Session, outcome: str, agent_session: "AgentSession", tasks: "dict[str, Placed]") -> None:
+def _show(session: Session, outcome: str, agent_session: "AgentSession", tasks: "dict[str, TaskInDocument]") -> None:
     out, plan, figures = session.out, agent_session.prioritized_plan, agent_session.execution_metadata
     if plan is None:
         out.line(f"No plan: {figures.status_note}")
@@ -160,7 +160,7 @@ def _show(session: Session, outcome: str, agent_session: "AgentSession", tasks: 
     out.note(f"For the reasons, run `lockstitch show {agent_session.id}`.")
 
 
-def _rows(plan: "Plan", number: int, tasks: "dict[str, Placed]") -> list[list[str]]:
+def _rows(plan: "Plan", number: int, tasks: "dict[str, TaskInDocument]") -> list[list[str]]:
     wave = plan.execution_waves[number - 1]
     rows: list[list[str]] = []
     for place, id in enumerate(wave.task_ids):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from lockstitch.apps.notebooks import Notebooks, notebooks
-from lockstitch.apps.notebooks.quoting import quoting_provider
+from lockstitch.apps.notebooks.quote_provider import quote_reply
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.model import FakeClock, Json, Memory, Message, text_of
 from lockstitch.model.message import blocks
@@ -184,9 +184,9 @@ def reply(request: ModelRequest) -> Any:
     text, results = _said(request.messages)
     if "delegate" in tools:
         known = _LIST in (request.system or "") and any(word in text.casefold() for word in _KNOWN)
-        return _lead(text.casefold(), results) if known else quoting_provider(request)
+        return _lead(text.casefold(), results) if known else quote_reply(request)
     if "search_sources" in tools:
-        return _research(text, results) if text.startswith((_LOOK_UP, _FIND)) else quoting_provider(request)
+        return _research(text, results) if text.startswith((_LOOK_UP, _FIND)) else quote_reply(request)
     return _write(text)
 
 

@@ -1,4 +1,4 @@
-"""Ask, stop, rename, delete; the list of notebooks; what the team remembers."""
+"""The list of notebooks, actions on notebooks and chats, and memories."""
 
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import HTMLResponse, Response
 
 from lockstitch import NotFound, Thread, cancel
-from lockstitch.apps.notebooks import notebooks as shelf
+from lockstitch.apps.notebooks import notebooks as repository
 from lockstitch.apps.notebooks.pages.notebook import Application, chat_in, memories_of, user_of
 from lockstitch.apps.notebooks.pages.views import BookRow, MemoryView
 from lockstitch.apps.notebooks.records import Notebook
@@ -17,7 +17,7 @@ from lockstitch.server import Caller, FormWriter, Reader, base_path, is_htmx_req
 list_router = APIRouter(include_in_schema=False, prefix="/notebooks")
 
 PAGE: Final = 60
-"""Notebooks of one page."""
+"""Number of notebooks on one page."""
 
 Title = Annotated[str, Form(max_length=255)]
 Text = Annotated[str, Form(max_length=200_000)]
@@ -25,28 +25,26 @@ Text = Annotated[str, Form(max_length=200_000)]
 
 @list_router.get("", name="notebooks")
 async def notebooks(request: Request, caller: Reader, skip: Annotated[int, Query(ge=0, lt=2**31)] = 0) -> HTMLResponse:
-    counteds = await shelf.counted(caller.store, limit=PAGE + 1, offset=skip)
+    counted_notebooks = await repository.counted(caller.store, limit=PAGE + 1, offset=skip)
     rows = [
         BookRow(
-            id=other_counted.notebook.number,
-            title=other_counted.notebook.title,
-            description=other_counted.notebook.description or "",
-            sources=other_counted.sources,
-            chats=other_counted.chats,
-            updated_at=max(
-                other_counted.notebook.updated_at, other_counted.last_chat_at or other_counted.notebook.updated_at
-            ),
+            id=counted.notebook.number,
+            title=counted.notebook.title,
+            description=counted.notebook.description or "",
+            sources=counted.sources,
+            chats=counted.chats,
+            updated_at=max(counted.notebook.updated_at, counted.last_chat_at or counted.notebook.updated_at),
         )
-        for other_counted in counteds[:PAGE]
+        for counted in counted_notebooks[:PAGE]
     ]
-    more = skip + PAGE if len(counteds) > PAGE else None
+    more = skip + PAGE if len(counted_notebooks) > PAGE else None
     shown: dict[str, Any] = {"rows": rows, "more": more, "paged": bool(skip), "can_act": caller.may("write")}
     return render_page(request, caller, "notebooks/list.html", **shown)
 
 
 @list_router.get("/new")
 async def new(request: Request, caller: Reader) -> HTMLResponse:
-    """The form for a new notebook, for who has no script."""
+    """Show the form for a new notebook, for browsers without JavaScript."""
     return render_page(request, caller, "notebooks/edit.html", notebook=None)
 
 
@@ -54,7 +52,7 @@ async def new(request: Request, caller: Reader) -> HTMLResponse:
 async def make(
     request: Request, caller: FormWriter, title: Title = "", description: Text = "", instructions: Text = ""
 ) -> Response:
-    notebook = await shelf.create(
+    notebook = await repository.create(
         caller.store,
         title.strip() or None,
         description=description.strip() or None,
@@ -72,8 +70,8 @@ Message = Annotated[str, Form(max_length=1_000_000)]
 async def ask_first(
     request: Request, caller: FormWriter, application: Application, notebook_id: int, message: Message
 ) -> Response:
-    """The first question of a new chat."""
-    notebook = await shelf.get(caller.store, notebook_id)
+    """Send the first question of a new chat."""
+    notebook = await repository.get(caller.store, notebook_id)
     result = await application.run(caller.store, notebook.number, message, user_id=caller.actor, detach=True)
     return redirect_to(request, f"/notebooks/{notebook.id}/chats/{result.thread_id}")
 
@@ -82,7 +80,7 @@ async def ask_first(
 async def ask(
     request: Request, caller: FormWriter, application: Application, notebook_id: int, thread_id: UUID, message: Message
 ) -> Response:
-    """The next question: it begins a run, or waits in line behind the open one."""
+    """Send the next question. It starts a run, or it is queued until the open run finishes."""
     notebook, head = await chat_in(caller, notebook_id, thread_id)
     named = {"session_id": str(head.id), "user_id": head.user_id}
     await application.run(caller.store, notebook.number, message, **named, detach=True)
@@ -91,7 +89,7 @@ async def ask(
 
 @router.post("/chats/{thread_id}/stop")
 async def stop(request: Request, caller: FormWriter, notebook_id: int, thread_id: UUID) -> Response:
-    """End the open run; what was committed of it stays."""
+    """Cancel the open run. Committed stitches stay."""
     notebook, head = await chat_in(caller, notebook_id, thread_id)
     await cancel(caller.store, head)
     return _done(request, f"/notebooks/{notebook.id}/chats/{head.id}", "Stop requested")
@@ -108,7 +106,7 @@ async def rename(
 
 @router.get("/chats/{thread_id}/delete")
 async def confirm_delete_chat(request: Request, caller: Reader, notebook_id: int, thread_id: UUID) -> HTMLResponse:
-    """What would be deleted, before it is."""
+    """Ask for confirmation."""
     notebook, head = await chat_in(caller, notebook_id, thread_id)
     here = f"{base_path(request)}/notebooks/{notebook.id}/chats/{head.id}"
     return render_page(
@@ -116,12 +114,12 @@ async def confirm_delete_chat(request: Request, caller: Reader, notebook_id: int
         caller,
         "notebooks/delete.html",
         notebook=notebook,
-        asks="Delete this chat?",
-        goes=f"“{(head.title or 'Untitled chat')[:120]}” will be deleted permanently",
+        question="Delete this chat?",
+        warning=f"“{(head.title or 'Untitled chat')[:120]}” will be deleted permanently",
         why=f"{plural(head.last_turn, 'question')} with their answers are deleted. The sources stay.",
         action=f"{here}/delete",
         cancel=here,
-        keeps=False,
+        can_keep_chats=False,
     )
 
 
@@ -135,8 +133,8 @@ async def delete_chat(request: Request, caller: FormWriter, notebook_id: int, th
 
 @router.get("/edit")
 async def edit(request: Request, caller: Reader, notebook_id: int) -> HTMLResponse:
-    """The form for what the team is told of a notebook, for who has no script."""
-    notebook = await shelf.get(caller.store, notebook_id)
+    """Show the form for the title and the instructions, for browsers without JavaScript."""
+    notebook = await repository.get(caller.store, notebook_id)
     return render_page(request, caller, "notebooks/edit.html", notebook=notebook)
 
 
@@ -149,31 +147,31 @@ async def change(
     description: Text = "",
     instructions: Text = "",
 ) -> Response:
-    notebook = await shelf.get(caller.store, notebook_id)
+    notebook = await repository.get(caller.store, notebook_id)
     fields = {"description": description.strip() or None, "instructions": instructions.strip() or None}
-    await shelf.change(caller.store, notebook.number, title=title.strip() or notebook.title, **fields)
+    await repository.change(caller.store, notebook.number, title=title.strip() or notebook.title, **fields)
     return redirect_to(request, f"/notebooks/{notebook.id}", "Saved. The team gets the change with the next question.")
 
 
 @router.get("/delete")
 async def confirm_delete(request: Request, caller: Reader, notebook_id: int) -> HTMLResponse:
-    """What would be deleted, before it is."""
-    notebook = await shelf.get(caller.store, notebook_id)
-    chats = len(await shelf.sessions(caller.store, notebook.number))
+    """Ask for confirmation."""
+    notebook = await repository.get(caller.store, notebook_id)
+    chats = len(await repository.sessions(caller.store, notebook.number))
     here = f"{base_path(request)}/notebooks/{notebook.id}"
     return render_page(
         request,
         caller,
         "notebooks/delete.html",
         notebook=notebook,
-        asks="Delete this notebook?",
-        goes=f"“{notebook.title[:120]}” will be deleted permanently",
+        question="Delete this notebook?",
+        warning=f"“{notebook.title[:120]}” will be deleted permanently",
         why=f"Its sources and {plural(chats, 'chat')} with all messages are deleted."
         if chats
         else "Its sources are deleted.",
         action=f"{here}/delete",
         cancel=here,
-        keeps=chats > 0,
+        can_keep_chats=chats > 0,
     )
 
 
@@ -181,8 +179,8 @@ async def confirm_delete(request: Request, caller: Reader, notebook_id: int) -> 
 async def delete(
     request: Request, caller: FormWriter, notebook_id: int, keep: Annotated[str, Form(max_length=10)] = ""
 ) -> Response:
-    notebook = await shelf.get(caller.store, notebook_id)
-    removed = await shelf.remove(caller.store, notebook.number, keep_sessions=bool(keep))
+    notebook = await repository.get(caller.store, notebook_id)
+    removed = await repository.remove(caller.store, notebook.number, keep_sessions=bool(keep))
     await caller.store.audits.record(
         caller.actor, "delete notebook", str(notebook.id), title=notebook.title, threads=removed
     )
@@ -191,7 +189,7 @@ async def delete(
 
 
 def _done(request: Request, path: str, text: str = "") -> Response:
-    """After an act: with script the page stays where it is and looks what has changed."""
+    """Return 204 to htmx, which can_keep_chats the page, and redirect other browsers."""
     return Response(status_code=204) if is_htmx_request(request) else redirect_to(request, path, text)
 
 
@@ -200,8 +198,8 @@ memories_router = APIRouter(include_in_schema=False, prefix="/notebooks/{noteboo
 
 @memories_router.get("")
 async def memories(request: Request, caller: Reader, notebook_id: int, chat: UUID | None = None) -> HTMLResponse:
-    """What is known about whose chat it is, or else about whoever looks."""
-    notebook, head = await _whose(caller, notebook_id, chat)
+    """Show the memories of the user of a chat, or of the caller."""
+    notebook, head = await _notebook_and_chat(caller, notebook_id, chat)
     user_id = user_of(caller, head)
     known = await memories_of(caller.store, user_id)
     shown: dict[str, Any] = {
@@ -217,7 +215,7 @@ async def memories(request: Request, caller: Reader, notebook_id: int, chat: UUI
 async def forget(
     request: Request, caller: FormWriter, notebook_id: int, memory_id: UUID, chat: Annotated[UUID | None, Form()] = None
 ) -> Response:
-    notebook, head = await _whose(caller, notebook_id, chat)
+    notebook, head = await _notebook_and_chat(caller, notebook_id, chat)
     if memory_id not in {memory.id for memory in await memories_of(caller.store, user_of(caller, head))}:
         raise NotFound("The memory was not found or belongs to another user.")
     await caller.store.memories.delete(id=memory_id, project=caller.project)
@@ -225,7 +223,7 @@ async def forget(
     return redirect_to(request, f"/notebooks/{notebook.id}/memories{more}", "Forgotten")
 
 
-async def _whose(caller: Caller, notebook_id: int, chat: UUID | None) -> tuple[Notebook, Thread | None]:
+async def _notebook_and_chat(caller: Caller, notebook_id: int, chat: UUID | None) -> tuple[Notebook, Thread | None]:
     if chat is not None:
         return await chat_in(caller, notebook_id, chat)
-    return await shelf.get(caller.store, notebook_id), None
+    return await repository.get(caller.store, notebook_id), None

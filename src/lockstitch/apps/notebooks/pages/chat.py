@@ -1,4 +1,4 @@
-"""A chat: messages, who is working, runs of its turns."""
+"""`ChatView`: the messages, the runs in progress and the run trees of a chat."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -9,13 +9,13 @@ from uuid import UUID
 from lockstitch import Run, Stitch, Store, Thread
 from lockstitch.apps.notebooks.activity import RunActivity
 from lockstitch.apps.notebooks.pages import views
-from lockstitch.apps.notebooks.pages.views import AtWork, Did, MessageView, Open, TurnView
+from lockstitch.apps.notebooks.pages.views import ActiveRun, MessageView, OpenWork, RunNode, TurnView
 from lockstitch.apps.notebooks.records import EXTENSION
 from lockstitch.ext import Json, Where, answer_of, text_of, tool_uses
 from lockstitch.server import CONTENT_LIMIT, load_open_calls
 
 Calls = dict[UUID, dict[str, int]]
-"""How often a run called which tools."""
+"""Number of calls by run and tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,42 +31,42 @@ class Runs:
 
     @property
     def open(self) -> list[Run]:
-        """Those at work: whoever waits for members is not at work itself."""
-        going = [run for run in self.all if run.completed_at is None]
-        above = {run.parent_run_id for run in going}
-        return [run for run in going if run.id not in above]
+        """Runs in progress, without runs that wait for members."""
+        unfinished = [run for run in self.all if run.completed_at is None]
+        parents = {run.parent_run_id for run in unfinished}
+        return [run for run in unfinished if run.id not in parents]
 
     def by_position(self, position: int | None) -> Run | None:
-        """The run that gave the answer at a position: of two that share it, the inner one."""
+        """Return the run with its output at this position. If two runs share it, return the inner run."""
         runs = [run for run in self.all if position and run.output_position == position]
         return runs[-1] if runs else None
 
     def helpers(self, turn: int, answering: Run | None) -> list[str]:
-        """Who else of the team took part in a turn, each once."""
+        """Return the names of the other members that took part in a turn."""
         names = [name_of(run) for run in self.all if run.turn == turn and run.role == "agent" and run.parent_run_id]
         return [name for name in dict.fromkeys(names) if answering is None or name != name_of(answering)]
 
-    def turns(self, requested: dict[int, str], calls: Calls) -> list[TurnView]:
-        """Every question with the tree of its runs."""
+    def turns(self, questions: dict[int, str], calls: Calls) -> list[TurnView]:
+        """Return every turn with its question and its run tree."""
         by_turn: defaultdict[int, list[Run]] = defaultdict(list)
         for run in self.all:
             by_turn[run.turn].append(run)
-        return [TurnView(requested.get(turn, ""), _tree(runs, calls)) for turn, runs in by_turn.items()]
+        return [TurnView(questions.get(turn, ""), _tree(runs, calls)) for turn, runs in by_turn.items()]
 
 
 def name_of(run: Run) -> str:
     return run.agent or "A run"
 
 
-def given_by(run: Run) -> list[str]:
-    """Whose answers a member was given with what it was asked."""
+def input_agents(run: Run) -> list[str]:
+    """Return the names of the members whose answers this run received as input."""
     value: Any = run.state.get("injected")
     entries = cast("list[Json]", value) if isinstance(value, list) else []
     return list(dict.fromkeys(str(entry.get("agent")) for entry in entries if entry.get("agent")))
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as one says them: Researcher, Checker and Writer."""
+    """Return names as text: Researcher, Checker and Writer."""
     return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
 
 
@@ -74,87 +74,85 @@ def notes_of(names: Sequence[str]) -> str:
     return f"from {listed(names)}\N{RIGHT SINGLE QUOTATION MARK}s notes"
 
 
-def _tree(runs: Sequence[Run], calls: Calls) -> list[Did]:
-    """A leader's further runs stand beside its first; members stand below the one that asked them."""
+def _tree(runs: Sequence[Run], calls: Calls) -> list[RunNode]:
+    """Return the run tree of a turn. Runs of the leader are at the top, runs of members below their caller."""
     known = {run.id for run in runs}
     below: defaultdict[UUID | None, list[Run]] = defaultdict(list)
     for run in runs:
-        beside = run.parent_run_id not in known or run.state.get("compiles")
-        below[None if beside else run.parent_run_id].append(run)
+        top = run.parent_run_id not in known or run.state.get("compiles")
+        below[None if top else run.parent_run_id].append(run)
 
-    def did(run: Run) -> Did:
-        members = [did(other_run) for other_run in below[run.id]]
+    def node(run: Run) -> RunNode:
+        members = [node(member) for member in below[run.id]]
         searches = sum(count for name, count in calls.get(run.id, {}).items() if "search" in name)
-        deed = RunActivity(run, "", None, searches, [member.deed for member in members])
-        took = deed.seconds * 1000 if deed.seconds is not None else None
-        if took is not None and deed.leads:
-            # What it took itself: the time of those within it is told with them.
-            took = max(
-                0.0, took - sum(_within(run, other_run) for other_run in runs if other_run.parent_run_id == run.id)
-            )
-        return Did(deed, took, members)
+        activity = RunActivity(run, "", None, searches, [member.activity for member in members])
+        took = activity.seconds * 1000 if activity.seconds is not None else None
+        if took is not None and activity.leads:
+            # The time of a leader does not include the time of its members.
+            took = max(0.0, took - sum(_within(run, inner) for inner in runs if inner.parent_run_id == run.id))
+        return RunNode(activity, took, members)
 
-    return [did(run) for run in below[None]]
+    return [node(run) for run in below[None]]
 
 
 def _within(run: Run, inner: Run) -> float:
-    """Milliseconds of a run that passed while one within it was at work."""
+    """Return the milliseconds of a run during which an inner run was in progress."""
     end = min(inner.completed_at or inner.started_at, run.completed_at or inner.started_at)
     return max(0.0, (end - inner.started_at).total_seconds() * 1000)
 
 
 TURNS: Final = 20
-"""Turns that are shown at once; the earlier ones are on a page of their own."""
+"""Number of turns on one page."""
 
 _TREES: Final = 6
-"""Turns of which it is told who did what; the thread's page tells it of all."""
+"""Number of turns with a run tree. The page of the thread shows all."""
 
 _ENDS: Final = ("run_completed", "run_failed", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class ChatView:
-    """The last turns of a chat, or those before a turn."""
+    """The last turns of a chat, or the last turns before a given turn."""
 
-    spoken: list[MessageView] = field(default_factory=list[MessageView])
-    open: Open = field(default_factory=Open)
+    messages: list[MessageView] = field(default_factory=list[MessageView])
+    open: OpenWork = field(default_factory=OpenWork)
     turns: list[TurnView] = field(default_factory=list[TurnView])
     runs: int = 0
     cost: float | None = None
-    """What the whole chat has cost."""
+    """Cost of the whole chat."""
     first: int = 1
-    """The first turn that is shown."""
+    """Number of the first turn that is shown."""
 
     @property
     def rest(self) -> int:
-        """How many turns stand before those."""
+        """Number of earlier turns."""
         return self.first - 1
 
 
 async def chat_of(store: Store, head: Thread, href: str, before: int | None = None) -> ChatView:
-    """A chat, with links for its citations that begin with `href`."""
+    """Return the view of a chat. `href` is the start of the links of its citations."""
     last = min(head.last_turn, before - 1) if before else head.last_turn
     first = max(1, last - TURNS + 1)
     runs = await Runs.of(store, head, first, last)
     tops = [run for run in runs.all if run.parent_run_id is None]
     stitches = await _read(store, head, {place for run in tops for place in (run.input_position, run.output_position)})
     ends = await _ends(store, head, tops)
-    requested = {
+    questions = {
         run.turn: text_of(stitches[run.input_position].message) for run in tops if run.input_position in stitches
     }
     message_views: list[MessageView] = []
     for run in tops:
         message_views += _of_run(run, runs, stitches, ends.get(run.id), href)
-    open_ = await _open(store, head, runs) if not before else Open()
+    open_ = await _open(store, head, runs) if not before else OpenWork()
     calls = await _calls(store, head, runs)
     (overview,) = await store.overview([head])
     return ChatView(
-        message_views, open_, runs.turns(requested, calls)[-_TREES:], overview.runs, overview.total_cost, first
+        message_views, open_, runs.turns(questions, calls)[-_TREES:], overview.runs, overview.total_cost, first
     )
 
 
 def _of_run(run: Run, runs: Runs, stitches: dict[int, Stitch], end: Stitch | None, href: str) -> Iterable[MessageView]:
-    """What a question brought: the question, and the answer or what became of it."""
+    """Yield the question of a run, and its answer or its failure."""
     question = stitches.get(run.input_position or 0)
     if question is not None:
         yield MessageView(question.position, "asked", text_of(question.message), at=question.at)
@@ -184,7 +182,7 @@ def _of_run(run: Run, runs: Runs, stitches: dict[int, Stitch], end: Stitch | Non
 
 
 async def _calls(store: Store, head: Thread, runs: Runs) -> Calls:
-    """How often each of these runs called which tools."""
+    """Return the number of calls of each run and tool."""
     calls: Calls = {}
     first = min((run.first_position for run in runs.all), default=1)
     rows: Any = await store.query(EXTENSION, "chat_calls", thread=head.id, first=first)
@@ -194,19 +192,19 @@ async def _calls(store: Store, head: Thread, runs: Runs) -> Calls:
 
 
 async def _read(store: Store, head: Thread, positions: set[int | None]) -> dict[int, Stitch]:
-    """Single stitches of a log, by position."""
+    """Return the stitches at these positions."""
     wanted = sorted(place for place in positions if place)
     stitches = await store.find_stitches(head.id, Where("position", "in", wanted)) if wanted else []
     result = {stitch.position: stitch for stitch in stitches}
     for place in wanted:
         if place not in result:
-            # It was archived: the store reads through.
+            # The stitch is in an archive, which `stitches` reads.
             result |= {stitch.position: stitch for stitch in await store.stitches(head, place, place)}
     return result
 
 
 async def _ends(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, Stitch]:
-    """Where the log tells that runs ended without an answer."""
+    """Return the last stitches of runs that ended without an answer."""
     wanted = [run.id for run in runs if run.status in ("failed", "cancelled")]
     if not wanted:
         return {}
@@ -215,24 +213,26 @@ async def _ends(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, S
     return {stitch.run_id: stitch for stitch in stitches if stitch.run_id is not None}
 
 
-async def _open(store: Store, head: Thread, runs: Runs) -> Open:
-    """What is not committed yet."""
+async def _open(store: Store, head: Thread, runs: Runs) -> OpenWork:
+    """Return the runs in progress and the queued messages."""
     open_calls = await load_open_calls(store, head)
     if head.status not in ("running", "pending"):
-        return Open([], open_calls.queued, bool(open_calls.asks))
-    at_work = runs.open
-    doing = await _doing(store, head, at_work)
-    return Open([_at_work(run, doing.get(run.id, "")) for run in at_work], open_calls.queued, bool(open_calls.asks))
+        return OpenWork([], open_calls.queued, bool(open_calls.asks))
+    active = runs.open
+    doing = await _doing(store, head, active)
+    return OpenWork(
+        [_active_run(run, doing.get(run.id, "")) for run in active], open_calls.queued, bool(open_calls.asks)
+    )
 
 
-def _at_work(run: Run, doing: str) -> AtWork:
-    values = given_by(run)
+def _active_run(run: Run, doing: str) -> ActiveRun:
+    values = input_agents(run)
     default = "compiling" if run.state.get("compiles") else "thinking"
-    return AtWork(run.id, name_of(run), doing or default, notes_of(values) if values else "")
+    return ActiveRun(run.id, name_of(run), doing or default, notes_of(values) if values else "")
 
 
 async def _doing(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, str]:
-    """Which tools are at work, read off the last response of each run."""
+    """Return the pending tool of each run, from its last model response."""
     ids = [run.id for run in runs]
     if not ids:
         return {}
@@ -241,11 +241,11 @@ async def _doing(store: Store, head: Thread, runs: Iterable[Run]) -> dict[UUID, 
     recent = await store.find_stitches(head.id, *where, order=("-position",), limit=20)
     answered = {(stitch.reply_to, stitch.call_index) for stitch in recent if stitch.type == "tool_call"}
     result: dict[UUID, str] = {}
-    for other_stitch in reversed([stitch for stitch in recent if stitch.type == "llm_call"]):
-        calls = enumerate(tool_uses(other_stitch.message))
-        names = [str(call.get("name")) for index, call in calls if (other_stitch.position, index) not in answered]
-        if other_stitch.run_id is not None:
-            result[other_stitch.run_id] = _word(names[0]) if names else ""
+    for response in reversed([stitch for stitch in recent if stitch.type == "llm_call"]):
+        calls = enumerate(tool_uses(response.message))
+        names = [str(call.get("name")) for index, call in calls if (response.position, index) not in answered]
+        if response.run_id is not None:
+            result[response.run_id] = _word(names[0]) if names else ""
     return result
 
 

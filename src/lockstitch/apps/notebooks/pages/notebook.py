@@ -1,4 +1,4 @@
-"""A notebook with one chat open; its sidebar."""
+"""Pages of a notebook with a chat, and its sidebar."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -17,23 +17,23 @@ from lockstitch.ext import plural
 from lockstitch.server import Caller, Reader, base_path, is_htmx_request, plugin_of, render_page
 
 
-async def beside(caller: Caller, application: Notebooks, notebook: Notebook, head: Thread | None) -> dict[str, Any]:
+async def sidebar(caller: Caller, application: Notebooks, notebook: Notebook, head: Thread | None) -> dict[str, Any]:
     store = caller.store
     chats = await activity.chats(store, notebook)
     return {
         "sources": [source_row(source) for source in await sources.listed(store, notebook)],
-        "underway": [underway.name for underway in application.underway(notebook.number)],
+        "in_progress": [in_progress.name for in_progress in application.sources_in_progress(notebook.number)],
         "chats": chats,
         "chat": next((chat for chat in chats if head is not None and chat.thread.id == head.id), None),
         "memories": len(await memories_of(store, user_of(caller, head))),
         "team": await _team(store, application),
-        "goes_along": await _goes_along(store, application, head),
-        **ways(application),
+        "history_note": await _history_note(store, application, head),
+        **source_options(application),
     }
 
 
-def ways(application: Notebooks) -> dict[str, Any]:
-    """How a source may come in."""
+def source_options(application: Notebooks) -> dict[str, Any]:
+    """Return the accepted kinds of sources."""
     return {
         "endings": "PDF, HTML, Markdown or plain text",
         "accept": ",".join(ENDINGS),
@@ -50,27 +50,29 @@ def source_row(source: Source) -> SourceRow:
 
 
 def user_of(caller: Caller, head: Thread | None) -> str | None:
-    """Whose chat it is: a new one belongs to whoever asks."""
+    """Return the user of a chat. A new chat belongs to the caller."""
     return head.user_id if head is not None else caller.actor
 
 
 async def memories_of(store: Store, user_id: str | None) -> list[Memory]:
-    """What is known about a user, the newest first; nobody else's is among it."""
+    """Return the memories of a user, newest first."""
     memories = await store.memories.list(project=store.project, user_id=user_id, kind="memory")
     return sorted(memories, key=lambda memory: (memory.updated_at, memory.id), reverse=True)
 
 
 async def _team(store: Store, application: Notebooks) -> str:
-    """The team as one names it: NotebookLM v6 with Researcher and Writer."""
+    """Return the team as text: NotebookLM v6 with Researcher and Writer."""
     team = application.team
     agents = await store.agents.list(project=store.project, name=team.name)
     version = f" v{agents[0].version}" if agents else ""
     return f"{team.name}{version} with {listed(list(team.members))}"
 
 
-async def _goes_along(store: Store, application: Notebooks, head: Thread | None) -> str:
-    """How much of the chat the team is told again with the next question. Of turns that failed or were stopped
-    it is told nothing."""
+async def _history_note(store: Store, application: Notebooks, head: Thread | None) -> str:
+    """Return a text about the earlier runs that the team receives with the next question.
+
+    Failed and stopped turns are not included.
+    """
     if head is None or not head.last_turn:
         return "First question"
     before = sum(run.parent_run_id is None and run.status == "completed" for run in await store.runs(head))
@@ -88,7 +90,7 @@ After = Annotated[int, Query(ge=0, lt=2**62)]
 
 @router.get("", name="notebook")
 async def notebook(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
-    """A notebook with the chat in which something was said last."""
+    """Show a notebook with its most recent chat."""
     result = await notebooks.get(caller.store, notebook_id)
     chats = await activity.chats(caller.store, result)
     return await _page(request, caller, application, result, chats[0].thread if chats else None)
@@ -96,13 +98,13 @@ async def notebook(request: Request, caller: Reader, application: Application, n
 
 @router.get("/new")
 async def new(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
-    """A notebook with a chat that begins with what is asked."""
+    """Show a notebook with a new chat."""
     return await _page(request, caller, application, await notebooks.get(caller.store, notebook_id), None)
 
 
 @router.get("/now")
 async def now_without(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
-    """What changes in a notebook where no chat is open."""
+    """Return the parts of the page that change, without a chat."""
     return await _now(request, caller, application, await notebooks.get(caller.store, notebook_id), None, 0)
 
 
@@ -116,7 +118,7 @@ async def chat(
     cited: str = "",
     before: Before = None,
 ) -> HTMLResponse:
-    """A chat, with a cited place. Asked for as a part of a page it is the place alone."""
+    """Show a chat with a cited passage. An htmx request gets the passage alone."""
     notebook, head = await chat_in(caller, notebook_id, thread_id)
     highlight = Highlight.of(cited)
     if is_htmx_request(request):
@@ -134,13 +136,13 @@ async def now(
     thread_id: UUID,
     after: After = 0,
 ) -> HTMLResponse:
-    """What changes as a chat goes on: what was said after a position, who is at it, and what stands beside."""
+    """Return the parts of the page that change, with messages after a position."""
     notebook, head = await chat_in(caller, notebook_id, thread_id)
     return await _now(request, caller, application, notebook, head, after)
 
 
 async def chat_in(caller: Caller, notebook_id: int, thread_id: UUID) -> tuple[Notebook, Thread]:
-    """A notebook and one of its chats. NotFound where the thread is none of them."""
+    """Return a notebook and one of its chats. Raises `NotFound` if the thread is not one of them."""
     notebook = await notebooks.get(caller.store, notebook_id)
     head = await caller.store.thread(thread_id)
     link = await notebooks.link_of(caller.store, head)
@@ -158,7 +160,7 @@ async def _page(
     cited: Highlight | None = None,
     before: int | None = None,
 ) -> HTMLResponse:
-    here = _here(request, notebook, head)
+    here = _path(request, notebook, head)
     chat_view = await chat_of(caller.store, head, f"{here}?cited=", before) if head is not None else ChatView()
     place = await _place(caller, head, chat_view, cited)
     shown = await _shown(caller, application, notebook, head, here, chat_view)
@@ -168,10 +170,10 @@ async def _page(
 async def _now(
     request: Request, caller: Caller, application: Notebooks, notebook: Notebook, head: Thread | None, after: int
 ) -> HTMLResponse:
-    here = _here(request, notebook, head)
+    here = _path(request, notebook, head)
     chat_view = await chat_of(caller.store, head, f"{here}?cited=") if head is not None else ChatView()
     shown = await _shown(caller, application, notebook, head, here, chat_view)
-    shown["spoken"] = [message_view for message_view in chat_view.spoken if message_view.position > after]
+    shown["messages"] = [message_view for message_view in chat_view.messages if message_view.position > after]
     return render_page(request, caller, "notebooks/now.html", **shown, place=None)
 
 
@@ -181,7 +183,7 @@ async def _shown(
     return {
         "notebook": notebook,
         "here": here,
-        "spoken": chat_view.spoken,
+        "messages": chat_view.messages,
         "open": chat_view.open,
         "turns": chat_view.turns,
         "runs": chat_view.runs,
@@ -189,17 +191,17 @@ async def _shown(
         "rest": chat_view.rest,
         "first": chat_view.first,
         "can_act": caller.may("write"),
-        **await beside(caller, application, notebook, head),
+        **await sidebar(caller, application, notebook, head),
     }
 
 
 async def _place(
     caller: Caller, head: Thread | None, chat_view: ChatView, cited: Highlight | None
 ) -> CitedPassage | None:
-    """The place that was asked for; without, the first that the last answer cites."""
+    """Return the requested passage, or the first passage that the last answer cites."""
     if head is None:
         return None
-    for highlight in [cited] if cited else _cited_last(chat_view.spoken):
+    for highlight in [cited] if cited else _cited_last(chat_view.messages):
         place = await place_of(caller.store, head, highlight)
         if place is not None:
             return place
@@ -216,6 +218,6 @@ def _cited_last(message_views: list[MessageView]) -> list[Highlight]:
     return []
 
 
-def _here(request: Request, notebook: Notebook, head: Thread | None) -> str:
+def _path(request: Request, notebook: Notebook, head: Thread | None) -> str:
     path = f"{base_path(request)}/notebooks/{notebook.id}"
     return f"{path}/chats/{head.id}" if head is not None else path

@@ -1,4 +1,4 @@
-"""A source: its passages with the one that is cited, and how sources come and go."""
+"""Pages that show, add and remove sources."""
 
 import re
 from typing import Annotated, Any, Final
@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, Response
 
 from lockstitch import Refused
 from lockstitch.apps.notebooks import notebooks, sources
-from lockstitch.apps.notebooks.pages.notebook import Application, source_row, ways
+from lockstitch.apps.notebooks.pages.notebook import Application, source_options, source_row
 from lockstitch.apps.notebooks.records import Notebook, Passage, Source
 from lockstitch.ext import Json, format_size, plural
 from lockstitch.server import Caller, FormWriter, Reader, day_and_time, redirect_to, render_page
@@ -17,10 +17,10 @@ from lockstitch.server import Caller, FormWriter, Reader, day_and_time, redirect
 router = APIRouter(include_in_schema=False, prefix="/notebooks/{notebook_id}/sources")
 
 PAGE: Final = 40
-"""Passages of one page."""
+"""Number of passages on one page."""
 
 _BEFORE: Final = 5
-"""Of them, those that stand before the one that was asked for."""
+"""Number of passages before the requested passage."""
 
 _RANGE: Final = re.compile(r"(\d{1,15})-(\d{1,15})")
 
@@ -30,8 +30,8 @@ Field = Annotated[str, Form()]
 
 @router.get("/new")
 async def new(request: Request, caller: Reader, application: Application, notebook_id: int) -> HTMLResponse:
-    """The ways in which a source comes in, for who has no script."""
-    return _ways(request, caller, application, await notebooks.get(caller.store, notebook_id))
+    """Show the form for a new source, for browsers without JavaScript."""
+    return _add_form(request, caller, application, await notebooks.get(caller.store, notebook_id))
 
 
 @router.post("")
@@ -45,7 +45,7 @@ async def add(
     url: Annotated[str, Form(max_length=4000)] = "",
     file: UploadFile | None = None,
 ) -> Response:
-    """A file, a text or an address. What is wrong with it is said where one can try again, and nothing was changed."""
+    """Add a file, a text or a URL. If it is rejected, show the form again with the reason."""
     notebook = await notebooks.get(caller.store, notebook_id)
     try:
         if url.strip():
@@ -54,7 +54,7 @@ async def add(
             name, content = await _content(title, text, file)
             source = await application.add_source(caller.store, notebook.number, name, content)
     except Refused as exc:
-        return _ways(request, caller, application, notebook, str(exc))
+        return _add_form(request, caller, application, notebook, str(exc))
     return redirect_to(
         request, f"/notebooks/{notebook.id}", f"Added {source.name[:80]}: {plural(source.passages, 'passage')}"
     )
@@ -69,22 +69,20 @@ async def source(
     passage: Number | None = None,
     mark: Annotated[str, Query(max_length=40)] = "",
 ) -> HTMLResponse:
-    """The passages of a source, from a little before the one that was asked for, with what is marked in that."""
+    """Show passages of a source around the requested passage, with the cited text highlighted."""
     notebook = await notebooks.get(caller.store, notebook_id)
-    other_source = await sources.get(caller.store, notebook, source_id)
+    record = await sources.get(caller.store, notebook, source_id)
     first = max(1, (passage or 1) - _BEFORE)
-    passages = await sources.passages(caller.store, other_source, after=first - 1, limit=PAGE)
+    passages = await sources.passages(caller.store, record, after=first - 1, limit=PAGE)
     last = first + len(passages) - 1
     context: dict[str, Any] = {
         "notebook": notebook,
-        "source": source_row(other_source),
-        "passages": [
-            _shown(other_passage, mark if other_passage.number == passage else None) for other_passage in passages
-        ],
+        "source": source_row(record),
+        "passages": [_shown(shown, mark if shown.number == passage else None) for shown in passages],
         "marked": passage,
         "earlier": max(1, first - PAGE) + _BEFORE if first > 1 else None,
-        "later": last + 1 + _BEFORE if passages and last < other_source.passages else None,
-        "facts": _facts(other_source),
+        "later": last + 1 + _BEFORE if passages and last < record.passages else None,
+        "facts": _facts(record),
         "can_act": caller.may("write"),
     }
     return render_page(request, caller, "notebooks/source.html", **context)
@@ -102,7 +100,7 @@ async def remove(request: Request, caller: FormWriter, notebook_id: int, source_
 
 
 async def _content(title: str, text: str, file: UploadFile | None) -> tuple[str, bytes]:
-    """What a source is called, and its bytes. A text that was pasted is read as Markdown."""
+    """Return the name and the bytes of a source. A pasted text is Markdown."""
     if file is not None and file.filename:
         return file.filename, await file.read()
     if not text.strip():
@@ -116,7 +114,7 @@ def _shown(passage: Passage, mark: str | None) -> Json:
 
 
 def _marked(passage: Passage, mark: str | None) -> tuple[str, str, str]:
-    """A passage in three; what stands in the middle is marked. One that is chosen without more is marked whole."""
+    """Return the text before, in and after the highlight. Without a valid range the whole passage is highlighted."""
     text = passage.text
     if mark is None:
         return text.strip(), "", ""
@@ -127,8 +125,8 @@ def _marked(passage: Passage, mark: str | None) -> tuple[str, str, str]:
     return "", text.strip(), ""
 
 
-def _ways(request: Request, caller: Caller, application: Any, notebook: Notebook, wrong: str = "") -> HTMLResponse:
-    context: dict[str, Any] = {"notebook": notebook, "wrong": wrong, **ways(application)}
+def _add_form(request: Request, caller: Caller, application: Any, notebook: Notebook, wrong: str = "") -> HTMLResponse:
+    context: dict[str, Any] = {"notebook": notebook, "wrong": wrong, **source_options(application)}
     return render_page(request, caller, "notebooks/add.html", status=422 if wrong else 200, **context)
 
 

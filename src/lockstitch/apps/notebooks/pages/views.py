@@ -1,4 +1,4 @@
-"""View models; citations as links; the cited place."""
+"""View models of the pages, and citations as links."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from lockstitch.ext import answer_of
 from lockstitch.server import MarkdownBlock, MarkdownInline, markdown_blocks
 
 _AROUND: Final = 90
-"""Characters that are shown before and after a quote."""
+"""Maximum number of characters that are shown before and after a quote."""
 
 
 class Highlight(NamedTuple):
-    """A citation as a link names it: the answer's position, the number, and the how-manyth time it stands there."""
+    """A citation in a link: the position of the answer, the number, and which occurrence of the number it is."""
 
     position: int
     number: int
@@ -34,14 +34,14 @@ class Highlight(NamedTuple):
 
 
 class CitedPassage(NamedTuple):
-    """What a citation points to, and where it stands."""
+    """The passage of a citation, and the citation."""
 
     cited: CitationView
     mark: Highlight
 
     @property
     def before(self) -> str:
-        """What stands before the quote, as far as one looks at it."""
+        """The text before the quote, shortened."""
         text = self.cited.before
         return text if len(text) <= _AROUND else f"… {text[-_AROUND:].partition(' ')[2]}"
 
@@ -56,22 +56,27 @@ class CitedPassage(NamedTuple):
 
 
 async def place_of(store: Store, head: Thread, mark: Highlight) -> CitedPassage | None:
-    """What a citation in a chat points to; None where nothing of this number was found."""
+    """Return the passage of a citation in a chat, or None if the chat has no such number."""
     stitches = await store.stitches(head, mark.position, mark.position)
     lines = statements(answer_of(stitches[0].message) if stitches else "", mark.number)
     try:
-        return CitedPassage(await cited(store, head, mark.number, said="".join(lines[mark.time - 1 : mark.time])), mark)
+        return CitedPassage(
+            await cited(store, head, mark.number, statement="".join(lines[mark.time - 1 : mark.time])), mark
+        )
     except NotFound:
         return None
 
 
 def statements(answer: str, number: int) -> list[str]:
-    """What an answer says each time it cites this: from the line's beginning, or the citation before it, on."""
+    """Return the statement of each citation of a number.
+
+    A statement is the text from the previous citation, or from the start of the line, to the citation.
+    """
     matches: list[str] = []
     earlier, value = 0, ""
     for mention in mentions(answer):
         begin = max(answer.rfind("\n", 0, mention.start) + 1, earlier)
-        # Two citations side by side go with the same words.
+        # Adjacent citations have the same statement.
         value = answer[begin : mention.start].strip(" \t.,;") or value
         if number in mention.numbers:
             matches.append(value)
@@ -97,16 +102,16 @@ class BookRow:
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """A source beside a chat. `says` is how large it is: 84 pages · 412 passages."""
+    """A source in the sidebar. `size` is a text: 84 pages · 412 passages."""
 
     id: UUID
     title: str
-    says: str
+    size: str
 
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """Something on the seam: a question, an answer, an error, or a line about what became of it."""
+    """An item of a chat: a question, an answer, an error, or a line of text."""
 
     position: int
     shape: Literal["asked", "answered", "failed", "line"]
@@ -114,56 +119,56 @@ class MessageView:
     blocks: list[MarkdownBlock] = field(default_factory=list[MarkdownBlock])
     who: str = ""
     helped: str = ""
-    """Who took part beside the one who answers: with Researcher and Writer."""
+    """Other members that took part: with Researcher and Writer."""
     took: float | None = None
     """Milliseconds from the question to the answer."""
     at: datetime | None = None
     cut: bool = False
-    """Whether there is more of it than is shown."""
+    """True if the text is longer than shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Did:
-    """A run in the tree of a turn, how long it took by itself, and whom it handed something to."""
+class RunNode:
+    """A run in the tree of a turn, with the runs of the members that it delegated to."""
 
-    deed: RunActivity
+    activity: RunActivity
     took: float | None
-    """Milliseconds."""
-    members: list["Did"] = field(default_factory=list["Did"])
+    """Milliseconds, without the members of a leader."""
+    members: list["RunNode"] = field(default_factory=list["RunNode"])
 
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
-    """A question, and the runs that it caused."""
+    """A question with the runs that it caused."""
 
-    asked: str
-    runs: list[Did]
+    question: str
+    runs: list[RunNode]
 
 
 @dataclass(frozen=True, slots=True)
-class AtWork:
-    """Somebody of the team at something that is not committed yet."""
+class ActiveRun:
+    """A run of a team member that is in progress."""
 
     id: UUID
     name: str
     doing: str
     source: str = ""
-    """Whose notes it works from."""
+    """The members whose notes it received, as text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """What is open in a chat."""
+class OpenWork:
+    """Runs in progress and queued messages of a chat."""
 
-    runs: list[AtWork] = field(default_factory=list[AtWork])
+    runs: list[ActiveRun] = field(default_factory=list[ActiveRun])
     queued: list[str] = field(default_factory=list[str])
-    asks: bool = False
-    """Whether a person is needed, which the thread's own page is for."""
+    needs_person: bool = False
+    """True if the thread waits for a person, who replies on the page of the thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryView:
-    """Something that the team knows about a user."""
+    """A memory of the team about a user."""
 
     id: UUID
     text: str
@@ -172,17 +177,18 @@ class MemoryView:
 
 
 def blocks(text: str, position: int, href: str) -> list[MarkdownBlock]:
-    """The answer at a position as Markdown's blocks; `href` is what stands before a citation in a link."""
+    """Return an answer as Markdown blocks with links for its citations. `href` is the start of these links."""
     matches = markdown_blocks(text)
     times: Counter[int] = Counter()
     for block in matches:
         block.items = [
-            [piece for inline in item for piece in _pieces(inline, position, href, times)] for item in block.items
+            [linked for inline in item for linked in _linked_inlines(inline, position, href, times)]
+            for item in block.items
         ]
     return matches
 
 
-def _pieces(inline: MarkdownInline, position: int, href: str, times: Counter[int]) -> Iterator[MarkdownInline]:
+def _linked_inlines(inline: MarkdownInline, position: int, href: str, times: Counter[int]) -> Iterator[MarkdownInline]:
     kind, text, _ = inline
     if kind != "text":
         yield inline

@@ -1,6 +1,6 @@
-"""HTML and PDF, parsed in a limited subprocess.
+"""Readers of HTML and PDF, which parse in a subprocess with limits.
 
-Such a process is a module that takes LIMITS as its arguments and the bytes as its input, and says JSON.
+The subprocess gets the limits as arguments and the bytes on standard input. It writes JSON to standard output.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _PROCESS: Final = "lockstitch.apps.notebooks.readers.isolated_process"
 
 
 async def read_in_subprocess(kind: str, name: str, content: bytes, limits: Limits) -> Json:
-    """What the process that reads says. Refused when it says what is wrong, or nothing at all."""
+    """Return the JSON of the subprocess. Raises `Refused` if the subprocess rejects the source or fails."""
     arguments = [str(limits.pages), str(limits.characters), str(limits.memory), str(int(limits.seconds) + 1)]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", _PROCESS, kind, *arguments),
@@ -32,9 +32,7 @@ async def read_in_subprocess(kind: str, name: str, content: bytes, limits: Limit
     try:
         value, _ = await asyncio.wait_for(process.communicate(content), limits.seconds)
     except TimeoutError as exc:
-        raise Refused(
-            f"{name} takes more than {limits.seconds:g} seconds to be read, so it was given up. Nothing was added."
-        ) from exc
+        raise Refused(f"Reading {name} takes more than {limits.seconds:g} seconds. Nothing was added.") from exc
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
@@ -43,27 +41,27 @@ async def read_in_subprocess(kind: str, name: str, content: bytes, limits: Limit
     try:
         result = codec.loads(value)
     except ValueError as exc:
-        raise Refused(f"{name} cannot be read: it is damaged, or takes too much memory. Nothing was added.") from exc
+        raise Refused(f"{name} cannot be read: it is damaged or needs too much memory. Nothing was added.") from exc
     if "refused" in result:
         raise Refused(f"{name} {result['refused']} Nothing was added.")
     return result
 
 
-def answer(read: Callable[[bytes, int, int], Json], arguments: Sequence[str]) -> None:
-    """Be such a process: `read` is given the bytes, the most pages and the most characters."""
+def run_reader(read: Callable[[bytes, int, int], Json], arguments: Sequence[str]) -> None:
+    """Read standard input with `read(content, most_pages, most_characters)` and write the result as JSON."""
     pages, characters, memory, seconds = map(int, arguments)
     _limit(memory, seconds)
     try:
         value = read(sys.stdin.buffer.read(), pages, characters)
     except MemoryError:
-        value: Json = {"refused": "takes too much memory to be read."}
-    except Exception as exc:  # what is broken may break a reader in any way
-        value = {"refused": f"cannot be read; it is damaged, or too large inside ({type(exc).__name__})."}
+        value: Json = {"refused": "needs too much memory."}
+    except Exception as exc:  # a damaged file can raise any error in a parser
+        value = {"refused": f"cannot be read: it is damaged or too large ({type(exc).__name__})."}
     sys.stdout.buffer.write(codec.dumps(value))
 
 
 def _limit(memory: int, seconds: int) -> None:
-    """Have the system end this process when it takes too much, where it can."""
+    """Limit the memory and the CPU time of this process, if the system supports it."""
     try:
         import resource
     except ImportError:
@@ -89,10 +87,10 @@ _SPACE: Final = re.compile(r"[ \t\n\f]+")
 
 
 class HtmlReader:
-    """A page as it would be read aloud."""
+    """Reads the visible text of an HTML page."""
 
     async def read(self, name: str, content: bytes, limits: Limits) -> Document:
-        # Whether it is text at all is known at once; a markup may be made so that a parser takes forever over it.
+        # Decode here, and parse in the subprocess: markup can be written so that a parser takes very long.
         text = markup_of(name, content)
         result = await read_in_subprocess("html", name, text.encode(), limits)
         headings = [Heading(*heading) for heading in result["headings"]]
@@ -100,13 +98,13 @@ class HtmlReader:
 
 
 def markup_of(name: str, content: bytes) -> str:
-    """The markup of a page, in the encoding that it says it is in."""
+    """Return the markup of a page, decoded with the charset that it declares."""
     declared = _CHARSET.search(content[:4096])
     return clean(decode(name, content, declared[1].decode() if declared else None))
 
 
 def document_of(markup: str) -> Document:
-    """What a person sees of a page."""
+    """Return the visible text of a page."""
     page = _Page()
     page.feed(clean(markup))
     page.close()
@@ -114,7 +112,7 @@ def document_of(markup: str) -> Document:
 
 
 class _Page(HTMLParser):
-    """Collects text. A markup that is wrong is read as far as it can be, as browsers do."""
+    """Collects text. Invalid markup is accepted, as in browsers."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -149,7 +147,7 @@ class _Page(HTMLParser):
             self._heading = (_HEADINGS[tag], self._length)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        # In HTML a slash closes nothing but what is empty anyway.
+        # In HTML the slash has no effect.
         self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
@@ -184,9 +182,9 @@ class _Page(HTMLParser):
     def document(self) -> Document:
         text = "".join(self._parts)
         headings = [
-            Heading(at + len(text[at:end]) - len(text[at:end].lstrip()), level, said)
+            Heading(at + len(text[at:end]) - len(text[at:end].lstrip()), level, heading)
             for level, at, end in self._headings
-            if (said := " ".join(text[at:end].split()))
+            if (heading := " ".join(text[at:end].split()))
         ]
         title = " ".join("".join(self._title).split()) or None
         return Document("html", text.rstrip(), title, headings=headings)
@@ -200,38 +198,38 @@ class _Page(HTMLParser):
             self._length += len(text)
 
     def _end_line(self, ends: int) -> None:
-        """As many line ends as belong here, those counted that are there already."""
+        """Add line ends until the text ends with `ends` of them."""
         if not self._parts:
             return
-        there = 0
+        present = 0
         for part in reversed(self._parts):
             ending = len(part) - len(part.rstrip("\n"))
-            there += ending
-            if ending < len(part) or there >= ends:
+            present += ending
+            if ending < len(part) or present >= ends:
                 break
-        if there < ends:
-            self._parts.append("\n" * (ends - there))
-            self._length += ends - there
+        if present < ends:
+            self._parts.append("\n" * (ends - present))
+            self._length += ends - present
 
 
 _HEADER: Final = 1024
-"""Bytes at the beginning among which a PDF says that it is one."""
+"""Number of bytes at the start that contain the header of a PDF."""
 
 
 class PdfReader:
-    """The text of a PDF, page by page, with its outline as headings."""
+    """Reads the text of a PDF. The outline becomes headings."""
 
     async def read(self, name: str, content: bytes, limits: Limits) -> Document:
         if b"%PDF-" not in content[:_HEADER]:
-            raise Refused(f"{name} is no PDF, whatever it is called. Nothing was added.")
+            raise Refused(f"{name} is not a PDF. Nothing was added.")
         if find_spec("pypdf") is None:
-            raise Refused("Reading a PDF needs pypdf: pip install 'lockstitch[notebooks]'.")
+            raise Refused("Reading a PDF needs pypdf. Run: pip install 'lockstitch[notebooks]'.")
         result = await read_in_subprocess("pdf", name, content, limits)
         return checked(name, _document(result["pages"], result.get("title"), result.get("outline") or ()), limits)
 
 
 def _document(pages: Sequence[str], title: str | None, outline: Sequence[Any]) -> Document:
-    """The pages as one text. A page without text has its place all the same."""
+    """Join the pages. A page without text keeps its number."""
     starts: list[int] = []
     parts: list[str] = []
     at = 0
@@ -245,6 +243,6 @@ def _document(pages: Sequence[str], title: str | None, outline: Sequence[Any]) -
         for level, text, page in outline
         if 0 <= page < len(starts) and text.strip()
     ]
-    # Of an outline in disorder the pages decide.
+    # The outline can be out of order.
     headings.sort(key=lambda heading: heading.at)
     return Document("pdf", "".join(parts).rstrip(), clean(title or "").strip() or None, starts, headings)

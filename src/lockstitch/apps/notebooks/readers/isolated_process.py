@@ -1,4 +1,4 @@
-"""The subprocess that parses a document of a stranger.
+"""The subprocess that parses an untrusted document.
 
 python -m lockstitch.apps.notebooks.readers.isolated_process pdf|html PAGES CHARACTERS MEMORY SECONDS < file
 """
@@ -9,7 +9,7 @@ from importlib import import_module
 from io import BytesIO
 from typing import Any, Final
 
-from lockstitch.apps.notebooks.readers.isolated import answer, document_of
+from lockstitch.apps.notebooks.readers.isolated import document_of, run_reader
 from lockstitch.ext import Json
 
 _MOST_HEADINGS: Final = 2_000
@@ -17,30 +17,30 @@ _DEEPEST: Final = 6
 
 
 def read_pdf(content: bytes, most_pages: int, most_characters: int) -> Json:
-    """The texts of the pages, the title and the outline; or `refused` with a reason."""
+    """Return the texts of the pages, the title and the outline, or `refused` with a reason."""
     from pypdf import PdfReader
 
     reader = PdfReader(BytesIO(content), strict=False)
     if reader.is_encrypted and not reader.decrypt(""):
-        return {"refused": "is protected by a password. Save a copy without one."}
+        return {"refused": "is protected by a password. Save a copy without a password."}
     count = len(reader.pages)
     if not count:
         return {"refused": "has no pages."}
     if count > most_pages:
-        return {"refused": f"has {count:,} pages; at most {most_pages:,} are read. Split it."}
+        return {"refused": f"has {count:,} pages. The limit is {most_pages:,}. Split it."}
     texts: list[str] = []
     length = 0
     for page in reader.pages:
-        # What is no text, such as half of a pair, is no reason to give the page up.
+        # Replace characters that are not valid, such as single surrogates.
         texts.append(page.extract_text().encode("utf-8", "replace").decode())
         length += len(texts[-1])
         if length > most_characters:
             return {"refused": f"has more than {most_characters:,} characters of text. Split it."}
     if not any(text.strip() for text in texts):
-        return {"refused": "has no text in it: its pages are pictures. Have their text recognised first."}
+        return {"refused": "has no text: its pages are images. Run text recognition first."}
     title: str | None = None
     outline: list[tuple[int, str, int]] = []
-    # Both are only nice to have, and often the part of a PDF that is wrong.
+    # The title and the outline are optional, and often damaged.
     with suppress(Exception):
         title = str(reader.metadata.title) if reader.metadata and reader.metadata.title else None
     with suppress(Exception):
@@ -62,7 +62,7 @@ def _collect(reader: Any, entries: Any, level: int, matches: list[tuple[int, str
 
 
 def read_html(content: bytes, _pages: int, most_characters: int) -> Json:
-    """The text, the title and the headings."""
+    """Return the text, the title and the headings."""
     document = document_of(content.decode())
     if len(document.text) > most_characters:
         return {"refused": f"has more than {most_characters:,} characters of text. Split it."}
@@ -73,11 +73,11 @@ def read_html(content: bytes, _pages: int, most_characters: int) -> Json:
 def main() -> None:
     kind, *limits = sys.argv[1:]
     if kind == "pdf":
-        # Before the limits, which are for the content.
+        # Import before the limits apply, because they are for the content.
         import_module("pypdf")
-        answer(read_pdf, limits)
+        run_reader(read_pdf, limits)
     else:
-        answer(read_html, limits)
+        run_reader(read_html, limits)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""`Reader` contract and `Document`.
-
-Reading changes nothing, so whatever is wrong with a source is known before anything of it is kept.
-"""
+"""The `Reader` protocol, `Document` and `Location`. Reading a source does not write to the store."""
 
 import re
 from bisect import bisect_right
@@ -16,11 +13,11 @@ Kind = Literal["text", "markdown", "html", "pdf"]
 
 _UNDER: Final = " / "
 _PATH: Final = 255
-"""Characters of a path of headings."""
+"""Maximum number of characters of a path of headings."""
 
 
 class Heading(NamedTuple):
-    """A heading, and where in the text it stands."""
+    """A heading and its position in the text."""
 
     at: int
     level: int
@@ -28,7 +25,7 @@ class Heading(NamedTuple):
 
 
 class Location(NamedTuple):
-    """A range of characters of a text, and how a person would find it."""
+    """A range of characters of a text, with its line, pages and heading."""
 
     start: int
     end: int
@@ -39,7 +36,7 @@ class Location(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The place as a person says it: page 17, Shelf C, line 12."""
+        """The location for people: page 17, Shelf C, line 12."""
         named: list[str] = []
         if self.page is not None:
             several = self.last_page is not None and self.last_page != self.page
@@ -53,7 +50,7 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True)
 class Document:
-    """A text and its places. `pages` are where each page begins; one without pages has none."""
+    """A text with its headings. `pages` are the start positions of its pages, if it has pages."""
 
     kind: Kind
     text: str
@@ -72,7 +69,7 @@ class Document:
 
     @cached_property
     def _paths(self) -> list[tuple[int, str]]:
-        """Each heading with those that it stands under."""
+        """The position of each heading with the path of its parent headings."""
         above: list[Heading] = []
         matches: list[tuple[int, str]] = []
         for heading in self.headings:
@@ -83,13 +80,13 @@ class Document:
         return matches
 
     def place(self, start: int, end: int) -> Location:
-        """How a person would find the characters from `start` to before `end`."""
+        """Return the location of the characters from `start` to before `end`."""
         page = bisect_right(self.pages, start) or None if self.pages else None
         last = bisect_right(self.pages, max(start, end - 1)) or None if self.pages else None
         return Location(start, end, bisect_right(self._lines, start), page, last, self._heading(start, end))
 
     def _heading(self, start: int, end: int) -> str | None:
-        """Under which heading a range stands. Of several with nothing in between, it is the last."""
+        """Return the heading path of a range. If headings follow each other without text, the last one counts."""
         last = bisect_right(self._paths, start, key=lambda item: item[0]) - 1
         while 0 <= last < len(self.headings) - 1 and self.headings[last + 1].at < end:
             here, following = self.headings[last], self.headings[last + 1]
@@ -105,35 +102,35 @@ _ENDS: Final = re.compile("\r\n|\r|\x85|\u2028|\u2029")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a source may be: what is larger is refused, so that reading takes a bounded time and memory."""
+    """Maximum sizes of a source. They bound the time and memory of reading."""
 
     bytes: int = 32 * 2**20
     characters: int = 4_000_000
     pages: int = 2_000
     seconds: float = 60.0
-    """How long one source may take to be read or fetched."""
+    """Seconds for reading or fetching one source."""
     memory: int = 2 * 2**30
-    """Bytes of memory for the process that reads a PDF, where the system can limit it."""
+    """Bytes of memory of the subprocess, if the system supports a limit."""
 
 
 class Reader(Protocol):
-    """Reads one kind of source. Refused says what is wrong with it, in the name of the source."""
+    """Reads one kind of source. Raises `Refused` with the name of the source if it cannot be read."""
 
     async def read(self, name: str, content: bytes, limits: Limits) -> Document: ...
 
 
 def clean(text: str) -> str:
-    """A text that every store can keep, with one kind of line end and no characters that nobody can see."""
+    """Return a text that every store accepts: without control characters, with line feeds as line ends."""
     return _CONTROL.sub("", _ENDS.sub("\n", text))
 
 
 def checked(name: str, document: Document, limits: Limits) -> Document:
-    """`document`, if there is something in it and not too much."""
+    """Return the document. Raises `Refused` if it is empty or too long."""
     if not document.text.strip():
-        raise Refused(f"{name} has no text in it, so there is nothing to look up. Nothing was added.")
+        raise Refused(f"{name} has no text. Nothing was added.")
     if len(document.text) > limits.characters:
         raise Refused(
-            f"{name} has {len(document.text):,} characters of text; at most {limits.characters:,} are read. "
+            f"{name} has {len(document.text):,} characters of text. The limit is {limits.characters:,}. "
             "Split it. Nothing was added."
         )
     return document

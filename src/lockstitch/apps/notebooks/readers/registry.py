@@ -1,4 +1,4 @@
-"""Readers by kind, and which kind a source is: by what it is said to be, else by its name."""
+"""Choose the reader of a source by its content, name or media type."""
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -44,29 +44,29 @@ ENDINGS: Final = tuple(_ENDINGS)
 
 
 def kind_of(name: str, content: bytes, media_type: str | None = None) -> Kind:
-    """Which kind of source this is. Refused when it is none of ours."""
+    """Return the kind of a source. Raises `Refused` if it is not supported."""
     if b"%PDF-" in content[:1024]:
         return "pdf"
     by_name = _ENDINGS.get(PurePosixPath(name).suffix.lower())
     by_type = _MEDIA_TYPES.get((media_type or "").partition(";")[0].strip().lower())
-    # A browser calls everything plain text that it does not know better, so the name says more.
+    # Browsers send text/plain for unknown types, so the name comes first.
     result = by_name or by_type
     if result is None:
-        raise Refused(f"{name} is none of the kinds that are read: {', '.join(ENDINGS)}. Nothing was added.")
+        raise Refused(f"{name} is not a supported kind of file. Supported: {', '.join(ENDINGS)}. Nothing was added.")
     return result
 
 
 def kind_of_text(name: str) -> Kind:
-    """Which kind a source is that was given as a text."""
+    """Return the kind of a source that is passed as text."""
     result = _ENDINGS.get(PurePosixPath(name).suffix.lower(), "text")
     return "text" if result == "pdf" else result
 
 
 async def read(name: str, content: bytes, kind: Kind | None = None, *, limits: Limits | None = None) -> Document:
-    """The document that a source is. Refused says what is wrong with it; nothing is changed by reading."""
+    """Read a source. Raises `Refused` if it cannot be read or is too large."""
     limits = limits or Limits()
     if not content:
         raise Refused(f"{name} is empty. Nothing was added.")
     if len(content) > limits.bytes:
-        raise Refused(f"{name} has {len(content):,} bytes; at most {limits.bytes:,} are read. Nothing was added.")
+        raise Refused(f"{name} has {len(content):,} bytes. The limit is {limits.bytes:,}. Nothing was added.")
     return await _READERS[kind or kind_of(name, content)].read(name, content, limits)

@@ -1,4 +1,4 @@
-"""Plain text and Markdown."""
+"""Readers of plain text and Markdown."""
 
 import codecs
 import re
@@ -17,18 +17,18 @@ _MARKS: Final = (
 _ODD: Final = frozenset(range(32)) - {9, 10, 12, 13, 27}
 _LOOKED_AT: Final = 65_536
 _MOST_ODD: Final = 0.01
-"""The share of control characters above which bytes are taken for something else than text."""
+"""Share of control characters above which bytes are not text."""
 
 
 class TextReader:
-    """Text as it stands."""
+    """Reads plain text."""
 
     async def read(self, name: str, content: bytes, limits: Limits) -> Document:
         return checked(name, Document("text", clean(decode(name, content))), limits)
 
 
 def decode(name: str, content: bytes, charset: str | None = None) -> str:
-    """The text that these bytes are. Refused when they are none."""
+    """Decode bytes. Raises `Refused` if they are not text."""
     for mark, encoding in _MARKS:
         if content.startswith(mark):
             return _decoded(name, content, encoding)
@@ -38,7 +38,7 @@ def decode(name: str, content: bytes, charset: str | None = None) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
-        # Before UTF-8 there was this, and old files are still in it.
+        # Old files often have this encoding.
         return _decoded(name, content, charset or "cp1252")
 
 
@@ -50,7 +50,7 @@ def _decoded(name: str, content: bytes, encoding: str) -> str:
 
 
 def _no_text(name: str) -> Refused:
-    return Refused(f"{name} is no text: it may be a picture, a program or an archive. Nothing was added.")
+    return Refused(f"{name} is not text. It may be an image, a program or an archive. Nothing was added.")
 
 
 _HASHES: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)$")
@@ -60,7 +60,7 @@ _NO_HEADING: Final = re.compile(r"\s*(?:[>*+-]|\d+[.)]|\||$)")
 
 
 class MarkdownReader:
-    """Markdown as it was written."""
+    """Reads Markdown. The text keeps its markup."""
 
     async def read(self, name: str, content: bytes, limits: Limits) -> Document:
         text = clean(decode(name, content))
@@ -70,7 +70,7 @@ class MarkdownReader:
 
 
 def headings_of(text: str) -> list[Heading]:
-    """The headings of a Markdown text; what stands in a block of code is none."""
+    """Return the headings of a Markdown text. Lines in code blocks are not headings."""
     headings: list[Heading] = []
     fence, before, before_at, at = "", "", 0, 0
     for line in text.split("\n"):
@@ -80,8 +80,8 @@ def headings_of(text: str) -> list[Heading]:
             fence, before = ("" if closes else fence), ""
         elif fenced:
             fence, before = fenced[1], ""
-        elif (marked := _HASHES.match(line)) and (said := _said(marked[2])):
-            headings.append(Heading(at, len(marked[1]), said))
+        elif (marked := _HASHES.match(line)) and (heading := _heading_text(marked[2])):
+            headings.append(Heading(at, len(marked[1]), heading))
             before = ""
         elif (under := _UNDER.match(line)) and before and not _NO_HEADING.match(before):
             headings.append(Heading(before_at, 1 if under[1][0] == "=" else 2, before.strip()))
@@ -92,8 +92,8 @@ def headings_of(text: str) -> list[Heading]:
     return headings
 
 
-def _said(heading: str) -> str:
-    """What a heading says, without the marks that may close it after a space."""
+def _heading_text(heading: str) -> str:
+    """Return the text of a heading without closing number signs."""
     text = heading.strip()
-    open_ = text.rstrip("#")
-    return open_.rstrip() if open_ != open_.rstrip() or not open_ else text
+    stripped = text.rstrip("#")
+    return stripped.rstrip() if stripped != stripped.rstrip() or not stripped else text

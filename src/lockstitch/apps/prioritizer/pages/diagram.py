@@ -1,19 +1,17 @@
-"""Cards, waves and the lines between them.
+"""`PlanDiagram`: cards, waves and the lines between them.
 
-Lengths along are thousandths of the width, so that lines stretch with the page; those down are pixels, as in plan.css.
+Horizontal lengths are thousandths of the width, so that lines scale with the page. Vertical lengths are pixels, as in
+plan.css.
 
-A small plan has its waves side by side with every line drawn. A large one has them below each other, as many cards to a
-row as fit, and lines only for the task that one looks at.
+A small plan has its waves side by side with all lines. A large plan has its waves below each other and lines only for
+the selected task.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lockstitch.apps.prioritizer.models import ExecutionMetadata, ExecutionWave, Plan, TaskDependency
-
-if TYPE_CHECKING:
-    pass
 
 WIDTH: Final = 1000.0
 HEAD: Final = 48
@@ -21,15 +19,15 @@ CARD: Final = 84
 BETWEEN: Final = 14
 STEP: Final = CARD + BETWEEN
 PORT: Final = 14.0
-"""Between two lines at one side of a card, if there is room."""
+"""Distance of two lines at one side of a card, if there is room."""
 
 _GAPS: Final = {2: 120.0, 3: 80.0, 4: 60.0, 5: 50.0}
-"""Between two waves, by how many waves there are."""
+"""Distance of two waves, by the number of waves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line as the page draws it: the numbers of the tasks at its ends, what it is, and its path."""
+    """A line: the numbers of its two tasks, its mark and its SVG path."""
 
     source: int
     target: int
@@ -38,7 +36,7 @@ class Line:
 
 
 def height(rows: int) -> int:
-    """How far down the lowest card of so many rows reaches."""
+    """Return the height of a number of rows."""
     return HEAD + rows * STEP - BETWEEN
 
 
@@ -49,7 +47,7 @@ class _End:
 
 
 def lines(waves: Sequence["Wave"]) -> list[Line]:
-    """All lines between the cards of these waves; two waves at least and five at most."""
+    """Return the lines between the cards of two to five waves."""
     grid = _Grid(waves)
     wanted = [(card, link) for wave in waves for card in wave.cards for link in card.after]
     leaving: dict[int, list[int]] = {}
@@ -58,7 +56,7 @@ def lines(waves: Sequence["Wave"]) -> list[Line]:
     broken = {index for index, (_, link) in enumerate(wanted) if link.broken}
     for index, (left, right) in enumerate(ends):
         leaving.setdefault(left.number, []).append(index)
-        # Two of one wave are joined on the same side.
+        # Two cards of one wave are connected on the same side.
         (leaving if left.wave == right.wave else arriving).setdefault(right.number, []).append(index)
     matches: list[Line] = []
     for index, (left, right) in enumerate(ends):
@@ -72,12 +70,12 @@ def lines(waves: Sequence["Wave"]) -> list[Line]:
 
 
 def _ends(card: "Card", link: "Link") -> tuple["Card", "Card"]:
-    """The two cards of a line, the one that stands further left first."""
+    """Return the two cards of a line, the left card first."""
     return (link.other, card) if (link.other.wave, link.other.row) <= (card.wave, card.row) else (card, link.other)
 
 
 def _port(at: list[int], index: int, card: "Card", ends: list[tuple["Card", "Card"]], broken: set[int]) -> float:
-    """How far down a line meets a card: those at one side stand in the order of where they lead, broken ones last."""
+    """Return the vertical position of a line at a card. Lines are sorted by their other end, removed ones last."""
     ordered = sorted(
         at, key=lambda number: (number in broken, ends[number][1 if ends[number][0] is card else 0].row, number)
     )
@@ -86,7 +84,7 @@ def _port(at: list[int], index: int, card: "Card", ends: list[tuple["Card", "Car
 
 
 class _Grid:
-    """Where cards stand."""
+    """The positions of the cards."""
 
     def __init__(self, waves: Sequence["Wave"]) -> None:
         self._rows = [len(wave.cards) for wave in waves]
@@ -102,7 +100,7 @@ class _Grid:
             return f"M{x1:.5g} {y1:.5g}C{x1 + gap * 0.6:.5g} {y1:.5g} {x1 + gap * 0.6:.5g} {y2:.5g} {x1:.5g} {y2:.5g}"
         if right.card.wave == left.card.wave + 1:
             return f"M{x1:.5g} {y1:.5g}{_curve(x1, y1, x2, y2)}"
-        # Past the waves between: along the row if nothing stands there, else in the room below or above it.
+        # Pass the waves in between: along the row if it is empty there, otherwise in the gap below or above it.
         row = left.card.row
         if any(rows > row for rows in self._rows[left.card.wave : right.card.wave - 1]):
             above = right.card.row < row
@@ -119,18 +117,18 @@ def _curve(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 COLUMNS: Final = 5
-"""Waves that stand side by side at most."""
+"""Maximum number of waves side by side."""
 ROWS: Final = 8
-"""Tasks that a wave has at most where waves stand side by side."""
+"""Maximum number of tasks of a wave if waves are side by side."""
 LINES: Final = 40
-"""Lines that can be told apart."""
+"""Maximum number of lines that a person can distinguish."""
 WORDS: Final = 300
-"""Letters of a title in which words are looked for."""
+"""Number of characters of a title that the filter uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardPosition:
-    """What is known of a task besides the plan: what it is, and where it stands."""
+    """The title, the document and the details of a task."""
 
     title: str
     document: str = ""
@@ -141,16 +139,16 @@ class CardPosition:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A dependency as one of its two tasks sees it."""
+    """A dependency of a card, with the card at its other end."""
 
     other: "Card"
     known: TaskDependency
     broken: bool = False
-    """Left out, so that a circle comes to an end."""
+    """True if the dependency was removed to break a cycle."""
 
     @property
     def mark(self) -> str:
-        """One letter for what kind of line it is."""
+        """One letter: b for removed, s for stored, i for inferred."""
         return "b" if self.broken else "s" if self.known.detection_method == "stored_relationship" else "i"
 
 
@@ -159,16 +157,16 @@ class Card:
     """A task in its wave."""
 
     number: int
-    """Its place in the order, from 1; what the page calls it by, since ids are anybody's text."""
+    """Its place in the order, from 1. The page uses it instead of the id, which can be any text."""
     id: str
     place: CardPosition
     wave: int
     row: int
     confidence: float
     after: list[Link] = field(default_factory=list[Link])
-    """What it waits for, and what it no longer does."""
+    """Dependencies on other tasks, including removed ones."""
     before: list[Link] = field(default_factory=list[Link])
-    """What waits for it."""
+    """Dependencies of other tasks on it."""
     related: list[Link] = field(default_factory=list[Link])
 
     @property
@@ -177,13 +175,13 @@ class Card:
 
     @property
     def words(self) -> str:
-        """What it is found by."""
+        """Text that the filter searches."""
         place = self.place
         return " ".join((place.title[:WORDS], self.id, place.document[:WORDS])).lower()
 
     @property
     def marks(self) -> str:
-        """What it waits for, as numbers with marks, for the module that draws lines."""
+        """Its dependencies as numbers with marks, for the script that draws lines."""
         return " ".join(f"{link.other.number}{link.mark}" for link in self.after)
 
 
@@ -201,40 +199,40 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class PlanDiagram:
-    """Everything that the page of a plan draws."""
+    """The cards, waves and lines of a plan."""
 
     waves: list[Wave]
     cards: dict[str, Card]
     lines: list[Line]
-    beside: bool
-    """Whether the waves stand side by side."""
+    side_by_side: bool
+    """True if the waves are side by side."""
     documents: int
     hours: float | None
 
     @property
     def height(self) -> int:
-        """Of the lines, in pixels."""
+        """Height of the lines in pixels."""
         return height(max(len(wave.cards) for wave in self.waves))
 
     @property
     def first(self) -> Card:
-        """The task that most others wait for: whoever has chosen none looks at this one."""
+        """The task with most dependents, which is selected by default."""
         return max(self.cards.values(), key=lambda card: (len(card.before), -card.number))
 
 
-def picture(plan: Plan, places: Mapping[str, CardPosition], metadata: ExecutionMetadata) -> PlanDiagram:
-    """How a plan is shown. A task of which nothing is known any more goes by its id."""
+def build_diagram(plan: Plan, places: Mapping[str, CardPosition], metadata: ExecutionMetadata) -> PlanDiagram:
+    """Return the diagram of a plan. A task that no longer exists has its id as title."""
     cards = _cards(plan, places)
     broken = [cycle.dropped for cycle in metadata.broken_cycles]
     _link(cards, plan.dependencies, broken)
     waves = [Wave(wave, [cards[id] for id in wave.task_ids]) for wave in plan.execution_waves]
-    beside = _fits(waves, cards.values())
+    side_by_side = _fits(waves, cards.values())
     estimates = [card.place.estimate_hours for card in cards.values() if card.place.estimate_hours is not None]
     return PlanDiagram(
         waves=waves,
         cards=cards,
-        lines=lines(waves) if beside else [],
-        beside=beside,
+        lines=lines(waves) if side_by_side else [],
+        side_by_side=side_by_side,
         documents=len({card.place.document for card in cards.values() if card.place.document}),
         hours=sum(estimates) if estimates else None,
     )

@@ -1,4 +1,4 @@
-"""Routes of plans."""
+"""Routes of the pages of plans."""
 
 from collections.abc import Awaitable
 from typing import Annotated, Any, Final
@@ -33,13 +33,13 @@ from lockstitch.server import (
 )
 
 PASTED: Final = "Tasks.md"
-"""What a list is called that somebody wrote into the page. The next one takes its place, as with a file."""
+"""File name of a list that was entered on the page. The next list replaces it."""
 
 
 async def make_plan(
     prioritizer: Prioritizer, store: Store, user: str, outcome: str, content: bytes, name: str, *, replace: bool
 ) -> UUID:
-    """Begin a session for the tasks of a list. Its outcome, its documents and it are there together, or none is."""
+    """Start a session for a list of tasks. One transaction writes the outcome, the documents and the session."""
     read = await repository.read_file(store, user, content, name)
     wanted = repository.new_outcome(store, user, outcome)
     session = await prioritizer.start(
@@ -56,18 +56,10 @@ async def make_plan(
 
 
 async def keep_dependency(prioritizer: Prioritizer, store: Store, session: Session, dropped: TaskDependency) -> UUID:
-    """Store a dependency as one that somebody is sure of, and plan again."""
+    """Store a dependency with full confidence and plan again."""
     ends = dropped.source_task_id, dropped.target_task_id
     await repository.add_relationship(store, session.user_id, *ends, dropped.relationship_type)
-    return await make_again(prioritizer, store, session)
-
-
-async def make_again(prioritizer: Prioritizer, store: Store, session: Session) -> UUID:
-    """Begin another session for the same outcome and the same documents, as they stand now."""
-    named = (await store.thread(session.thread_id)).extras.get("documents")
-    documents = None if named is None else [UUID(str(item)) for item in named]
-    started = await prioritizer.start(store, session.user_id, session.outcome_id, documents=documents)
-    return started.thread_id
+    return await prioritizer.restart(store, session)
 
 
 router = APIRouter(include_in_schema=False)
@@ -85,7 +77,7 @@ Words = Annotated[TextParam, Query(max_length=300)]
 
 @router.get("/plans")
 async def plans(request: Request, caller: Reader, after: Annotated[UUID | None, Query()] = None) -> Response:
-    """The latest plans of the project, or those after one of them."""
+    """Show the latest plans of the project, or the plans after a given one."""
     rows, last = await views.listed(caller.store, after)
     return render_page(request, caller, "prioritizer/list.html", rows=rows, last=last, after=after)
 
@@ -106,7 +98,7 @@ async def make(
     file: Annotated[UploadFile | None, File()] = None,
     replace: Annotated[bool, Form()] = False,
 ) -> Response:
-    """A plan for a list of tasks, written down or in a file. What is wrong with it is said above what was written."""
+    """Start a plan for entered tasks or a file. If they are not valid, show the form again with the reason."""
     text_params = {"outcome": outcome, "tasks": tasks, "user": user}
     name, content = PASTED, tasks.encode()
     if file is not None and file.filename:
@@ -114,7 +106,13 @@ async def make(
     try:
         _check(outcome, user, content)
         started = await make_plan(
-            prioritizer, caller.store, user.strip(), outcome, content, codec.check_text(name, "A name"), replace=replace
+            prioritizer,
+            caller.store,
+            user.strip(),
+            outcome,
+            content,
+            codec.check_text(name, "The file name"),
+            replace=replace,
         )
     except Refused as exc:
         return _form(request, caller, prioritizer, text_params, str(exc), 422)
@@ -125,8 +123,8 @@ async def make(
 
 @router.get("/plans/{ref}")
 async def plan(request: Request, caller: Reader, ref: ThreadRefParam, task: Words = "", q: Words = "") -> Response:
-    """A plan, or how far its reasoning is. htmx and the page's own module get it without the frame."""
-    result = await views.whole(caller.store, ref)
+    """Show a plan, or its reasoning so far. An htmx request gets the part without the frame."""
+    result = await views.load_plan_page(caller.store, ref)
     template = "prioritizer/whole.html" if is_htmx_request(request) else "prioritizer/plan.html"
     trace = await views.trace(caller.store, result)
     return render_page(request, caller, template, **_shown(result, task, q), trace=trace)
@@ -134,36 +132,36 @@ async def plan(request: Request, caller: Reader, ref: ThreadRefParam, task: Word
 
 @router.get("/plans/{ref}/task")
 async def chosen(request: Request, caller: Reader, ref: ThreadRefParam, task: Words) -> Response:
-    """What is known of one task of a plan."""
-    result = await views.whole(caller.store, ref)
-    if result.picture is None or task not in result.picture.cards:
+    """Show one task of a plan."""
+    result = await views.load_plan_page(caller.store, ref)
+    if result.diagram is None or task not in result.diagram.cards:
         raise NotFound("This plan does not have the task.")
     return render_page(request, caller, "prioritizer/chosen.html", **_shown(result, task, ""))
 
 
 @router.get("/plans/{ref}/trace")
 async def steps(request: Request, caller: Reader, ref: ThreadRefParam) -> Response:
-    """The reasoning as far as it is."""
-    result = await views.whole(caller.store, ref)
+    """Show the reasoning so far."""
+    result = await views.load_plan_page(caller.store, ref)
     trace = await views.trace(caller.store, result)
     return render_page(request, caller, "prioritizer/trace.html", shown=result.shown, trace=trace)
 
 
 @router.get("/plans/{ref}/plan.md")
 async def exported(caller: Reader, ref: ThreadRefParam) -> Response:
-    """A plan as Markdown."""
-    result = await views.whole(caller.store, ref)
-    if result.picture is None:
+    """Return a plan as Markdown."""
+    result = await views.load_plan_page(caller.store, ref)
+    if result.diagram is None:
         raise Problem(409, "No plan", f"This session is {result.shown.status} and has no plan.")
     headers = {"Content-Disposition": 'attachment; filename="plan.md"'}
-    return Response(markdown(result.shown, result.picture), headers=headers, media_type="text/markdown; charset=utf-8")
+    return Response(markdown(result.shown, result.diagram), headers=headers, media_type="text/markdown; charset=utf-8")
 
 
 @router.post("/plans/{ref}/again")
 async def again(request: Request, caller: FormWriter, prioritizer: ThePrioritizer, ref: ThreadRefParam) -> Response:
-    """Plan the same tasks for the same outcome anew."""
+    """Plan the same tasks for the same outcome again."""
     session = await views.session_named(caller.store, ref)
-    return await _begun(request, make_again(prioritizer, caller.store, session))
+    return await _redirect_to_plan(request, prioritizer.restart(caller.store, session))
 
 
 @router.post("/plans/{ref}/keep")
@@ -174,18 +172,18 @@ async def keep(
     ref: ThreadRefParam,
     cycle: Annotated[int, Form(ge=0)],
 ) -> Response:
-    """Have what was left out of a cycle count for sure, and plan again: then another dependency goes."""
+    """Store the removed dependency of a cycle and plan again, so that another dependency is removed."""
     session = await views.session_named(caller.store, ref)
     broken = metadata_of(session).broken_cycles
     if cycle >= len(broken):
         raise NotFound("This plan does not have the cycle.")
-    return await _begun(request, keep_dependency(prioritizer, caller.store, session, broken[cycle].dropped))
+    return await _redirect_to_plan(request, keep_dependency(prioritizer, caller.store, session, broken[cycle].dropped))
 
 
-async def _begun(request: Request, beginning: Awaitable[UUID]) -> Response:
-    """To the plan that is begun; or to the one that is being made already, as when two tabs ask for the same."""
+async def _redirect_to_plan(request: Request, start: Awaitable[UUID]) -> Response:
+    """Redirect to the new plan, or to the plan that is running already, for example from another tab."""
     try:
-        return redirect_to(request, f"/plans/{await beginning}")
+        return redirect_to(request, f"/plans/{await start}")
     except SessionRunning as exc:
         if exc.thread_id is None:
             raise
@@ -193,7 +191,7 @@ async def _begun(request: Request, beginning: Awaitable[UUID]) -> Response:
 
 
 def _check(outcome: str, user: str, content: bytes) -> None:
-    """Refuse what a plan cannot be made of."""
+    """Raise `Refused` if an input is missing or too long."""
     if not outcome.strip() or len(outcome) > LONGEST:
         raise Refused(f"Enter an outcome of at most {LONGEST:,} characters.")
     if not user.strip() or len(user) > NAMES:
@@ -215,13 +213,13 @@ def _form(
     return render_page(request, caller, "prioritizer/new.html", status=status, latest=latest, **shown)
 
 
-def _shown(result: views.Whole, task: str, q: str) -> dict[str, Any]:
-    """What the templates of one plan need."""
-    plan_diagram = result.picture
+def _shown(result: views.PlanPage, task: str, q: str) -> dict[str, Any]:
+    """Return the template variables of a plan."""
+    plan_diagram = result.diagram
     words = q.lower().split()
     return {
         "shown": result.shown,
-        "picture": plan_diagram,
+        "diagram": plan_diagram,
         "chosen": _chosen(plan_diagram, task),
         "q": q,
         "found": {card.id for card in plan_diagram.cards.values() if all(word in card.words for word in words)}

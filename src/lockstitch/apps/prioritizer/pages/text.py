@@ -1,4 +1,4 @@
-"""The words of the pages of plans: hours, steps, and what went wrong on the way."""
+"""Texts of the pages of plans: hours, labels, cycles and steps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
@@ -10,31 +10,31 @@ from lockstitch.ext import format_duration, plural
 _LONGEST_LABEL: Final = 8
 _UNSURE: Final = 0.5
 
-_TURNING: Final = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
-"""Marks by which text changes its direction."""
+_BIDI_CONTROLS: Final = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
+"""Unicode characters that change the direction of text."""
 
-_FOUND: Final = {
+_RESULTS: Final = {
     "semantic-search": ("tasks", "task found", "tasks found"),
     "detect-dependencies": ("dependencies", "found", "found"),
     "query-task-graph": ("relationships", "stored relation", "stored relations"),
     "cluster-by-similarity": ("clusters", "group", "groups"),
     "get-document-context": ("documents", "document", "documents"),
 }
-"""By tool: the list that it gives, and what one and many of it are called."""
+"""By tool: the list in its result, and the singular and plural of its items."""
 
 
 def hours(value: float) -> str:
-    """How long something is thought to take: 3 h, 0.5 h."""
+    """Return estimated hours as text: 3 h, 0.5 h."""
     return f"{value:,.1f}".removesuffix(".0") + " h"
 
 
 def label(card: Card) -> str:
-    """What a card is called in few letters: its id, or its number where the id is a long one."""
+    """Return a short label: the id of the card, or its number if the id is long."""
     return card.id if len(card.id) <= _LONGEST_LABEL else f"#{card.number}"
 
 
 def cycle(broken: BrokenCycle, cards: Mapping[str, Card]) -> str:
-    """Who waited for whom, and what was removed."""
+    """Return a text about a cycle and the removed dependency."""
     names = [label(cards[id]) if id in cards else id for id in broken.task_ids]
     source, target = broken.dropped.source_task_id, broken.dropped.target_task_id
     ends = [label(cards[id]) if id in cards else id for id in (source, target)]
@@ -43,9 +43,9 @@ def cycle(broken: BrokenCycle, cards: Mapping[str, Card]) -> str:
     return f"{value} {ends[0]} after {ends[1]} ({broken.dropped.confidence:.2f}) was removed."
 
 
-def said(step: ReasoningStep) -> str:
-    """What a tool was asked and what came of it, in a line."""
-    value = _asked(step.tool_input or {})
+def step_summary(step: ReasoningStep) -> str:
+    """Return the input and the result of a tool as one line."""
+    value = _input_text(step.tool_input or {})
     if step.status == "success":
         return ", ".join(filter(None, (value, _counted(step.tool_name, step.tool_output or {}))))
     why = _why(step.tool_output or {})
@@ -53,12 +53,12 @@ def said(step: ReasoningStep) -> str:
 
 
 def took(step: ReasoningStep) -> str:
-    """How long a step took, unless that was next to nothing."""
+    """Return the duration of a step, or an empty text for 0 ms."""
     return format_duration(step.duration_ms) if step.duration_ms else ""
 
 
-def _asked(values: Mapping[str, Any]) -> str:
-    """What a tool was asked for, if that says something: words, or one task."""
+def _input_text(values: Mapping[str, Any]) -> str:
+    """Return the query or the task of a tool call, or an empty text."""
     if isinstance(query := values.get("query"), str):
         return f"query “{_short(query)}”"
     if isinstance(task := values.get("task_id"), str):
@@ -67,8 +67,8 @@ def _asked(values: Mapping[str, Any]) -> str:
 
 
 def _counted(tool: str | None, output: Mapping[str, Any]) -> str:
-    """How much came of it."""
-    field, value, many = _FOUND.get(tool or "", ("", "", ""))
+    """Return the number of results."""
+    field, value, many = _RESULTS.get(tool or "", ("", "", ""))
     result = output.get(field)
     if not isinstance(result, list):
         return ""
@@ -96,6 +96,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _short(text: str, limit: int = 80) -> str:
-    # Without marks that would turn the words around it too.
-    line = " ".join(text[: limit * 4].translate(_TURNING).split())
+    # Remove characters that would also change the direction of the surrounding text.
+    line = " ".join(text[: limit * 4].translate(_BIDI_CONTROLS).split())
     return line if len(line) <= limit else f"{line[:limit].rstrip()}…"

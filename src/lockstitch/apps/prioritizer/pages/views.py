@@ -1,4 +1,4 @@
-"""Sessions and steps as view models; a plan as Markdown."""
+"""View models of sessions and reasoning steps, and the Markdown of a plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from uuid import UUID
 from lockstitch import NotFound, Run, Stitch, Store
 from lockstitch.apps.prioritizer.conclusion import BUDGET_MS
 from lockstitch.apps.prioritizer.models import MAX_STEPS, Plan, ReasoningStep
-from lockstitch.apps.prioritizer.pages.diagram import Card, CardPosition, PlanDiagram, picture
-from lockstitch.apps.prioritizer.pages.text import cycle, hours, said, took
-from lockstitch.apps.prioritizer.reasoning import parsed, thought_of
+from lockstitch.apps.prioritizer.pages.diagram import Card, CardPosition, PlanDiagram, build_diagram
+from lockstitch.apps.prioritizer.pages.text import cycle, hours, step_summary, took
+from lockstitch.apps.prioritizer.reasoning_steps import parsed, thought_of
 from lockstitch.apps.prioritizer.records import Outcome, Session
 from lockstitch.apps.prioritizer.sessions import metadata_of, outcomes_of, plan_of, session_of, sessions, tasks_of
 from lockstitch.ext import Where, format_duration, tool_uses
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What stands around the plan."""
+class SessionView:
+    """The head and the notes of the page of a session."""
 
     id: UUID
-    """Of the session, which is that of its thread."""
+    """Id of the session and of its thread."""
     run: UUID | None
     position: int
     outcome: str
@@ -43,26 +43,26 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the reasoning, in words."""
+    """A reasoning step as text."""
 
     number: int
     thought: str
     tool: str
-    said: str
+    summary: str
     took: str
     status: str
     open: bool = False
-    """Whether what it asked for has not been answered yet."""
+    """True while its tool call has no result."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceView:
-    """The reasoning as far as it is."""
+    """The reasoning so far."""
 
     steps: list[Step]
     summary: str
     why: str = ""
-    """Why there is none."""
+    """Reason if there are no steps."""
 
 
 def trace_shown(
@@ -74,11 +74,11 @@ def trace_shown(
 
 
 def _step(step: ReasoningStep) -> Step:
-    return Step(step.step_number, step.thought or "", step.tool_name or "", said(step), took(step), step.status)
+    return Step(step.step_number, step.thought or "", step.tool_name or "", step_summary(step), took(step), step.status)
 
 
 async def read_steps(store: Store, run: Run | None) -> tuple[list[ReasoningStep], list[Step]]:
-    """The steps that a run has taken, and those whose tools have not answered yet."""
+    """Return the completed steps of a run, and the steps with calls in progress."""
     if run is None:
         return [], []
     stitches = await store.log(run.id)
@@ -90,14 +90,14 @@ async def read_steps(store: Store, run: Run | None) -> tuple[list[ReasoningStep]
     last = responses[-1] if responses else None
     answer = run.output_position
     if answer is None and last is not None and not tool_uses(last.message):
-        # What calls nothing is the answer, also in the moment before the run has ended.
+        # A response without calls is the answer, also before the run has ended.
         answer = last.position
     steps = parsed(stitches, answer).steps
     return steps, _open(stitches, last, len(steps)) if run.status == "running" and last is not None else []
 
 
 def _open(stitches: list[Stitch], response: Stitch, value: int) -> list[Step]:
-    """The calls of the last response that have no result yet."""
+    """Return steps for the calls of the last response that have no result."""
     answered = {
         stitch.call_index for stitch in stitches if stitch.type == "tool_call" and stitch.reply_to == response.position
     }
@@ -108,7 +108,7 @@ def _open(stitches: list[Stitch], response: Stitch, value: int) -> list[Step]:
             number=value + place,
             thought=(thought_of(response) or "") if index == 0 else "",
             tool=name,
-            said="",
+            summary="",
             took="",
             status="success",
             open=True,
@@ -119,7 +119,7 @@ def _open(stitches: list[Stitch], response: Stitch, value: int) -> list[Step]:
 
 
 PAGE: Final = 30
-"""Plans in a list."""
+"""Number of plans on one page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +138,17 @@ class SessionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A session with everything that its page shows. Without a plan there is no picture."""
+class PlanPage:
+    """A session with the data of its page. Without a plan there is no diagram."""
 
     session: Session
     run: Run | None
-    shown: Shown
-    picture: PlanDiagram | None
+    shown: SessionView
+    diagram: PlanDiagram | None
 
 
 async def listed(store: Store, after: UUID | None = None) -> tuple[list[SessionRow], UUID | None]:
-    """Sessions, the latest first, and after which one older ones follow, if there are any."""
+    """Return a page of sessions, newest first, and the id of the last one if there are more."""
     last = await session_of(store, after) if after is not None else None
     matches = await sessions(store, limit=PAGE + 1, after=last)
     shown = matches[:PAGE]
@@ -157,7 +157,7 @@ async def listed(store: Store, after: UUID | None = None) -> tuple[list[SessionR
 
 
 async def session_named(store: Store, ref: str) -> Session:
-    """A session by its id or by its thread's key. NotFound when a thread is none of this project's, or no plan."""
+    """Return a session by its id or the key of its thread. Raises `NotFound` if the thread is not a plan."""
     head = await store.thread(ref)
     try:
         return await session_of(store, head.id)
@@ -165,15 +165,15 @@ async def session_named(store: Store, ref: str) -> Session:
         raise NotFound(f"Thread {ref} is not a plan.") from None
 
 
-async def whole(store: Store, ref: str) -> Whole:
+async def load_plan_page(store: Store, ref: str) -> PlanPage:
     session = await session_named(store, ref)
     outcomes = await outcomes_of(store, [session])
-    # Read after the session, so that a plan that is there has a position at which it was there.
+    # Read the thread after the session, so that its position is not older than the plan.
     head = await store.thread(session.thread_id)
     run = await _run(store, session.thread_id)
     plan, metadata = plan_of(session), metadata_of(session)
-    drawn = picture(plan, await _places(store, session), metadata) if plan is not None else None
-    shown = Shown(
+    diagram = build_diagram(plan, await _places(store, session), metadata) if plan is not None else None
+    shown = SessionView(
         id=session.thread_id,
         run=run.id if run is not None else None,
         position=head.position,
@@ -186,15 +186,15 @@ async def whole(store: Store, ref: str) -> Whole:
         summary=_summary(plan),
         note=metadata.status_note,
         warnings=metadata.warnings,
-        cycles=[cycle(broken_cycle, drawn.cards) for broken_cycle in metadata.broken_cycles]
-        if drawn is not None
+        cycles=[cycle(broken_cycle, diagram.cards) for broken_cycle in metadata.broken_cycles]
+        if diagram is not None
         else [],
     )
-    return Whole(session, run, shown, drawn)
+    return PlanPage(session, run, shown, diagram)
 
 
-async def trace(store: Store, result: Whole) -> TraceView:
-    """The reasoning as far as it is, or that it is kept no longer."""
+async def trace(store: Store, result: PlanPage) -> TraceView:
+    """Return the reasoning so far, or the reason why it is missing."""
     session = result.session
     now = store.clock.now()
     if session.status != "running" and (session.trace_expires_at <= now or not session.trace_kept):
@@ -207,16 +207,16 @@ async def trace(store: Store, result: Whole) -> TraceView:
 
 
 async def _places(store: Store, session: Session) -> Mapping[str, CardPosition]:
-    """What is known of the tasks. A plan may be older than its documents, and then a task has only its id."""
+    """Return the existing tasks of a session. Tasks of a plan can have been deleted since."""
     return {
         id: CardPosition(
-            other_placed.task.title,
-            other_placed.document.title,
-            other_placed.task.line,
-            other_placed.task.details,
-            other_placed.task.estimate_hours,
+            entry.task.title,
+            entry.document.title,
+            entry.task.line,
+            entry.task.details,
+            entry.task.estimate_hours,
         )
-        for id, other_placed in (await tasks_of(store, session)).items()
+        for id, entry in (await tasks_of(store, session)).items()
     }
 
 
@@ -247,8 +247,8 @@ def _summary(plan: Plan | None) -> str:
 _MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>#|"})
 
 
-def markdown(shown: Shown, plan_diagram: PlanDiagram) -> str:
-    """Waves as headings, tasks as items to tick off, each with what it waits for."""
+def markdown(shown: SessionView, plan_diagram: PlanDiagram) -> str:
+    """Return a plan as Markdown: waves are headings, tasks are items with their dependencies."""
     parts = [f"# {_plain(shown.outcome)}", _plain(shown.summary)]
     for wave in plan_diagram.waves:
         execution_wave = wave.known
@@ -267,14 +267,14 @@ def markdown(shown: Shown, plan_diagram: PlanDiagram) -> str:
 
 
 def _item(card: Card) -> str:
-    messages = [f"confidence {card.confidence:.2f}"]
+    notes = [f"confidence {card.confidence:.2f}"]
     if card.place.estimate_hours is not None:
-        messages.insert(0, hours(card.place.estimate_hours))
+        notes.insert(0, hours(card.place.estimate_hours))
     if card.waits_for:
-        messages.append("after " + ", ".join(_plain(other_card.id) for other_card in card.waits_for))
-    return f"- [ ] **{_plain(card.id)}** {_plain(card.place.title)} ({'; '.join(messages)})"
+        notes.append("after " + ", ".join(_plain(prerequisite.id) for prerequisite in card.waits_for))
+    return f"- [ ] **{_plain(card.id)}** {_plain(card.place.title)} ({'; '.join(notes)})"
 
 
 def _plain(text: str) -> str:
-    """Text that stays text: in one line, its marks taken as letters."""
+    """Return text on one line, with Markdown characters escaped."""
     return " ".join(text.split()).translate(_MARKS)

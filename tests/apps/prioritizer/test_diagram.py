@@ -1,4 +1,4 @@
-"""How a plan is drawn: every dependency has its line, lines meet their cards, and large plans are drawn otherwise."""
+"""The diagram of a plan: cards, lines and layout."""
 
 import re
 
@@ -17,11 +17,11 @@ from lockstitch.apps.prioritizer.pages.diagram import (
     Card,
     CardPosition,
     PlanDiagram,
-    picture,
+    build_diagram,
 )
 from lockstitch.apps.prioritizer.pages.text import cycle, label
-from lockstitch.apps.prioritizer.pages.views import Shown, markdown
-from lockstitch.apps.prioritizer.planning import PlanInput, planned
+from lockstitch.apps.prioritizer.pages.views import SessionView, markdown
+from lockstitch.apps.prioritizer.waves import PlanInput, planned
 from lockstitch.model import FakeClock, new_id
 from tests.apps.prioritizer.samples import needs, stored, task
 
@@ -30,7 +30,7 @@ def drawn(tasks: list[Task], dependencies: list[TaskDependency]) -> tuple[PlanDi
     made = planned(PlanInput(tasks, dependencies, {one.id: 0.5 for one in tasks}, "Because."))
     told = ExecutionMetadata(broken_cycles=made.broken)
     places = {one.id: CardPosition(one.title, "Brief", estimate_hours=one.estimate_hours) for one in tasks}
-    return picture(made.plan, places, told), told
+    return build_diagram(made.plan, places, told), told
 
 
 def ends(path: str) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -44,13 +44,13 @@ def beside(card: Card, height: float) -> bool:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30))
-def test_every_line_meets_its_two_cards(pairs: list[tuple[int, int]]) -> None:
+def test_every_line_connects_its_two_cards(pairs: list[tuple[int, int]]) -> None:
     tasks = [task(f"t{number}") for number in range(10)]
     found, told = drawn(tasks, [needs(f"t{a}", f"t{b}", 0.5 + a / 20) for a, b in pairs if a != b])
     by_number = {card.number: card for card in found.cards.values()}
     linked = sum(len(card.after) for card in by_number.values())
     assert linked == sum(len(card.before) for card in by_number.values()) + len(told.broken_cycles)
-    if not found.beside:
+    if not found.side_by_side:
         assert found.lines == []
         return
     assert len(found.lines) == linked
@@ -64,17 +64,17 @@ def test_every_line_meets_its_two_cards(pairs: list[tuple[int, int]]) -> None:
         assert x1 < x2 or left.wave == right.wave
 
 
-def test_what_does_not_fit_side_by_side_stands_below() -> None:
+def test_large_plan_has_waves_below_each_other() -> None:
     chain = [task(f"t{number}") for number in range(COLUMNS + 1)]
     long, _ = drawn(chain, [needs(f"t{number + 1}", f"t{number}") for number in range(COLUMNS)])
-    assert not long.beside
-    assert drawn(chain[:-1], [needs(f"t{number + 1}", f"t{number}") for number in range(COLUMNS - 1)])[0].beside
-    assert not drawn([task(f"t{number}") for number in range(3)], [])[0].beside, "one wave has no lines"
+    assert not long.side_by_side
+    assert drawn(chain[:-1], [needs(f"t{number + 1}", f"t{number}") for number in range(COLUMNS - 1)])[0].side_by_side
+    assert not drawn([task(f"t{number}") for number in range(3)], [])[0].side_by_side, "one wave has no lines"
     wide = [task(f"t{number}") for number in range(ROWS + 2)]
-    assert not drawn(wide, [needs(f"t{ROWS + 1}", "t0")])[0].beside
+    assert not drawn(wide, [needs(f"t{ROWS + 1}", "t0")])[0].side_by_side
 
 
-def test_a_cycle_is_told_and_its_line_is_broken() -> None:
+def test_diagram_marks_the_removed_dependency_of_a_cycle() -> None:
     found, told = drawn([task("T3"), task("T7")], [needs("T3", "T7", 0.76), needs("T7", "T3", 0.41)])
     (said,) = [cycle(one, found.cards) for one in told.broken_cycles]
     assert said.endswith("each depend on the other. T7 after T3 (0.41) was removed.")
@@ -90,9 +90,9 @@ def test_labels_are_short() -> None:
 
 
 @pytest.mark.parametrize("title", ["<b>*bold*</b> [x](javascript:1)", "a\n# b\n- [x] c", "`code` | cell"])
-def test_as_markdown_a_title_stays_text(title: str) -> None:
+def test_markdown_escapes_titles(title: str) -> None:
     found, _ = drawn([task("T1", title, estimate_hours=3), task("T2")], [stored("T2", "T1")])
-    about = Shown(
+    about = SessionView(
         *(new_id(), None, 1, "Open the *shop*", "ada", "prioritizer", 1, "completed", FakeClock().now()),
         summary="Because.",
     )

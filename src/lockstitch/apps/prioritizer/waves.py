@@ -1,7 +1,6 @@
-"""Waves from dependencies; clusters; similarity.
+"""`planned()`: waves of a plan from dependencies; clusters of similar tasks.
 
-tasks in the order of their importance ──▶ cycles broken ──▶ depths are waves ──▶ within a wave, what is alike
-                                                                                  stands together
+tasks by importance ──▶ break cycles ──▶ depths are waves ──▶ similar tasks of a wave next to each other
 """
 
 from collections import OrderedDict
@@ -16,35 +15,35 @@ from lockstitch.ext import Embedder, Vector, similarity
 
 
 def clusters(vectors: Sequence[Sequence[float]], threshold: float) -> list[list[int]]:
-    """Groups of indices, each ordered, in the order of their first members. The vectors have length one.
+    """Return sorted groups of indices, ordered by their first members. The vectors are unit vectors.
 
-    Two groups are joined while the average similarity of their members is at least the threshold, the most similar
-    first. Equal ones are joined in the order in which they stand, so the result is always the same.
+    Groups are joined while the average similarity of their members is at least the threshold, most similar groups
+    first. Equal similarities are joined in index order, so the result is deterministic.
     """
     rows = similarities(vectors)
     members: dict[int, list[int]] = {index: [index] for index in range(len(vectors))}
     waiting = [
-        (-likeness, number, other)
+        (-similar, number, other)
         for other, row in enumerate(rows)
-        for number, likeness in enumerate(row[:other])
-        if likeness >= threshold
+        for number, similar in enumerate(row[:other])
+        if similar >= threshold
     ]
     heapify(waiting)
     while waiting:
-        likeness, one, other = heappop(waiting)
-        if one not in members or other not in members or rows[one][other] != -likeness:
-            # It tells of a group that has grown since, or is part of another.
+        similar, first, other = heappop(waiting)
+        if first not in members or other not in members or rows[first][other] != -similar:
+            # One of the groups has changed since.
             continue
-        _join(rows, members, one, other)
+        _join(rows, members, first, other)
         for third in members:
-            joined = rows[one][third]
-            if third != one and joined >= threshold:
-                heappush(waiting, (-joined, min(one, third), max(one, third)))
+            joined = rows[first][third]
+            if third != first and joined >= threshold:
+                heappush(waiting, (-joined, min(first, third), max(first, third)))
     return [sorted(group) for _, group in sorted(members.items())]
 
 
 def similarities(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The cosine of every two vectors, place by place: no zero is touched, and vectors of words have many."""
+    """Return the cosine of every two vectors. Zeros are skipped, because word vectors have many."""
     rows = [[0.0] * len(vectors) for _ in vectors]
     holders: list[list[tuple[int, float]]] = [[] for _ in vectors[0]] if vectors else []
     for number, vector in enumerate(vectors):
@@ -60,7 +59,7 @@ def similarities(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
 
 
 def _join(rows: list[list[float]], members: dict[int, list[int]], number: int, other: int) -> None:
-    """Make two groups one, under the lower index: its likeness to a third is the average over all members."""
+    """Join two groups under the lower index, and update the average similarities."""
     first, second = len(members[number]), len(members[other])
     members[number] += members.pop(other)
     for third in members:
@@ -71,30 +70,30 @@ def _join(rows: list[list[float]], members: dict[int, list[int]], number: int, o
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
-    """What is known before a plan is made. `tasks` are in the order of their importance."""
+    """The input of a plan. `tasks` are in order of importance."""
 
     tasks: Sequence[Task]
     dependencies: Sequence[TaskDependency]
     confidences: Mapping[str, float]
     summary: str
     vectors: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
-    """What the tasks say, for those that are known."""
+    """Embeddings of tasks, by id."""
     threshold: float = 1.0
-    """The similarity from which on two tasks are alike."""
-    one_by_one: Sequence[frozenset[str]] = ()
-    """Tasks of which somebody says that they must not be done at once, though nothing is known to keep them apart."""
+    """Minimum similarity of similar tasks."""
+    sequential_groups: Sequence[frozenset[str]] = ()
+    """Groups of tasks that must not run in parallel, although no dependency separates them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, and the cycles that were broken for it."""
+    """A plan and the cycles that were broken."""
 
     plan: Plan
     broken: list[BrokenCycle]
 
 
 def planned(plan_input: PlanInput) -> Planned:
-    """The plan for a wish with one task at least."""
+    """Return the plan for at least one task."""
     ids = [task.id for task in plan_input.tasks]
     acyclic_graph = untangled(ids, merged(plan_input.dependencies, ids))
     depth = depths(ids, acyclic_graph.dependencies)
@@ -115,7 +114,7 @@ def planned(plan_input: PlanInput) -> Planned:
 def _wave(number: int, tasks: Sequence[Task], plan_input: PlanInput) -> ExecutionWave:
     ids = [task.id for task in tasks]
     estimates = [task.estimate_hours for task in tasks if task.estimate_hours is not None]
-    apart = any(len(group.intersection(ids)) > 1 for group in plan_input.one_by_one)
+    apart = any(len(group.intersection(ids)) > 1 for group in plan_input.sequential_groups)
     return ExecutionWave(
         wave_number=number,
         task_ids=ids,
@@ -125,10 +124,10 @@ def _wave(number: int, tasks: Sequence[Task], plan_input: PlanInput) -> Executio
 
 
 def _grouped(tasks: Sequence[Task], plan_input: PlanInput) -> list[Task]:
-    """The tasks of a wave, those that are alike one after the other; a group stands where its first task stood."""
-    telling = [task for task in tasks if task.id in plan_input.vectors]
-    groups = clusters([plan_input.vectors[task.id] for task in telling], plan_input.threshold)
-    group_of = {telling[index].id: number for number, group in enumerate(groups) for index in group}
+    """Return the tasks of a wave with similar tasks next to each other. A group keeps the place of its first task."""
+    embedded = [task for task in tasks if task.id in plan_input.vectors]
+    groups = clusters([plan_input.vectors[task.id] for task in embedded], plan_input.threshold)
+    group_of = {embedded[index].id: number for number, group in enumerate(groups) for index in group}
     first: dict[int, int] = {}
     places: list[tuple[int, int]] = []
     for place, task in enumerate(tasks):
@@ -137,11 +136,11 @@ def _grouped(tasks: Sequence[Task], plan_input: PlanInput) -> list[Task]:
     return [tasks[place] for _, place in sorted(places)]
 
 
-_REMEMBERED: Final = 5_000
+_CACHE_SIZE: Final = 5_000
 
 
 class TaskEmbeddings:
-    """An embedder with a memory, so that the tools of one session ask for each task once."""
+    """An embedder with a cache, so that a session embeds each task once."""
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
@@ -149,12 +148,12 @@ class TaskEmbeddings:
 
     @property
     def threshold(self) -> float:
-        """The similarity from which on two texts are alike."""
+        """Minimum similarity of similar texts."""
         return self.embedder.threshold
 
     @property
     def close(self) -> float:
-        """The same for a group, which is a little closer than a pair that is merely alike."""
+        """Minimum similarity within a group, a little higher than that of a pair."""
         return min(0.75, round(1.2 * self.threshold, 4))
 
     async def of(self, texts: Sequence[str]) -> list[Vector]:
@@ -162,7 +161,7 @@ class TaskEmbeddings:
         vectors = dict(zip(new, await self.embedder.embed(new), strict=True)) if new else {}
         matches = [vectors[text] if text in vectors else self._known[text] for text in texts]
         self._known.update(vectors)
-        while len(self._known) > _REMEMBERED:
+        while len(self._known) > _CACHE_SIZE:
             self._known.popitem(last=False)
         return matches
 
@@ -171,6 +170,6 @@ class TaskEmbeddings:
         return {task.id: vector for task, vector in zip(tasks, vectors, strict=True)}
 
     async def relevance(self, text: str, vectors: Mapping[str, Vector]) -> dict[str, float]:
-        """How close each of these is to a text."""
+        """Return the similarity of each vector to a text."""
         (wanted,) = await self.of([text])
         return {id: similarity(wanted, vector) for id, vector in vectors.items()}

@@ -1,7 +1,6 @@
-"""A model that is none: it answers from the sources alone, by quoting them. For trying notebooks without a key or a
-network, and it says that it does so.
+"""`QuoteProvider`: answers with quotations from the sources, without a model or a network.
 
-It reads what a model would read and decides by that alone, so that whoever is killed and starts again is told the same.
+Replies depend on the request alone, so that a run that resumes after a crash gets the same replies.
 """
 
 import re
@@ -14,30 +13,30 @@ from lockstitch.apps.notebooks.team import NOTHING, RESEARCHER
 from lockstitch.ext import Json, ModelRequest, Scripted, blocks, text_of
 
 _GREETINGS: Final = frozenset({"hello", "hi", "hey", "hallo", "moin", "servus", "salut", "hola", "thanks", "thank"})
-_FOUND: Final = re.compile(r"^\[(\d+)\] (.+)$", re.MULTILINE)
+_PASSAGE_HEAD: Final = re.compile(r"^\[(\d+)\] (.+)$", re.MULTILINE)
 _REMEMBERED: Final = "What is known from earlier:"
-"""What a message of memories begins with."""
+"""Start of a message with memories."""
 
 _QUOTES: Final = 3
 _LONGEST: Final = 500
 
 
-class Quoting(Scripted):
-    """Greets, hands questions to the Researcher, and has that one quote what it finds."""
+class QuoteProvider(Scripted):
+    """A provider that delegates questions to the Researcher, which quotes the passages that it finds."""
 
     model = "quoting"
 
     def __init__(self) -> None:
-        super().__init__(quoting_provider)
+        super().__init__(quote_reply)
 
 
-def quoting_provider(request: ModelRequest) -> Any:
-    """What it says: to hand the question on, to search, or quotations of what was found."""
+def quote_reply(request: ModelRequest) -> Any:
+    """Return the reply to a request: delegate the question, search, or quote the results."""
     if request.purpose is not None:
-        # No facts are made up for a memory, nor titles.
+        # Requests for memories and titles get an empty list.
         return "[]"
     tools = {str(tool.get("name")) for tool in request.tools}
-    text = _last_said(request)
+    text = _last_question(request)
     results = _results(request)
     if "delegate" in tools:
         return _lead(text, results)
@@ -51,7 +50,7 @@ def _lead(text: str, results: list[str]) -> Any:
         return results[-1]
     words = text.casefold().strip(" .,!?").split()
     if not words or (len(words) <= 2 and words[0].strip(",.!") in _GREETINGS):
-        return "Hello! No model is set, so I can only quote: ask me something that stands in your sources."
+        return "Hello! No model is set, so I can only quote your sources. Ask me something about them."
     return {"calls": [{"name": "delegate", "input": {"member": RESEARCHER, "task": text, "final": True}}]}
 
 
@@ -65,13 +64,13 @@ def _research(text: str, results: list[str]) -> Any:
 
 
 def quoted(match: str, question: str) -> list[str]:
-    """The best sentences of what a search gave, each with the number that it is cited by."""
+    """Return the best sentences of a search result, each with the number that cites it."""
     if match.strip() == NOTHING:
         return []
-    heads = list(_FOUND.finditer(match))
+    heads = list(_PASSAGE_HEAD.finditer(match))
     ends = [*(head.start() for head in heads[1:]), len(match)]
     texts = [match[head.end() : end].strip() for head, end in zip(heads, ends, strict=True)]
-    # A word that stands in every passage says nothing about which of them to quote.
+    # A word that is in every passage does not help to choose, so words count less the more passages contain them.
     spread = Counter(stem for text in texts for stem in stems(question) & stems(text))
     scored: list[tuple[float, int, str]] = []
     for place, (head, text) in enumerate(zip(heads, texts, strict=True)):
@@ -84,8 +83,8 @@ def quoted(match: str, question: str) -> list[str]:
     return [line for score, _, line in sorted(scored)[:_QUOTES] if score <= most / 2]
 
 
-def _last_said(request: ModelRequest) -> str:
-    """What was asked last, memories and results of tools left out."""
+def _last_question(request: ModelRequest) -> str:
+    """Return the last user message that is neither a message with memories nor a tool result."""
     for message in reversed(request.messages):
         text = text_of(message).strip() if message.get("role") == "user" else ""
         if text and not text.startswith(_REMEMBERED):
@@ -94,7 +93,7 @@ def _last_said(request: ModelRequest) -> str:
 
 
 def _results(request: ModelRequest) -> list[str]:
-    """What tools gave since then."""
+    """Return the tool results after the last user message."""
     matches: list[str] = []
     for message in reversed(request.messages):
         results = _tool_results(message)

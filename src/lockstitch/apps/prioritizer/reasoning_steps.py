@@ -1,6 +1,6 @@
-"""The result parser: what a run did, as reasoning steps, and the figures over them. Counted, never asked of the model.
+"""`parsed()`: the reasoning steps of a run from its log, and their metrics.
 
-The lens `reasoning` tells the same in SQL, and a test holds the two together.
+The lens `reasoning` computes the same in SQL. A test compares the two.
 """
 
 import json
@@ -23,7 +23,7 @@ from lockstitch.ext import Json, blocks, format_time, tool_uses
 _STATUSES: Final[Mapping[str, StepStatus]] = {
     "ok": "success",
     "settled": "success",
-    # Refused, or given up with its run: planned and not done.
+    # Not executed.
     "denied": "skipped",
     "cancelled": "skipped",
     "failed": "skipped",
@@ -31,7 +31,7 @@ _STATUSES: Final[Mapping[str, StepStatus]] = {
 
 
 class RunStep(NamedTuple):
-    """One step as the log has it, before anybody asks whether it is among the first ten."""
+    """A step in the log, before the limit of ten steps applies."""
 
     timestamp: str
     thought: str | None
@@ -43,28 +43,27 @@ class RunStep(NamedTuple):
     status: StepStatus
 
 
-class Parsed(NamedTuple):
-    """The steps of a run, and what was asked for beyond the last that it had."""
+class ParsedRun(NamedTuple):
+    """The steps of a run, and the number of calls beyond the limit."""
 
     steps: list[ReasoningStep]
     skipped_calls: int
     thinking_time_ms: int
-    one_at_a_time: bool
+    sequential: bool
 
 
-def happened(stitches: Sequence[Stitch], answer: int | None) -> Iterator[RunStep]:
-    """What a run did: a step for each tool call, and one for each response that called nothing and was not the answer.
+def run_steps_of(stitches: Sequence[Stitch], answer: int | None) -> Iterator[RunStep]:
+    """Yield a step for each tool call with a result, and for each response without calls that is not the answer.
 
-    `answer` is the position of that one. A thought stands on the first call of its response. A call that has no result
-    yet is none yet.
+    `answer` is the position of the answer. The first call of a response has its thought.
     """
     results = {(stitch.reply_to, stitch.call_index): stitch for stitch in stitches if stitch.type == "tool_call"}
-    spoken = [
+    responses = [
         stitch
         for stitch in stitches
         if stitch.type == "llm_call" and stitch.message is not None and stitch.lane is None
     ]
-    for response in spoken:
+    for response in responses:
         at = format_time(response.at) if response.at is not None else ""
         thought = thought_of(response)
         calls = tool_uses(response.message)
@@ -76,8 +75,8 @@ def happened(stitches: Sequence[Stitch], answer: int | None) -> Iterator[RunStep
                 continue
             text = thought if index == 0 else None
             if result.name not in TOOLS:
-                # Only tools that there are count as called.
-                value = text or f"Asked for the tool {result.name}, which there is not."
+                # Unknown tools do not count as called.
+                value = text or f"Called the unknown tool {result.name}."
                 yield RunStep(at, value, None, result.call_id, None, None, result.duration_ms or 0, "skipped")
                 continue
             yield RunStep(
@@ -92,9 +91,9 @@ def happened(stitches: Sequence[Stitch], answer: int | None) -> Iterator[RunStep
             )
 
 
-def parsed(stitches: Sequence[Stitch], answer: int | None) -> Parsed:
-    """The steps of one run, ten at most."""
-    run_steps = list(happened(stitches, answer))
+def parsed(stitches: Sequence[Stitch], answer: int | None) -> ParsedRun:
+    """Return the steps of a run, at most ten."""
+    run_steps = list(run_steps_of(stitches, answer))
     steps = [
         ReasoningStep(
             step_number=number,
@@ -109,21 +108,21 @@ def parsed(stitches: Sequence[Stitch], answer: int | None) -> Parsed:
         for number, run_step in enumerate(run_steps[:MAX_STEPS], start=1)
     ]
     responses = [stitch for stitch in stitches if stitch.type == "llm_call"]
-    return Parsed(
+    return ParsedRun(
         steps=steps,
         skipped_calls=sum(run_step.call_id is not None for run_step in run_steps[MAX_STEPS:]),
         thinking_time_ms=sum(response.duration_ms or 0 for response in responses),
-        one_at_a_time=all((response.calls or 0) <= 1 for response in responses),
+        sequential=all((response.calls or 0) <= 1 for response in responses),
     )
 
 
-def metadata(parsed: Parsed, began: datetime, ended: datetime, **more: Any) -> ExecutionMetadata:
-    """The figures over a run's steps."""
+def metadata(parsed: ParsedRun, began: datetime, ended: datetime, **more: Any) -> ExecutionMetadata:
+    """Return the metrics of the steps of a run."""
     steps = parsed.steps
     tools_ms = sum(step.duration_ms for step in steps if step.tool_name is not None)
     total = max(0, round((ended - began).total_seconds() * 1000))
-    if parsed.one_at_a_time:
-        # What was done one after the other took its time together; what is missing was lost by rounding.
+    if parsed.sequential:
+        # Sequential calls take at least the sum of their times. A smaller total comes from rounding.
         total = max(total, parsed.thinking_time_ms + tools_ms)
     successes = sum(step.status == "success" for step in steps)
     failed = [step.tool_name for step in steps if step.tool_name is not None and step.status == "failed"]
@@ -137,7 +136,7 @@ def metadata(parsed: Parsed, began: datetime, ended: datetime, **more: Any) -> E
         "error_count": sum(step.status == "failed" for step in steps),
         "success_rate": round(successes / len(steps), 4) if steps else 0.0,
         "skipped_calls": parsed.skipped_calls,
-        # One that failed and then worked left nothing missing.
+        # A tool that succeeded later is not missing.
         "failed_tools": [name for name in dict.fromkeys(failed) if name not in worked],
         **more,
     }
@@ -145,7 +144,7 @@ def metadata(parsed: Parsed, began: datetime, ended: datetime, **more: Any) -> E
 
 
 def thought_of(response: Stitch) -> str | None:
-    """What a model said beside its calls: its thinking and its text."""
+    """Return the thinking and the text of a response."""
     content = (response.message or {}).get("content")
     if isinstance(content, str):
         return content
@@ -158,14 +157,14 @@ def thought_of(response: Stitch) -> str | None:
 
 
 def _output(result: Stitch) -> Json:
-    """What a tool gave, as an object: text that spells one is taken for it, anything else is wrapped."""
+    """Return the output of a tool as an object. JSON text is parsed, other values are wrapped."""
     content: Any = (result.message or {}).get("content")
     if isinstance(content, str) and content.lstrip().startswith("{"):
         try:
-            spelled = json.loads(content)
+            value = json.loads(content)
         except ValueError:
             return {"value": content}
-        return cast("Json", spelled) if isinstance(spelled, dict) else {"value": content}
+        return cast("Json", value) if isinstance(value, dict) else {"value": content}
     return _as_object(content)
 
 

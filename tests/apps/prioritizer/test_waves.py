@@ -1,4 +1,4 @@
-"""Waves from dependencies: for any tasks a valid plan, always the same, and cycles broken where they are weakest."""
+"""Waves, broken cycles, merged dependencies and clusters."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from lockstitch.agents.embedders import HashingEmbedder
 from lockstitch.apps.prioritizer import Prioritizer, agent_tools, conclusion
 from lockstitch.apps.prioritizer.dependencies import dependents, merged, normalised
 from lockstitch.apps.prioritizer.models import TaskDependency
-from lockstitch.apps.prioritizer.planning import PlanInput, Planned, clusters, planned
+from lockstitch.apps.prioritizer.waves import PlanInput, Planned, clusters, planned
 from lockstitch.errors import Refused
 from lockstitch.store import Store
 from tests.apps.prioritizer.samples import needs, stored, task
@@ -45,7 +45,7 @@ def made(ids: list[str], dependencies: list[TaskDependency], **more: object) -> 
 @pytest.mark.req("S1-046", "S1-048", "S1-059", "S1-060", "S1-063")
 @given(ids=st.lists(st.sampled_from(IDS), min_size=1, unique=True), dependencies=DEPENDENCIES)
 def test_any_tasks_make_a_valid_plan(ids: list[str], dependencies: list[TaskDependency]) -> None:
-    """That it is one is said by the plan's own validators; here what they cannot know, and by other means."""
+    """The validators of a plan check its form. This test checks the waves independently."""
     result = made(ids, dependencies)
     plan = result.plan
     wave_of = {id: wave.wave_number for wave in plan.execution_waves for id in wave.task_ids}
@@ -58,13 +58,13 @@ def test_any_tasks_make_a_valid_plan(ids: list[str], dependencies: list[TaskDepe
             assert place[one.target_task_id] < place[one.source_task_id]
     for id, wave in wave_of.items():
         before = [wave_of[one.target_task_id] for one in plan.dependencies if one.orders and one.source_task_id == id]
-        assert wave == max(before, default=0) + 1, "as early as can be"
+        assert wave == max(before, default=0) + 1, "as early as possible"
     assert made(ids, dependencies) == result, "deterministic"
 
 
 @pytest.mark.req("S1-064")
 @given(dependencies=DEPENDENCIES)
-def test_a_cycle_is_broken_at_its_weakest_edge(dependencies: list[TaskDependency]) -> None:
+def test_breaks_cycle_at_its_weakest_dependency(dependencies: list[TaskDependency]) -> None:
     result = made(IDS, dependencies)
     for one in result.broken:
         circle = [*one.task_ids, one.task_ids[0]]
@@ -80,30 +80,30 @@ def test_a_cycle_is_broken_at_its_weakest_edge(dependencies: list[TaskDependency
 
 
 @pytest.mark.req("S1-064")
-def test_a_cycle_is_reported() -> None:
+def test_reports_broken_cycle() -> None:
     result = made(["a", "b", "c"], [needs("a", "b", 0.9), needs("b", "c", 0.41), needs("c", "a", 0.8)])
     (broken,) = result.broken
     assert (broken.dropped.source_task_id, broken.dropped.target_task_id) == ("b", "c")
     assert sorted(broken.task_ids) == ["a", "b", "c"]
     assert result.plan.ordered_task_ids == ["b", "a", "c"]
     even = made(["a", "b"], [needs("a", "b", 0.7), stored("b", "a", 0.7)])
-    assert even.broken[0].dropped.detection_method == "ai_inference", "what is stored is stronger"
+    assert even.broken[0].dropped.detection_method == "ai_inference", "stored dependencies are stronger"
 
 
 @pytest.mark.req("S1-060", "S1-061")
-def test_waves_follow_from_what_is_known() -> None:
+def test_waves_follow_from_dependencies() -> None:
     tasks = [task("a", estimate_hours=2), task("b", estimate_hours=1.5), task("c"), task("d")]
     deps = [needs("c", "a"), needs("c", "b", kind="blocks"), needs("d", "b", kind="related")]
     plan = planned(PlanInput(tasks, deps, dict.fromkeys("abcd", 0.5), "Go.")).plan
     assert [wave.task_ids for wave in plan.execution_waves] == [["a", "b", "d"], ["c"]]
     assert [wave.parallel_execution for wave in plan.execution_waves] == [True, False]
     assert [wave.estimated_duration_hours for wave in plan.execution_waves] == [3.5, None]
-    apart = planned(PlanInput(tasks, deps, dict.fromkeys("abcd", 0.5), "Go.", one_by_one=[frozenset("ab")])).plan
+    apart = planned(PlanInput(tasks, deps, dict.fromkeys("abcd", 0.5), "Go.", sequential_groups=[frozenset("ab")])).plan
     assert [wave.parallel_execution for wave in apart.execution_waves] == [False, False]
 
 
 @pytest.mark.req("S1-062")
-async def test_similar_tasks_stand_together() -> None:
+async def test_similar_tasks_are_adjacent() -> None:
     titles = {
         "a": "Paint the kitchen",
         "b": "Order the invoice paper",
@@ -118,7 +118,7 @@ async def test_similar_tasks_stand_together() -> None:
     assert planned(wish).plan.ordered_task_ids == ["a", "c", "b", "d", "e"]
 
 
-def test_two_hundred_tasks_and_two_thousand_edges() -> None:
+def test_plans_two_hundred_tasks_and_two_thousand_edges_quickly() -> None:
     random = Random(7)
     ids = [f"t{number}" for number in range(200)]
     edges = [needs(*random.sample(ids, 2), round(random.random(), 2)) for _ in range(2_000)]
@@ -147,7 +147,7 @@ def test_dependencies_of_both_sources_are_merged() -> None:
     assert found == [stored("b", "a", 0.9), needs("b", "a", 0.4, "related"), stored("c", "a")]
 
 
-def test_the_other_way_to_tell_of_a_dependency() -> None:
+def test_reads_dependencies_of_the_other_format() -> None:
     ours = {"source_task_id": "b", "target_task_id": "a", "relationship_type": "prerequisite", "confidence": 0.7}
     theirs = {
         "source_task_id": "a",
@@ -160,11 +160,11 @@ def test_the_other_way_to_tell_of_a_dependency() -> None:
     manual = {**theirs, "relationship_type": "blocks", "detection_method": "manual"}
     assert normalised(manual) == stored("b", "a", 0.7, "blocks")
     for wrong in ({}, {**ours, "source_task_id": "a"}, {**ours, "confidence": 2}, {**ours, "relationship_type": "x"}):
-        with pytest.raises(Refused, match="no dependency"):
+        with pytest.raises(Refused, match="not a dependency"):
             normalised(wrong)
 
 
-def test_how_many_wait() -> None:
+def test_counts_dependents() -> None:
     chain = [needs("b", "a"), needs("c", "b"), needs("d", "b"), needs("d", "c"), needs("e", "a", kind="related")]
     assert dependents(list("abcde"), chain) == {"a": 3, "b": 2, "c": 1, "d": 0, "e": 0}
 
@@ -174,10 +174,10 @@ def test_how_many_wait() -> None:
 
 @pytest.mark.req("S1-082")
 def test_clusters_by_average_linkage() -> None:
-    """Of a chain of likeness only what is alike on average is one group."""
+    """In a chain of similar vectors, only members with enough average similarity form a group."""
     vectors = [[1.0, 0.0], [0.95, 0.31225], [0.6, 0.8], [0.0, 1.0]]
     assert clusters(vectors, 0.75) == [[0, 1], [2, 3]], "1 is 0.82 like 2, but 0 and 1 are 0.71 like 2 on average"
-    assert clusters(vectors, 0.45) == [[0, 1], [2, 3]], "the two pairs are 0.43 alike on average"
+    assert clusters(vectors, 0.45) == [[0, 1], [2, 3]], "the average similarity of the two pairs is 0.43"
     assert clusters(vectors, 0.4) == [[0, 1, 2, 3]]
     assert clusters(vectors, 0.0) == [[0, 1, 2, 3]]
     assert clusters(vectors, 0.99) == [[0], [1], [2], [3]]
@@ -186,13 +186,13 @@ def test_clusters_by_average_linkage() -> None:
 
 
 @given(st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), max_size=12), st.floats(0.05, 0.95))
-def test_clusters_partition(vectors: list[list[float]], threshold: float) -> None:
+def test_clusters_partition_the_vectors(vectors: list[list[float]], threshold: float) -> None:
     found = clusters(vectors, threshold)
     assert sorted(index for group in found for index in group) == list(range(len(vectors)))
     assert found == sorted(found)
 
 
-async def test_two_hundred_texts_are_clustered_at_once() -> None:
+async def test_clusters_two_hundred_texts_quickly() -> None:
     texts = [
         f"Write the {word} of module {number}" for number in range(40) for word in ("tests", "notes", "a", "b", "c")
     ]
@@ -202,8 +202,10 @@ async def test_two_hundred_texts_are_clustered_at_once() -> None:
     assert time.process_time() - began < 1.0
 
 
-async def test_a_long_list_is_planned_beside_the_loop(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
-    """What takes long for some thousand tasks must not keep a server from answering meanwhile."""
+async def test_planning_a_long_list_does_not_block_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    """Planning thousands of tasks does not block the event loop."""
     threads: set[int] = set()
 
     def noted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -219,7 +221,7 @@ async def test_a_long_list_is_planned_beside_the_loop(monkeypatch: pytest.Monkey
     prioritizer = Prioritizer()
     await prioritizer.setup(store)
     session = await prioritizer.run(
-        store, await prioritizer.begin(store, "ada", "Open it", "- [ ] Test\n- [ ] Build\n")
+        store, await prioritizer.start_from_list(store, "ada", "Open it", "- [ ] Test\n- [ ] Build\n")
     )
     assert session.status == "completed"
     assert threads
