@@ -28,7 +28,7 @@ def test_agent_rejects_unknown_option(given: dict[str, object], said: str):
 def test_team_rejects_unknown_option():
     with pytest.raises(Refused, match=r"Agent 'team' has no option 'max_step'\. Did you mean max_steps"):
         Team("team", model=Scripted(["Hello."]), members=[helper()], max_step=5)  # type: ignore[arg-type]
-    with pytest.raises(Refused, match="Team 'team' cannot be defined so: mode: Input should be 'sequence' or 'paral"):
+    with pytest.raises(Refused, match="Team 'team' is not valid: mode: Input should be 'sequence' or 'paral"):
         Team("team", model=Scripted(["Hello."]), members=[helper()], mode="both")  # type: ignore[arg-type]
 
 

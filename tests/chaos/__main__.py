@@ -1,6 +1,6 @@
-"""`make chaos`: workers are killed and stopped, connections cut, the store taken away, and then the record is read.
+"""`make chaos`: kill and stop workers, cut connections, make the store unreachable, then check the record.
 
-Ends with the one line that says how it went.
+The last line is the verdict.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Booths: payments that are cancelled while they are made, and retried. A customer of a booth pays at most once.
 
-The person at the booth looks at the ledger to settle a doubt. Without a line in the ledger the outcome is unknown,
-since a stopped worker may still write one.
+The person at the booth reads the ledger to settle a call in doubt. Without a line in the ledger the outcome is unknown,
+because a stopped worker may still write one.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from lockstitch.testing import Scripted
 from tests.crash.cancelling import paying
 
 BOOTHS: Final = 6
-"""Booths that are open at once."""
+"""Number of booths that are open at the same time."""
 
 _GIVEN = {"charge": {"amount": 5}, "put": {"item": "receipt"}, "look": {"item": "till"}}
 
 
 @tool(effect="once")
 async def charge(amount: int, ctx: ToolContext) -> str:
-    """Charge a customer, and take a while to say so: most cancel requests come after the payment."""
+    """Charge a customer, and take a while to return: most cancel requests arrive after the payment."""
     paid = await write(ctx)
     await asyncio.sleep(6 * PAUSE)
     return paid
@@ -39,7 +39,7 @@ booth = Agent("booth", model=Scripted(paying(_GIVEN)), tools=[charge, put, look]
 
 
 async def open_booths(store: Store, die: random.Random, ledger: Path) -> None:
-    """Keep some booths open, and cancel most of those that are at work."""
+    """Keep some booths open, and cancel most of those that are running."""
     busy = await store.threads(agent="booth", status=["pending", "running", "waiting", "cancelled"], limit=100)
     for _ in range(BOOTHS - len(busy)):
         await booth.start(store=store, goal="Pay.")
@@ -51,9 +51,9 @@ async def open_booths(store: Store, die: random.Random, ledger: Path) -> None:
 
 
 async def tend_booths(store: Store, ledger: Path) -> None:
-    """Retry the booths whose run was cancelled, and settle the doubts of those that wait for a person."""
+    """Retry the booths with a cancelled run, and settle the calls in doubt of those that wait for a person."""
     for head in await store.threads(agent="booth", status=["waiting", "cancelled"], limit=100):
-        # Another process may be quicker, or the store away: then it is tried again the next time.
+        # Another process may be faster, or the store unreachable. The next round tries again.
         with suppress(LockstitchError):
             if head.status == "cancelled":
                 await booth.retry(head, store=store, detach=True)
@@ -69,7 +69,7 @@ async def _settle(store: Store, head: Thread, ledger: Path) -> None:
 
 
 def payments(ledger: Path) -> Counter[tuple[str, str]]:
-    """Return how often each call took effect, by thread and call id. A line that a kill cut off is not an effect."""
+    """Return how often each call took effect, by thread and call id. An incomplete line is not an effect."""
     found: Counter[tuple[str, str]] = Counter()
     for line in ledger.read_text().splitlines() if ledger.exists() else []:
         with suppress(ValueError):

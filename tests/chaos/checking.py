@@ -1,10 +1,10 @@
-"""The checker: reads only the database and the ledger, and says what is wrong.
+"""The checker: reads only the database and the ledger, and returns the problems.
 
-unfinished   threads that have not ended as they must: poison threads fail, all others are completed
-lost         children without a result in their parent's log, runs of members that were asked for, and effects that a
-             result tells of and that never happened
-doubled      results delivered twice, children made twice, effects of a `once` tool that happened twice, effects under a
-             key that no call of the record has
+unfinished   threads without the required end: poison threads fail, all others are completed
+lost         children without a result in their parent's log, missing runs of members, and effects that a result
+             contains and that never happened
+doubled      results delivered twice, children created twice, effects of a `once` tool that happened twice, effects
+             under a key that no call of the record has
 forked       logs that are not one contiguous list
 stale        stitches written under a fence that was lost before
 """
@@ -47,7 +47,7 @@ class Findings:
 
 
 async def check(store: Store, ledger: Path, killed: Collection[int] = ()) -> Findings:
-    """Read everything. `killed` are the pids of workers that were killed from outside."""
+    """Read everything and return the problems. `killed` are the pids of workers that the test killed."""
     found = Findings()
     threads = await store._backend.find(Find(Thread, order=("id",)))
     found.threads = len(threads)
@@ -89,17 +89,14 @@ def _check_end(found: Findings, thread: Thread, log: list[Stitch], killed: Colle
 
 
 def _crashed_by_chance(log: list[Stitch], killed: Collection[int]) -> bool:
-    """True if the crashes that count were all made from outside: a process was killed, or kept from its heartbeat.
-
-    It happens to a thread three times in a row, seldom. No thread may be held responsible for a process that a poison
-    thread ended.
-    """
+    """True if the test caused all counted crashes: it killed the process, or blocked its heartbeat. Three in a row for
+    one thread are rare. No thread may be held responsible for a process that a poison thread ended."""
     lost = [stitch.data["lost_by"] for stitch in log if stitch.type == "thread_taken_over"][-MAX_CRASHES:]
     return len(lost) == MAX_CRASHES and all(one.get("cause") != "died" or one["pid"] in killed for one in lost)
 
 
 def _check_runs(found: Findings, thread: Thread, runs: list[Run]) -> None:
-    """A team has as many runs as its leader asked for, and none is open when it has ended."""
+    """Check that a team has as many runs as its leader requested, and no open run after its end."""
     if not thread.ended:
         return
     for run in runs:
@@ -112,7 +109,7 @@ def _check_runs(found: Findings, thread: Thread, runs: list[Run]) -> None:
 
 
 def _check_children(found: Findings, thread: Thread, log: list[Stitch], children: list[Thread]) -> None:
-    # Where the store was away while a tool looked at the children, the tool says that it failed.
+    # If the store was unreachable while a tool read the children, the tool failed.
     failed = Counter(stitch.name for stitch in log if stitch.type == "tool_call" and stitch.status == "error")
     waited = not failed["wait_for_threads"]
     spawned = Counter(stitch.child_id for stitch in log if stitch.type == "thread_spawned")
@@ -135,7 +132,7 @@ def _check_children(found: Findings, thread: Thread, log: list[Stitch], children
 
 
 def _check_effects(found: Findings, thread: Thread, log: list[Stitch], effects: Counter[str]) -> None:
-    """A result stands for one effect, or at least one of a tool that may run again; a doubt for one or none."""
+    """Check that a result has one effect, or at least one of a tool that may run again, and a doubt one or none."""
     once = 0
     responses = {stitch.position: stitch.id for stitch in log if stitch.type == "llm_call"}
     for stitch in log:
@@ -155,7 +152,7 @@ def _check_effects(found: Findings, thread: Thread, log: list[Stitch], effects: 
 
 
 def _check_booth(found: Findings, thread: Thread, log: list[Stitch], paid: Counter[tuple[str, str]]) -> None:
-    """A customer pays at most once, however often the run was cancelled and retried; a result means a payment."""
+    """Check that a customer pays at most once in all retries, and that a result means a payment."""
     answers = [stitch for stitch in log if stitch.type == "tool_call" and stitch.name == "charge"]
     total = sum(paid[str(thread.id), call] for call in {str(stitch.call_id) for stitch in answers})
     found.in_doubt += sum(stitch.status == "in_doubt" for stitch in answers)
@@ -166,7 +163,7 @@ def _check_booth(found: Findings, thread: Thread, log: list[Stitch], paid: Count
 
 
 def _effects(ledger: Path) -> Counter[str]:
-    """How often each effect happened. A line that was cut off by a kill was no whole effect."""
+    """Return how often each effect happened. An incomplete line is not an effect."""
     found: Counter[str] = Counter()
     for line in ledger.read_text().splitlines() if ledger.exists() else []:
         try:

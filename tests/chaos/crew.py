@@ -1,8 +1,8 @@
-"""The crew: worker processes that may be killed, stopped and started again at any moment, and lose their store.
+"""The crew: worker processes that are killed, stopped and started again at any moment, and lose their store.
 
-They are forked off a process that has everything imported, so that a new one is there at once. Half of them have a
-short lease, which they lose when they are stopped or when the store is away. The others keep theirs: what they hold
-after an outage, nobody else may take.
+They are forked from a process that has imported everything, so that a new one starts at once. Half of them have a short
+lease, which they lose when they are stopped or the store is unreachable. The others keep theirs: no other worker may
+take the threads that they hold after an outage.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ LONG_LEASE = 12.0
 """Seconds: longer than any outage here."""
 
 WAITS = 0.5
-"""Seconds that a worker waits for a store that is away, so that a short outage has the effects of a long one."""
+"""Seconds that a worker waits for an unreachable store, so that a short outage has the effects of a long one."""
 
 
 @dataclass
 class Crew:
-    """So many workers on one store. Whoever is killed is replaced."""
+    """A number of workers on one store. Killed workers are replaced."""
 
     url: str
     log: Path
@@ -45,10 +45,10 @@ class Crew:
     patient: set[int] = field(default_factory=set[int])
     """Processes with a long lease."""
     stopped: dict[int, float] = field(default_factory=dict[int, float])
-    """Processes that stand still, and when they go on."""
+    """Stopped processes, and when they continue."""
 
     def muster(self) -> None:
-        """Replace those who have ended."""
+        """Replace the workers that have ended."""
         self.members = [pid for pid in self.members if not _ended(pid)]
         self.patient.intersection_update(self.members)
         while len(self.members) < self.size:
@@ -69,7 +69,7 @@ class Crew:
         self.stopped[pid] = time.monotonic() + seconds
 
     def wake(self, *, all_of_them: bool = False) -> None:
-        """Let those go on whose time has come."""
+        """Continue the stopped workers that are due."""
         for pid, until in list(self.stopped.items()):
             if all_of_them or time.monotonic() >= until:
                 _signal(pid, signal.SIGCONT)
@@ -77,7 +77,7 @@ class Crew:
 
     @contextlib.contextmanager
     def disk_full(self) -> Iterator[None]:
-        """While this is open, every write of a worker to a file fails, as on a disk without room."""
+        """Make every write of a worker to a file fail, as on a full disk, while this context is open."""
         for pid in self.members:
             _limit_files(pid, 0)
         try:
@@ -97,7 +97,7 @@ class Crew:
 
     @property
     def stoppable(self) -> list[int]:
-        """Those that lose their lease when they are stopped for a while."""
+        """The workers that lose their lease when they are stopped for a while."""
         return [pid for pid in self.awake if pid not in self.patient]
 
     def _fork(self, lease: float) -> int:
@@ -105,7 +105,7 @@ class Crew:
         pid = os.fork()
         if pid:
             return pid
-        # The parent's server must not be ended by this process, nor its tests be run on.
+        # This process must neither end the parent's server nor continue the parent's tests.
         code = 1
         try:
             with self.log.open("a") as log:
@@ -114,7 +114,7 @@ class Crew:
                 logging.basicConfig(stream=log, format=f"%(asctime)s {os.getpid()} %(message)s", force=True)
                 asyncio.run(self._work(lease))
                 code = 0
-        except BaseException:  # whatever it is, it must not go back to where the parent goes on
+        except BaseException:  # an error must not continue the code of the parent
             traceback.print_exc()
         finally:
             os._exit(code)
@@ -122,7 +122,7 @@ class Crew:
     async def _work(self, lease: float) -> None:
         pool.PATIENCE = writer.OUTCOME_TIMEOUT = worker.RETRY_AFTER_SECONDS = WAITS
         async with open_store(self.url) as store:
-            # All periods are as much shorter as the short lease is.
+            # All periods are scaled with the short lease.
             often = {"poll": 0.3, "reap": self.lease / 4, "alone": self.lease, "drain": self.lease / 6}
             loop = WorkerLoop(app, store, concurrency=self.concurrency, lease=lease, **often)
             await loop.run()

@@ -1,11 +1,12 @@
-"""The app that is put through chaos: ledger threads three levels deep, and what a sound record of them holds.
+"""The app of the chaos test: ledger threads three levels deep, and the expected content of their record.
 
-A house has two floors, a floor has three rooms. Each charges somebody once, and waits for those below it. Its garden is
-the work of a team: two members side by side, one of whom has a shed built, and once more one of them, who answers.
+A house has two floors, a floor has three rooms. Each thread charges a customer once, and waits for its children. The
+garden is the work of a team: two members in parallel, one of which has a shed built, and then one of them again, whose
+answer is passed through.
 
 Every model numbers its calls from 0 in each response, as Ollama and vLLM do.
 
-Beside the houses there are termites: threads whose tool kills its process. Each of them must fail, and nothing else.
+There are also termites: threads with a tool that kills its process. Each of them must fail, and no other thread.
 """
 
 import os
@@ -20,16 +21,16 @@ FLOORS, ROOMS = 2, 3
 CHILDREN = {"house": FLOORS + 1, "floor": ROOMS, "garden": 1, "room": 0}
 POISON = "termite"
 ONCE = {"house": 1, "floor": 1, "garden": 2, "room": 2}
-"""How many calls of `charge` a thread makes."""
+"""Number of calls of `charge` that a thread makes."""
 
 RUNS = {"garden": ["garden", "digger", "planter", "garden", "planter"]}
-"""Whose runs a thread has; of others it is its own alone."""
+"""The agents of the runs of a thread; other threads have only their own."""
 
 _tools = [charge, put, look, *thread_tools()]
 
 
 def calls(*wanted: tuple[str, dict[str, object]]) -> dict[str, object]:
-    """A reply with these calls, numbered from call_0."""
+    """Return a reply with these calls, numbered from call_0."""
     return {
         "calls": [{"name": name, "id": f"call_{at}", "input": given} for at, (name, given) in enumerate(wanted)],
     }

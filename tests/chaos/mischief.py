@@ -1,4 +1,4 @@
-"""Mischief: what may happen to a crew and its database in a minute, drawn by a seeded die."""
+"""Faults for a crew and its database, chosen by a seeded random generator."""
 
 import contextlib
 import random
@@ -15,7 +15,7 @@ OUTAGE = 10.0
 """Seconds between two outages of the store: its server is killed, or its disk is full."""
 
 LONGEST = 2.0
-"""Seconds that an outage lasts at most."""
+"""Maximum seconds of an outage."""
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Toll:
     restarts: int = 0
     full_disks: int = 0
     killed: set[int] = field(default_factory=set[int])
-    """The pids of the killed workers. Others that end were ended by a thread."""
+    """The pids of the killed workers. Other workers that end were ended by a thread."""
 
     @property
     def outages(self) -> int:
@@ -36,9 +36,10 @@ class Toll:
 def make_mischief(
     crew: Crew, seconds: float, seed: int, server: PostgresServer | None, feed: Callable[[], None]
 ) -> Toll:
-    """Kill, stop past the lease and continue, cut connections, take the store away, for so many seconds.
+    """Kill, stop past the lease and continue, cut connections, and make the store unreachable, for this number of
+    seconds.
 
-    On a machine that is busy it takes longer: until at least each of these has happened.
+    On a busy machine it takes longer, until each fault has happened at least once.
     """
     outages = server is None or server.own
     die, toll = random.Random(seed), Toll()
@@ -48,7 +49,7 @@ def make_mischief(
     while time.monotonic() < end or toll.kills < 2 or not toll.stops or (outages and not toll.outages):
         crew.muster()
         crew.wake()
-        # Not while somebody stands still, perhaps in the middle of a write: feeding would wait, and nobody wake it.
+        # Not while a worker is stopped, perhaps during a write: feeding would block, and no code would wake the worker.
         if not crew.stopped and time.monotonic() - fed > 1.0:
             feed()
             fed = time.monotonic()
@@ -74,7 +75,7 @@ def make_mischief(
 
 
 def _take_away(crew: Crew, server: PostgresServer | None, die: random.Random, toll: Toll) -> None:
-    """Take the store away for a while, in the middle of whatever the workers do."""
+    """Make the store unreachable for a while."""
     seconds = die.uniform(0.0, LONGEST)
     if server is None:
         with crew.disk_full():
@@ -91,7 +92,7 @@ def _take_away(crew: Crew, server: PostgresServer | None, die: random.Random, to
 
 
 def _cut(url: str, die: random.Random) -> int:
-    """End some of the connections to the database, in the middle of whatever they do."""
+    """Close some of the connections to the database."""
     with contextlib.suppress(psycopg.Error), psycopg.connect(url, autocommit=True, connect_timeout=2) as admin:
         rows = admin.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"

@@ -1,4 +1,4 @@
-"""A play of chaos on one store, from the first thread to the verdict."""
+"""One play of chaos on one store, from the first thread to the verdict."""
 
 import asyncio
 import os
@@ -33,9 +33,9 @@ def play(
     patience: float = 120.0,
     poison: int = 1,
 ) -> tuple[Findings, Toll]:
-    """Have a crew build houses while mischief is made, let it finish in peace, and look what there is.
+    """Let a crew build houses while faults happen, let it finish without faults, and check the record.
 
-    All the time, no thread may be held by a living worker that does not execute it.
+    At no time may a living worker hold a thread that it does not execute.
     """
     ledger = folder / "ledger.jsonl"
     os.environ["LEDGER"] = str(ledger)
@@ -59,7 +59,7 @@ def play(
 
 
 async def _feed(url: str, wanted: int, liveness: Liveness, die: random.Random, ledger: Path) -> None:
-    """Keep this many houses in work, so that there is something to disturb until the end, and cancel some booths."""
+    """Keep this number of houses in progress until the end, and cancel some booths."""
     async with open_store(url) as store:
         await liveness.look(store)
         open_now = await store.count(agent="house", status=["pending", "running", "waiting"])
@@ -69,20 +69,21 @@ async def _feed(url: str, wanted: int, liveness: Liveness, die: random.Random, l
 
 
 async def _infest(url: str, count: int) -> None:
-    """Start threads that end their process. Each ends four or a few more, and then fails."""
+    """Start threads that end their process. Each ends four processes or a few more, and then fails."""
     async with open_store(url) as store:
         for number in range(count):
             await termite.start(store=store, goal=f"termite {number}")
 
 
 async def _feed_if_possible(url: str, wanted: int, liveness: Liveness, die: random.Random, ledger: Path) -> None:
-    """A worker that was stopped in the middle of a write to SQLite blocks other writers. Then the next feed does it."""
+    """Feed, unless a worker that was stopped during a write to SQLite blocks other writers. Then the next call
+    feeds."""
     with suppress(StoreError):
         await _feed(url, wanted, liveness, die, ledger)
 
 
 async def _settle(url: str, crew: Crew, patience: float, liveness: Liveness, ledger: Path) -> None:
-    """Wait until everything has ended; what never does is a finding."""
+    """Wait until all threads have ended. A thread that does not end is a problem."""
     until = time.monotonic() + patience
     async with open_store(url) as store:
         while time.monotonic() < until and await _open(store):

@@ -1,4 +1,4 @@
-"""Chaos, a short one: it holds, and it would notice if the fence did not."""
+"""A short chaos test: the record is correct, and the check detects a missing fence."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ def play(backend: str, seed: int = 7, unsafe: str | None = None) -> subprocess.C
     environment.pop("LOCKSTITCH_UNSAFE", None)
     if unsafe:
         environment["LOCKSTITCH_UNSAFE"] = unsafe
-    # More at once and for longer where something is to go wrong, and no waiting for what will never end.
+    # If something must go wrong: more threads, more time, and no wait for threads that never end.
     sizes = ["--seconds", "12", "--houses", "12", "--patience", "3", "--poison", "0"]
     if not unsafe:
         sizes = ["--seconds", "5", "--houses", "4", "--poison", "1"]
@@ -26,7 +26,7 @@ def play(backend: str, seed: int = 7, unsafe: str | None = None) -> subprocess.C
 
 @pytest.mark.req("S3-035", "S3-036", "S3-037", "S3-026")
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
-def test_nothing_is_lost_and_nothing_happens_twice(backend: str):
+def test_loses_nothing_and_repeats_nothing(backend: str):
     ended = play(backend)
 
     last = ended.stdout.splitlines()[-1] if ended.stdout else ended.stderr
@@ -40,8 +40,8 @@ def test_nothing_is_lost_and_nothing_happens_twice(backend: str):
 
 
 @pytest.mark.parametrize("unsafe", ["fence", "intent"])
-def test_it_fails_without_a_safety(unsafe: str):
-    # Seconds are few, and processes do as they like: one play of several is enough to notice.
+def test_fails_without_safety(unsafe: str):
+    # The time is short and processes are scheduled at random, so one detection in several plays is enough.
     for seed in range(7, 13):
         ended = play("sqlite", seed, unsafe)
         if ended.returncode == 1 and "doubled 0" not in ended.stdout.splitlines()[-1]:

@@ -1,7 +1,7 @@
-"""`make crash`: kill, look, deliver, and count. Ends with the one line that says how it went.
+"""`make crash`: kill processes, check the record, count. The last line is the verdict.
 
-Writers are killed at random moments, the runtime at every named point of an errand and of the work of teams. Threads
-whose tools kill their process fail, and no others.
+Writers are killed at random moments, the engine at every named point of an errand and of the work of teams. Threads
+with tools that kill their process fail, and no others.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""A payment that is cancelled while it is made, for the crash matrix: the run is retried, and the payment made once.
+"""A payment that is cancelled while it is made, for the crash matrix. The run is retried, and the payment is made once.
 
-The tool requests the end of its own run after it has paid. A person who looks at the ledger settles each doubt. The
-model pays again only if it is told that the payment was not made.
+The tool requests the cancel of its own run after it has paid. A person who reads the ledger settles each call in doubt.
+The model pays again only if it gets the message that the payment was not made.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ def paying(given: Mapping[str, Json]) -> Callable[[ModelRequest], Any]:
 
 
 def _read(request: ModelRequest) -> tuple[str, bool]:
-    """Return what the context says about the payment, and True if the receipt is put away."""
+    """Return the outcome of the payment in the context, and True if the receipt is stored."""
     state, names = "new", dict[str, str]()
     put = False
     for message in request.messages:
@@ -72,7 +72,7 @@ def _read(request: ModelRequest) -> tuple[str, bool]:
 
 
 def agent(ledger: Path, points: KillPoints) -> Agent:
-    """An agent whose first payment requests the end of its run and then takes for ever."""
+    """Return an agent. Its first payment requests the cancel of its run and then never ends."""
     _, put, look, *_ = tools(ledger)
     requested = ledger.with_suffix(".cancelled")
 
@@ -112,7 +112,7 @@ async def run(url: str, ledger: Path, points: KillPoints) -> None:
 
 
 async def _settle(store: Store, ledger: Path) -> bool:
-    """Settle the doubts of the thread by the ledger. False if it has none."""
+    """Settle the calls in doubt of the thread by the ledger. Return False if it has none."""
     head = await store.thread(THREAD)
     waits = [one for one in head.waiting_for if one["kind"] == "doubt"] if head.status == "waiting" else []
     for wait in waits:

@@ -1,6 +1,6 @@
 """An errand for the crash matrix: parallel tools of every effect, a retry, two pauses, a compaction.
 
-Whoever runs it also answers for the browser and for the person. Every effect is written down in a file outside the
+The process that runs it also answers for the frontend and for the person. Every effect is written to a file outside the
 record. The model numbers its calls from 0 in each response, as Ollama and vLLM do.
 """
 
@@ -43,7 +43,7 @@ SCRIPT: list[Any] = [
 
 
 def tools(ledger: Path) -> list[Tool]:
-    """Tools that write into the ledger; their results are long enough to be compacted."""
+    """Return tools that write to the ledger. Their results are long enough to be compacted."""
 
     async def write(ctx: ToolContext, what: str) -> str:
         line = {"response": str(ctx.response_id), "index": ctx.call_index, "key": ctx.key, "tool": what.split()[0]}
@@ -93,7 +93,7 @@ def errand(ledger: Path, points: KillPoints) -> Agent:
 
 
 async def run(url: str, ledger: Path, points: KillPoints) -> Result:
-    """Do the errand from its current state, to its end."""
+    """Continue the errand from its current state to its end."""
     agent = errand(ledger, points)
     async with points.store(open_store(url)) as store:
         if await store.count():

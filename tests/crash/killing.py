@@ -1,4 +1,4 @@
-"""Killing a writer again and again, and looking at what it left."""
+"""Kill a writer repeatedly, and check the store after each kill."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ START = 30.0
 
 @dataclass
 class Toll:
-    """What the kills cost: acknowledged commits, those lost, those repeated or half there."""
+    """Counts of acknowledged, lost and repeated commits, and problems."""
 
     kills: int = 0
     acknowledged: int = 0
@@ -36,7 +36,7 @@ class Toll:
 
 
 def kill(url: str, kills: int, seed: int = 0) -> Toll:
-    """Kill a writer so many times, looking after each what became of what it acknowledged."""
+    """Kill a writer this number of times. After each kill, check its acknowledged commits."""
     chance = random.Random(seed)
     toll = Toll()
     asyncio.run(prepare(url))
@@ -51,12 +51,12 @@ def kill(url: str, kills: int, seed: int = 0) -> Toll:
 
 
 def killed(url: str, kills: int) -> dict[str, Any]:
-    """The same, told to another process."""
+    """Run `kill` in another process."""
     return asdict(kill(url, kills))
 
 
 def _one(url: str, chance: random.Random) -> list[dict[str, Any]]:
-    """Fork a writer, kill it some milliseconds after its first commit, return what it acknowledged."""
+    """Fork a writer, kill it some milliseconds after its first commit, and return the commits that it acknowledged."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -79,7 +79,7 @@ def _one(url: str, chance: random.Random) -> list[dict[str, Any]]:
 
 
 async def _look(url: str, lines: list[dict[str, Any]], toll: Toll) -> None:
-    """Is everything there that was acknowledged since the last kill?"""
+    """Check that the store has every commit that was acknowledged since the last kill."""
     async with open_store(url) as store:
         for writer in range(WRITERS):
             mine = [line for line in lines if line["writer"] == writer]
@@ -92,7 +92,7 @@ async def _look(url: str, lines: list[dict[str, Any]], toll: Toll) -> None:
 
 
 async def _look_at_all(url: str, toll: Toll) -> None:
-    """All or nothing: a mark stands in its writer's log and with the collector, once each, or nowhere."""
+    """Check atomicity: a mark is in its writer's log and at the collector, once each, or in neither."""
     async with open_store(url) as store:
         collected = await _collected(store)
         written: Counter[str] = Counter()
@@ -110,11 +110,11 @@ async def _look_at_all(url: str, toll: Toll) -> None:
 
 
 async def _collected(store: Store) -> Counter[str]:
-    """The marks that reached the collector, as stitches or still as letters."""
+    """Return the marks that reached the collector, as stitches or as deliveries."""
     head = await store.thread(COLLECTOR)
     marks = Counter(_mark(stitch) for stitch in await store.stitches(head))
     where = (Where("thread_id", "=", head.id), Where("position", "is null"))
-    marks.update(letter.sender for letter in await store._backend.find(Find(Delivery, where)))
+    marks.update(delivery.sender for delivery in await store._backend.find(Find(Delivery, where)))
     return marks
 
 

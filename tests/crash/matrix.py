@@ -1,10 +1,10 @@
-"""The crash matrix: a play is killed at every named point, goes on in a new process, and must come to the same end.
+"""The crash matrix: a play is killed at every named point, continues in a new process, and must reach the same end.
 
-There are three: the errand of one agent, the work of teams, whose lanes are compared each for itself, and a payment
-whose run is cancelled and retried. Its record depends on the moment of the kill, so only its end and its effects are
-checked.
+There are three plays: the errand of one agent; the work of teams, where each lane is compared separately; and a payment
+with a run that is cancelled and retried. The record of the last one depends on the moment of the kill, so only its end
+and its effects are checked.
 
-Processes are forked off one that has everything imported; each opens its own store and is killed with SIGKILL.
+Processes are forked from one that has imported everything. Each opens its own store and is killed with SIGKILL.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True)
 class Play:
-    """What is killed."""
+    """A scenario that is killed."""
 
     run: Callable[[str, Path, KillPoints], Coroutine[Any, Any, Any]]
     mattering: Sequence[str]
     """Points around tools that may run once, and around pauses."""
     least: int = 60
-    """So many named points it must come to, or it is too small a play."""
+    """Minimum number of named points. With fewer, the play is too small."""
     lanes: bool = False
-    """Whether several runs are at work at once, so that the order between them is not the same each time."""
+    """True if several runs execute concurrently, so that the order between them varies."""
     effects: Mapping[str, int] = field(default_factory=dict[str, int])
-    """How often each of these tools must have taken effect in the end. Then the record is not compared."""
+    """How often each of these tools must have taken effect at the end. Then the record is not compared."""
 
 
 PLAYS = {
@@ -85,7 +85,7 @@ _LEFT_OUT_IN_DOUBT = {
 
 @dataclass
 class Verdict:
-    """What became of the errand at one point."""
+    """The outcome of the play after a kill at one point."""
 
     point: str
     problems: list[str] = field(default_factory=list[str])
@@ -96,7 +96,7 @@ class Verdict:
 
 @dataclass
 class Toll:
-    """What all the kills on one backend came to."""
+    """The outcome of all kills on one backend."""
 
     verdicts: list[Verdict] = field(default_factory=list[Verdict])
 
@@ -123,7 +123,7 @@ class Toll:
 
 @dataclass(frozen=True)
 class Telling:
-    """The record of an errand that ended."""
+    """The record of a play that ended."""
 
     stitches: list[Stitch]
     runs: list[Run]
@@ -134,7 +134,7 @@ class Telling:
         return [self._told(stitch, _LEFT_OUT) for stitch in self._in_order()]
 
     def _in_order(self) -> list[Stitch]:
-        """The stitches, those of each run together where several are at work at once."""
+        """Return the stitches, grouped by run if several runs execute concurrently."""
         if not self.lanes:
             return self.stitches
         places = {run.id: place for place, run in enumerate(self.runs)}
@@ -146,10 +146,10 @@ class Telling:
         return _without(record, left_out | _PLACES, _UNSTEADY | _NAMES)
 
     def loose(self) -> list[dict[str, Any]]:
-        """What stays the same when a call is in doubt: all but what was said of it and what that changes in size."""
+        """Return the record without the parts that change when a call is in doubt."""
         places = {run.id: place for place, run in enumerate(self.runs)}
         told = [one for one in self.stitches if one.type not in _ABOUT_DOUBT]
-        # A call in doubt is answered before the others of its response are run.
+        # A call in doubt is answered before the other calls of its response run.
         told.sort(key=lambda one: (places[one.run_id or one.id], one.step_number or 0, one.type, one.call_index or 0))
         return [self._told(one, _LEFT_OUT | _LEFT_OUT_IN_DOUBT | {"position", "reply_to"}) for one in told]
 
@@ -157,17 +157,17 @@ class Telling:
         return [self._told(run, _LEFT_OUT_OF_RUNS) for run in self.runs]
 
     def calls(self) -> dict[tuple[str, int], Stitch]:
-        """The results, by the id of the response that asks for them and the place of the call in it."""
+        """Return the results by the id of their response and the index of the call."""
         ids = {(one.thread_id, one.position): str(one.id) for one in self.stitches}
         results = [one for one in self.stitches if one.type == "tool_call"]
         return {(ids[one.thread_id, one.reply_to or 0], one.call_index or 0): one for one in results}
 
     def doubts(self) -> set[tuple[str, int]]:
-        """Calls that the record itself reports as in doubt, or as settled by a person after that."""
+        """Return the calls that the record reports as in doubt, or as settled by a person."""
         return {call for call, one in self.calls().items() if one.status in ("in_doubt", "settled")}
 
 
-# How a doubt shows: the mark that was left behind, pauses to ask, and compactions that other sizes bring about.
+# Effects of a doubt: the started entry, pauses to ask, and compactions because of other sizes.
 _ABOUT_DOUBT = {
     *("tool_started", "run_paused", "run_resumed", "compaction", "context_transformation"),
     *("memory_before_compact", "memory_after_compact"),
@@ -175,7 +175,7 @@ _ABOUT_DOUBT = {
 
 
 def kill_at_points(fresh_url: Callable[[], str], folder: Path, count: int | None = None, name: str = "errand") -> Toll:
-    """Kill a play at every point, or at `count` of them, each in a store of its own."""
+    """Kill a play at every point, or at `count` of them, each in a separate store."""
     play = PLAYS[name]
     points, whole = named_points(play, fresh_url(), _folder(folder, "whole"))
     if len(points) < play.least:
@@ -185,7 +185,7 @@ def kill_at_points(fresh_url: Callable[[], str], folder: Path, count: int | None
 
 
 def spread(points: Sequence[str], count: int, mattering: Sequence[str]) -> list[str]:
-    """Some of the points, in their order: those that matter most, and others as far apart as can be."""
+    """Return some of the points in their order: the important ones, and others at equal distances."""
     others = [point for point in points if point not in mattering]
     missing = [point for point in mattering if point not in points]
     if missing:
@@ -196,7 +196,7 @@ def spread(points: Sequence[str], count: int, mattering: Sequence[str]) -> list[
 
 
 def named_points(play: Play, url: str, folder: Path) -> tuple[list[str], Telling]:
-    """Every point that an uninterrupted errand comes to, and how its record looks."""
+    """Return every point of an uninterrupted play, and its record."""
     trace = folder / "points"
     code = in_process(lambda: _live(play, url, folder / "ledger.jsonl", trace=trace))
     if code != 0:
@@ -205,7 +205,7 @@ def named_points(play: Play, url: str, folder: Path) -> tuple[list[str], Telling
 
 
 def kill_at(play: Play, point: str, url: str, folder: Path, whole: Telling) -> Verdict:
-    """Kill the errand at one point, have another process finish it, and compare."""
+    """Kill the play at one point, finish it in another process, and compare."""
     verdict = Verdict(point)
     ledger = folder / "ledger.jsonl"
     code = in_process(lambda: _live(play, url, ledger, kill_at=point))
@@ -227,7 +227,8 @@ def kill_at(play: Play, point: str, url: str, folder: Path, whole: Telling) -> V
 
 
 def _check_effects(verdict: Verdict, play: Play, ledger: Path, told: Telling) -> None:
-    """The last run completed, each tool took effect as often as it must, and results name the doubts of their runs."""
+    """Check that the last run completed, each tool took effect as often as required, and results name their calls in
+    doubt."""
     verdict.problems += [str(problem) for problem in told.problems]
     verdict.in_doubt = len(told.doubts())
     if told.runs[-1].status != "completed":
@@ -263,10 +264,8 @@ def _compare(verdict: Verdict, told: Telling, whole: Telling) -> None:
 
 
 def _check_ledger(verdict: Verdict, ledger: Path, told: Telling) -> None:
-    """Outside, every effect of a tool that may run once happened once, or is reported as in doubt.
-
-    Each call has one key in all attempts, and no two calls have the same key.
-    """
+    """Check the effects outside of the record: every effect of a `once` tool happened once, or is reported as in doubt.
+    Each call has one key in all attempts, and no two calls have the same key."""
     lines = _lines(ledger)
     counts = Counter((line["response"], line["index"]) for line in lines)
     keys: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
@@ -327,20 +326,20 @@ async def _told(play: Play, url: str) -> Telling:
 
 
 def _problems_of_takeovers(log: Sequence[Stitch]) -> list[str]:
-    """A play is killed once, so a thread is taken over at most once, by another process than the one that lost it."""
+    """Check that a thread is taken over at most once, by another process than the one that lost it."""
     taken = [stitch.data for stitch in log if stitch.type == TAKEN_OVER]
     problems = [] if len(taken) <= 1 else [f"it was taken over {len(taken)} times"]
     return problems + [f"{one} is no takeover" for one in taken if one["lost_by"]["pid"] == one["taken_by"]["pid"]]
 
 
 def _places_without_takeovers(log: Sequence[Stitch]) -> dict[int, int]:
-    """Where each stitch would be if no process had been killed."""
+    """Return the position that each stitch would have if no process had been killed."""
     kept = [stitch.position for stitch in log if stitch.type != TAKEN_OVER]
     return {position: place for place, position in enumerate(kept, start=1)}
 
 
 def _moved(record: R, places: Mapping[int, int]) -> R:
-    """A stitch or a run with the positions that it would have if no process had been killed."""
+    """Return a stitch or a run with the positions that it would have if no process had been killed."""
     after = max(places.values(), default=0) + 1
 
     def move(name: str, value: Any) -> Any:
@@ -352,7 +351,7 @@ def _moved(record: R, places: Mapping[int, int]) -> R:
             return [move(name, item) for item in value]
         if name not in _POSITIONS or not isinstance(value, int) or value <= 0:
             return value
-        # A place may be named before something stands there.
+        # A position may be referred to before its stitch exists.
         return places.get(value) or next((places[one] for one in sorted(places) if one > value), after)
 
     return record.changed(**{name: move(name, value) for name, value in record.__dict__.items()})
@@ -382,7 +381,7 @@ def _without(record: Any, left_out: Iterable[str], within: Iterable[str] = _UNST
 
 
 def _steady(value: Any, left_out: Iterable[str]) -> Any:
-    """A value without the times in it, and whatever else is another each time."""
+    """Return a value without times and other parts that differ between two plays."""
     if isinstance(value, dict):
         return {name: _steady(item, left_out) for name, item in value.items() if name not in left_out}
     return [_steady(item, left_out) for item in value] if isinstance(value, list) else value
@@ -399,6 +398,6 @@ def _difference(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str
 
 
 def killed(name: str, folder: str, urls: Sequence[str]) -> str:
-    """What is to be said of a play that is made once in the first store, and killed in each of the others."""
+    """Return the report on a play that runs once in the first store and is killed in each of the others."""
     left = iter(urls)
     return str(kill_at_points(lambda: next(left), Path(folder), len(urls) - 1, name))

@@ -1,4 +1,4 @@
-"""Poison threads: some tools kill their process, and only threads that do so whenever they are executed may fail."""
+"""Poison threads: some tools kill their process, and only threads that do so in every execution may fail."""
 
 import asyncio
 import os
@@ -13,12 +13,12 @@ from tests.crash.matrix import in_process
 from tests.engine.threads.poison import INNOCENT, app, attempts, keyed, once, poison, steady
 
 MOST = 20
-"""Processes after which everything must have ended: the two poison threads end at most four each alone."""
+"""Maximum number of processes until everything has ended. The two poison threads end at most four each alone."""
 
 
 @dataclass
 class Poisoned:
-    """What became of threads with poison among them."""
+    """The outcome of threads with poison threads among them."""
 
     deaths: int = 0
     lost: int = 0
@@ -31,7 +31,7 @@ class Poisoned:
 
 
 def poisoned(url: str, folder: Path) -> Poisoned:
-    """Have one worker after the other execute five innocent threads, two poison ones, and one that kills once."""
+    """Let one worker after the other execute five healthy threads, two poison ones, and one that kills once."""
     folder.mkdir(parents=True, exist_ok=True)
     notes = folder / "attempts"
     os.environ |= {"POISON": str(notes), "POISON_SECONDS": "0.3"}
@@ -49,7 +49,7 @@ def poisoned(url: str, folder: Path) -> Poisoned:
 
 
 async def _start(url: str) -> dict[str, str]:
-    """Start the threads; how each must end."""
+    """Start the threads. Return how each must end."""
     expected: dict[str, str] = {}
     async with open_store(url) as store:
         for agent, count, status in (

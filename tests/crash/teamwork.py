@@ -1,8 +1,8 @@
-"""Work of teams for the crash matrix: members in sequence and side by side, answers compiled and passed through.
+"""Work of teams for the crash matrix: members in sequence and in parallel, answers compiled and passed through.
 
-Members have tools of every effect, and one waits for a person. Whoever runs it goes on with each conversation where it
-stands. Every effect is written down in a file outside the record, as for the errand. In the second conversation all
-models number their calls from 0 in each response, so that calls of several members have the same ids at once.
+Members have tools of every effect, and one waits for a person. The process that runs it continues each conversation
+from its current state. Every effect is written to a file outside the record, as for the errand. In the second
+conversation all models number their calls from 0 in each response, so that calls of several members have the same ids.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ _AT_ONCE = [
 ]
 
 SCENES: tuple[tuple[str, int], ...] = (("in turn", 2), ("at once", 1))
-"""The conversations, and how many messages each has."""
+"""The conversations, and the number of messages of each."""
 
 RUNS = {"in turn": 4 + 3, "at once": 4}
 
@@ -99,7 +99,7 @@ async def _begun(store: Store, thread: str) -> int:
 
 
 async def _see_through(store: Store, crew: Team, thread: str) -> None:
-    """Finish the message that is at work, answering as the person who is asked."""
+    """Finish the message in progress, and answer for the person."""
     if not await store.count(key=thread):
         return
     while True:

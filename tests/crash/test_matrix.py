@@ -1,4 +1,4 @@
-"""Killing the runtime at named points: a spread of them per backend; `make crash` takes them all."""
+"""Kill the engine at named points: a selection of them per backend. `make crash` uses all."""
 
 import os
 import re
@@ -18,7 +18,7 @@ POINTS = {"errand": 8, "teamwork": 5, "cancelling": 5}
 
 @pytest.fixture
 def fresh_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
-    """Makes the URLs of fresh stores of the backend at hand."""
+    """Return a function that creates URLs of new stores of the current backend."""
     made: list[str] = []
     databases: Databases | None = None
     if backend == "postgres":
@@ -40,9 +40,9 @@ def fresh_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
 
 @pytest.mark.req("S0-051")
 @pytest.mark.parametrize("play", PLAYS)
-def test_a_run_that_is_killed_comes_to_the_same_end(play: str, fresh_url: Callable[[], str], tmp_path: Path):
+def test_killed_run_reaches_same_end(play: str, fresh_url: Callable[[], str], tmp_path: Path):
     urls = [fresh_url() for _ in range(POINTS[play] + 1)]
-    # In a process of its own, which forks: a test process has threads and must not.
+    # In a separate process, which forks: a test process has threads and must not fork.
     said = call("tests.crash.matrix:killed", play, str(tmp_path / "killed"), urls, seconds=300)
     found = re.fullmatch(rf"{POINTS[play]} points: lost 0, repeated 0, in doubt (\d+)", said)
     assert found is not None, said
@@ -50,7 +50,7 @@ def test_a_run_that_is_killed_comes_to_the_same_end(play: str, fresh_url: Callab
 
 
 def crash(*arguments: str, safety: str = "") -> tuple[int, list[str]]:
-    """The exit code of `make crash` with one kill of a writer on SQLite, and what it says."""
+    """Return the exit code and the output of `make crash` with one kill of a writer on SQLite."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash", "--kills", "1", "--backends", "sqlite", "--seed", "1", *arguments],
         cwd=ROOT,
@@ -64,14 +64,14 @@ def crash(*arguments: str, safety: str = "") -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-def test_the_last_line_says_how_it_went():
+def test_last_line_contains_verdict():
     code, said = crash("--rounds", "5", "--points", "6")
     assert code == 0, said
     assert re.fullmatch(r"crash: 19 points x 1 backends: lost 0, repeated 0, in doubt \d+", said[-1]), said
 
 
-def test_without_the_mark_of_what_was_begun_it_fails():
-    """A check that could not fail would prove nothing: each play sees that an effect came twice."""
+def test_matrix_fails_without_started_entries():
+    """A check that cannot fail would prove nothing: each play detects that an effect happened twice."""
     code, said = crash("--rounds", "0", "--points", "5", safety="intent")
     assert code == 1, said
     assert re.fullmatch(r"crash: 16 points x 1 backends: lost \d+, repeated [1-9]\d*, in doubt \d+", said[-1]), said
@@ -80,13 +80,13 @@ def test_without_the_mark_of_what_was_begun_it_fails():
     assert all("happened 2 times" in play for play in plays), said
 
 
-def test_without_the_fence_it_fails():
+def test_matrix_fails_without_fence():
     code, said = crash("--rounds", "0", "--plays", safety="fence")
     assert code == 1, said
     assert said[-1] == "crash: 1 points x 1 backends: lost 0, repeated 5, in doubt 0"
 
 
-def test_a_spread_has_what_matters():
+def test_spread_contains_important_points():
     points = [f"{name}.{when}:{n}" for n in range(1, 20) for name in ("append", "tool") for when in ("before", "after")]
     chosen = spread(points, POINTS["errand"], PLAYS["errand"].mattering)
     assert len(chosen) == POINTS["errand"]

@@ -1,7 +1,7 @@
-"""A process that appends until it is killed, and says what it knows to be durable.
+"""A process that appends until it is killed, and reports its durable commits.
 
-Four tasks write a thread each. Every commit holds an input, a response and its two results, and in the same
-transaction a letter to a collector that all four share. What was acknowledged is written to a pipe at once.
+Four tasks write one thread each. Every commit contains an input, a response and its two results, and in the same
+transaction a delivery to a collector that all four share. Each acknowledged commit is written to a pipe at once.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ async def prepare(url: str) -> None:
 
 
 async def write(url: str, acknowledged: int) -> None:
-    """Append for ever. A new process goes on at once: whoever held the threads is provably dead."""
+    """Append forever. A new process continues at once, because the previous holder is provably dead."""
     async with open_store(url) as store:
         await asyncio.gather(*(_writer(store, writer, acknowledged) for writer in range(WRITERS)))
 
@@ -45,16 +45,16 @@ async def _writer(store: Store, writer: int, acknowledged: int) -> None:
         run = store.new_run(head, status="completed")
         entries = _entries(head, mark, number)
         entries = [entry.changed(run_id=run.id) for entry in entries]
-        letter = store.new_delivery(collector, said(mark), "note", sender=mark)
-        appended = await store.append(head, entries, new_runs=[run], deliveries=[letter])
+        delivery = store.new_delivery(collector, said(mark), "note", sender=mark)
+        appended = await store.append(head, entries, new_runs=[run], deliveries=[delivery])
         line = {"writer": writer, "mark": mark, "ids": {s.position: str(s.id) for s in appended.stitches}}
-        # Shorter than a pipe's buffer, so it is there whole or not at all.
+        # Shorter than the buffer of a pipe, so the write is atomic.
         os.write(acknowledged, json.dumps(line).encode() + b"\n")
         head = appended.head
 
 
 def _entries(head: Thread, mark: str, number: int) -> list[Entry]:
-    """Small and large commits, so that a cut may come anywhere."""
+    """Return small and large commits, so that a kill may hit any part."""
     size = (10, 2_000, 30_000)[number % 3]
     response = head.position + 2
     return [
@@ -66,7 +66,7 @@ def _entries(head: Thread, mark: str, number: int) -> list[Entry]:
 
 
 async def stale_writes(url: str, attempts: int) -> int:
-    """How often a holder that was declared dead, and whose thread another took over, could still write."""
+    """Return how often a worker that was declared dead could still write to a thread that another worker took over."""
     written = 0
     async with open_store(url) as stale, open_store(url) as fresh:
         thread = await fresh.create()
@@ -84,6 +84,6 @@ async def stale_writes(url: str, attempts: int) -> int:
                 written += 1
             await fresh.append(await fresh.thread(taken), fields={"status": "pending"})
             with suppress(ThreadBusy):
-                # Told that it is dead, it begins again as somebody new.
+                # The worker was declared dead, so it registers as a new one.
                 await stale.register_worker()
     return written

@@ -1,4 +1,4 @@
-"""What tests of the runtime share: an agent with a script, and what its thread looks like afterwards."""
+"""Agents with a scripted model, and helpers that read their threads."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -40,12 +40,12 @@ def pay(amount: int) -> str:
 
 
 def calls(*names: str, **inputs: Any) -> dict[str, Any]:
-    """A reply that calls these tools."""
+    """Return a reply that calls these tools."""
     return {"calls": [{"name": name, "input": inputs.get(name, {})} for name in names]}
 
 
 def scripted(*replies: Any, turns: list[list[Any]] | None = None, **options: Any) -> Agent:
-    """An agent that says these things, in one turn or in each of several."""
+    """Return an agent with these replies, in one turn or in each of several."""
     beside, files = options.pop("beside", {}), options.pop("provider_files", {})
     script = {"replies": turns or list(replies), "beside": beside, "files": files}
     given = {"title": False, "base_delay": 0.0, **options}
@@ -61,13 +61,13 @@ def of_type(stitches: list[Stitch], *kinds: str) -> list[Stitch]:
 
 
 async def log(store: Store, *kinds: str, thread: str = "t") -> list[Stitch]:
-    """The log of the thread, or what is of these types in it."""
+    """Return the log of the thread, or only the stitches of these types."""
     found = await store.stitches(thread)
     return of_type(found, *kinds) if kinds else found
 
 
 async def at_rest(store: Store, thread: str = "t") -> Thread:
-    """The thread, which nobody holds, has no open call, and takes the next message."""
+    """Return the thread, after checking that it is not held, has no open call and accepts the next message."""
     head = await store.thread(thread)
     assert head.worker_id is None, f"held by {head.worker_id}"
     problems = (await store.verify()).problems
@@ -76,7 +76,7 @@ async def at_rest(store: Store, thread: str = "t") -> Thread:
 
 
 async def goes_on(store: Store, thread: str = "t") -> Result:
-    """A sound agent of the same name can use the thread: it is not stuck."""
+    """Check that a working agent of the same name can continue the thread."""
     await at_rest(store, thread)
     result = await scripted("Still here.").run("Are you there?", store=store, thread=thread)
     assert (result.status, result.output_text) == ("completed", "Still here.")
@@ -84,7 +84,8 @@ async def goes_on(store: Store, thread: str = "t") -> Result:
 
 
 def shown(url: str, thread_id: UUID, *path: str) -> Json | None:
-    """What the file store shows people of a thread: its agent_config, or another projection; None on other stores."""
+    """Return what the file backend writes for people: the agent_config or another projection; None on other
+    backends."""
     if not url.startswith("file:"):
         return None
     place = Path(url.removeprefix("file://").replace("//", "/"))
@@ -93,7 +94,7 @@ def shown(url: str, thread_id: UUID, *path: str) -> Json | None:
 
 
 async def until(found: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:
-    """What `found` gives once it gives something."""
+    """Return the first true value of the function."""
     clock = asyncio.get_running_loop().time
     end = clock() + seconds
     while clock() < end:

@@ -1,10 +1,10 @@
-"""The document's example as a story: a notebook about books, three messages, seven runs.
+"""The example of the documents: a notebook about books, three messages, seven runs.
 
-    "Hello!"                           1: the leader answers itself
+    "Hello!"                           1: the leader answers
     "What happens in chapter 5?"       2: the leader asks the Researcher, 3: who searches, 4: the leader compiles
-    "Write a summary of it."           5: the leader asks 6: the Researcher, then 7: the Writer, whose answer goes out
+    "Write a summary of it."           5: the leader asks 6: the Researcher, then 7: the Writer, whose answer is sent
 
-The models say what a script says, so that a process which is killed goes on with the same words.
+The models are scripted, so a process that continues after a kill gets the same replies.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ RUNS = (
 
 
 def delegate(member: str, task: str, **more: Any) -> Json:
-    """A leader's call to a member."""
+    """Return a leader's call to a member."""
     return {"name": "delegate", "input": {"member": member, "task": task, **more}}
 
 
@@ -67,7 +67,7 @@ async def search(query: str) -> str:
 
 
 def books(writer: str = "You write.", **settings: Any) -> Team:
-    """The team of the story; `writer` are the Writer's instructions."""
+    """Return the team of the example. `writer` are the Writer's instructions."""
     plain: dict[str, Any] = {"title": False, "base_delay": 0.0}
     researcher = Agent(
         "Researcher",

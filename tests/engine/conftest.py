@@ -1,4 +1,4 @@
-"""The fixtures of agents on a fake server."""
+"""Fixtures: agents on a fake server."""
 
 from tests.agents.conftest import api, claude
 

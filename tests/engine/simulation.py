@@ -1,4 +1,4 @@
-"""A world made of pure functions, to see where deciding leads from any point of any log."""
+"""A simulation of `decide` with pure functions, from any point of any log."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ async def _nothing(context: Any, given: Json) -> str:
 
 
 def setup(max_steps: int = 50, parallel: int = 2, *, on_doubt: str = "tell") -> RunConfig:
-    """Tools of every effect, one that needs a person's consent, one of the browser."""
+    """Return a config with tools of every effect, one that needs approval, and one of the frontend."""
     names = [*EFFECTS, "asking", "browser"]
     tools = [
         ToolDefinition(
@@ -57,17 +57,17 @@ def setup(max_steps: int = 50, parallel: int = 2, *, on_doubt: str = "tell") -> 
 
 @dataclass
 class World:
-    """A log that grows by what is decided. `replies` are the calls that each response asks for."""
+    """A log that grows by decisions. `replies` are the calls that each response requests."""
 
     setup: RunConfig
     replies: list[list[str]]
     log: list[Stitch]
     fence: int = 1
     effects: int = 0
-    """How often a tool that may run once only was run."""
+    """Return how often a `once` tool was run."""
 
     def go(self, limit: int = 500) -> None:
-        """Decide and do until the end."""
+        """Decide and apply until the end."""
         for _ in range(limit):
             action = decide(self.setup, self.situation(), NOW)
             match action:
@@ -123,7 +123,7 @@ class World:
             self._result(call, "done", "ok")
 
     def _reply(self, action: Pause) -> None:
-        """Others answer the first thing that is waited for."""
+        """Answer the first wait."""
         wait = action.waits[0]
         call = next(one for one in self.situation().calls if one.id == wait.call_id)
         if isinstance(wait, ApprovalWait):
@@ -146,7 +146,7 @@ class World:
         )
 
     def told(self) -> list[tuple[Any, ...]]:
-        """What the log says, without what differs from one telling to the next."""
+        """Return the log without values that differ between two simulations."""
         return [(one.type, one.name, one.call_id, one.status, str(one.message)) for one in self.log if _told(one)]
 
 

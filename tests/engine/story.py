@@ -1,4 +1,4 @@
-"""A thread in which everything happens that the runtime writes down, driven by the real runtime."""
+"""A thread with every entry type that the engine writes, executed by the real engine."""
 
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ def agent(folder: Path, **options: Any) -> Agent:
 
 
 async def tell(store: Store, folder: Path, thread: str = "t", **options: Any) -> None:
-    """Three turns: one with everything in it, one that runs out of steps, one that fails."""
+    """Run three turns: one with every entry type, one that reaches the step limit, one that fails."""
     teller = agent(folder, **options)
     async for _ in teller.stream("What is it?", store=store, thread=thread):
         pass

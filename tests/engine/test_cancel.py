@@ -1,4 +1,4 @@
-"""Cancelling, whatever the run does at the moment; and wishes that come too late or too early."""
+"""Cancel during every action, and cancel requests that arrive too late or too early."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Find
 from lockstitch.engine.cancel import cancel
-from lockstitch.engine.executor import result_for
 from lockstitch.engine.ports.compactor import CompactionInput, CompactionResult, Summarize
 from lockstitch.engine.ports.memory import NoMemoryStore, Retrieved, Scope, Updated
 from lockstitch.engine.ports.provider import Download, ModelRequest
+from lockstitch.engine.result import result_for
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Message, text_of
 from lockstitch.store import Store, lease_keeper
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def _often_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How soon a wish to cancel is seen is not what is proven here."""
+    """Cancel requests are read quickly."""
     monkeypatch.setattr(lease_keeper, "CANCEL_POLL_SECONDS", 0.02)
 
 
 class Gate:
-    """A place where the run stays until it is cancelled."""
+    """Blocks the run until it is cancelled."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -122,7 +122,7 @@ FILE = {"text": "Drawn.", "blocks": [{"type": "code_execution_tool_result", "con
 
 
 def _agent(act: str, gate: Gate) -> Agent:
-    """An agent that stays at this act."""
+    """Return an agent that blocks at this action."""
 
     @tool
     async def stay() -> str:
@@ -160,7 +160,7 @@ ACTS = ["model", "title", "tool", "check", "compact", "download", "store", "back
 
 
 @pytest.mark.parametrize("act", [*ACTS, "before_compact", "after_compact"])
-async def test_a_run_is_cancelled_whatever_it_does(store: Store, act: str):
+async def test_cancels_run_during_every_action(store: Store, act: str):
     gate = Gate()
     retried = asyncio.Event()
     helper = _agent(act, gate)
@@ -183,7 +183,7 @@ async def test_a_run_is_cancelled_whatever_it_does(store: Store, act: str):
     await goes_on(store)
 
 
-async def test_what_was_done_when_the_wish_came_is_recorded_as_done(store: Store):
+async def test_records_results_that_exist_when_cancel_is_requested(store: Store):
     gate = Gate()
     done = asyncio.Event()
 
@@ -210,8 +210,8 @@ async def test_what_was_done_when_the_wish_came_is_recorded_as_done(store: Store
     await goes_on(store)
 
 
-async def test_a_wish_that_comes_too_late_does_not_end_a_chat(store: Store):
-    """Between looking for the open run and asking for its end, it may have ended by itself."""
+async def test_keeps_chat_open_when_cancel_arrives_after_run_ended(store: Store):
+    """The run may end between the check for an open run and the cancel request."""
     helper = scripted(turns=[["One."], ["Two."]])
     await helper.run("1", store=store, thread="t")
     await store.edit("t", cancel_requested=True)
@@ -225,8 +225,8 @@ async def test_a_wish_that_comes_too_late_does_not_end_a_chat(store: Store):
     await goes_on(store)
 
 
-async def test_request_to_cancel_a_goal_that_has_ended_does_not_end_its_retry(store: Store):
-    """A parent that is cancelled asks for the end of its children, one of which may have ended by then."""
+async def test_retries_goal_when_cancel_was_requested_after_its_end(store: Store):
+    """A cancelled parent requests the cancel of its children. One of them may have ended by then."""
     gate = Gate()
 
     @tool(effect="safe")
@@ -248,7 +248,7 @@ async def test_request_to_cancel_a_goal_that_has_ended_does_not_end_its_retry(st
 
 
 @pytest.mark.parametrize("detach", [False, True])
-async def test_retry_starts_a_goal_that_was_cancelled_before_its_first_run(store: Store, detach: bool):
+async def test_retry_starts_goal_that_was_cancelled_before_its_first_run(store: Store, detach: bool):
     helper = scripted("Done.")
     head = await helper.start(store=store, goal="Go")
     await cancel(store, head)
@@ -260,7 +260,7 @@ async def test_retry_starts_a_goal_that_was_cancelled_before_its_first_run(store
     assert (await store.thread(head)).status == "completed"
 
 
-async def test_a_cut_run_is_cancelled_without_its_code(store: Store):
+async def test_cancels_interrupted_run_without_agent_code(store: Store):
     @tool(effect="safe")
     async def look() -> str:
         """Look."""
@@ -279,7 +279,7 @@ async def test_a_cut_run_is_cancelled_without_its_code(store: Store):
 
 
 class Looking:
-    """A backend whose answer to who looks for wishes stays on its way until it is let go."""
+    """A backend that delays its answer to a poll for cancel requests."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
@@ -296,8 +296,8 @@ class Looking:
         return found
 
 
-async def test_a_wish_for_the_run_before_does_not_end_the_next_one(store: Store):
-    """Who looks for wishes reads it before it is taken back, and comes with it when the next run has begun."""
+async def test_keeps_next_run_when_stale_cancel_request_is_read(store: Store):
+    """The poll reads the request before it is withdrawn, and reports it after the next run has started."""
     held, ready, asked, answer = (asyncio.Event() for _ in range(4))
 
     async def instructions(_: Any) -> str:
@@ -316,7 +316,7 @@ async def test_a_wish_for_the_run_before_does_not_end_the_next_one(store: Store)
     shared = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     beside = Agent("helper", model=Scripted(slow), title=False)
     clerk = Agent("helper", model=Scripted(slow), title=False, instructions=instructions)
-    # Another thread is driven here, so that somebody looks all the time.
+    # Another thread is in execution here, so that the poll never stops.
     other = asyncio.create_task(beside.run("Go", store=shared, thread="u"))
     await asked.wait()
     asked.clear()
@@ -336,7 +336,7 @@ async def test_a_wish_for_the_run_before_does_not_end_the_next_one(store: Store)
     await goes_on(store)
 
 
-async def test_cancels_message_before_a_worker_starts_its_run(store: Store):
+async def test_cancels_message_before_worker_starts_its_run(store: Store):
     helper = scripted(turns=[["Two."]])
     first = await helper.run("1", store=store, thread="t", detach=True, tags=["urgent"])
     second = await helper.run("2", store=store, thread="t", detach=True)

@@ -1,4 +1,4 @@
-"""Compaction in real runs: with every compactor, after a resume, and over very many steps."""
+"""Compaction in real runs: with every compactor, after a resume, and over many steps."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ COMPACTORS: dict[str, Any] = {
 
 
 def valid(messages: list[Json]) -> None:
-    """Every call has its result in the next message, and every result its call in the one before."""
+    """Check that every call has its result in the next message, and every result its call in the previous one."""
     asked: list[str] = []
     for message in messages:
         answered = [block["tool_use_id"] for block in blocks(message) if block.get("type") == "tool_result"]
@@ -45,7 +45,7 @@ def valid(messages: list[Json]) -> None:
 
 @pytest.mark.req("S0-123", "S0-124", "S0-125", "S0-126")
 @pytest.mark.parametrize("name", COMPACTORS)
-async def test_a_context_is_kept_small_and_valid_and_nothing_is_lost(store: Store, name: str):
+async def test_compacted_context_stays_small_and_valid(store: Store, name: str):
     sent: list[list[Json]] = []
 
     def answer(request: Any) -> Any:
@@ -80,7 +80,7 @@ async def test_a_context_is_kept_small_and_valid_and_nothing_is_lost(store: Stor
 
 
 @pytest.mark.req("S0-125")
-async def test_without_a_compactor_nothing_is_removed(store: Store):
+async def test_keeps_all_messages_without_compactor(store: Store):
     step = calls("look")
     await scripted(*[step] * 7, "Done.", tools=[look], compactor="none").run("Go", store=store, thread="t")
     assert await log(store, "compaction") == []
@@ -88,7 +88,7 @@ async def test_without_a_compactor_nothing_is_removed(store: Store):
 
 
 @pytest.mark.req("S0-029")
-async def test_what_the_provider_counted_last_decides_after_a_resume(store_url: str):
+async def test_uses_last_provider_token_count_after_resume(store_url: str):
     usage = {"input_tokens": 90_000, "output_tokens": 20_000}
     turns = [[calls("look"), {"text": "One.", "usage": usage}], ["Two."]]
 
@@ -110,7 +110,7 @@ async def test_what_the_provider_counted_last_decides_after_a_resume(store_url: 
 
 
 class Counting:
-    """A backend that counts the records it gives out."""
+    """A backend that counts the records that it returns."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
@@ -130,8 +130,8 @@ class Counting:
         return found
 
 
-async def test_a_hundred_steps_cost_what_thirty_cost(store: Store):
-    """Neither what is sent nor what is read nor what is kept in mind grows with a thread that has a window."""
+async def test_cost_per_step_stays_constant_with_window(store: Store):
+    """With a window, the sent, read and remembered data do not grow with the thread."""
     lengths: list[int] = []
     reads: list[int] = []
     counting = Counting(store._backend)
@@ -150,6 +150,6 @@ async def test_a_hundred_steps_cost_what_thirty_cost(store: Store):
     assert reads[-1] == reads[10], "a step reads nothing of the log"
     counting.records = 0
     await Agent("helper", model=Scripted(["Hi."]), **options).run("And?", store=counted, thread="t")
-    # What the context is made of, the run before, and little more: not the hundreds of stitches of the log.
+    # The stitches of the context, the previous run, and a few more: not the hundreds of stitches of the log.
     assert counting.records < max(lengths) + 20
     assert (await store.thread("t")).position > 200

@@ -1,4 +1,4 @@
-"""Replies: each question takes one, and the same one again."""
+"""Replies: each question accepts one reply, and repetitions of it."""
 
 import asyncio
 from contextlib import suppress
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def asked(store: Store, *tools: Any, call: dict[str, Any]) -> tuple[Agent, str]:
-    """An agent whose thread waits for a reply and is held by somebody who has not gone on yet; and the call's id."""
+    """Return an agent whose thread waits for a reply and is held by a worker that has not continued, and the call
+    id."""
     agent = scripted(call, "Done.", tools=tools)
     waits = await agent.run("Go", store=store, thread="t")
     assert waits.status == "waiting"
@@ -33,11 +34,11 @@ async def given_back(store: Store) -> None:
     await store.append(await store.thread("t"), fields={"status": "pending"})
 
 
-async def test_a_refusal_after_an_approval_is_not_taken_in_silence(store: Store):
+async def test_rejects_denial_after_approval(store: Store):
     agent, call = await asked(store, pay, call=calls("pay", pay={"amount": 3}))
     for _ in range(2):
         await approve(store, "t", call)
-    with pytest.raises(Conflict, match="answered otherwise") as told:
+    with pytest.raises(Conflict, match="already has a different reply") as told:
         await deny(store, "t", call)
     assert told.value.reason == "answered"
     await given_back(store)
@@ -46,12 +47,12 @@ async def test_a_refusal_after_an_approval_is_not_taken_in_silence(store: Store)
     assert (paid.status, text_of(paid.message)) == ("ok", "paid 3")
 
 
-async def test_an_approval_after_a_refusal_is_not_taken_in_silence(store: Store):
+async def test_rejects_approval_after_denial(store: Store):
     agent, call = await asked(store, pay, call=calls("pay", pay={"amount": 3}))
     for _ in range(2):
         await deny(store, "t", call, reason="no")
     for late in (approve(store, "t", call), deny(store, "t", call, reason="never")):
-        with pytest.raises(Conflict, match="answered otherwise"):
+        with pytest.raises(Conflict, match="already has a different reply"):
             await late
     await given_back(store)
     await agent.resume("t", store=store)
@@ -59,13 +60,13 @@ async def test_an_approval_after_a_refusal_is_not_taken_in_silence(store: Store)
     assert denied.status == "denied"
 
 
-async def test_one_answer_counts_and_who_gave_the_other_is_told(store: Store):
+async def test_rejects_second_different_answer(store: Store):
     agent, _ = await asked(
         store, *thread_tools(["ask_for_input"]), call=calls("ask_for_input", ask_for_input={"question": "Who?"})
     )
     for _ in range(2):
         await answer(store, "t", "Ada")
-    with pytest.raises(Conflict, match="answered otherwise"):
+    with pytest.raises(Conflict, match="already has a different reply"):
         await answer(store, "t", "Bea")
     await given_back(store)
     await agent.resume("t", store=store)
@@ -73,12 +74,12 @@ async def test_one_answer_counts_and_who_gave_the_other_is_told(store: Store):
     assert "Ada" in str(told.message)
 
 
-async def test_results_of_a_browser_count_once(store: Store):
+async def test_accepts_frontend_results_once(store: Store):
     agent, call = await asked(store, confirm, call=calls("confirm"))
     for _ in range(2):
         await submit_results(store, "t", [{"tool_use_id": call, "content": "yes"}])
     for other in ({"content": "no"}, {"content": "yes", "is_error": True}):
-        with pytest.raises(Conflict, match="answered otherwise"):
+        with pytest.raises(Conflict, match="already has a different reply"):
             await submit_results(store, "t", [{"tool_use_id": call, **other}])
     await given_back(store)
     await agent.resume("t", store=store)
@@ -86,7 +87,7 @@ async def test_results_of_a_browser_count_once(store: Store):
     assert text_of(told.message) == "yes"
 
 
-# A second reply, at any time and from anywhere
+# A second reply, at any time and from any process
 
 
 class Till:
@@ -108,16 +109,16 @@ class Till:
         self.agent = scripted(calls("charge"), *more, "Done.", tools=[charge, *thread_tools(["ask_for_input"])])
 
     async def ask(self, store: Store) -> str:
-        """Run the agent until the call waits for a person; the id of the call."""
+        """Run the agent until the call waits for a person. Return the id of the call."""
         waits = await self.agent.run("Go", store=store, thread="t")
         assert waits.status == "waiting"
         return waits.waiting_for[0]["id"]
 
 
 async def check_settled(store: Store, call: str, first: Any, second: Any) -> None:
-    """The first reply can be repeated, and the second is a conflict."""
+    """Check that the first reply can be repeated and that the second one is a conflict."""
     await first(store, "t", call)
-    with pytest.raises(Conflict, match="answered otherwise") as refused:
+    with pytest.raises(Conflict, match="already has a different reply") as refused:
         await second(store, "t", call)
     assert refused.value.reason == "answered"
 
@@ -136,9 +137,7 @@ async def test_rejects_different_reply_when_thread_is_not_held(store: Store, fir
 
 
 @ORDERS
-async def test_rejects_different_reply_when_first_is_in_the_inbox_of_a_released_thread(
-    store: Store, first: Any, second: Any
-):
+async def test_rejects_different_reply_when_first_is_in_inbox_of_released_thread(store: Store, first: Any, second: Any):
     till = Till()
     call = await till.ask(store)
     await store.claim("t")
@@ -149,7 +148,7 @@ async def test_rejects_different_reply_when_first_is_in_the_inbox_of_a_released_
     assert len(till.paid) == (first is approve)
 
 
-async def test_rejects_denial_while_the_tool_runs(store: Store, store_url: str):
+async def test_rejects_denial_while_tool_runs(store: Store, store_url: str):
     till = Till()
     call = await till.ask(store)
     await approve(store, "t", call)
@@ -165,8 +164,8 @@ async def test_rejects_denial_while_the_tool_runs(store: Store, store_url: str):
     assert [one.status for one in await log(store, "permission", "tool_call")] == ["approved", "ok"]
 
 
-async def test_rejects_denial_after_the_tool_was_interrupted(store: Store):
-    """The repeated approval must not make the call run again either."""
+async def test_rejects_denial_after_tool_was_interrupted(store: Store):
+    """A repeated approval must not run the call again either."""
     till = Till()
     call = await till.ask(store)
     await approve(store, "t", call)
@@ -183,7 +182,7 @@ async def test_rejects_denial_after_the_tool_was_interrupted(store: Store):
 
 
 @ORDERS
-async def test_rejects_different_reply_after_the_run_has_continued(store: Store, first: Any, second: Any):
+async def test_rejects_different_reply_after_run_has_continued(store: Store, first: Any, second: Any):
     till = Till(calls("ask_for_input", ask_for_input={"question": "Who?"}))
     call = await till.ask(store)
     await first(store, "t", call)
@@ -193,18 +192,18 @@ async def test_rejects_different_reply_after_the_run_has_continued(store: Store,
     await check_settled(store, call, first, second)
     await answer(store, "t", "Ada")
     await answer(store, "t", "Ada")
-    with pytest.raises(Conflict, match="answered otherwise"):
+    with pytest.raises(Conflict, match="already has a different reply"):
         await answer(store, "t", "Bea")
     await till.agent.resume("t", store=store)
     await answer(store, "t", "Ada")
-    with pytest.raises(Conflict, match="answered otherwise"):
+    with pytest.raises(Conflict, match="already has a different reply"):
         await answer(store, "t", "Bea")
     await check_settled(store, call, first, second)
 
 
 @ORDERS
 @pytest.mark.parametrize("kind", ["chat", "goal"])
-async def test_rejects_different_reply_after_the_run_has_ended(store: Store, kind: str, first: Any, second: Any):
+async def test_rejects_different_reply_after_run_has_ended(store: Store, kind: str, first: Any, second: Any):
     till = Till()
     if kind == "goal":
         await till.agent.start(store=store, goal="g", key="t")
@@ -221,7 +220,7 @@ async def test_rejects_different_reply_after_the_run_has_ended(store: Store, kin
     assert len(till.paid) == (first is approve)
 
 
-async def test_rejects_different_results_after_the_run_has_continued(store: Store):
+async def test_rejects_different_results_after_run_has_continued(store: Store):
     agent = scripted(calls("confirm"), "Done.", tools=[confirm])
     waits = await agent.run("Go", store=store, thread="t")
     call = waits.waiting_for[0]["id"]
@@ -232,12 +231,12 @@ async def test_rejects_different_results_after_the_run_has_continued(store: Stor
     with pytest.raises(Conflict, match="no open run"):
         await submit_results(store, "t", given)
     for other in ({"content": "no"}, {"content": "yes", "is_error": True}):
-        with pytest.raises(Conflict, match="answered otherwise"):
+        with pytest.raises(Conflict, match="already has a different reply"):
             await submit_results(store, "t", [{"tool_use_id": call, **other}])
     assert [one.status for one in await log(store, "tool_call")] == ["ok"]
 
 
-async def test_results_of_several_calls_enter_the_log_together(store: Store):
+async def test_appends_results_of_several_calls_together(store: Store):
     agent = scripted(calls("confirm", "confirm"), "Done.", tools=[confirm])
     waits = await agent.run("Go", store=store, thread="t")
     given = [{"tool_use_id": one["id"], "content": "yes"} for one in waits.waiting_for]
@@ -272,7 +271,7 @@ async def test_rejects_different_settlement(store: Store, how: dict[str, Any]):
         for _ in range(2):
             await settle(store, "t", call, **how)
         for other in others:
-            with pytest.raises(Conflict, match="answered otherwise"):
+            with pytest.raises(Conflict, match="already has a different reply"):
                 await settle(store, "t", call, **other)
         if not resumed:
             done = await agent.resume("t", store=store)
@@ -284,7 +283,7 @@ async def test_rejects_different_settlement(store: Store, how: dict[str, Any]):
 PAIRS = 12
 
 
-async def test_one_of_approval_and_denial_counts_when_they_race(store: Store, store_url: str):
+async def test_accepts_one_of_racing_approval_and_denial(store: Store, store_url: str):
     """Two processes reply to the same calls while this one executes the threads."""
     till = Till()
     keys = [f"race-{number}" for number in range(PAIRS)]
@@ -313,7 +312,7 @@ async def test_one_of_approval_and_denial_counts_when_they_race(store: Store, st
 
 
 def replies(url: str, verb: str, keys: list[str]) -> dict[str, bool]:
-    """Reply to the call of each thread, in another process; True for each reply that succeeded."""
+    """Reply to the call of each thread, in another process. Return True for each reply that succeeded."""
     return asyncio.run(_replies(url, approve if verb == "approve" else deny, keys))
 
 

@@ -1,4 +1,4 @@
-"""Prices of calls, their parts, and sums of them."""
+"""Prices of calls, their parts, and sums of costs."""
 
 import logging
 import subprocess
@@ -29,7 +29,7 @@ def forget_warnings() -> None:
 
 
 @pytest.mark.req("S0-067", "S0-068")
-def test_the_documents_sample_is_reproduced() -> None:
+def test_reproduces_sample_of_documents() -> None:
     assert price("anthropic", "claude-sonnet-4-5", SAMPLE, AT) == {
         "input_cost": 0.0057,
         "output_cost": 0.0195,
@@ -50,7 +50,7 @@ def test_the_documents_sample_is_reproduced() -> None:
 
 @pytest.mark.req("S0-069")
 @pytest.mark.parametrize(("provider", "model"), [("anthropic", "claude-nobody-9"), ("nobody", "gpt-5"), ("", "")])
-def test_an_unknown_model_costs_an_empty_bag_and_one_warning(
+def test_unknown_model_has_empty_cost_and_one_warning(
     provider: str, model: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     known = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT)
@@ -66,7 +66,7 @@ def test_an_unknown_model_costs_an_empty_bag_and_one_warning(
 
 
 @pytest.mark.req("S0-070")
-def test_a_long_context_takes_its_own_prices_for_the_whole_call() -> None:
+def test_applies_long_context_price_to_whole_call() -> None:
     at_the_edge = price("anthropic", "claude-sonnet-4-5", Usage(200_000, 1_000, 50_000, 10_000), AT)
     beyond = price("anthropic", "claude-sonnet-4-5", Usage(200_001, 1_000, 50_000, 10_000), AT)
 
@@ -74,7 +74,7 @@ def test_a_long_context_takes_its_own_prices_for_the_whole_call() -> None:
     assert at_the_edge["long_context_applied"] is False
     assert [beyond[part] for part in PARTS] == [0.840006, 0.0225, 0.075, 0.03]
     assert beyond["long_context_applied"] is True
-    # Many short calls are no long one.
+    # Many short calls do not reach the price tier of a long one.
     short = price("anthropic", "claude-sonnet-4-5", Usage(150_000), AT)
     assert add(short, short)["long_context_applied"] is False
     assert add(short, beyond)["long_context_applied"] is True
@@ -90,7 +90,7 @@ def test_a_long_context_takes_its_own_prices_for_the_whole_call() -> None:
         ("openai", "gpt-5-2025-08-07", "gpt-5"),
     ],
 )
-def test_a_versioned_name_is_found_by_its_longest_match(provider: str, name: str, entry: str) -> None:
+def test_finds_price_of_versioned_name_by_longest_match(provider: str, name: str, entry: str) -> None:
     cost = price(provider, name, SAMPLE, AT)
 
     assert cost["model_id"] == entry
@@ -105,7 +105,7 @@ counts = st.integers(0, 400_000)
     st.sampled_from([(one.id, model.id) for one in get_snapshot().providers for model in one.models][::7]),
     st.tuples(counts, counts, counts, counts),
 )
-def test_the_parts_add_up_to_what_the_tables_own_calculator_says(ref: tuple[str, str], tokens: Any) -> None:
+def test_cost_parts_equal_total_of_price_library(ref: tuple[str, str], tokens: Any) -> None:
     plain, output, read, write = tokens
     usage = Usage(plain + read + write, output, read, write)
     provider, model = ref
@@ -128,14 +128,14 @@ def test_the_parts_add_up_to_what_the_tables_own_calculator_says(ref: tuple[str,
     assert sum(ours[part] for part in PARTS) == pytest.approx(ours["total_cost"], rel=1e-12)
 
 
-def test_counts_that_contradict_each_other_never_cost_less_than_nothing() -> None:
+def test_cost_is_never_negative_when_token_counts_conflict() -> None:
     cost = price("anthropic", "claude-sonnet-4-5", Usage(10, 0, 400, 0), AT)
 
     assert cost["input_cost"] == 0
     assert cost["total_cost"] == 0.00012
 
 
-# The user's own prices
+# Prices set by the user
 
 OWN = {
     "house-model": {"input": 1.0, "output": 2.0},
@@ -153,14 +153,14 @@ OWN = {
         ("claude-sonnet-4-5-20250929", "claude-sonnet-4-5", [0.019, 0.026, 0.0025, 0.0004]),
     ],
 )
-def test_the_users_prices_come_first(model: str, entry: str, wanted: list[float]) -> None:
+def test_prefers_prices_of_user(model: str, entry: str, wanted: list[float]) -> None:
     cost = price("house", model, SAMPLE, AT, OWN)
 
     assert [cost[part] for part in PARTS] == wanted
     assert (cost["model_id"], cost["source"], cost["version"]) == (entry, "override", None)
 
 
-def test_the_price_of_one_model_is_not_taken_for_another() -> None:
+def test_does_not_use_price_of_similar_model_name() -> None:
     only = {"claude-sonnet-4": {"input": 100, "output": 100}}
 
     assert price("anthropic", "claude-sonnet-4-5", SAMPLE, AT, only)["total_cost"] == 0.02607
@@ -168,17 +168,17 @@ def test_the_price_of_one_model_is_not_taken_for_another() -> None:
 
 
 @pytest.mark.parametrize("prices", [{}, {"input": 1}, {"input": -1, "output": 1}, {"input": "x", "output": 1}])
-def test_prices_that_are_none_fall_back_to_the_tables(prices: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_falls_back_to_price_table_when_override_is_invalid(prices: Any, caplog: pytest.LogCaptureFixture) -> None:
     cost = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT, {"claude-sonnet-4-5": prices})
 
     assert cost["total_cost"] == 0.02607
-    assert "cannot be used" in caplog.text
+    assert "are not valid" in caplog.text
 
 
 # Sums
 
 
-def test_a_sum_counts_what_has_no_price_beside_what_has() -> None:
+def test_sum_counts_unpriced_calls() -> None:
     call = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT)
     other = price("house", "house-model", SAMPLE, AT, OWN)
 
@@ -196,7 +196,7 @@ def test_a_sum_counts_what_has_no_price_beside_what_has() -> None:
     assert mixed["version"] == genai_prices.__version__
 
 
-def test_a_thousand_calls_do_not_drift() -> None:
+def test_sum_of_many_costs_has_no_rounding_error() -> None:
     call = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT)
     whole: Any = {}
     for _ in range(1_000):
@@ -206,7 +206,7 @@ def test_a_thousand_calls_do_not_drift() -> None:
     assert [whole[part] for part in PARTS] == [5.7, 19.5, 0.75, 0.12]
 
 
-def test_importing_this_loads_no_tables() -> None:
+def test_import_does_not_load_price_tables() -> None:
     program = "import sys, lockstitch, lockstitch.engine.usage; sys.exit('genai_prices' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

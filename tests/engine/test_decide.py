@@ -1,4 +1,4 @@
-"""Deciding: from any log, cut at any stitch, to the same end, or to the in-doubt branch."""
+"""`decide`: every log, cut at any stitch, leads to the same end or to a call in doubt."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ replies = st.lists(st.lists(names, max_size=4), max_size=4)
 
 
 @given(replies, st.data(), st.sampled_from(["tell", "ask"]))
-def test_a_log_that_is_cut_anywhere_comes_to_the_same_end(script: list[list[str]], data: st.DataObject, on_doubt: str):
+def test_reaches_same_end_from_every_cut_of_log(script: list[list[str]], data: st.DataObject, on_doubt: str):
     whole = World(setup(on_doubt=on_doubt), script, [])
     whole.go()
     cut = data.draw(st.integers(0, len(whole.log)))
@@ -31,7 +31,7 @@ def test_a_log_that_is_cut_anywhere_comes_to_the_same_end(script: list[list[str]
 
 
 @given(replies, st.integers(1, 4))
-def test_every_end_leaves_a_valid_context(script: list[list[str]], max_steps: int):
+def test_leaves_valid_context_at_every_end(script: list[list[str]], max_steps: int):
     world = World(setup(max_steps=max_steps), script, [])
     world.go()
     assert open_calls(world.log) == []
@@ -44,7 +44,7 @@ def test_every_end_leaves_a_valid_context(script: list[list[str]], max_steps: in
 
 
 @given(replies, st.integers(1, 3))
-def test_steps_never_exceed_their_limit(script: list[list[str]], max_steps: int):
+def test_never_exceeds_step_limit(script: list[list[str]], max_steps: int):
     world = World(setup(max_steps=max_steps), script, [])
     world.go()
     calls = [one for one in world.log if one.type == "llm_call"]
@@ -53,34 +53,34 @@ def test_steps_never_exceed_their_limit(script: list[list[str]], max_steps: int)
 
 
 @given(replies, st.data())
-def test_a_wish_to_cancel_ends_the_run_at_once_and_answers_what_is_open(script: list[list[str]], data: st.DataObject):
+def test_cancel_request_ends_run_and_answers_open_calls(script: list[list[str]], data: st.DataObject):
     world = World(setup(), script, [])
     world.go()
     cut = data.draw(st.integers(0, len(world.log)))
     world.log = world.log[:cut]
-    wished = world.situation(cancel_requested=True)
-    action = decide(world.setup, wished, NOW)
+    cancelled = world.situation(cancel_requested=True)
+    action = decide(world.setup, cancelled, NOW)
     assert isinstance(action, Finish)
     assert action.status == "cancelled"
     world.add(*action.entries)
     assert open_calls(world.log) == []
 
 
-def test_a_thread_without_an_open_run_is_idle():
+def test_is_idle_without_open_run():
     assert decide(setup(), RunSnapshot(HEAD, None, ()), NOW) == Idle()
 
 
-def test_a_run_without_a_response_calls_the_model():
+def test_calls_model_when_run_has_no_response():
     assert decide(setup(), World(setup(), [], []).situation(), NOW) == CallModel(1)
 
 
-def test_full_detail_records_checks_that_found_nothing_to_do():
+def test_full_log_records_compaction_check_without_effect():
     full = setup()
     full = type(full)(**{**full.__dict__, "definition": full.definition.model_copy(update={"log": "full"})})
     action = decide(full, World(full, [], []).situation(), NOW)
     assert isinstance(action, RecordEntries)
     assert action.entries[0].data["reason"] == "no_compactor"
-    assert not action.first
+    assert not action.must_commit
 
 
 def _blocks(message: dict) -> bool:

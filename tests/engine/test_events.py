@@ -1,4 +1,4 @@
-"""Live text: written while it is said, gone once it is committed, and never a reason for anything to fail."""
+"""Live text: written during a model call, deleted after the commit, and never the cause of a failure."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pytest
 from lockstitch import Agent, App, StoreError
 from lockstitch.backend import Find
 from lockstitch.engine import events
-from lockstitch.engine.events import Event, LiveTextWriter, sweep
+from lockstitch.engine.events import Event, LiveTextWriter, delete_stale_deltas
 from lockstitch.engine.worker import run_worker
 from lockstitch.model import LiveDelta, Record, Thread
 from lockstitch.store import Store
@@ -39,7 +39,7 @@ async def until(store: Store, number: int) -> list[LiveDelta]:
     return found
 
 
-async def test_words_are_gathered_numbered_and_taken_away(store: Store) -> None:
+async def test_writes_numbered_deltas_and_deletes_them_after_commit(store: Store) -> None:
     head = await held(store)
     run = store.new_run(head)
     speaking = LiveTextWriter(store, head)
@@ -50,12 +50,12 @@ async def test_words_are_gathered_numbered_and_taken_away(store: Store) -> None:
     assert [one.text["text"] for one in first] == ["one two ", "hm"]
     assert [one.number for one in first] == [(head.fence << 32) + 1, (head.fence << 32) + 2]
     assert {(one.step_number, one.text["attempt"]) for one in first} == {(1, f"{head.fence}.0")}
-    # A retry begins anew, and says so.
+    # A retry starts again with a new attempt number.
     speaking.on_event(Event("retry", head.id, run.id, "a", 0))
     speaking.on_event(said(head, run, "again \ud800"))
     again = (await until(store, 3))[-1]
     assert (again.text["attempt"], again.text["text"]) == (f"{head.fence}.1", "again \ufffd")
-    # What the next step says comes after the commit of this one.
+    # Text of the next step follows the commit of this one.
     speaking.on_event(said(head, run, "next", step=1))
     (following,) = await until(store, 1)
     assert (following.step_number, following.text["text"]) == (2, "next")
@@ -66,7 +66,7 @@ async def test_words_are_gathered_numbered_and_taken_away(store: Store) -> None:
     assert await kept(store) == []
 
 
-async def test_a_short_answer_is_never_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_does_not_write_deltas_of_short_answer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[object] = []
     put = store._backend.put
 
@@ -75,8 +75,8 @@ async def test_a_short_answer_is_never_written(store: Store, monkeypatch: pytest
         await put(records, **options)
 
     monkeypatch.setattr(store._backend, "put", counted)
-    # However slow the machine is, the answer is committed before the time has come.
-    monkeypatch.setattr(events, "PAUSE", 60.0)
+    # The interval is long, so that the answer is committed before it ends on any machine.
+    monkeypatch.setattr(events, "WRITE_INTERVAL_SECONDS", 60.0)
     agent = Agent("quick", model=Scripted(["Hello."]), title=False)
     thread = await agent.start(store=store, goal="Greet")
     await run_worker(App([agent]), store=store, until_idle=True)
@@ -84,7 +84,7 @@ async def test_a_short_answer_is_never_written(store: Store, monkeypatch: pytest
     assert written == []
 
 
-async def test_a_store_that_refuses_it_harms_no_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_completes_when_store_rejects_deltas(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     put, tries = store._backend.put, 0
 
     async def refused(records: Sequence[Record], **options: Any) -> None:
@@ -95,7 +95,7 @@ async def test_a_store_that_refuses_it_harms_no_run(store: Store, monkeypatch: p
         await put(records, **options)
 
     monkeypatch.setattr(store._backend, "put", refused)
-    monkeypatch.setattr(events, "PAUSE", 0.01)
+    monkeypatch.setattr(events, "WRITE_INTERVAL_SECONDS", 0.01)
     agent = Agent("slow", model=Scripted([{"text": TEXT, "chunk": 5, "pause": 0.01}]), title=False)
     thread = await agent.start(store=store, goal="Count")
     await run_worker(App([agent]), store=store, until_idle=True)
@@ -105,20 +105,20 @@ async def test_a_store_that_refuses_it_harms_no_run(store: Store, monkeypatch: p
     assert started.data["queue_present"] is False
 
 
-async def test_leftovers_of_the_dead_vanish(store: Store) -> None:
+async def test_deletes_deltas_of_dead_workers(store: Store) -> None:
     head = await held(store)
     run = store.new_run(head)
     left = LiveDelta(thread_id=head.id, run_id=run.id, step_number=1, number=1, text={"text": "left"})
     await store._backend.put([left])
-    # Those of an earlier holder go when the next one speaks.
+    # Deltas of an earlier holder are deleted when the next holder writes.
     speaking = LiveTextWriter(store, head)
     speaking.on_event(said(head, run, "new"))
     async with asyncio.timeout(60):
         while [one.text["text"] for one in await kept(store)] != ["new"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    # What a holder says now stays; what nobody holds any more goes.
-    await sweep(store)
+    # Deltas of a held thread stay. Deltas of threads without a holder are deleted.
+    await delete_stale_deltas(store)
     assert len(await kept(store)) == 1
     await store.append(head, fields={"status": "pending"})
-    await sweep(store)
+    await delete_stale_deltas(store)
     assert await kept(store) == []

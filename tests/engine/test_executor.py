@@ -1,4 +1,4 @@
-"""Driving threads: a store that goes away in the middle of a run, messages in line, two processes on one thread."""
+"""`Executor`: outages of the store during a run, queued messages, two processes on one thread."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Find
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.control import submit_results
-from lockstitch.engine.executor import run_of_message
+from lockstitch.engine.result import run_of_message
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreUnreachable, ThreadBusy
 from lockstitch.model import Entry, Limit, Worker, parse_time
 from lockstitch.model.message import user
@@ -24,14 +24,14 @@ pytestmark = pytest.mark.anyio
 
 
 class Failing:
-    """A backend that fails at one append, before it or after it, and from then on until it is mended."""
+    """A backend that fails at one append, before or after writing, and stays unreachable until it is repaired."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
         self.appends = 0
         self.at: int | None = None
         self.done = False
-        """Whether the append happens that fails."""
+        """True if the failing append writes."""
         self.gone = False
         self.stays_away = True
 
@@ -71,7 +71,7 @@ def helper() -> Any:
 
 
 async def go(store: Store) -> Any:
-    """Drive the thread to its end from wherever it is."""
+    """Execute the thread from its current state to its end."""
     known = [head for head in await store.threads() if head.key == "t"]
     result = await helper().resume("t", store=store) if known else await helper().run("Go", store=store, thread="t")
     if result is not None and result.status == "waiting":
@@ -80,7 +80,7 @@ async def go(store: Store) -> Any:
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["lost", "done"])
-async def test_a_store_that_is_gone_for_a_moment_is_waited_for(failing: tuple[Store, Failing], done: bool):
+async def test_waits_for_store_during_short_outage(failing: tuple[Store, Failing], done: bool):
     store, backend = failing
     backend.stays_away = False
     plain = await go(store)
@@ -96,10 +96,10 @@ async def test_a_store_that_is_gone_for_a_moment_is_waited_for(failing: tuple[St
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["lost", "done"])
-async def test_a_store_that_stays_away_leaves_no_thread_held(
+async def test_holds_no_thread_after_long_outage(
     failing: tuple[Store, Failing], done: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    """The run raises, and as soon as the store is there again it goes on, in this very process."""
+    """The run raises. As soon as the store is reachable, the same process can continue it."""
     monkeypatch.setattr(writer, "OUTCOME_TIMEOUT", 0.0)
     store, backend = failing
     await go(store)
@@ -120,7 +120,7 @@ async def test_a_store_that_stays_away_leaves_no_thread_held(
         await store.delete("t")
 
 
-async def test_a_thread_that_could_not_be_given_back_is_given_back_to_others(
+async def test_releases_thread_after_outage_when_release_failed(
     failing: tuple[Store, Failing], store: Store, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(writer, "OUTCOME_TIMEOUT", 0.0)
@@ -140,7 +140,7 @@ async def test_a_thread_that_could_not_be_given_back_is_given_back_to_others(
 
 
 class Meddling:
-    """A backend that lets somebody else act right before one append."""
+    """A backend that calls a function right before one append."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
@@ -160,8 +160,8 @@ class Meddling:
 
 
 @pytest.mark.parametrize("deed", ["message", "cancel", "twice"])
-async def test_others_may_act_between_any_two_commits(store: Store, deed: str):
-    """A message, a wish to cancel, an answer that comes twice: at the worst moment, and the thread comes to its end."""
+async def test_finishes_when_other_process_writes_between_any_two_commits(store: Store, deed: str):
+    """A message, a cancel request or a repeated answer arrives at the worst moment, and the thread still ends."""
     backend = Meddling(store._backend)
     meddled = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
 
@@ -199,15 +199,15 @@ async def test_others_may_act_between_any_two_commits(store: Store, deed: str):
         head = await at_rest(store)
         assert head.status in ("waiting", "pending"), at
         if head.cancel_requested:
-            # It came when there was nothing left to cancel, and whoever takes the thread next forgets it.
+            # The request arrived after the end of the run. The next holder withdraws it.
             assert await helper().resume("t", store=store) is None
             assert not (await store.thread("t")).cancel_requested
         await store.delete("t")
 
 
 @pytest.mark.req("S0-102")
-async def test_the_beat_tells_what_the_holder_does(store: Store, monkeypatch: pytest.MonkeyPatch):
-    """A model call leaves no row before it is answered, so this is where people see it."""
+async def test_heartbeat_contains_current_action(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """A model call writes no row before its response, so people see it only here."""
     monkeypatch.setattr(lease_keeper, "HEARTBEAT_SECONDS", 0.0)
     monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.02)
     task = asyncio.create_task(scripted({"text": "Hi.", "delay": 30.0}).run("Hi", store=store, thread="t"))
@@ -225,8 +225,8 @@ async def test_the_beat_tells_what_the_holder_does(store: Store, monkeypatch: py
     assert (await task).status == "cancelled"
 
 
-async def test_a_thread_with_nothing_to_do_waits_for_input(store: Store):
-    """Also when it was pending, as one is that somebody wanted to go on with: else workers would take it for ever."""
+async def test_thread_without_work_waits_for_input(store: Store):
+    """Also if it was pending. Otherwise workers would claim it forever."""
     await scripted("Hi.").run("Hi", store=store, thread="t")
     head = await store.thread("t")
     await store.append(head, fields={"status": "pending", "waiting_for": [], "wake_at": store.clock.now()})
@@ -235,8 +235,8 @@ async def test_a_thread_with_nothing_to_do_waits_for_input(store: Store):
     assert (head.status, [one["kind"] for one in head.waiting_for], head.wake_at) == ("waiting", ["input"], None)
 
 
-async def test_a_holder_that_was_taken_over_writes_no_more(store_url: str):
-    """It learns of it at its next commit, and what it did is in doubt for the one who took over."""
+async def test_stops_writing_after_takeover(store_url: str):
+    """The old holder learns of the takeover at its next commit. Its call is in doubt for the new holder."""
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -261,7 +261,7 @@ async def test_a_holder_that_was_taken_over_writes_no_more(store_url: str):
         await goes_on(second)
 
 
-async def test_messages_in_line_are_answered_in_order_whoever_drives(store: Store):
+async def test_answers_queued_messages_in_order_in_any_process(store: Store):
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -290,7 +290,7 @@ async def test_messages_in_line_are_answered_in_order_whoever_drives(store: Stor
     await goes_on(store)
 
 
-async def test_a_message_in_line_waits_for_a_run_that_waits_for_others(store: Store):
+async def test_queued_message_waits_for_waiting_run(store: Store):
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -341,7 +341,7 @@ asyncio.run(main())
 
 
 @pytest.mark.req("S0-133")
-async def test_of_two_processes_one_works_and_the_other_is_told_who(store_url: str):
+async def test_raises_thread_held_with_holder_in_second_process(store_url: str):
     holder = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", HOLDER, store_url),
         cwd=ROOT,
@@ -378,8 +378,8 @@ async def test_of_two_processes_one_works_and_the_other_is_told_who(store_url: s
         await holder.wait()
 
 
-async def test_a_limit_holds_for_new_threads_too(store: Store) -> None:
-    """Otherwise held from their first commit on, they wait for room where a limit covers their agent."""
+async def test_applies_limit_to_new_threads(store: Store) -> None:
+    """New threads are held from their first commit on, but with a limit they are created first and claimed later."""
     agent = scripted("It is 4.", "It is 5.")
     await store._backend.put([Limit(name="one", at_most=1, agents=[agent.name])])
     held = await store.claim(await store.create(agent=agent.name))
@@ -393,7 +393,7 @@ async def test_a_limit_holds_for_new_threads_too(store: Store) -> None:
     assert (await running).output_text == "It is 4."
 
 
-async def test_each_message_that_waited_for_a_worker_is_answered_by_its_own_run(store: Store) -> None:
+async def test_answers_each_queued_message_with_its_own_run(store: Store) -> None:
     helper = scripted(turns=[["Hello."], ["To one."], ["To two."]])
     await helper.run("Hi", store=store, thread="t")
     head = await store.thread("t")
@@ -405,8 +405,8 @@ async def test_each_message_that_waited_for_a_worker_is_answered_by_its_own_run(
         assert (result.run_id, result.output_text) == (delivery_id, answer)
 
 
-async def test_who_was_declared_dead_and_has_not_heard_of_it_drives_as_somebody_new(store_url: str) -> None:
-    """What it drives as who it was is given up; a run that it begins has nothing to do with that."""
+async def test_executes_as_new_worker_after_declared_dead(store_url: str) -> None:
+    """Its earlier executions are cancelled, but a run that it starts afterwards is executed."""
     begun = asyncio.Event()
 
     @tool(effect="safe")

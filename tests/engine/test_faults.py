@@ -1,4 +1,4 @@
-"""When a part breaks: a tool, a check, a memory, a compactor, a file store, a provider. The thread is never stuck."""
+"""Broken components: a tool, a check, a memory, a compactor, a file store, a provider. The thread is never blocked."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -47,7 +47,7 @@ def nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "deep nesting", "a cycle"])
-async def test_whatever_a_tool_returns_the_run_goes_on(store: Store, name: str):
+async def test_run_continues_with_any_return_value_of_tool(store: Store, name: str):
     cycle: list[Any] = []
     cycle.append(cycle)
     value = {**HOSTILE, "deep nesting": nested(2000), "a cycle": cycle}[name]
@@ -85,7 +85,7 @@ class Unspeakable(Exception):
     ids=lambda problem: type(problem).__name__,
 )
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
-async def test_whatever_a_tool_raises_is_its_result(store: Store, problem: BaseException, is_async: bool):
+async def test_error_of_tool_becomes_its_result(store: Store, problem: BaseException, is_async: bool):
     if is_async:
 
         @tool
@@ -108,7 +108,7 @@ async def test_whatever_a_tool_raises_is_its_result(store: Store, problem: BaseE
     await goes_on(store)
 
 
-async def test_a_tool_that_never_ends_is_ended(store: Store):
+async def test_cancels_tool_at_its_time_limit(store: Store):
     @tool(timeout=0.05)
     async def sleep() -> str:
         """Sleep."""
@@ -135,7 +135,7 @@ async def test_a_tool_that_never_ends_is_ended(store: Store):
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "", "a\x00b", "é" * 200])
-async def test_a_tool_of_any_name_is_answered(store: Store, name: str):
+async def test_answers_call_with_any_tool_name(store: Store, name: str):
     blocks = [{"type": "tool_use", "id": "c", "name": name, "input": {}}]
     result = await scripted({"blocks": blocks, "stop_reason": "tool_use"}, "I see.").run("Go", store=store, thread="t")
     assert (result.status, result.output_text) == ("completed", "I see.")
@@ -146,7 +146,7 @@ async def test_a_tool_of_any_name_is_answered(store: Store, name: str):
 
 
 @pytest.mark.parametrize("given", [None, [], "text", 3, {"__invalid_json": "{a:"}])
-async def test_arguments_that_are_no_object_are_answered(store: Store, given: Any):
+async def test_answers_call_whose_arguments_are_not_an_object(store: Store, given: Any):
     blocks = [{"type": "tool_use", "id": "c", "name": "add", "input": given}]
     helper = scripted({"blocks": blocks, "stop_reason": "tool_use"}, "I see.", tools=[add])
     assert (await helper.run("Go", store=store, thread="t")).output_text == "I see."
@@ -160,7 +160,7 @@ async def test_arguments_that_are_no_object_are_answered(store: Store, given: An
 IDS: list[Any] = ["c", "c", "", None, 7]
 
 
-async def test_calls_without_ids_and_with_the_same_get_their_own(store: Store):
+async def test_assigns_unique_ids_to_calls_of_one_response(store: Store):
     blocks = [
         {"type": "tool_use", "id": id, "name": "add", "input": {"a": 1, "b": 1}} for id in ("c", "c", "", None, 7)
     ]
@@ -183,7 +183,7 @@ def _raises(text: str) -> str | None:
     [_raises, lambda text: 42, lambda text: False, lambda text: "\ud800"],
     ids=["raises", "number", "bool", "text"],
 )
-async def test_a_check_that_breaks_fails_the_run(store: Store, check: Any):
+async def test_fails_run_when_answer_check_raises(store: Store, check: Any):
     helper = scripted("One.", "Two.", check=check, max_steps=2)
     result = await helper.run("Go", store=store, thread="t")
     assert result.status in ("failed", "completed")
@@ -205,7 +205,7 @@ class Odd(BaseModel):
         return value
 
 
-async def test_output_that_cannot_be_kept_is_sent_back(store: Store):
+async def test_returns_invalid_output_to_model(store: Store):
     replies = ['{"number": NaN}', '{"number": 1e999}', '{"number": 13}', "[" * 5000, '{"number": 1}']
     result = await scripted(*replies, output=Odd).run("Go", store=store, thread="t")
     assert (result.status, result.output) == ("completed", Odd(number=1))
@@ -246,7 +246,7 @@ class BrokenMemory(NoMemoryStore):
 
 
 class Shrinking:
-    """Keeps the first message."""
+    """A compactor that keeps the first message."""
 
     name = "shrinking"
     threshold = 0
@@ -263,7 +263,7 @@ class Shrinking:
 
 
 @pytest.mark.parametrize("where", ["retrieve", "update", "before_compact", "after_compact"])
-async def test_a_memory_that_breaks_is_noted_and_the_run_goes_on(store: Store, where: str):
+async def test_records_memory_error_and_continues(store: Store, where: str):
     helper = scripted("Done.", memory=BrokenMemory(where), compactor=Shrinking())
     result = await helper.run("Go", store=store, thread="t")
     assert (result.status, result.output_text) == ("completed", "Done.")
@@ -273,7 +273,7 @@ async def test_a_memory_that_breaks_is_noted_and_the_run_goes_on(store: Store, w
     await goes_on(store)
 
 
-async def test_a_compactor_that_breaks_is_noted_and_the_run_goes_on(store: Store):
+async def test_records_compactor_error_and_continues(store: Store):
     helper = scripted("Done.", compactor=Shrinking(KeyError("x")))
     result = await helper.run("Go", store=store, thread="t")
     assert result.output_text == "Done."
@@ -301,7 +301,7 @@ class BrokenFiles:
 
 
 @pytest.mark.req("S0-113")
-async def test_a_file_store_that_breaks_is_noted_and_the_tool_has_its_result(store: Store):
+async def test_records_file_store_error_and_keeps_tool_result(store: Store):
     @tool
     def draw(ctx: ToolContext) -> str:
         """Draw."""
@@ -329,7 +329,7 @@ async def test_a_file_store_that_breaks_is_noted_and_the_tool_has_its_result(sto
 
 
 class Raw(Provider):
-    """Says what it is given, or raises it."""
+    """A provider that yields the given values, or raises them."""
 
     name = "raw"
 
@@ -355,7 +355,7 @@ def raw(*says: Any, **options: Any) -> Agent:
     return Agent("helper", model=Raw(*says), **{"title": False, "base_delay": 0.0, "max_retries": 1, **options})
 
 
-async def test_a_provider_that_breaks_its_contract_fails_the_run(store: Store):
+async def test_fails_run_when_provider_breaks_contract(store: Store):
     result = await raw(ZeroDivisionError("oops")).run("Go", store=store, thread="t")
     assert (result.status, result.stop_reason) == ("failed", "error")
     assert "ZeroDivisionError: oops" in (result.error or "")
@@ -364,7 +364,7 @@ async def test_a_provider_that_breaks_its_contract_fails_the_run(store: Store):
 
 
 @pytest.mark.parametrize("said", [[{"type": "text", "text": "\ud800"}], [{"type": "x", "y": float("nan")}], None])
-async def test_an_answer_that_cannot_be_kept_is_asked_for_again(store: Store, said: Any):
+async def test_retries_model_call_when_answer_cannot_be_stored(store: Store, said: Any):
     result = await raw(said, [{"type": "text", "text": "Better."}]).run("Go", store=store, thread="t")
     assert (result.status, result.output_text) == ("completed", "Better.")
     (retry,) = await log(store, "api_retry")
@@ -375,7 +375,7 @@ async def test_an_answer_that_cannot_be_kept_is_asked_for_again(store: Store, sa
 
 
 @pytest.mark.parametrize("said", [[], "", [{"type": "text", "text": ""}]])
-async def test_an_empty_answer_is_an_answer(store: Store, said: Any):
+async def test_accepts_empty_answer(store: Store, said: Any):
     result = await raw(said).run("Go", store=store, thread="t")
     assert result.status == "completed"
     assert result.output_text in ("", None)
@@ -385,7 +385,7 @@ async def test_an_empty_answer_is_an_answer(store: Store, said: Any):
 # Before the run
 
 
-async def test_instructions_that_raise_leave_nothing_behind(store: Store):
+async def test_writes_nothing_when_instructions_raise(store: Store):
     def instructions(deps: Any) -> str:
         raise LookupError("no such customer")
 
@@ -403,13 +403,13 @@ async def test_instructions_that_raise_leave_nothing_behind(store: Store):
 @pytest.mark.parametrize(
     "prompt", ["\ud800", [{"type": "text", "text": float("nan")}], [{"type": "text", "text": b""}]]
 )
-async def test_a_prompt_that_cannot_be_kept_is_refused(store: Store, prompt: Any):
+async def test_refuses_prompt_that_cannot_be_stored(store: Store, prompt: Any):
     with pytest.raises(ValueError, match="cannot be stored"):
         await scripted("x").run(prompt, store=store, thread="t")
     assert await store.count() == 0
 
 
-async def test_an_interrupt_gives_the_thread_back(store: Store):
+async def test_releases_thread_on_interrupt(store: Store):
     @tool
     async def interrupted() -> str:
         """Be interrupted."""

@@ -1,4 +1,4 @@
-"""Files of a run: from the provider through the Files API, into a folder or a bucket, and in the thread's registry."""
+"""Files of a run: from the provider or a tool, into a folder or a bucket, and in the thread's list of files."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ SAID = {"type": "text", "text": "Here it is."}
 
 
 def executed(*file_ids: str) -> Answer:
-    """An answer of the model that ran code which made these files."""
+    """Return a response of a model that ran code which created these files."""
     outputs = [{"type": "bash_code_execution_output", "file_id": file_id} for file_id in file_ids]
     result = {"type": "bash_code_execution_result", "stdout": "", "stderr": "", "return_code": 0, "content": outputs}
     block = {"type": "bash_code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": result}
@@ -32,9 +32,7 @@ def executed(*file_ids: str) -> Answer:
 
 
 @pytest.mark.req("S0-026", "S0-141")
-async def test_files_of_code_execution_are_fetched_stored_and_registered(
-    store_url: str, api: FakeApi, claude: Claude, tmp_path: Path
-):
+async def test_stores_files_of_code_execution(store_url: str, api: FakeApi, claude: Claude, tmp_path: Path):
     api.files = {"file_1": ("chart.png", "image/png", b"\x89PNG one"), "file_2": ("../a b.csv", "text/csv", b"a,b")}
     api.answer(executed("file_1", "file_2", "file_gone"), executed("file_1"))
     async with open_store(store_url) as store:
@@ -74,7 +72,7 @@ async def test_files_of_code_execution_are_fetched_stored_and_registered(
 
 
 @pytest.mark.req("S0-142")
-async def test_files_go_into_a_bucket(store: Store, api: FakeApi, claude: Claude, bucket: Bucket):
+async def test_stores_files_in_bucket(store: Store, api: FakeApi, claude: Claude, bucket: Bucket):
     api.files = {"file_1": ("chart.png", "image/png", b"png")}
     api.answer(executed("file_1"))
     result = await claude(files=bucket.url("agents/files")).run("Plot", store=store, thread="t")
@@ -84,7 +82,7 @@ async def test_files_go_into_a_bucket(store: Store, api: FakeApi, claude: Claude
     assert await file_store(bucket.url("agents/files")).retrieve(made["storage_path"]) == b"png"
 
 
-async def test_files_of_tools_are_kept_with_their_results(store: Store, tmp_path: Path):
+async def test_stores_files_of_tools_with_their_results(store: Store, tmp_path: Path):
     @tool
     def draw(ctx: ToolContext) -> str:
         """Draw."""
@@ -100,7 +98,7 @@ async def test_files_of_tools_are_kept_with_their_results(store: Store, tmp_path
     assert (await log(store, "run_completed"))[0].data["files_generated"] == 3
 
 
-async def test_without_a_file_store_the_run_still_tells_of_files(store: Store, api: FakeApi, claude: Claude):
+async def test_records_files_without_file_store(store: Store, api: FakeApi, claude: Claude):
     api.files = {"file_1": ("chart.png", "image/png", b"png")}
     api.answer(executed("file_1"))
     result = await claude().run("Plot", store=store, thread="t")

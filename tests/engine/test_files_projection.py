@@ -1,4 +1,4 @@
-"""What the runtime leaves in the documents' own files, on the backend of files."""
+"""Projections of the engine's records on the file backend."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-async def test_agent_config_shows_the_instructions_and_tools_of_the_latest_run(tmp_path: Path):
+async def test_agent_config_contains_instructions_and_tools_of_latest_run(tmp_path: Path):
     helper = Agent(
         "helper",
         model=Scripted([["One."], ["Two."]]),

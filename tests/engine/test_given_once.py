@@ -1,4 +1,4 @@
-"""What a run is given is given once, whatever becomes of the thread meanwhile."""
+"""The input of a run is used exactly once, also if the thread changes concurrently."""
 
 import asyncio
 from typing import Any
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Slow:
-    """A model that answers when it is told to."""
+    """A model that answers when the test says so."""
 
     def __init__(self) -> None:
         self.asked, self.go_on = asyncio.Event(), asyncio.Event()
@@ -39,7 +39,8 @@ async def said(store: Store, thread: str = "t") -> list[str]:
 
 
 async def opened_twice(store: Store, slow: Slow) -> tuple[UUID, "asyncio.Task[Result]"]:
-    """A thread that one task makes and drives, and another of the same process came too late to make."""
+    """Return a thread that one task creates and executes, while a second task of the same process failed to create
+    it."""
     clerk = Agent("helper", model=Scripted(slow), title=False)
     thread_id = new_id()
     first, second = (store.new_thread(id=thread_id, agent="helper") for _ in range(2))
@@ -50,8 +51,8 @@ async def opened_twice(store: Store, slow: Slow) -> tuple[UUID, "asyncio.Task[Re
     return thread_id, opened
 
 
-async def test_who_comes_second_to_make_a_thread_leaves_it_to_the_first(store: Store):
-    """Both tasks are of one process, so neither the holder nor its fence tells them apart."""
+async def test_second_creator_leaves_thread_to_first(store: Store):
+    """Both tasks belong to one process, so neither holder nor fence distinguishes them."""
     slow = Slow()
     thread_id, opened = await opened_twice(store, slow)
     head = await store.thread(thread_id)
@@ -62,7 +63,7 @@ async def test_who_comes_second_to_make_a_thread_leaves_it_to_the_first(store: S
     await goes_on(store, str(thread_id))
 
 
-async def test_the_first_can_still_be_cancelled_when_a_second_has_left(store: Store):
+async def test_cancels_first_creator_after_second_has_left(store: Store):
     thread_id, opened = await opened_twice(store, Slow())
     await cancel(store, thread_id)
     assert (await opened).status == "cancelled"
@@ -72,10 +73,8 @@ async def test_the_first_can_still_be_cancelled_when_a_second_has_left(store: St
 @pytest.mark.parametrize("on_busy", ["refuse", "queue", "cancel"])
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("done", [False, True], ids=["held", "done"])
-async def test_a_message_whose_run_was_taken_over_is_not_given_again(
-    store_url: str, on_busy: Any, known: bool, done: bool
-):
-    """Neither where the other still holds the thread, nor where it has come to an end with it."""
+async def test_does_not_repeat_message_when_run_was_taken_over(store_url: str, on_busy: Any, known: bool, done: bool):
+    """While the other worker holds the thread, and after it has finished the run."""
     slow, other = Slow(), Slow()
     clerk = Agent("helper", model=Scripted(slow), title=False)
     elsewhere = Agent("helper", model=Scripted(other), title=False)
@@ -102,7 +101,7 @@ async def test_a_message_whose_run_was_taken_over_is_not_given_again(
         await goes_on(there)
 
 
-async def test_of_messages_that_come_at_once_none_is_lost_and_none_comes_twice(store: Store):
+async def test_answers_concurrent_messages_exactly_once(store: Store):
     clerk = Agent("helper", model=Scripted([["Yes"]] * 6), title=False)
     for _ in range(5):
         thread_id = new_id()
@@ -116,8 +115,8 @@ async def test_of_messages_that_come_at_once_none_is_lost_and_none_comes_twice(s
 
 
 @pytest.mark.parametrize("covered", [False, True], ids=["free", "limited"])
-async def test_messages_for_a_thread_that_is_just_being_made_are_answered_in_line(store: Store, covered: bool):
-    """Also where a limit covers the agent, so that the thread is made first and claimed after."""
+async def test_queues_messages_while_thread_is_created(store: Store, covered: bool):
+    """Also if a limit applies to the agent, so that the thread is created first and claimed later."""
     if covered:
         await store._backend.put([Limit(name="one", at_most=1, agents=["helper"])])
     clerk = Agent("helper", model=Scripted(lambda request: f"To {text_of(request.messages[-1])}"), title=False)
@@ -134,8 +133,8 @@ def breaks(_: ModelRequest) -> Any:
     raise ValueError("no answer")
 
 
-async def test_a_run_is_tried_again_once_however_many_ask_for_it(store: Store):
-    """All of them have seen it failed; who comes second gets what became of the first one's."""
+async def test_retries_run_once_for_concurrent_requests(store: Store):
+    """All callers saw the failed run. The later ones get the result of the first retry."""
     await Agent("helper", model=Scripted(breaks), title=False).run("Go", store=store, thread="t")
     head = await store.thread("t")
     last = await store.execution.last_run(head)
@@ -149,7 +148,7 @@ async def test_a_run_is_tried_again_once_however_many_ask_for_it(store: Store):
 
 
 @pytest.mark.parametrize("detach", [False, True])
-async def test_a_run_that_somebody_else_has_begun_to_try_again_is_gone_on_with(store: Store, detach: bool):
+async def test_continues_retry_that_another_caller_started(store: Store, detach: bool):
     await Agent("helper", model=Scripted(breaks), title=False).run("Go", store=store, thread="t")
     head = await store.thread("t")
     last = await store.execution.last_run(head)
@@ -164,8 +163,8 @@ async def test_a_run_that_somebody_else_has_begun_to_try_again_is_gone_on_with(s
     assert len(await store.runs("t")) == 2
 
 
-async def test_a_goal_that_a_worker_has_tried_again_meanwhile_has_its_result(store: Store, store_url: str):
-    """Whoever reopened it is not told that it has ended: that is what was asked for."""
+async def test_retry_returns_result_of_worker_that_retried_first(store: Store, store_url: str):
+    """The caller that reopened the thread gets the result instead of `ThreadEnded`."""
     bad = Agent("helper", model=Scripted(breaks), title=False)
     await bad.start(store=store, goal="g", key="t")
     await bad.resume("t", store=store)
@@ -183,14 +182,14 @@ async def test_a_goal_that_a_worker_has_tried_again_meanwhile_has_its_result(sto
 
 
 @pytest.mark.parametrize("options", [{"on_busy": "queue"}, {"on_busy": "refuse"}, {"detach": True}])
-async def test_what_may_only_be_the_first_is_not_left_in_line_either(store: Store, options: dict[str, Any]):
+async def test_does_not_queue_message_that_must_be_first(store: Store, options: dict[str, Any]):
     slow = Slow()
     clerk = Agent("helper", model=Scripted(slow), title=False)
     opened = asyncio.create_task(clerk.run("First", store=store, thread="t", first=True))
     await slow.asked.wait()
     second = asyncio.create_task(scripted("Hi.").run("Second", store=store, thread="t", first=True, **options))
     queues = options == {"on_busy": "queue"}
-    # A message that queues must still wait when the others have long been refused.
+    # A queued message keeps waiting after the others were refused.
     done, _ = await asyncio.wait([second], timeout=0.2 if queues else 30)
     assert bool(done) != queues
     slow.go_on.set()
@@ -202,7 +201,7 @@ async def test_what_may_only_be_the_first_is_not_left_in_line_either(store: Stor
     await goes_on(store)
 
 
-async def test_what_may_only_be_the_first_does_not_come_behind_a_run_that_was_left(store: Store):
+async def test_rejects_first_message_when_run_is_left_to_worker(store: Store):
     clerk = scripted("Hi.")
     await clerk.run("First", store=store, thread="t", detach=True)
     with pytest.raises(Conflict) as told:
@@ -212,8 +211,8 @@ async def test_what_may_only_be_the_first_does_not_come_behind_a_run_that_was_le
     assert await said(store) == ["First"]
 
 
-async def test_a_message_that_is_left_comes_behind_a_run_that_was_just_left(store: Store):
-    """Both saw a thread without an open run. Nobody is here who would drive the first one's to its end."""
+async def test_detached_message_follows_earlier_detached_run(store: Store):
+    """Both callers saw a thread without an open run. No worker runs here that would finish the first run."""
     clerk = scripted(turns=[["Zero."], ["One."], ["Two."]])
     await clerk.run("0", store=store, thread="t")
     head = await store.thread("t")
@@ -228,8 +227,8 @@ async def test_a_message_that_is_left_comes_behind_a_run_that_was_just_left(stor
     assert (await result_from_store(store, await store.run(second.run_id))).output_text == "Two."
 
 
-async def test_a_message_in_line_whose_run_is_taken_over_is_waited_for(store_url: str):
-    """It stands in the log; an error would have it said again."""
+async def test_waits_for_queued_message_when_its_run_is_taken_over(store_url: str):
+    """The message is in the log. An error would make the caller send it again."""
     before, slow, other = Slow(), Slow(), Slow()
 
     def clerk(model: Slow) -> Agent:
@@ -255,8 +254,8 @@ async def test_a_message_in_line_whose_run_is_taken_over_is_waited_for(store_url
         await goes_on(there)
 
 
-async def test_results_that_a_worker_has_gone_on_with_give_its_result(store: Store, store_url: str):
-    """Also where the thread has ended with that, and nothing is left to go on with."""
+async def test_submitting_results_returns_result_of_worker_that_continued(store: Store, store_url: str):
+    """Also if the thread has ended, so that no run is left to continue."""
     script = Scripted([calls("confirm"), "Done."])
     clerk = Agent("helper", model=script, title=False, tools=[confirm])
 
@@ -277,8 +276,8 @@ async def test_results_that_a_worker_has_gone_on_with_give_its_result(store: Sto
 
 
 @pytest.mark.parametrize("held", [False, True])
-async def test_what_is_said_of_a_run_waits_in_line_with_its_message(store: Store, held: bool):
-    """Whether it stands in the log when its run begins, or lies in the inbox."""
+async def test_run_options_are_queued_with_message(store: Store, held: bool):
+    """The message is in the log or in the inbox when its run starts."""
     slow = Slow()
     clerk = Agent("helper", model=Scripted(slow), title=False)
     about: dict[str, Any] = {"extras": {"a": 1}, "metadata": {"order": "42"}, "tags": ["urgent"]}

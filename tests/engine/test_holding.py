@@ -1,4 +1,4 @@
-"""Holding: the executor of a thread ends, whatever happens to the store and to the tasks around it."""
+"""Holding threads: every thread is released, whatever happens to the store and to other tasks."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.anyio
 
 
 class Outage:
-    """A real backend that a test makes unreachable, or whose appends it delays."""
+    """A real backend that a test can make unreachable, or whose appends it can delay."""
 
     def __init__(self, backend: FullBackend) -> None:
         self._backend = backend
         self.away = False
         self.unreadable: type[Record] | None = None
-        """A kind of records that cannot be read."""
+        """A kind of record that cannot be read."""
         self.failures = 0
         self.slow: str | None = None
         """Queries for this column are never answered."""
@@ -77,10 +77,8 @@ async def released(store: Store, ref: Any) -> Thread | None:
     return None if head.held else head
 
 
-async def test_a_release_is_not_lost_when_the_last_executor_ends_during_it(
-    store: Store, process: tuple[Store, Outage]
-) -> None:
-    """The release of one thread waits for the store when the executor of another, the last one, ends."""
+async def test_keeps_release_when_last_executor_ends_during_it(store: Store, process: tuple[Store, Outage]) -> None:
+    """The release of one thread waits for the store while the executor of the last other thread ends."""
     its, backend = process
     started, finish = asyncio.Event(), asyncio.Event()
 
@@ -121,7 +119,7 @@ async def test_a_release_is_not_lost_when_the_last_executor_ends_during_it(
     assert (await cancel(store, "t")).status == "waiting", "a chat waits for input once its run is cancelled"
 
 
-async def test_releases_a_thread_whose_task_was_cancelled_before_it_executed_it(
+async def test_releases_thread_when_task_is_cancelled_before_execution(
     store: Store, process: tuple[Store, Outage]
 ) -> None:
     its, _ = process
@@ -145,7 +143,7 @@ async def test_releases_a_thread_whose_task_was_cancelled_before_it_executed_it(
     await working
 
 
-async def test_releases_a_suspect_when_its_worker_is_cancelled_before_it_executes_it(
+async def test_releases_suspect_when_worker_is_cancelled_before_execution(
     store: Store, process: tuple[Store, Outage]
 ) -> None:
     its, backend = process
@@ -168,9 +166,7 @@ async def test_releases_a_suspect_when_its_worker_is_cancelled_before_it_execute
     assert (head.status, head.fence > lost.fence) == ("pending", True)
 
 
-async def test_a_worker_that_ends_when_idle_waits_for_a_store_that_is_away(
-    store: Store, process: tuple[Store, Outage]
-) -> None:
+async def test_until_idle_worker_waits_for_unreachable_store(store: Store, process: tuple[Store, Outage]) -> None:
     its, backend = process
     helper = scripted("Done.")
     thread = await helper.start(store=store, goal="g")
@@ -189,7 +185,7 @@ async def test_a_worker_that_ends_when_idle_waits_for_a_store_that_is_away(
     assert (await store.thread(thread.id)).status == "completed"
 
 
-async def test_hooks_are_called_after_an_outage(store: Store, process: tuple[Store, Outage]) -> None:
+async def test_calls_webhooks_after_outage(store: Store, process: tuple[Store, Outage]) -> None:
     its, backend = process
     helper = scripted({"fail": "request", "message": "no key"}, max_retries=0)
     notices: list[Json] = []

@@ -130,7 +130,7 @@ async def test_safe_call_is_not_in_doubt_when_run_is_cancelled(store: Store):
     assert (done.status, bank.paid) == ("completed", 2)
 
 
-async def test_doubt_survives_a_second_cancelled_run(store: Store):
+async def test_call_stays_in_doubt_after_second_cancelled_run(store: Store):
     bank = Bank()
     helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
     await cancelled(helper, bank, store)
@@ -148,25 +148,25 @@ async def test_doubt_survives_a_second_cancelled_run(store: Store):
     await goes_on(store)
 
 
-async def test_unknown_outcome_is_told_to_the_model_and_named_by_the_result(store: Store):
+async def test_model_and_result_contain_unknown_outcome(store: Store):
     bank = Bank()
     helper = scripted(turns=[[calls("charge")], ["I do not know."]], tools=[bank.tool])
     await cancelled(helper, bank, store)
     await helper.retry("t", store=store)
     await settle(store, "t", CALL, unknown=True)
     await settle(store, "t", CALL, unknown=True)
-    with pytest.raises(Conflict, match="answered otherwise"):
+    with pytest.raises(Conflict, match="already has a different reply"):
         await settle(store, "t", CALL, done="charged")
     done = await helper.resume("t", store=store)
     assert done is not None
     assert (done.status, done.output_text, done.in_doubt) == ("completed", "I do not know.", DOUBT)
-    with pytest.raises(Conflict, match="answered otherwise"):
+    with pytest.raises(Conflict, match="already has a different reply"):
         await settle(store, "t", CALL, redo=True)
     with pytest.raises(ThreadWaiting, match="no open run"):
         await settle(store, "t", "call_9", redo=True)
 
 
-async def test_cancel_without_agent_code_leaves_the_call_in_doubt(store: Store):
+async def test_cancel_without_agent_code_leaves_call_in_doubt(store: Store):
     bank = Bank()
     helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
     await interrupted(helper, bank, store)
@@ -177,7 +177,7 @@ async def test_cancel_without_agent_code_leaves_the_call_in_doubt(store: Store):
     assert (waits.status, waits.in_doubt, bank.paid) == ("waiting", DOUBT, 1)
 
 
-async def test_call_is_in_doubt_when_the_crash_limit_is_reached(store: Store):
+async def test_call_is_in_doubt_when_crash_limit_is_reached(store: Store):
     bank = Bank()
     helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
     await interrupted(helper, bank, store)
@@ -192,7 +192,7 @@ async def test_call_is_in_doubt_when_the_crash_limit_is_reached(store: Store):
     assert (waits.status, bank.paid) == ("waiting", 1)
 
 
-async def test_call_is_in_doubt_when_a_fatal_error_ends_the_run(store: Store):
+async def test_call_is_in_doubt_when_fatal_error_ends_run(store: Store):
     bank = Bank(on_doubt="ask")
     helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
     await interrupted(helper, bank, store)
@@ -205,7 +205,7 @@ async def test_call_is_in_doubt_when_a_fatal_error_ends_the_run(store: Store):
     await check_closed(store)
 
 
-async def test_call_of_a_child_is_in_doubt_when_its_parent_is_cancelled(store: Store):
+async def test_call_of_child_is_in_doubt_when_parent_is_cancelled(store: Store):
     bank = Bank()
     child = scripted(calls("charge"), "Paid.", name="child", tools=[bank.tool])
     order = {"goal": "pay", "agent": "child", "wait_for_completion": True}
@@ -227,7 +227,7 @@ async def test_call_of_a_child_is_in_doubt_when_its_parent_is_cancelled(store: S
 
 
 @pytest.mark.parametrize("mode", ["sequence", "parallel"])
-async def test_call_of_a_member_is_in_doubt_when_the_team_is_cancelled(store: Store, mode: Any):
+async def test_call_of_member_is_in_doubt_when_team_is_cancelled(store: Store, mode: Any):
     bank = Bank()
     clerk = scripted(calls("charge"), "Paid.", name="clerk", tools=[bank.tool])
     asking = {"calls": [{"name": "delegate", "input": {"member": "clerk", "task": "Pay."}}]}
@@ -282,7 +282,7 @@ def finishing(started: asyncio.Event, runs: list[str]) -> Tool:
 
 
 @pytest.mark.parametrize("beside", [(), ("charge",)], ids=["alone", "beside"])
-async def test_result_is_recorded_when_the_tool_finishes_after_the_cancel_request(store: Store, beside: Any):
+async def test_records_result_when_tool_finishes_after_cancel_request(store: Store, beside: Any):
     started, runs = asyncio.Event(), list[str]()
     helper = scripted(calls("charge", *beside), "Paid.", tools=[finishing(started, runs)])
     task = asyncio.create_task(helper.run("Pay", store=store, thread="t"))
@@ -296,7 +296,7 @@ async def test_result_is_recorded_when_the_tool_finishes_after_the_cancel_reques
 
 
 @pytest.mark.parametrize("beside", [(), ("charge",)], ids=["alone", "beside"])
-async def test_result_is_committed_when_the_tool_finishes_after_an_interrupt(store: Store, beside: Any):
+async def test_commits_result_when_tool_finishes_after_interrupt(store: Store, beside: Any):
     started, runs = asyncio.Event(), list[str]()
     helper = scripted(calls("charge", *beside), "Paid.", tools=[finishing(started, runs)])
     task = asyncio.create_task(helper.run("Pay", store=store, thread="t"))
@@ -311,7 +311,7 @@ async def test_result_is_committed_when_the_tool_finishes_after_an_interrupt(sto
     assert [one.status for one in await log(store, "tool_call")] == ["ok"] * paid
 
 
-async def test_result_of_a_tool_in_a_thread_is_recorded_when_it_comes_after_the_cancel_request(store: Store):
+async def test_records_result_of_blocking_tool_after_cancel_request(store: Store):
     started, finish = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -351,7 +351,7 @@ class CancelsAfterMark:
         return done
 
 
-async def test_marked_call_is_not_in_doubt_when_its_tool_never_started(store: Store, monkeypatch: pytest.MonkeyPatch):
+async def test_call_is_not_in_doubt_when_tool_never_started(store: Store, monkeypatch: pytest.MonkeyPatch):
     bank, backend = Bank(), CancelsAfterMark(store)
     interrupt = run_context.RunContext.interrupt
 
@@ -368,7 +368,7 @@ async def test_marked_call_is_not_in_doubt_when_its_tool_never_started(store: St
     assert (answer.status, text_of(answer.message)) == ("cancelled", "The run ended before this call was started.")
 
 
-async def test_next_message_tells_the_call_in_doubt_when_the_history_is_limited(store: Store):
+async def test_next_message_includes_call_in_doubt_when_history_is_limited(store: Store):
     bank = Bank()
     asked: list[Any] = []
 
@@ -383,7 +383,7 @@ async def test_next_message_tells_the_call_in_doubt_when_the_history_is_limited(
     assert "whether it took effect is unknown" in str(asked[-1][2])
 
 
-async def test_second_of_two_retries_at_once_gets_the_run_that_waits(store: Store):
+async def test_second_of_two_retries_returns_waiting_run(store: Store):
     bank = Bank()
     helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
     await cancelled(helper, bank, store)
@@ -396,7 +396,7 @@ async def test_second_of_two_retries_at_once_gets_the_run_that_waits(store: Stor
     assert (second.status, second.run_id) == ("waiting", first.run_id)
 
 
-async def test_retry_does_not_return_the_run_of_another_message(store: Store):
+async def test_retry_does_not_return_run_of_another_message(store: Store):
     bank = Bank()
     helper = scripted(turns=[[calls("charge")], ["Second."]], tools=[bank.tool])
     await cancelled(helper, bank, store)

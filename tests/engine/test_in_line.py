@@ -1,5 +1,4 @@
-"""Messages that come while a run is open: each is told to one run, none is overlooked, and whoever waits knows which
-run is theirs."""
+"""Messages that arrive during an open run: each enters one run, none is lost, and the sender gets its run id."""
 
 import asyncio
 
@@ -8,9 +7,8 @@ import pytest
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.engine.control import approve
-from lockstitch.engine.executor import run_of_message
 from lockstitch.engine.ports.provider import ModelRequest
-from lockstitch.engine.result import Result, result_from_store
+from lockstitch.engine.result import Result, result_from_store, run_of_message
 from lockstitch.engine.session.start import RunInput
 from lockstitch.errors import ThreadBusy, ThreadEnded
 from lockstitch.model import text_of
@@ -22,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Clerk:
-    """Says whom it answers, and knows what it was told; it may be made to wait first."""
+    """An agent that repeats the message, records its contexts, and can be made to wait."""
 
     def __init__(self) -> None:
         self.heard: list[list[str]] = []
@@ -37,12 +35,12 @@ class Clerk:
         return calls("pay", pay={"amount": 1}) if self.heard[-1][-1] == "pay" else f"To {self.heard[-1][-1]}"
 
     async def until_rest(self, store: Store) -> None:
-        """Do what workers would."""
+        """Execute the thread as workers would."""
         while (await store.thread("t")).status == "pending":
             await self.agent.resume("t", store=store)
 
 
-async def test_a_message_behind_a_run_that_nobody_holds_yet_is_told_to_its_own_run_alone(store: Store):
+async def test_only_own_run_sees_message_queued_behind_unclaimed_run(store: Store):
     clerk = Clerk()
     for said in ("one", "two", "three"):
         await clerk.agent.run(said, store=store, thread="t", detach=True)
@@ -55,7 +53,7 @@ async def test_a_message_behind_a_run_that_nobody_holds_yet_is_told_to_its_own_r
     await at_rest(store)
 
 
-async def test_a_message_behind_a_run_that_waits_for_a_person_is_told_to_its_own_run_alone(store: Store):
+async def test_only_own_run_sees_message_queued_behind_waiting_run(store: Store):
     clerk = Clerk()
     waits = await clerk.agent.run("pay", store=store, thread="t")
     await clerk.agent.run("two", store=store, thread="t", detach=True)
@@ -67,7 +65,7 @@ async def test_a_message_behind_a_run_that_waits_for_a_person_is_told_to_its_own
     await at_rest(store)
 
 
-async def test_none_of_those_in_line_behind_a_run_that_is_held_is_overlooked(store: Store):
+async def test_answers_all_messages_queued_behind_held_run(store: Store):
     clerk = Clerk()
     clerk.go_on.clear()
     first = asyncio.create_task(clerk.agent.run("0", store=store, thread="t"))
@@ -81,7 +79,7 @@ async def test_none_of_those_in_line_behind_a_run_that_is_held_is_overlooked(sto
     await at_rest(store)
 
 
-async def test_whoever_leaves_a_message_in_line_is_told_which_run_becomes_theirs(store: Store):
+async def test_enqueue_returns_run_id_of_message(store: Store):
     clerk = Clerk()
     told = [await clerk.agent.run(said, store=store, thread="t", detach=True) for said in ("one", "two", "three")]
     await clerk.until_rest(store)
@@ -93,8 +91,8 @@ async def test_whoever_leaves_a_message_in_line_is_told_which_run_becomes_theirs
         assert (await result_from_store(store, run)).output_text == answer
 
 
-async def test_a_run_that_is_left_to_workers_leaves_one_that_was_begun_in_between_to_them_too(store: Store):
-    """It must not take the thread again and again until that one has ended."""
+async def test_detached_run_leaves_earlier_run_to_workers(store: Store):
+    """It must not claim the thread again and again until the earlier run has ended."""
     clerk = Clerk()
     await clerk.agent.run("zero", store=store, thread="t")
     before = await store.thread("t")
@@ -106,13 +104,13 @@ async def test_a_run_that_is_left_to_workers_leaves_one_that_was_begun_in_betwee
 
 
 @pytest.mark.parametrize("detach", [False, True])
-async def test_a_run_that_two_try_again_at_once_is_tried_once(store: Store, detach: bool):
+async def test_retries_run_once_when_two_callers_retry(store: Store, detach: bool):
     failing = Agent("clerk", model=Scripted({"replies": [{"fail": "auth"}]}), title=False, base_delay=0.0)
     assert (await failing.run("Go", store=store, thread="t")).status == "failed"
     clerk = Clerk()
     trying = (clerk.agent.retry("t", store=store, detach=detach) for _ in range(3))
     told = await asyncio.gather(*trying, return_exceptions=True)
-    # Who looks when the other is at work, or done, is told so.
+    # A caller that looks during or after the other retry gets an error.
     results = [one for one in told if not isinstance(one, ThreadBusy | ThreadEnded)]
     assert not any(isinstance(one, BaseException) for one in results), told
     await clerk.until_rest(store)

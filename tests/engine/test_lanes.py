@@ -1,4 +1,4 @@
-"""Lanes side by side: what others send finds its lane, and the places of what is noted are those it gets."""
+"""Parallel lanes: deliveries reach their lane, and buffered entries get their final positions."""
 
 import asyncio
 from typing import Any
@@ -13,6 +13,7 @@ from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import Refused
 from lockstitch.model import Delivery, Entry, Thread, text_of
 from lockstitch.model.message import user
+from lockstitch.store import Transaction
 from tests.engine.books import delegate
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +35,7 @@ def calls(*names: str, **given: Any) -> dict[str, Any]:
 
 
 async def check(store: Store) -> None:
-    """The record is whole, and every request can be rebuilt to the bytes that were sent."""
+    """Check that the record is complete and that every request can be rebuilt exactly."""
     assert (await store.verify()).problems == []
     for one in await store.stitches("t"):
         if one.type == "llm_call":
@@ -53,8 +54,8 @@ async def pay() -> str:
     return "Paid."
 
 
-async def test_results_answer_a_response_whose_place_has_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one member takes a letter in, another gets a response and begins its calls: the letter comes first."""
+async def test_results_refer_to_new_position_of_response(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one member takes a delivery, another gets a response and starts its calls. The delivery comes first."""
     looked, written, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @tool(effect="safe")
@@ -97,8 +98,7 @@ async def test_results_answer_a_response_whose_place_has_changed(store: Store, m
         return found
 
     async def committing(transaction: Transaction) -> Any:
-        entries = [entry for update in transaction.updates for entry in update.entries]
-        if any(entry.name == "early" for entry in entries):
+        if any(entry.name == "early" for update in transaction.updates for entry in update.entries):
             written.set()
             await asyncio.sleep(0.1)
         return await commit(transaction)
@@ -121,8 +121,8 @@ async def test_results_answer_a_response_whose_place_has_changed(store: Store, m
     await check(store)
 
 
-async def test_a_result_that_another_lane_has_seen_is_not_forgotten(store: Store) -> None:
-    """A child reports while a call of its lane is open, and another lane looks into the inbox meanwhile."""
+async def test_keeps_child_report_that_another_lane_has_read(store: Store) -> None:
+    """A child reports while a call of its lane is open, and another lane reads the inbox."""
     looked = asyncio.Event()
 
     @tool(effect="safe")
@@ -161,7 +161,7 @@ async def test_a_result_that_another_lane_has_seen_is_not_forgotten(store: Store
     await check(store)
 
 
-async def test_a_result_does_not_enter_a_context_that_the_model_is_asked_with(store: Store) -> None:
+async def test_child_report_does_not_enter_context_during_model_call(store: Store) -> None:
     asking, told = asyncio.Event(), asyncio.Event()
 
     @tool(effect="safe")
@@ -199,7 +199,7 @@ async def test_a_result_does_not_enter_a_context_that_the_model_is_asked_with(st
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_a_leader_does_not_wait_for_children_that_report_to_a_member(store: Store, named: bool) -> None:
+async def test_leader_does_not_wait_for_children_of_member(store: Store, named: bool) -> None:
     @tool(effect="safe")
     async def wait(ctx: ToolContext) -> str:
         """Wait for all there are."""
@@ -216,7 +216,7 @@ async def test_a_leader_does_not_wait_for_children_that_report_to_a_member(store
     assert (result.status, result.output_text) == ("completed", "Done.")
 
 
-async def test_calls_of_two_members_with_the_same_id_are_answered_each(store: Store) -> None:
+async def test_answers_calls_of_two_members_with_same_id(store: Store) -> None:
     def asking(said: str) -> Any:
         return [{"calls": [{"name": "locate", "id": "call_0"}]}, {"calls": [{"name": "pay", "id": "call_1"}]}, said]
 
@@ -239,7 +239,7 @@ async def test_calls_of_two_members_with_the_same_id_are_answered_each(store: St
     await check(store)
 
 
-async def test_a_letter_stands_behind_the_response_that_did_not_know_of_it(store: Store) -> None:
+async def test_delivery_follows_response_that_did_not_contain_it(store: Store) -> None:
     @tool(effect="safe")
     async def drive_child() -> str:
         """Drive the child to its end."""
@@ -255,7 +255,7 @@ async def test_a_letter_stands_behind_the_response_that_did_not_know_of_it(store
     await check(store)
 
 
-async def test_messages_that_came_during_a_turn_that_was_cancelled_are_seen(store: Store) -> None:
+async def test_next_run_sees_messages_of_cancelled_turn(store: Store) -> None:
     heard: list[list[str]] = []
 
     def leader(request: ModelRequest) -> Any:
@@ -278,7 +278,7 @@ async def test_messages_that_came_during_a_turn_that_was_cancelled_are_seen(stor
 
 
 @pytest.mark.parametrize("how", ["deleted", "removed"])
-async def test_a_member_hears_of_a_child_that_is_gone(store: Store, how: str) -> None:
+async def test_member_gets_report_of_deleted_child(store: Store, how: str) -> None:
     if how == "removed" and not isinstance(store._backend, SupportsExtensions):
         pytest.skip("a store of files removes nothing with a commit")
     await member("child", ["never"]).version(store)

@@ -1,4 +1,4 @@
-"""Replies to a thread that changes between the look at it and their arrival."""
+"""Replies to a thread that changes between the check and the delivery."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -27,7 +27,7 @@ REPLIES: dict[str, tuple[Any, Any, Callable[[Store], Awaitable[None]]]] = {
 
 
 class Meanwhile:
-    """A backend where something happens just before letters arrive."""
+    """A backend that calls a function right before deliveries arrive."""
 
     def __init__(self, backend: Any, deed: Callable[[], Awaitable[Any]]) -> None:
         self._backend = backend
@@ -49,14 +49,14 @@ def asking(kind: str) -> Agent:
 
 
 async def replying(store: Store, kind: str, deed: Callable[[], Awaitable[Any]]) -> None:
-    """Reply to a thread that is held when it is looked at; then the deed is done, and then the reply arrives."""
+    """Reply to a held thread. The action happens between the check of the reply and its arrival."""
     meanwhile = Meanwhile(store._backend, deed)
     await REPLIES[kind][2](Store(meanwhile, clock=store.clock, project=store.project))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", REPLIES)
-async def test_a_call_that_its_holder_has_answered_is_not_answered_again(store: Store, store_url: str, kind: str):
-    """The holder gives the thread back, and its run is cancelled: that has answered the call."""
+async def test_ignores_reply_to_answered_call(store: Store, store_url: str, kind: str):
+    """The holder releases the thread, and its run is cancelled, which answers the call."""
     await asking(kind).run("Go", store=store, thread="t")
     async with open_store(store_url) as there:
         await there.claim("t")
@@ -73,7 +73,7 @@ async def test_a_call_that_its_holder_has_answered_is_not_answered_again(store: 
 
 
 @pytest.mark.parametrize("kind", REPLIES)
-async def test_a_reply_to_a_thread_that_its_holder_gave_back_is_heard(store: Store, store_url: str, kind: str):
+async def test_accepts_reply_after_holder_released_thread(store: Store, store_url: str, kind: str):
     clerk = asking(kind)
     await clerk.run("Go", store=store, thread="t")
     async with open_store(store_url) as there:
@@ -87,7 +87,7 @@ async def test_a_reply_to_a_thread_that_its_holder_gave_back_is_heard(store: Sto
 
 
 @pytest.mark.parametrize("kind", REPLIES)
-async def test_who_replies_to_a_thread_that_has_ended_is_told(store: Store, store_url: str, kind: str):
+async def test_raises_when_replying_to_ended_thread(store: Store, store_url: str, kind: str):
     clerk = asking(kind)
     await clerk.start(store=store, goal="g", key="t")
     await clerk.resume("t", store=store)

@@ -1,4 +1,4 @@
-"""Everything the runtime writes down: each type comes from a real run, with its data, as the reference has it."""
+"""Every entry type comes from a real run, with the data that the reference describes."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ OF_THE_DOCUMENT = {
     *("final_answer_validation_failed", "file_generated", "file_downloaded", "file_stored", "file_error"),
     *("final_summary_generation", "streaming_chunk", "error"),
 }
-"""The document's 25; it calls llm_call api_response_received, and tool_call tool_execution."""
+"""The 25 types of the document. It calls llm_call api_response_received, and tool_call tool_execution."""
 
 
 @pytest.fixture
@@ -37,14 +37,14 @@ def only(told: list[Stitch], kind: str) -> Stitch:
 
 
 @pytest.mark.req("S0-118")
-async def test_every_type_of_the_document_comes_from_a_real_run(told: list[Stitch]):
+async def test_run_writes_every_documented_type(told: list[Stitch]):
     assert len(OF_THE_DOCUMENT) == 25
     assert set(types(told)) >= OF_THE_DOCUMENT
     assert set(STITCH_TYPES) >= OF_THE_DOCUMENT
 
 
 @pytest.mark.req("S0-092", "S0-093", "S0-094")
-async def test_the_beginning_and_the_ends_of_runs(store: Store, told: list[Stitch]):
+async def test_records_start_and_end_of_runs(store: Store, told: list[Stitch]):
     runs = await store.runs("t")
     turns = (await store.history("t")).turns
     started = of_type(told, "run_started")
@@ -74,7 +74,7 @@ async def test_the_beginning_and_the_ends_of_runs(store: Store, told: list[Stitc
 
 
 @pytest.mark.req("S0-095", "S0-114", "S0-108", "S0-109")
-async def test_the_step_limit_and_the_check(told: list[Stitch]):
+async def test_records_step_limit_and_answer_check(told: list[Stitch]):
     limit, summary = only(told, "max_steps_reached"), only(told, "final_summary_generation")
     assert limit.data == {"max_steps": 5}
     assert summary.position > limit.position
@@ -86,7 +86,7 @@ async def test_the_step_limit_and_the_check(told: list[Stitch]):
 
 
 @pytest.mark.req("S0-096", "S0-097", "S0-098", "S0-099", "S0-122")
-async def test_memory_is_asked_once_before_the_loop_and_updated_once_after_it(store: Store, told: list[Stitch]):
+async def test_retrieves_memory_once_before_loop_and_updates_once_after_it(store: Store, told: list[Stitch]):
     for run in await store.runs("t"):
         mine = [stitch for stitch in told if stitch.run_id == run.id]
         retrieval = only(mine, "memory_retrieval")
@@ -106,7 +106,7 @@ async def test_memory_is_asked_once_before_the_loop_and_updated_once_after_it(st
     applied = [one for one in of_type(told, "compaction") if one.data["applied"]]
     assert len(before) >= len(after) == len(applied) > 0
     assert before[0].data["memories_created"] == 1
-    # What was injected is in the context, and in no run's history.
+    # Injected memories are in the context, but not in the history of a run.
     injected = of_type(told, "memory_retrieval")[1].message
     assert injected is not None
     for run in await store.runs("t"):
@@ -114,7 +114,7 @@ async def test_memory_is_asked_once_before_the_loop_and_updated_once_after_it(st
 
 
 @pytest.mark.req("S0-100", "S0-101", "S0-123")
-async def test_compactions_and_transformations(store: Store, told: list[Stitch]):
+async def test_records_compactions_and_transformations(store: Store, told: list[Stitch]):
     checks = of_type(told, "compaction")
     for one in checks:
         assert {"compaction_applied", "reason", "current_tokens", "threshold"} <= one.data.keys()
@@ -127,7 +127,7 @@ async def test_compactions_and_transformations(store: Store, told: list[Stitch])
     for one in applied:
         assert one.data["current_tokens"] > 600
         assert (one.data["modified"] > 0, one.data["removed"], one.data["tokens_saved"] > 0) == (True, 0, True)
-    # Whatever was compacted, what was said stands in the history.
+    # The history contains all messages, also compacted ones.
     whole = await store.messages((await store.runs("t"))[0].id)
     assert sum("Much was seen." in str(message) for message in whole) == 1
     assert str(whole).count("Much was seen.") == 3 * 40
@@ -143,7 +143,7 @@ async def test_compactions_and_transformations(store: Store, told: list[Stitch])
 
 
 @pytest.mark.req("S0-102", "S0-103", "S0-104", "S0-105")
-async def test_model_calls(store: Store, told: list[Stitch]):
+async def test_records_model_calls(store: Store, told: list[Stitch]):
     responses = [one for one in of_type(told, "llm_call") if "purpose" not in one.data]
     starts = of_type(told, "api_call_started")
     assert len(starts) == len(responses) + 2, "with the summary, and the one that failed"
@@ -166,7 +166,7 @@ async def test_model_calls(store: Store, told: list[Stitch]):
 
 
 @pytest.mark.req("S0-106", "S0-107", "S0-115", "S0-116")
-async def test_tools_chunks_and_errors(told: list[Stitch]):
+async def test_records_tools_chunks_and_errors(told: list[Stitch]):
     asked = {
         block["id"]: block
         for one in of_type(told, "llm_call")
@@ -197,7 +197,7 @@ async def test_tools_chunks_and_errors(told: list[Stitch]):
 
 
 @pytest.mark.req("S0-110", "S0-111", "S0-112", "S0-113")
-async def test_files(told: list[Stitch], tmp_path: Path):
+async def test_records_files(told: list[Stitch], tmp_path: Path):
     assert [one.data["file_id"] for one in of_type(told, "file_generated")] == ["file_1", "file_gone", "file_2"]
     downloaded = only(told, "file_downloaded")
     assert downloaded.data == {"file_id": "file_1", "filename": "data.csv", "size": 3}
@@ -211,7 +211,7 @@ async def test_files(told: list[Stitch], tmp_path: Path):
 
 
 @pytest.mark.req("S0-119")
-async def test_the_standard_level_leaves_out_what_only_full_detail_tells(store: Store, tmp_path: Path):
+async def test_standard_log_omits_entries_of_full_log(store: Store, tmp_path: Path):
     await story.tell(store, tmp_path, log="standard", log_chunks=False)
     told = await store.stitches("t")
     missing = OF_THE_DOCUMENT - set(types(told))
@@ -219,7 +219,7 @@ async def test_the_standard_level_leaves_out_what_only_full_detail_tells(store: 
     assert all(one.data["reason"] != "below_threshold" for one in of_type(told, "compaction"))
     assert {one.data["log"] for one in of_type(told, "run_started")} == {"standard"}
     commits = len({stitch.at for stitch in told})
-    # More detail is rows, not commits; and the request, snapshot of every message sent, is made of the log.
+    # The full log costs rows, not commits. Requests are rebuilt from the log.
     await story.tell(store, tmp_path, thread="v", log="full")
     more = await store.stitches("v")
     assert len(more) > len(told)
@@ -229,7 +229,7 @@ async def test_the_standard_level_leaves_out_what_only_full_detail_tells(store: 
 
 
 @pytest.mark.req("S0-117")
-async def test_types_of_others_are_kept(store: Store):
+async def test_keeps_types_of_other_systems(store: Store):
     head = await store.create(key="t")
     await store.append(head, [Entry(type="their_own", data={"a": [1, 2]}, message=None)])
     await scripted("Hi.").run("Hi", store=store, thread="t")
@@ -242,7 +242,7 @@ async def test_types_of_others_are_kept(store: Store):
 
 
 def reference() -> dict[str, set[str]]:
-    """The keys that docs/reference/log.md names for each type."""
+    """Return the keys that docs/reference/log.md names for each type."""
     found: dict[str, set[str]] = {}
     for line in (ROOT / "docs" / "reference" / "log.md").read_text().splitlines():
         if row := re.match(r"\| `(\w+)` \| .* \| (.*) ?\|$", line):
@@ -253,18 +253,18 @@ def reference() -> dict[str, set[str]]:
 
 
 @pytest.mark.req("S0-117")
-def test_the_reference_has_every_type_and_no_other():
+def test_reference_contains_exactly_all_types():
     assert reference().keys() == set(STITCH_TYPES)
 
 
-async def test_the_reference_has_every_key(told: list[Stitch]):
+async def test_reference_contains_every_key(told: list[Stitch]):
     documented = reference()
     for stitch in told:
         if not stitch.type.startswith(("memory_before", "memory_after")):
             assert stitch.data.keys() <= documented[stitch.type], stitch.type
 
 
-async def test_the_file_store_shows_the_names_of_the_document(tmp_path: Path):
+async def test_file_backend_uses_documented_names(tmp_path: Path):
     url = f"file://{tmp_path / 'store'}"
     async with open_store(url) as store:
         await scripted(calls("look"), "Done.", tools=[story.look]).run("Go", store=store, thread="t")

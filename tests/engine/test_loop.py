@@ -1,4 +1,4 @@
-"""The loop: its order, its limits, what it retries, and what it sees of the past."""
+"""The loop: order of actions, limits, retries, and history window."""
 
 import asyncio
 import socket
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.req("S0-011")
-async def test_a_pause_does_not_reset_the_steps_and_calls_beside_do_not_count(store: Store):
+async def test_pause_keeps_step_count_and_side_calls_do_not_count(store: Store):
     asked: list[str] = []
 
     def answer(request: Any) -> Any:
@@ -51,8 +51,8 @@ async def test_a_pause_does_not_reset_the_steps_and_calls_beside_do_not_count(st
 
 
 @pytest.mark.req("S0-121", "S0-129")
-async def test_the_order_of_a_step(store: Store):
-    """Check of the size, call with retries, answer, tools, results; at the limit a summary without tools."""
+async def test_order_of_actions_in_step(store: Store):
+    """Check of the size, model call with retries, answer, tools, results. At the limit a summary without tools."""
     script = [{**calls("add", add={"a": 1, "b": 2}), "fail": "timeout", "times": 1}]
     script.append({**calls("add", add={"a": 1, "b": 1}), "text": "It is 3, so far."})
     helper = scripted(*script, tools=[add], log="full", max_steps=2)
@@ -69,7 +69,7 @@ async def test_the_order_of_a_step(store: Store):
 
 
 @pytest.mark.req("S0-128")
-async def test_tools_run_side_by_side_within_their_bound_and_answer_in_order(store: Store):
+async def test_runs_tools_concurrently_within_limit_and_answers_in_order(store: Store):
     running, most, order = 0, 0, []
 
     @tool
@@ -95,7 +95,7 @@ async def test_tools_run_side_by_side_within_their_bound_and_answer_in_order(sto
 
 
 @pytest.mark.req("S0-028", "S0-131")
-async def test_retries_wait_longer_each_time_and_end(store_url: str, api: FakeApi, claude: Claude):
+async def test_retries_with_increasing_delay_until_limit(store_url: str, api: FakeApi, claude: Claude):
     down = Answer(status=529, body={"type": "error", "error": {"type": "overloaded_error", "message": "later"}})
     async with open_store(store_url) as store:
         api.answer(down, down, down, Answer([{"type": "text", "text": "Hi."}]))
@@ -134,7 +134,7 @@ async def test_retries_wait_longer_each_time_and_end(store_url: str, api: FakeAp
     assert (default.max_retries, default.base_delay) == (5, 1.0)
 
 
-async def test_a_provider_that_hangs_or_talks_nonsense_ends(store: Store, api: FakeApi, claude: Claude):
+async def test_fails_when_provider_hangs_or_sends_invalid_data(store: Store, api: FakeApi, claude: Claude):
     api.answer(Answer([{"type": "text", "text": "Hello."}], hang_after=2))
     result = await claude(timeout=0.3, max_retries=1).run("Hi", store=store, thread="t")
     assert result.status == "failed"
@@ -151,9 +151,7 @@ async def test_a_provider_that_hangs_or_talks_nonsense_ends(store: Store, api: F
     await goes_on(store, "u")
 
 
-async def test_unknown_models_and_missing_keys_are_said_before_anything_is_written(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-):
+async def test_rejects_unknown_model_and_missing_key_before_writing(store: Store, monkeypatch: pytest.MonkeyPatch):
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/nonexistent")
@@ -164,7 +162,7 @@ async def test_unknown_models_and_missing_keys_are_said_before_anything_is_writt
     assert await store.count() == 0
 
 
-async def test_a_budget_ends_a_run_before_the_next_call(store: Store):
+async def test_budget_ends_run_before_next_call(store: Store):
     prices = {"scripted": {"input": 1000.0, "output": 1000.0}}
     usage = {"input_tokens": 1000, "output_tokens": 0}
     step = {**calls("add", add={"a": 1, "b": 1}), "usage": usage}
@@ -186,7 +184,7 @@ async def test_a_budget_ends_a_run_before_the_next_call(store: Store):
 
 
 @pytest.mark.parametrize(("history", "seen"), [("all", ["1", "2", "3", "4"]), (2, ["2", "3", "4"]), (0, ["4"])])
-async def test_a_run_sees_as_much_of_the_past_as_it_should(store: Store, history: Any, seen: list[str]):
+async def test_run_sees_configured_history(store: Store, history: Any, seen: list[str]):
     for number in "123":
         await scripted("Yes.").run(number, store=store, thread="t")
     await scripted(calls("add", add={"a": 1, "b": 1}), "Yes.", tools=[add], history=history).run(
@@ -198,7 +196,7 @@ async def test_a_run_sees_as_much_of_the_past_as_it_should(store: Store, history
         assert len(request["messages"]) == one.messages_count
 
 
-async def test_the_words_of_a_tool_that_fails_on_purpose_are_the_models(store: Store):
+async def test_model_gets_message_of_tool_failed(store: Store):
     @tool
     def book() -> str:
         """Book."""
@@ -210,7 +208,7 @@ async def test_the_words_of_a_tool_that_fails_on_purpose_are_the_models(store: S
     assert answer.message["content"] == "The hotel is full."
 
 
-async def test_a_result_over_the_limit_is_cut_and_said(store: Store):
+async def test_cuts_result_above_limit(store: Store):
     @tool
     def flood() -> str:
         """Flood."""
@@ -225,7 +223,7 @@ async def test_a_result_over_the_limit_is_cut_and_said(store: Store):
 
 @pytest.mark.req("S0-132")
 @pytest.mark.parametrize("done", [False, True], ids=["lost", "done"])
-async def test_the_end_of_a_run_is_there_whole_or_not_at_all(store: Store, done: bool, monkeypatch: pytest.MonkeyPatch):
+async def test_commits_end_of_run_atomically(store: Store, done: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(writer, "OUTCOME_TIMEOUT", 0.0)
     backend = Failing(store._backend)
     failing = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
@@ -247,7 +245,7 @@ async def test_the_end_of_a_run_is_there_whole_or_not_at_all(store: Store, done:
 
 
 @pytest.mark.req("S0-134")
-async def test_no_network_is_needed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_runs_without_network(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def refuse(*arguments: Any) -> Any:
         raise AssertionError(f"somebody looked for a network: {arguments[1:]}")
 
@@ -259,7 +257,7 @@ async def test_no_network_is_needed(store: Store, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.req("S0-120")
-async def test_a_result_has_everything(store: Store):
+async def test_result_has_all_fields(store: Store):
     usage = {"input_tokens": 100, "output_tokens": 10, "cache_read_tokens": 50, "cache_write_tokens": 20}
     reply = {"text": "Hello.", "usage": usage, "container_id": "c1"}
     helper = scripted(reply, prices={"scripted": {"input": 1.0, "output": 2.0}})
@@ -281,7 +279,7 @@ async def test_a_result_has_everything(store: Store):
         assert (await store.run(result.run_id)).started_at + timedelta(hours=1) > store.clock.now()
 
 
-async def test_a_model_that_pauses_its_turn_is_called_again(store: Store):
+async def test_calls_model_again_after_pause_turn(store: Store):
     helper = scripted({"text": "Searching…", "stop_reason": "pause_turn"}, {"text": "No.", "stop_reason": "refusal"})
     result = await helper.run("Go", store=store, thread="t")
     assert (result.status, result.stop_reason, result.steps) == ("completed", "refusal", 2)

@@ -15,8 +15,8 @@ from lockstitch.agents.agent import Agent
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.control import approve
-from lockstitch.engine.executor import result_for
 from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.result import result_for
 from lockstitch.engine.worker import WorkerLoop
 from lockstitch.errors import Conflict, LockstitchError, Refused
 from lockstitch.model import Entry, text_of
@@ -57,7 +57,7 @@ class Gate:
 
 
 class Process:
-    """What stands for one process: its own store, and the tasks that use it."""
+    """Stands for one process: its own store, and the tasks that use it."""
 
     def __init__(self, store: Store, gate: Gate) -> None:
         self.store = store
@@ -175,7 +175,7 @@ class Schedule:
             await cancel(self.any_process().store, self.choice.choice(THREADS))
 
     async def lose_worker(self) -> None:
-        """A process stops, and another one takes what it held. It continues at the end, too late."""
+        """Stop a process and let another one take over its threads. The first one continues at the end, too late."""
         process = self.any_process()
         self.processes.remove(process)
         self.lost.append(process)
@@ -184,7 +184,7 @@ class Schedule:
         await self.any_process().store._backend.release(worker_id)
 
     async def finish(self) -> None:
-        """Let all tasks end and a worker do what is left."""
+        """Let all tasks end, and a worker finish the remaining threads."""
         self.gate.open()
         tasks = [task for process in (*self.processes, *self.lost) for task in process.tasks]
         store = await self.stack.enter_async_context(open_store(self.url))

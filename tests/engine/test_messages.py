@@ -1,4 +1,4 @@
-"""Every accepted message is answered: by a run of its own, in the order in which the messages were accepted."""
+"""Every accepted message is answered: by its own run, in the order of acceptance."""
 
 import asyncio
 
@@ -9,8 +9,8 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.engine import cancel as cancelling
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.control import approve
-from lockstitch.engine.executor import result_for
 from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.result import result_for
 from lockstitch.errors import Conflict, NotFound, ThreadWaiting
 from lockstitch.model import Entry, new_id, text_of
 from lockstitch.model.message import user
@@ -49,12 +49,12 @@ async def send(store: Store, text: str) -> None:
 
 
 async def turns(store: Store) -> list[tuple[str | None, str | None]]:
-    """The question and the answer of each turn, oldest first."""
+    """Return the question and the answer of each turn, oldest first."""
     page = await store.history("t")
     return [(turn.user_message, turn.final_response) for turn in reversed(page.turns)]
 
 
-async def test_each_message_delivered_to_an_idle_chat_gets_its_own_run(store: Store):
+async def test_each_message_to_idle_chat_gets_its_own_run(store: Store):
     clerk = Clerk()
     await store.create(key="t", agent="clerk")
     for text in ("one", "two", "three"):
@@ -69,7 +69,7 @@ async def test_each_message_delivered_to_an_idle_chat_gets_its_own_run(store: St
     await at_rest(store)
 
 
-async def test_a_run_begins_after_the_messages_accepted_before_it(store: Store):
+async def test_run_starts_after_earlier_messages(store: Store):
     clerk = Clerk()
     await store.create(key="t", agent="clerk")
     await send(store, "one")
@@ -80,7 +80,7 @@ async def test_a_run_begins_after_the_messages_accepted_before_it(store: Store):
     await at_rest(store)
 
 
-async def test_a_run_does_not_wait_for_messages_accepted_after_it(store: Store):
+async def test_run_does_not_wait_for_later_messages(store: Store):
     clerk = Clerk()
     clerk.go_on.clear()
     await store.create(key="t", agent="clerk")
@@ -96,7 +96,7 @@ async def test_a_run_does_not_wait_for_messages_accepted_after_it(store: Store):
 
 
 @pytest.mark.parametrize("options", [{}, {"detach": True}, {"on_busy": "queue"}])
-async def test_refuses_to_be_first_when_a_message_was_accepted_before(store: Store, options: dict[str, object]):
+async def test_rejects_first_message_when_another_was_accepted(store: Store, options: dict[str, object]):
     clerk = Clerk()
     await store.create(key="t", agent="clerk")
     await send(store, "one")
@@ -107,7 +107,7 @@ async def test_refuses_to_be_first_when_a_message_was_accepted_before(store: Sto
     assert await turns(store) == [("one", "To one")]
 
 
-async def test_a_message_waits_while_the_run_before_it_waits_for_a_person(store: Store):
+async def test_message_waits_while_earlier_run_waits_for_person(store: Store):
     clerk = Clerk()
     await store.create(key="t", agent="clerk")
     await send(store, "pay")
@@ -122,7 +122,7 @@ async def test_a_message_waits_while_the_run_before_it_waits_for_a_person(store:
     assert await turns(store) == [("pay", "To "), ("two", "To two"), ("four", "To four")]
 
 
-async def test_messages_are_answered_after_the_run_before_them_fails(store: Store):
+async def test_answers_messages_after_earlier_run_fails(store: Store):
     clerk = Clerk()
     await store.create(key="t", agent="clerk")
     for text in ("fail", "two", "three"):
@@ -133,7 +133,7 @@ async def test_messages_are_answered_after_the_run_before_them_fails(store: Stor
     await at_rest(store)
 
 
-async def test_messages_are_answered_after_the_run_before_them_is_cancelled(store: Store):
+async def test_answers_messages_after_earlier_run_is_cancelled(store: Store):
     clerk = Clerk()
     await store.create(key="t", agent="clerk")
     await send(store, "pay")
@@ -146,8 +146,8 @@ async def test_messages_are_answered_after_the_run_before_them_is_cancelled(stor
     await at_rest(store)
 
 
-async def test_a_cancel_that_comes_too_late_leaves_the_next_message_to_the_agent(store: Store):
-    """Who ends a run has no code of the agent. Between its look and its claim, the run may end and a message wait."""
+async def test_late_cancel_leaves_next_message_to_agent(store: Store):
+    """The canceller has no agent code. Between its check and its claim, the run may end and a message may wait."""
     clerk = Clerk()
     await clerk.agent.run("one", store=store, thread="t")
     await send(store, "two")
@@ -158,7 +158,7 @@ async def test_a_cancel_that_comes_too_late_leaves_the_next_message_to_the_agent
     await at_rest(store)
 
 
-async def test_a_repeated_delivery_is_answered_once_and_has_the_id_of_the_first(store: Store):
+async def test_answers_repeated_delivery_once_with_first_id(store: Store):
     clerk = Clerk()
     head = await store.create(key="t", agent="clerk")
     entry = Entry(type="input", message=user("one"))
@@ -171,7 +171,7 @@ async def test_a_repeated_delivery_is_answered_once_and_has_the_id_of_the_first(
     await at_rest(store)
 
 
-async def test_the_id_of_a_waiting_message_leads_to_its_answer(store: Store):
+async def test_finds_answer_by_id_of_waiting_message(store: Store):
     clerk = Clerk()
     results = [await clerk.agent.run(text, store=store, thread="t", detach=True) for text in ("one", "two", "three")]
     assert [result.status for result in results] == ["pending"] * 3
@@ -184,7 +184,7 @@ async def test_the_id_of_a_waiting_message_leads_to_its_answer(store: Store):
         await result_for(store, new_id())
 
 
-async def test_a_message_to_a_goal_enters_its_run_before_the_first_step(store: Store):
+async def test_message_to_goal_enters_run_before_first_step(store: Store):
     clerk = Clerk()
     head = await clerk.agent.start(store=store, goal="Count", key="t")
     receipt = await store.deliver(head, Entry(type="input", message=user("Fast")), kind="input", sender="ada")
@@ -198,7 +198,7 @@ async def test_a_message_to_a_goal_enters_its_run_before_the_first_step(store: S
 
 
 @pytest.mark.parametrize("detach", [False, True])
-async def test_a_run_of_a_goal_that_nobody_has_begun_begins_with_the_goal(store: Store, detach: bool):
+async def test_first_run_of_goal_starts_with_goal(store: Store, detach: bool):
     clerk = Clerk()
     await clerk.agent.start(store=store, goal="Count", key="t")
     result = await clerk.agent.run("Fast", store=store, thread="t", detach=detach)
@@ -210,7 +210,7 @@ async def test_a_run_of_a_goal_that_nobody_has_begun_begins_with_the_goal(store:
     await at_rest(store)
 
 
-async def test_a_goal_does_not_end_before_it_answers_a_message(store: Store):
+async def test_goal_answers_message_before_it_ends(store: Store):
     clerk = Clerk()
     clerk.go_on.clear()
     await clerk.agent.start(store=store, goal="Count", key="t")
@@ -228,7 +228,7 @@ async def test_a_goal_does_not_end_before_it_answers_a_message(store: Store):
     await at_rest(store)
 
 
-async def test_a_message_to_a_failed_goal_stays_in_the_turn_that_failed(store: Store):
+async def test_message_to_failed_goal_stays_in_failed_turn(store: Store):
     clerk = Clerk()
     clerk.go_on.clear()
     await clerk.agent.start(store=store, goal="fail", key="t")

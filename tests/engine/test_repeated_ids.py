@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 def numbered(*wanted: Any) -> dict[str, Any]:
-    """A reply that makes these calls, numbered from call_0. Each is a name, or a name and its input."""
+    """Return a reply with these calls, numbered from call_0. Each is a name, or a name and its input."""
     pairs = [(one, {}) if isinstance(one, str) else one for one in wanted]
     return {"calls": [{"name": name, "id": f"call_{at}", "input": given} for at, (name, given) in enumerate(pairs)]}
 
@@ -53,7 +53,7 @@ class Backend:
         return put
 
 
-async def test_keyed_calls_of_all_responses_and_runs_happen(store: Store):
+async def test_executes_keyed_calls_of_all_responses_and_runs(store: Store):
     service = Backend()
     turns = [
         [numbered(("put", {"item": "a"}), ("put", {"item": "b"})), numbered(("put", {"item": "c"})), "Done."],
@@ -68,7 +68,7 @@ async def test_keyed_calls_of_all_responses_and_runs_happen(store: Store):
 
 
 @pytest.mark.parametrize("ids", [["call_0", "call_0", "call_0"], ["call_1_1", "call_1_1", "call_1_2"]])
-async def test_calls_with_one_id_in_one_response_are_told_apart(store: Store, ids: list[str]):
+async def test_distinguishes_calls_with_same_id_in_one_response(store: Store, ids: list[str]):
     service = Backend()
     reply = {"calls": [{"name": "put", "id": id, "input": {"item": str(at)}} for at, id in enumerate(ids)]}
     await scripted(reply, "Done.", tools=[service.put]).run("Go", store=store, thread="t")
@@ -97,7 +97,7 @@ async def test_calls_of_leader_and_members_have_different_keys(store: Store):
     assert sorted(service.done) == ["a", "aa", "b", "bb", "c"]
 
 
-async def test_key_stays_the_same_when_a_cut_call_runs_again(store: Store, store_url: str):
+async def test_key_is_unchanged_when_interrupted_call_runs_again(store: Store, store_url: str):
     keys: list[str] = []
 
     @tool(effect="keyed")
@@ -119,8 +119,8 @@ async def test_key_stays_the_same_when_a_cut_call_runs_again(store: Store, store
     assert keys[:2] == [call_key(one.id, 0) for one in await log(store, "llm_call") if one.calls]
 
 
-async def test_key_stays_the_same_in_a_copy_of_the_store(store: Store, tmp_path: Any):
-    """A copy continues the same call, so the service sees the key that it may know already."""
+async def test_key_is_unchanged_in_copy_of_store(store: Store, tmp_path: Any):
+    """A copy continues the same call, so the service gets a key that it may already know."""
     keys: list[str] = []
 
     @tool(effect="keyed")
@@ -163,7 +163,7 @@ async def test_retry_and_fork_make_new_calls_with_new_keys(store: Store):
     assert len(set(keys)) == 3
 
 
-async def test_approval_of_a_call_is_none_of_a_later_call_with_its_id(store: Store):
+async def test_approval_does_not_apply_to_later_call_with_same_id(store: Store):
     agent = scripted(numbered(("pay", {"amount": 1})), numbered(("pay", {"amount": 2})), "Done.", tools=[pay])
     first = (await agent.run("Go", store=store, thread="t")).waiting_for[0]
     await approve(store, "t", "call_0")
@@ -200,7 +200,7 @@ LATE: dict[str, Late] = {
 
 
 async def _late(store: Store, there: Store, kind: str, *, held: bool) -> None:
-    """A reply is checked while the first call waits, and arrives when the second call with the same id waits."""
+    """Check a reply while the first call waits, and deliver it when the second call with the same id waits."""
     function, given, late, reply = LATE[kind]
     call = numbered((function.name, given))
     agent = scripted(call, call, "Done.", tools=[function])
@@ -236,14 +236,12 @@ async def _late(store: Store, there: Store, kind: str, *, held: bool) -> None:
 
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("kind", LATE)
-async def test_late_reply_does_not_reach_a_later_call_with_the_same_id(
-    store: Store, store_url: str, kind: str, held: bool
-):
+async def test_late_reply_does_not_reach_later_call_with_same_id(store: Store, store_url: str, kind: str, held: bool):
     async with open_store(store_url) as there:
         await _late(store, there, kind, held=held)
 
 
-async def test_results_for_an_earlier_call_are_refused_by_key(store: Store):
+async def test_refuses_results_for_key_of_earlier_call(store: Store):
     agent = scripted(numbered("confirm"), numbered("confirm"), "Done.", tools=[confirm])
     first = (await agent.run("Go", store=store, thread="t")).waiting_for[0]["key"]
     await submit_results(store, "t", [{"tool_use_id": first, "content": "yes"}])
@@ -272,7 +270,7 @@ async def test_answer_by_key_reaches_only_its_question(store: Store):
     assert [one["content"] for one in _results(await log(store, "tool_call"))] == ["one", "two"]
 
 
-async def test_replies_by_key_find_the_member_that_asked(store: Store):
+async def test_reply_by_key_reaches_member_that_asked(store: Store):
     """Two members wait at once for an approval of their call_0."""
     paid: list[int] = []
 
@@ -298,7 +296,7 @@ async def test_replies_by_key_find_the_member_that_asked(store: Store):
     assert paid == [2]
 
 
-async def test_team_announces_the_next_wait_of_a_member(store: Store):
+async def test_team_announces_next_wait_of_member(store: Store):
     """The member waits for its call_0 again, which is another call: the leader must not repeat its old pause."""
     script = [numbered(("pay", {"amount": 1})), numbered(("pay", {"amount": 2})), "Ok"]
     member = Agent("a", model=Scripted(script), tools=[pay], title=False)
@@ -319,7 +317,7 @@ async def test_team_announces_the_next_wait_of_a_member(store: Store):
     assert done.status == "completed"
 
 
-async def test_doubt_is_settled_for_the_call_that_was_cut(store: Store):
+async def test_settles_interrupted_call_only(store: Store):
     @tool(effect="once", on_doubt="ask")
     async def charge(ctx: ToolContext) -> str:
         """Charge."""
@@ -340,7 +338,7 @@ async def test_doubt_is_settled_for_the_call_that_was_cut(store: Store):
     assert [(one.status, one.message["content"]) for one in results] == [("ok", "charged"), ("settled", "by hand")]  # type: ignore[index]
 
 
-async def test_files_of_two_calls_with_one_id_are_two_files(store: Store, tmp_path: Any):
+async def test_stores_two_files_for_two_calls_with_same_id(store: Store, tmp_path: Any):
     @tool
     def draw(ctx: ToolContext) -> str:
         """Draw."""
@@ -353,7 +351,7 @@ async def test_files_of_two_calls_with_one_id_are_two_files(store: Store, tmp_pa
     assert len({one["file_id"] for one in result.generated_files}) == 2
 
 
-async def test_children_of_two_calls_with_one_id_are_two_children(store: Store):
+async def test_creates_two_children_for_two_calls_with_same_id(store: Store):
     @tool
     def build(ctx: ToolContext) -> str:
         """Have something built."""
@@ -411,7 +409,7 @@ class Crew:
         assert (await asyncio.wait_for(task, 60)).status == "cancelled"
 
 
-async def test_doubts_of_two_members_are_settled_one_after_the_other(store: Store):
+async def test_settles_calls_of_two_members_one_after_the_other(store: Store):
     crew = Crew()
     await crew.cancelled(store)
     waits = await crew.team.retry("t", store=store)
@@ -430,7 +428,7 @@ async def test_doubts_of_two_members_are_settled_one_after_the_other(store: Stor
     ]
 
 
-async def test_reply_by_an_id_of_two_waiting_calls_is_refused(store: Store):
+async def test_refuses_reply_by_id_of_two_waiting_calls(store: Store):
     crew = Crew()
     await crew.cancelled(store)
     waits = await crew.team.retry("t", store=store)
@@ -444,7 +442,7 @@ async def test_reply_by_an_id_of_two_waiting_calls_is_refused(store: Store):
     assert [one.status for one in await log(store, "permission")] == ["redo", "settled"]
 
 
-async def test_next_message_to_a_team_tells_the_calls_in_doubt(store: Store):
+async def test_next_message_to_team_includes_calls_in_doubt(store: Store):
     crew = Crew()
     await crew.cancelled(store)
     await crew.team.run("What now?", store=store, thread="t")

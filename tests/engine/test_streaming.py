@@ -1,4 +1,4 @@
-"""Streams of real runs in every format: what is shown, what is not, and how they end."""
+"""Streams of real runs in every format: their content and their end."""
 
 import json
 from collections.abc import AsyncIterable
@@ -35,7 +35,7 @@ def envelopes(lines: list[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.req("S0-135", "S0-136", "S0-139")
-async def test_a_run_is_streamed_as_its_format_has_it(store: Store):
+async def test_streams_run_in_its_format(store: Store):
     agent = helper(formatter="json")
     await agent.run("Hello", store=store, thread="t")
     assert (await log(store, "run_started"))[0].data["queue_present"] is False
@@ -54,7 +54,7 @@ async def test_a_run_is_streamed_as_its_format_has_it(store: Store):
     kinds = [kind for kind, _ in texts]
     assert not {"tool_result", "meta_final"} & set(kinds)
     assert "messages" not in texts["meta_init", 0]
-    # With the setting the history, the results and the end are there too, without payloads.
+    # With this setting the stream also has the history, the results and the end, without payloads.
     agent = helper(formatter="json", stream_meta_history_and_tool_results=True)
     lines = await frames(agent, agent.stream("More", store=store, thread="u"), detail=True)
     assert "QUJDQUJD" not in "".join(lines)
@@ -66,7 +66,7 @@ async def test_a_run_is_streamed_as_its_format_has_it(store: Store):
 
 
 @pytest.mark.req("S0-137", "S0-138")
-async def test_the_other_formats(store: Store):
+async def test_streams_other_formats(store: Store):
     agent = helper(formatter="xml")
     lines = await frames(agent, agent.stream('<a & "b">', store=store, thread="x"))
     text = "".join(lines)
@@ -79,7 +79,7 @@ async def test_the_other_formats(store: Store):
 
 @pytest.mark.req("S0-140")
 @pytest.mark.parametrize("name", ["json", "xml", "raw"])
-async def test_a_stream_ends_once_and_tells_of_a_failure(store: Store, name: str):
+async def test_stream_ends_once_and_reports_failure(store: Store, name: str):
     agent = scripted({"fail": "auth", "message": "The key is wrong."}, formatter=name)
     lines = await frames(agent, agent.stream("Hi", store=store, thread="t"))
     assert lines.count(formats.DONE) == 1
@@ -92,7 +92,7 @@ async def test_a_stream_ends_once_and_tells_of_a_failure(store: Store, name: str
     assert "error" not in "".join(lines)
 
 
-async def test_a_run_that_cannot_begin_is_told_of_too(store: Store):
+async def test_stream_reports_run_that_cannot_start(store: Store):
     def instructions(deps: Any) -> str:
         raise LookupError("secret")
 
@@ -103,8 +103,8 @@ async def test_a_run_that_cannot_begin_is_told_of_too(store: Store):
     assert "secret" not in "".join(lines)
 
 
-async def test_events_tell_of_what_is_committed(store: Store):
-    """Whoever hears of a call or a result finds it in the log."""
+async def test_sends_events_after_commit(store: Store):
+    """A listener that gets a call or a result finds it in the log."""
     agent = helper()
     seen: list[str] = []
     async for event in agent.stream("Go", store=store, thread="t"):

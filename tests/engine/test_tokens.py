@@ -1,18 +1,18 @@
-"""Estimates of tokens: cheap, and never moved by the length of base64."""
+"""Token estimates: fast, and independent of the length of base64."""
 
 import pytest
 
 from lockstitch.engine.usage import estimate, estimate_all, estimate_json
 
 
-def test_about_four_bytes_are_a_token() -> None:
+def test_estimates_one_token_per_four_bytes() -> None:
     assert 1_000 <= estimate({"role": "user", "content": "abcd" * 1_000}) <= 1_020
     assert estimate_json({"a": 1}) == 2
     assert estimate_all([]) == 0
 
 
 @pytest.mark.parametrize("kind", ["image", "document"])
-def test_media_are_flat_also_inside_a_tool_result(kind: str) -> None:
+def test_estimates_fixed_tokens_for_media(kind: str) -> None:
     def tokens(size: int) -> tuple[int, int]:
         block = {"type": kind, "source": {"type": "base64", "data": "A" * size}}
         result = {"type": "tool_result", "tool_use_id": "c", "content": [block]}
@@ -22,7 +22,7 @@ def test_media_are_flat_also_inside_a_tool_result(kind: str) -> None:
     assert all(1_000 < count < 5_000 for count in tokens(10))
 
 
-def test_a_text_and_its_block_are_the_same() -> None:
+def test_estimates_text_and_text_block_equally() -> None:
     text = {"role": "user", "content": "hello"}
 
     assert estimate(text) == estimate({"role": "user", "content": [{"type": "text", "text": "hello"}]})

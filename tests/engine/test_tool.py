@@ -1,4 +1,4 @@
-"""Tools that cannot be: said when they are made, not when a model calls them."""
+"""Invalid tools raise when they are created, not when a model calls them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from lockstitch.errors import Refused
 
 
 class Handle:
-    """Nothing that JSON could describe."""
+    """A type without a JSON schema."""
 
 
 def _many(*values: int) -> int:
@@ -35,7 +35,7 @@ def _unknown(value: "Nowhere") -> str:  # type: ignore[name-defined]  # noqa: F8
 
 
 @pytest.mark.parametrize("function", [_many, _loose, _positional, _handle, _unknown])
-def test_a_function_that_no_schema_can_describe_is_refused(function: Callable[..., Any]):
+def test_refuses_function_without_json_schema(function: Callable[..., Any]):
     with pytest.raises(Refused, match=f"Tool {function.__name__}"):
         tool(function)
 
@@ -43,14 +43,14 @@ def test_a_function_that_no_schema_can_describe_is_refused(function: Callable[..
 @pytest.mark.parametrize(
     ("name", "schema", "why"),
     [
-        ("", {"type": "object"}, "is no name for a tool"),
-        ("two words", {"type": "object"}, "is no name for a tool"),
-        ("x" * 129, {"type": "object"}, "is no name for a tool"),
+        ("", {"type": "object"}, "is not a tool name"),
+        ("two words", {"type": "object"}, "is not a tool name"),
+        ("x" * 129, {"type": "object"}, "is not a tool name"),
         ("list", {"type": "array"}, "must be of type object"),
         ("empty", {}, "must be of type object"),
         ("nan", {"type": "object", "properties": {"a": {"default": float("nan")}}}, "cannot be stored"),
     ],
 )
-def test_a_bad_name_or_schema_is_refused(name: str, schema: Any, why: str):
+def test_refuses_invalid_name_or_schema(name: str, schema: Any, why: str):
     with pytest.raises(Refused, match=why):
         Tool(name, "", schema)

@@ -9,8 +9,8 @@ import pytest
 
 from lockstitch.agents.agent import Agent
 from lockstitch.backend import Commit
-from lockstitch.engine.executor import result_for
 from lockstitch.engine.ports.tool import Tool
+from lockstitch.engine.result import result_for
 from lockstitch.errors import Refused, ThreadBusy, ThreadEnded, ThreadWaiting
 from lockstitch.model import Entry, new_id, text_of
 from lockstitch.model.message import user

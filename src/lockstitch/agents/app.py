@@ -234,7 +234,7 @@ class App:
         Args:
             store: Store of the events.
         """
-        await self._webhooks.tell_due(store)
+        await self._webhooks.deliver_due(store)
 
     def deliver_webhooks_soon(self, store: Store) -> None:
         """Call the webhooks of all events that are due, in a background task.
@@ -242,7 +242,7 @@ class App:
         Args:
             store: Store of the events.
         """
-        self._webhooks.tell_soon(store)
+        self._webhooks.deliver_soon(store)
 
     def _limit(self, name: str, at_most: int) -> Limit:
         kind, _, provider = name.partition(":")

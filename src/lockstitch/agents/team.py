@@ -240,7 +240,7 @@ class BoundMembers:
     def names(self) -> Collection[str]:
         return self.members.keys()
 
-    async def setup(self, name: str, run: Run | None) -> tuple[RunConfig, str | None]:
+    async def run_config(self, name: str, run: Run | None) -> tuple[RunConfig, str | None]:
         """Return the config of a member's run. The member uses its own `deps`, or those of the team."""
         member = self.members[name]
         deps = self.deps if member.deps is None else member.deps

@@ -1,4 +1,4 @@
-"""Cancelling: a wish that whoever holds the thread fulfils, or we do. No code of the agent is needed."""
+"""`cancel()`: request the cancel; end the run here if no worker holds the thread. Needs no agent code."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,21 +14,25 @@ from lockstitch.store.threads import ThreadRef
 
 
 async def cancel(store: Store, ref: ThreadRef) -> Thread:
-    """Have a thread's open run end, whatever it does, and all that it has children do; the thread as it is then.
+    """Cancel the open run of a thread and its child threads. Return the thread afterwards.
 
-    What was streamed so far is kept. A holder elsewhere learns of it within a moment: then the thread that is returned
-    may still be running. If no worker has started the run of a message yet, the run of the oldest message ends now.
+    Text that was streamed so far is stored. If another process holds the thread, it ends the run shortly afterwards, so
+    the returned thread may still be running. If the run of a message has not started yet, the run of the oldest message
+    ends now.
+
+    Raises `ThreadEnded` if the thread has ended, `Refused` if it has no open run and no message, and `NotFound` if it
+    does not exist.
     """
     head = await store.thread(ref)
     while True:
         if head.ended:
-            raise ThreadEnded(f"Thread {head.id} is {head.status} already.", thread_id=head.id)
+            raise ThreadEnded(f"Thread {head.id} is already {head.status}.", thread_id=head.id)
         if head.kind != "chat" or await store.execution.open_run(head) is not None:
             break
         seen, deliveries = await store.inbox(head)
         messages = [delivery for delivery in deliveries if delivery.as_entry().type == "input"]
         if not messages:
-            raise Refused(f"Thread {head.id} has no open run to cancel; it waits for input.")
+            raise Refused(f"Thread {head.id} has no open run to cancel. It waits for input.")
         if head.held:
             # A worker is about to start the run.
             break
@@ -37,7 +41,7 @@ async def cancel(store: Store, ref: ThreadRef) -> Thread:
         except Conflict:
             # A worker has claimed the thread, or another delivery has arrived.
             head = await store.thread(head)
-    # Children first: a parent that ends before them would not hear of their end.
+    # Children first: a parent that ends before them would not get their reports.
     for thread in reversed(await store.request_cancel(head)):
         await _end(store, thread)
     return await store.thread(head)

@@ -1,7 +1,7 @@
-"""Children in this process: a thread that waits for threads it made has them driven here, and then goes on.
+"""Execute the child threads that a thread waits for in this process, then resume the thread.
 
-With workers around nothing changes: what one of them holds is waited for, and what nobody here can drive is left to
-them.
+If a worker holds a child, this process waits for it. Threads of agents without code in this process are left to
+workers.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from lockstitch.errors import NotFound, ThreadEnded
 from lockstitch.model import ChildrenWait
 from lockstitch.store import Store
 
-AT_ONCE: Final = 10
-"""Children of one thread that are driven side by side."""
+CHILDREN_AT_ONCE: Final = 10
+"""Maximum number of children of one thread that execute concurrently."""
 
 
 async def execute_children(executor: Executor, result: Result | None) -> Result | None:
@@ -26,17 +26,17 @@ async def execute_children(executor: Executor, result: Result | None) -> Result 
     """
     store = executor.store
     while result is not None and (wait := _children_wait(result)) is not None:
-        await _drive_all(executor, wait)
+        await _execute_all(executor, wait)
         head = await store.thread(result.thread_id)
-        driver = executor.for_thread(head)
-        if driver is None or (head.status == "waiting" and head.wait_for("children") is not None):
+        own_executor = executor.for_thread(head)
+        if own_executor is None or (head.status == "waiting" and head.wait_for("children") is not None):
             return result
         try:
-            # A worker may have taken it over; then it is theirs to end.
-            went_on = await retry_until_free(store, head, driver.resume)
+            # If a worker has claimed the thread, that worker continues it.
+            resumed = await retry_until_free(store, head, own_executor.resume)
         except ThreadEnded:
-            return await _result_of_others(store, result)
-        result = went_on if went_on is not None else await _result_of_others(store, result)
+            return await _stored_result(store, result)
+        result = resumed if resumed is not None else await _stored_result(store, result)
     return result
 
 
@@ -44,28 +44,29 @@ def _children_wait(result: Result) -> ChildrenWait | None:
     return next((wait for wait in result.waits if isinstance(wait, ChildrenWait) and wait.child_ids), None)
 
 
-async def _drive_all(executor: Executor, wait: ChildrenWait) -> None:
-    """Drive the awaited children: side by side, or one after the other until the first has ended if any will do."""
+async def _execute_all(executor: Executor, wait: ChildrenWait) -> None:
+    """Execute the awaited children concurrently. If any of them is enough, one after the other until the first has
+    ended."""
     ids = [UUID(child_id) for child_id in wait.child_ids or ()]
     if wait.any_child:
         for child_id in ids:
-            if await _drive_one(executor, child_id):
+            if await _execute_child(executor, child_id):
                 return
         return
-    places = asyncio.Semaphore(AT_ONCE)
+    places = asyncio.Semaphore(CHILDREN_AT_ONCE)
 
-    async def one(child_id: UUID) -> None:
+    async def execute(child_id: UUID) -> None:
         async with places:
-            await _drive_one(executor, child_id)
+            await _execute_child(executor, child_id)
 
-    # One that cannot be driven is no reason to give up the others; whoever called is told of it afterwards.
-    excs = await asyncio.gather(*map(one, ids), return_exceptions=True)
-    for problem in excs:
+    # An error of one child does not stop the others. It is raised afterwards.
+    problems = await asyncio.gather(*map(execute, ids), return_exceptions=True)
+    for problem in problems:
         if problem is not None:
             raise problem
 
 
-async def _drive_one(executor: Executor, child_id: UUID) -> bool:
+async def _execute_child(executor: Executor, child_id: UUID) -> bool:
     """Execute a child as far as possible. Return True if it has ended."""
     store = executor.store
     try:
@@ -73,11 +74,11 @@ async def _drive_one(executor: Executor, child_id: UUID) -> bool:
     except NotFound:
         return True
     while not head.ended:
-        driver = executor.for_thread(head)
-        if driver is None:
+        own_executor = executor.for_thread(head)
+        if own_executor is None:
             return False
         try:
-            await execute_children(executor, await retry_until_free(store, head, driver.resume))
+            await execute_children(executor, await retry_until_free(store, head, own_executor.resume))
         except ThreadEnded:
             return True
         head = await store.thread(child_id)
@@ -86,5 +87,5 @@ async def _drive_one(executor: Executor, child_id: UUID) -> bool:
     return True
 
 
-async def _result_of_others(store: Store, before: Result) -> Result:
+async def _stored_result(store: Store, before: Result) -> Result:
     return await result_from_store(store, await store.run(before.run_id))

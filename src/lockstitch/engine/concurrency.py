@@ -1,4 +1,4 @@
-"""Running code that blocks, beside the event loop."""
+"""Run blocking code in threads, next to the event loop."""
 
 import asyncio
 import contextvars
@@ -11,16 +11,16 @@ T = TypeVar("T")
 
 
 async def run_blocking(function: Callable[[], T]) -> T:
-    """The result of `function`, run in a thread of its own.
+    """Return the result of `function`, run in a separate thread.
 
-    The thread is a daemon: one that is cancelled cannot be stopped, goes on until it returns and is not waited for,
-    neither by others that need a thread nor by the end of the process.
+    The thread is a daemon. If the caller is cancelled, the thread runs on until `function` returns. Neither other calls
+    nor the end of the process wait for it.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
 
-    def tell(result: T | None, problem: BaseException | None) -> None:
+    def set_outcome(result: T | None, problem: BaseException | None) -> None:
         if future.cancelled():
             return
         if problem is not None:
@@ -33,11 +33,11 @@ async def run_blocking(function: Callable[[], T]) -> T:
         problem: BaseException | None = None
         try:
             result = context.run(function)
-        except BaseException as exc:  # it is raised again where it is awaited
+        except BaseException as exc:  # raised again where the future is awaited
             problem = _as_error(exc)
-        # Who waited may be gone, and the loop with it, at any moment.
+        # The event loop may be closed by now.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(tell, result, problem)
+            loop.call_soon_threadsafe(set_outcome, result, problem)
 
     threading.Thread(target=work, name="lockstitch-blocking", daemon=True).start()
     return await future
@@ -57,7 +57,8 @@ async def run_to_end(function: Callable[[], T]) -> T:
 
 
 def _as_error(exc: BaseException) -> BaseException:
-    """What may be raised in the loop: there, the end of an iterator, an exit or a cancelling would mean the loop's."""
+    """Return the error to raise in the event loop. The end of an iterator, an exit or a cancellation would end the
+    loop's own code, so it becomes a `RuntimeError`."""
     if isinstance(exc, Exception) and not isinstance(exc, StopIteration | StopAsyncIteration):
         return exc
     error = RuntimeError(f"{type(exc).__name__}: {exc}".removesuffix(": "))

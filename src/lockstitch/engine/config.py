@@ -1,4 +1,4 @@
-"""`AgentDefinition` (what is stored) and `RunConfig` (definition plus code)."""
+"""`AgentDefinition` (the stored part of an agent) and `RunConfig` (the definition plus code)."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,13 +17,14 @@ from lockstitch.model import Json, Record, Run, Thread, codec
 from lockstitch.store import Store
 
 OnBusy = Literal["refuse", "queue", "interrupt"]
-"""What a second message does while a run is open: an error, the next run, or the end of the open one."""
+"""What a second message does while a run is open: raise an error, wait for the next run, or cancel the open run."""
 
 LogLevel = Literal["standard", "full"]
+"""`full` also records context transformations, started model calls and checks without effect."""
 
 
 class ComponentConfig(BaseModel):
-    """A compactor or memory by its registered name, with what made it."""
+    """A compactor or a memory: its registered name and its parameters."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,7 +33,7 @@ class ComponentConfig(BaseModel):
 
 
 class ToolDefinition(BaseModel):
-    """A tool as it was when the definition was made; the code that belongs to it is found by its name."""
+    """A tool as it is stored with the definition. Its code is found by name."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -50,14 +51,15 @@ class ToolDefinition(BaseModel):
 
 
 Mode = Literal["sequence", "parallel"]
-"""How members work that one response asks for: each with what those before it answered, or side by side."""
+"""How members work on one response: in sequence, each with the answers of the earlier ones, or in parallel."""
 
 Answer = Literal["compile", "pass_through", "choose"]
-"""Whose answer a turn has: the leader's, made of its members'; the last member's; or as the leader says each time."""
+"""Which answer a turn has: one that the leader compiles, that of the last member, or as the leader chooses each
+time."""
 
 
 class MemberDefinition(BaseModel):
-    """A member of a team; a changed member is a changed team."""
+    """A member of a team. The digest changes with the member's definition, and so does the version of the team."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -66,7 +68,7 @@ class MemberDefinition(BaseModel):
 
 
 class TeamDefinition(BaseModel):
-    """Who is in a team, and how they work together."""
+    """The members of a team, and how they work together."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -80,13 +82,13 @@ class TeamDefinition(BaseModel):
 
     @classmethod
     def of(cls, team: str, **values: Any) -> "TeamDefinition":
-        """A checked definition; Refused names what is wrong."""
-        with _told_of(f"Team {team!r}"):
+        """Return a validated definition. Raises `Refused` with all problems."""
+        with _validating(f"Team {team!r}"):
             return cls(**values)
 
 
 class AgentDefinition(BaseModel):
-    """How an agent runs. A new run takes the code's; an open run finishes on the one it began with."""
+    """How an agent runs. A new run uses the current definition. An open run continues with the one it started with."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -119,23 +121,23 @@ class AgentDefinition(BaseModel):
     run_budget: Annotated[float, Field(gt=0)] | None = None
     thread_budget: Annotated[float, Field(gt=0)] | None = None
     max_depth: Annotated[int, Field(ge=0)] = 5
-    """How deep a tree of threads may be; a root has depth 0."""
+    """Maximum depth of a tree of threads. A root thread has depth 0."""
     max_children: Annotated[int, Field(ge=0)] = 50
-    """How many children of a thread may be open at once."""
+    """Maximum number of open children of a thread."""
     max_stitches: Annotated[int, Field(ge=1)] = 10_000
-    """How long a thread's log may become before it fails."""
+    """Number of stitches in the log at which a thread fails."""
     tree_budget: Annotated[float, Field(gt=0)] | None = None
-    """USD that a tree of threads may have cost when a child is asked for."""
+    """US dollars. If a tree of threads has cost as much, it gets no more children."""
     checks_answer: bool = False
     team: TeamDefinition | None = None
-    """The members that it leads, if it is a team's."""
+    """The team that the agent leads, if it leads one."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "AgentDefinition":
         if self.thinking_tokens >= self.max_tokens:
             raise ValueError(
                 f"thinking_tokens ({self.thinking_tokens}) must be less than max_tokens ({self.max_tokens}), "
-                "which has to hold the answer too"
+                "which also limits the answer"
             )
         names = [tool.name for tool in self.tools]
         twice = {name for name in names if names.count(name) > 1}
@@ -152,19 +154,19 @@ class AgentDefinition(BaseModel):
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def as_json(self) -> Json:
-        # What only teams have is no part of an agent's digest.
+        # A field that only teams have must not change the digest of other agents.
         return self.model_dump(mode="json", exclude={"team"} if self.team is None else None)
 
     @classmethod
     def of(cls, **values: Any) -> "AgentDefinition":
-        """A checked definition; Refused names what is wrong."""
-        with _told_of(f"Agent {values.get('name')!r}"):
+        """Return a validated definition. Raises `Refused` with all problems."""
+        with _validating(f"Agent {values.get('name')!r}"):
             return cls(**values)
 
 
 @contextmanager
-def _told_of(whose: str) -> Generator[None]:
-    """Have what is wrong with a definition said in words."""
+def _validating(subject: str) -> Generator[None]:
+    """Turn a `ValidationError` into `Refused`, with the problems as text."""
     try:
         yield
     except ValidationError as exc:
@@ -172,21 +174,23 @@ def _told_of(whose: str) -> Generator[None]:
             f"{'.'.join(map(str, error['loc']))}: {error['msg']}".removeprefix(": ").replace("Value error, ", "")
             for error in exc.errors()
         )
-        raise Refused(f"{whose} cannot be defined so: {problems}.") from exc
+        raise Refused(f"{subject} is not valid: {problems}.") from exc
 
 
 AnswerCheck = Callable[[Any], "str | Awaitable[str | None] | None"]
-"""Looks at a final answer (its text, or its structured output): None when it will do, else what is wrong with it."""
+"""Checks a final answer (its text or its structured output). It returns None, or a text that says what is wrong."""
 
 FinishHook = Callable[[Store, Thread, Run, Json], Awaitable[Sequence[Record]]]
-"""What an application writes in the last commit of a run. It gets the store, the thread as it was, the run as it will
-be, and {"text", "output", "error", "noted"}, the last being what this commit adds to the log. It may be asked more than
-once, and must leave nothing behind but what it gives."""
+"""Returns the records that an application writes in the last commit of a run.
+
+It gets the store, the thread before the commit, the run after it, and {"text", "output", "error", "noted"}. `noted`
+contains the entries that the commit appends. The hook may be called more than once, so it must have no other effect.
+"""
 
 
 @dataclass(frozen=True)
 class RunStart:
-    """When a run begins: where, and in which thread."""
+    """The store and the thread of a run that starts, for functions that make instructions."""
 
     store: Store
     thread: Thread
@@ -196,16 +200,19 @@ class TeamMembers(Protocol):
     """The members of a team, as far as this process has their code."""
 
     @property
-    def names(self) -> Collection[str]: ...
+    def names(self) -> Collection[str]:
+        """The names of these members."""
+        ...
 
-    async def setup(self, name: str, run: Run | None) -> "tuple[RunConfig, str | None]":
-        """What a member runs by, and its instructions for a new run."""
+    async def run_config(self, name: str, run: Run | None) -> "tuple[RunConfig, str | None]":
+        """Return the config of a member's run, and its instructions for a new run."""
         ...
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything a loop needs besides the record. Tools are found by name; one the code no longer has is missing."""
+    """What the loop needs besides the record: the definition and the code. `tools` has no entry for a tool without
+    code."""
 
     definition: AgentDefinition
     version: int
@@ -218,16 +225,17 @@ class RunConfig:
     output_type: type[BaseModel] | None = None
     check: AnswerCheck | None = None
     ending: FinishHook | None = None
+    """Called for the last commit of a run."""
     deps: Any = None
     prices: Mapping[str, Json] | None = None
     agents: Sequence[str] = ()
-    """The agents whose code this process has."""
+    """The names of the agents that have code in this process."""
     members: TeamMembers | None = None
-    """The members, where a team is led."""
+    """The members of the team, if the agent leads one."""
 
 
 async def config_for_ending(store: Store, head: Thread, run: Run | None) -> RunConfig:
-    """What a run is ended by: its definition as it is stored, if it is."""
+    """Return the config to end a run without agent code: its stored definition, if there is one."""
     name = (run.agent if run is not None else head.agent) or "unknown"
     definition = AgentDefinition(name=name, model="none:none")
     if run is not None and run.version is not None:
@@ -237,19 +245,19 @@ async def config_for_ending(store: Store, head: Thread, run: Run | None) -> RunC
         except NotFound:
             pass
     version = (run.version if run is not None else None) or 0
-    return RunConfig(definition, version, _Absent(), "none", NoCompactor(), NoMemoryStore(), NoFileStore())
+    return RunConfig(definition, version, _NoProvider(), "none", NoCompactor(), NoMemoryStore(), NoFileStore())
 
 
-class _Absent(Provider):
-    """No provider: a run that is being ended calls no model."""
+class _NoProvider(Provider):
+    """A provider for runs that are only ended. It never calls a model."""
 
     name = "none"
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
-        raise ProviderError("There is no model here.", "setup")
+        raise ProviderError("No model is configured.", "setup")
         yield Chunk("text")  # so that this is a generator
 
     async def download(self, file_id: str) -> Download:
-        raise ProviderError("There is no provider here.", "setup")
+        raise ProviderError("No provider is configured.", "setup")
 
     async def close(self) -> None: ...

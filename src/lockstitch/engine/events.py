@@ -1,7 +1,7 @@
-"""`Event`, listeners, event iterator; live text for readers in other processes.
+"""`Event` and its listeners; `LiveTextWriter`: text of running model calls for readers in other processes.
 
-Nothing rests on it. It is written beside the run, a few times a second, and taken away once the stitch is committed
-that has it all; whatever goes wrong here, the run does not notice.
+Live text is not part of the record. It is written a few times per second, and deleted after the commit of the stitch
+that contains the whole text. Errors here do not affect the run.
 """
 
 import asyncio
@@ -37,68 +37,78 @@ EventType = Literal[
     "finished",
     "failed",
 ]
+"""The kinds of events; `Event` describes the data of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened in a run. Whatever an event tells of is committed, except deltas of text.
+    """An event of a run. It is sent after the commit that it reports, except for text and other parts of a model's
+    response.
 
-    `agent` is who acts: of a team the leader, or the member whose run it is; `member` says that it is one of these. The
-    texts that no member says are the answer; one that is passed through is the leader's as a whole, once it is there.
+        started             {agent, model, user_message, messages: the context so far}
+        text, thinking      {text}                     a delta; the next llm_call has the whole text
+        citation            {…}                        as the provider sends it
+        tool_call           {id, name, input}
+        tool_result         {id, name, content, is_error}
+        server_tool_call    the block                  executed by the provider
+        server_tool_result  the block
+        raw                 {…}                        the provider's own event
+        retry               {attempt, delay, error}
+        compacted           {tokens_before, tokens_after}
+        files               {files: [{file_id, filename, storage_path, size, mime_type, step}]}
+        member_started      {agent, model, task}       a team member starts; the events of its run follow
+        member_finished     {agent, status, output_text, error}
+        paused              {waiting_for, pending: [{tool_use_id, name, input}]}
+        finished            the result as JSON; completed, cancelled or failed
+        failed              {error, type}              the run failed; a finished event follows
 
-    started             {agent, model, user_message, messages: the context so far}
-    text, thinking      {text}                     a delta; the whole is in the next llm_call
-    citation            {…}                        as the provider gives it
-    tool_call           {id, name, input}
-    tool_result         {id, name, content, is_error}
-    server_tool_call    the block                  executed by the provider
-    server_tool_result  the block
-    raw                 {…}                        the provider's own event
-    retry               {attempt, delay, error}
-    compacted           {tokens_before, tokens_after}
-    files               {files: [{file_id, filename, storage_path, size, mime_type, step}]}
-    member_started      {agent, model, task}       a member of the team begins; the events of its run follow
-    member_finished     {agent, status, output_text, error}
-    paused              {waiting_for, pending: [{tool_use_id, name, input}]}
-    finished            the result as JSON; it may be completed, cancelled or failed
-    failed              {error, type}              the run failed; a finished follows
+    Text without `member` is the answer. If a team passes the answer of a member through, it is sent again as one text
+    of the leader when the run ends.
     """
 
     type: EventType
+    """The kind of the event."""
     thread_id: UUID
+    """The thread in which it happened."""
     run_id: UUID
+    """The run in which it happened."""
     agent: str
+    """The name of the agent that acts: of a team the leader, or the member of a nested run."""
     step: int = 0
+    """Number of finished model calls of the run."""
     data: Json = field(default_factory=dict[str, Any])
+    """The data of the event, see above."""
     member: bool = False
+    """True if a team member acts."""
 
 
 Listener = Callable[[Event], None]
-"""Called with each event, in the task of the run."""
+"""Called with each event, in the task of the run. It must not block."""
 
 
-PAUSE: Final = 0.1
-"""Seconds between two writes of one thread. An answer that is there sooner is never written here."""
+WRITE_INTERVAL_SECONDS: Final = 0.1
+"""Seconds between two writes of one thread. The text of a faster answer is never written here."""
 
 _COMMITTED: Final = frozenset({"tool_call", "tool_result", "member_finished", "paused", "finished", "failed"})
-"""Events that come after the commit of what was said before them."""
+"""Events that follow the commit of the text before them."""
 
-_FENCE: Final = 32
-"""Bits of a number below the fence: so many deltas fit into one drive."""
+_FENCE_SHIFT: Final = 32
+"""Bits of a delta number below the fence, so that the numbers of a later holder are always higher."""
 
-_MANY: Final = 1000
+_STALE_LIMIT: Final = 1000
+"""Maximum number of deltas that one call of `delete_stale_deltas` reads."""
 
 _log = logging.getLogger("lockstitch.live")
 
 
 def first_delta_number(head: Thread) -> int:
-    """The number that deltas of a thread's present holder begin with; those below are leftovers of an earlier one."""
-    return head.fence << _FENCE
+    """Return the first delta number of a thread's current holder. Lower numbers belong to earlier holders."""
+    return head.fence << _FENCE_SHIFT
 
 
 @dataclass(slots=True)
 class _Part:
-    """A stretch of what was said that is not written yet."""
+    """A part of the text that is not written yet."""
 
     run_id: UUID
     step: int
@@ -108,7 +118,7 @@ class _Part:
 
 
 class LiveTextWriter:
-    """What is said in one drive of one thread. Numbers rise over the whole life of a thread."""
+    """Writes the text of one execution of one thread. Delta numbers rise over the whole life of a thread."""
 
     def __init__(self, store: Store, head: Thread) -> None:
         self._table = store.table(LiveDelta)
@@ -116,72 +126,72 @@ class LiveTextWriter:
         self._first = self._number = first_delta_number(head)
         self._attempts: defaultdict[UUID, int] = defaultdict(int)
         self._steps: dict[UUID, int] = {}
-        self._heard: list[_Part] = []
+        self._parts: list[_Part] = []
         self._written: set[UUID] = set()
-        self._over: dict[UUID, int] = {}
-        """Runs of which deltas up to a number are to be taken away."""
+        self._obsolete: dict[UUID, int] = {}
+        """Runs, and the number up to which their deltas are to be deleted."""
         self._cleaned = False
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
     def on_event(self, event: Event) -> None:
-        """Listen to a run; see `stage.Listener`."""
+        """Receive the events of a run; see `Listener`."""
         if event.type in ("text", "thinking"):
-            self._say(event)
+            self._add_text(event)
         elif event.type == "retry":
             self._attempts[event.run_id] += 1
-            self._forget(event.run_id)
+            self._drop_parts(event.run_id)
         elif event.type in _COMMITTED:
             self._end(event.run_id)
 
     async def close(self) -> None:
-        """The drive is over: nothing of it stays."""
+        """Delete the deltas of this execution, which has ended."""
         self._closing.set()
-        for run_id in {*self._written, *(part.run_id for part in self._heard)}:
+        for run_id in {*self._written, *(part.run_id for part in self._parts)}:
             self._end(run_id)
         if self._task is not None:
             await self._task
 
-    def _say(self, event: Event) -> None:
-        # A step counts once its answer is there.
+    def _add_text(self, event: Event) -> None:
+        # `Event.step` counts finished steps, and this text belongs to the next one.
         run_id, step = event.run_id, event.step + 1
         if self._steps.get(run_id, step) != step:
             self._end(run_id)
         self._steps[run_id] = step
         attempt = self._attempts[run_id]
-        last = self._heard[-1] if self._heard else None
+        last = self._parts[-1] if self._parts else None
         if last is None or (last.run_id, last.step, last.kind, last.attempt) != (run_id, step, event.type, attempt):
             last = _Part(run_id, step, event.type, attempt)
-            self._heard.append(last)
+            self._parts.append(last)
         last.text.append(str(event.data.get("text", "")))
         self._start()
 
     def _end(self, run_id: UUID) -> None:
-        """What was said is committed."""
-        self._forget(run_id)
+        """Mark the text of a run as obsolete, because it is committed."""
+        self._drop_parts(run_id)
         if run_id in self._written:
             self._written.discard(run_id)
-            self._over[run_id] = self._number
+            self._obsolete[run_id] = self._number
             self._start()
 
-    def _forget(self, run_id: UUID) -> None:
-        self._heard = [part for part in self._heard if part.run_id != run_id]
+    def _drop_parts(self, run_id: UUID) -> None:
+        self._parts = [part for part in self._parts if part.run_id != run_id]
 
     def _start(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write(), name=f"lockstitch-live-{self._thread_id}")
 
     async def _write(self) -> None:
-        while self._heard or self._over:
+        while self._parts or self._obsolete:
             with suppress(TimeoutError):
-                async with asyncio.timeout(PAUSE):
+                async with asyncio.timeout(WRITE_INTERVAL_SECONDS):
                     await self._closing.wait()
-            parts, self._heard = self._heard, []
-            over, self._over = self._over, {}
+            parts, self._parts = self._parts, []
+            obsolete, self._obsolete = self._obsolete, {}
             of_thread = Where("thread_id", "=", self._thread_id)
             wheres: list[tuple[Where, ...]] = [
                 (of_thread, Where("run_id", "=", run_id), Where("number", "<=", number))
-                for run_id, number in over.items()
+                for run_id, number in obsolete.items()
             ]
             if parts and not self._cleaned:
                 self._cleaned = True
@@ -195,8 +205,8 @@ class LiveTextWriter:
                 await self._table.delete(*where)
             if new:
                 await self._table.put(*new)
-        except Exception as exc:  # nobody may be harmed by what is only shown
-            _log.debug("Live text was not written: %s", exc)
+        except Exception as exc:  # live text must not disturb the run
+            _log.debug("Live text not written: %s", exc)
 
     def _delta(self, part: _Part) -> LiveDelta:
         self._number += 1
@@ -208,35 +218,35 @@ class LiveTextWriter:
             text={
                 "kind": part.kind,
                 "text": storable_text("".join(part.text)),
-                "attempt": f"{self._first >> _FENCE}.{part.attempt}",
+                "attempt": f"{self._first >> _FENCE_SHIFT}.{part.attempt}",
             },
         )
 
 
-async def sweep(store: Store, threads: Sequence[UUID] | None = None) -> None:
-    """Take away what killed workers have left: of these threads, or of all that nobody holds any more."""
+async def delete_stale_deltas(store: Store, threads: Sequence[UUID] | None = None) -> None:
+    """Delete the live text of killed workers: of these threads, or of all threads that no worker holds."""
     table = store.table(LiveDelta)
     try:
         if threads is None:
-            ids = {delta.thread_id for delta in await table.find(limit=_MANY)}
+            ids = {delta.thread_id for delta in await table.find(limit=_STALE_LIMIT)}
             heads = await store.threads_by_id(ids, all_projects=True)
             threads = sorted(ids - {head.id for head in heads.values() if head.held})
         if threads:
             await table.delete(Where("thread_id", "in", list(threads)))
     except LockstitchError as exc:
-        _log.debug("Leftovers of live text stay: %s", exc)
+        _log.debug("Stale live text not deleted: %s", exc)
 
 
 async def event_iterator(work: Callable[[Listener], Awaitable[Any]]) -> AsyncGenerator[Event, None]:
-    """The events of `work` as they come. Its error, if it ends with one, is raised after the last of them.
+    """Yield the events of `work`. If it raises, the error is raised after the last event.
 
-    Events wait in line for a reader that is slow. When the reader leaves, the work is cancelled.
+    Events are queued for a slow reader. If the reader closes the iterator, `work` is cancelled.
     """
-    line: asyncio.Queue[Event | None] = asyncio.Queue()
-    task = asyncio.ensure_future(work(line.put_nowait))
-    task.add_done_callback(lambda _: line.put_nowait(None))
+    queue: asyncio.Queue[Event | None] = asyncio.Queue()
+    task = asyncio.ensure_future(work(queue.put_nowait))
+    task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
-        while (event := await line.get()) is not None:
+        while (event := await queue.get()) is not None:
             yield event
         await task
     finally:

@@ -1,7 +1,7 @@
-"""The loop: ask what comes next, do it, note what came of it, ask again.
+"""`run_loop()`: decide the next action, execute it, record the outcome, until the run ends or pauses.
 
-Nothing here decides and nothing here recovers. A loop that begins after a crash asks the same question as one that was
-never interrupted.
+The loop itself decides nothing and has no code for recovery. After a crash it makes the same decision as a loop that
+was never interrupted.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from lockstitch.engine.decision.action import (
 )
 from lockstitch.engine.decision.decide import decide
 from lockstitch.engine.decision.in_doubt import doubt_of, shown, when_ended, when_resumed, with_doubts
-from lockstitch.engine.session.deliveries import report, result, take_deliveries
+from lockstitch.engine.session.deliveries import report_to_parent, take_deliveries, thread_result
 from lockstitch.engine.session.run_context import RunCancelled, RunContext
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.engine.usage import estimate
@@ -42,9 +42,10 @@ from lockstitch.errors import Conflict, Refused, StaleFence
 from lockstitch.model import Json, NextMessageWait, RetryWait, Wait, answer_of, format_time, waits_json
 
 LoopOutcome = Literal["finished", "paused", "idle", "left"]
+"""Why the loop returned; `left` if it released the thread to another process."""
 
 _LOOK_AGAIN: Final = timedelta(seconds=30)
-"""How long a thread whose tool this code lacks is left to others before it is looked at again."""
+"""Time until a thread with a missing tool is claimed again."""
 
 _TRANSFORMATIONS: Final[dict[type[Any], str]] = {
     CallModel: "assistant_message_added",
@@ -56,9 +57,10 @@ _TRANSFORMATIONS: Final[dict[type[Any], str]] = {
     CheckAnswer: "feedback_added",
     RecordEntries: "message_added",
 }
+"""The `transformation_type` that an action has in the log."""
 
 
-_ACTS: Final[dict[type[Any], str]] = {
+_ACTIVITY_NAMES: Final[dict[type[Any], str]] = {
     CallModel: "model call",
     RunTools: "tools",
     RunMembers: "members",
@@ -71,23 +73,23 @@ _ACTS: Final[dict[type[Any], str]] = {
     MakeTitle: "title",
     RecordEntries: "record",
 }
-"""What a beat calls an act."""
+"""Names of the actions in the heartbeat."""
 
 
 async def run_loop(context: RunContext) -> LoopOutcome:
-    """Drive the open run of a thread until it ends or waits for others, or is to be left to another process, and give
-    the thread back. A run within another is driven as far; the thread goes on with the run that caused it.
+    """Execute the open run until it ends, waits, or is to be released to another process. Then release the thread.
 
-    Raises `StaleFence` if this process no longer holds the thread. Then nothing more is written.
+    A nested run is executed in the same way, but the thread stays held, because the outer run continues. Raises
+    `StaleFence` if this process no longer holds the thread. Then nothing more is written.
     """
-    session = context.journal
+    session = context.session
     while True:
         if context.lost is not None:
             lost = session.head.id
             raise StaleFence(f"This process no longer holds thread {lost}: {context.lost}.", thread_id=lost)
         if context.stopping and not session.head.cancel_requested:
             session.head = session.head.changed(cancel_requested=True)
-        action = decide(context.setup, session.snapshot, session.clock.now())
+        action = decide(context.config, session.snapshot, session.clock.now())
         if isinstance(action, Idle):
             return "idle"
         if context.should_release() and not isinstance(action, Pause | Finish):
@@ -100,30 +102,30 @@ async def run_loop(context: RunContext) -> LoopOutcome:
             if await (_finish_nested(context, action) if session.nested else _finish(context, action)):
                 return "finished"
         else:
-            await _act(context, action)
+            await _execute_action(context, action)
 
 
-async def _act(context: RunContext, action: Action) -> None:
-    session = context.journal
-    if isinstance(action, CallModel) and session.letters:
+async def _execute_action(context: RunContext, action: Action) -> None:
+    session = context.session
+    if isinstance(action, CallModel) and session.inbox_dirty:
         await take_deliveries(session)
     context.activity = {
-        "act": _ACTS[type(action)],
+        "act": _ACTIVITY_NAMES[type(action)],
         "step": session.open_run.steps,
         "since": format_time(session.clock.now()),
     }
-    full = context.setup.definition.log == "full"
+    full = context.config.definition.log == "full"
     before = (len(session.messages), session.tokens - _answered_tokens(context)) if full else (0, 0)
     try:
         await _perform(context, action)
     except RunCancelled:
         return
     if full and len(session.messages) != before[0]:
-        _note_transformation(context, action, *before)
+        _record_transformation(context, action, *before)
 
 
-def _note_transformation(context: RunContext, action: Action, messages: int, tokens: int) -> None:
-    session = context.journal
+def _record_transformation(context: RunContext, action: Action, messages: int, tokens: int) -> None:
+    session = context.session
     data: Json = {
         "transformation_type": _TRANSFORMATIONS.get(type(action), "message_added"),
         "messages_before_count": messages,
@@ -132,13 +134,13 @@ def _note_transformation(context: RunContext, action: Action, messages: int, tok
         "tokens_after": session.tokens,
     }
     counts = {"messages_count": len(session.messages), "estimated_tokens": session.tokens}
-    session.record(session.entry("context_transformation", data=data, **counts), first=False)
+    session.record(session.entry("context_transformation", data=data, **counts), must_commit=False)
 
 
 async def _perform(context: RunContext, action: Action) -> None:
     match action:
         case RecordEntries():
-            context.journal.record(*action.entries, first=action.first)
+            context.session.record(*action.entries, must_commit=action.must_commit)
             _apply_recorded(context, action)
         case CallModel():
             await call_model(context, action)
@@ -165,14 +167,14 @@ async def _perform(context: RunContext, action: Action) -> None:
 
 
 def _answered_tokens(context: RunContext) -> int:
-    """The size of results that wait for others of their response, and enter the context with them."""
-    since = context.journal.snapshot.after_response
+    """Return the tokens of results that enter the context only when all results of their response are there."""
+    since = context.session.snapshot.after_response
     return sum(estimate(stitch.message) for stitch in since if stitch.type == "tool_call" and stitch.message)
 
 
 def _apply_recorded(context: RunContext, action: RecordEntries) -> None:
-    """What a run must remember of entries that were only recorded."""
-    session = context.journal
+    """Update the run for entries that were recorded without another action."""
+    session = context.session
     for entry in action.entries:
         if entry.type == "run_resumed":
             session.change_run(status="running", stop_reason=None, state=when_resumed(session.snapshot))
@@ -181,14 +183,14 @@ def _apply_recorded(context: RunContext, action: RecordEntries) -> None:
 
 
 async def _pause(context: RunContext, action: Pause) -> bool:
-    """Commit the pause, then tell of it, so that an immediate reply finds it."""
-    session = context.journal
+    """Commit the pause. The event follows the commit, so that an immediate reply finds the pause."""
+    session = context.session
     run = {"status": "waiting", "stop_reason": f"awaiting_{action.waits[0].kind}"}
     waits = waits_json(action.waits)
-    notices = webhook_events_of_wait(context, action.waits) if action.entries else ()
+    webhook_events = webhook_events_of_wait(context, action.waits) if action.entries else ()
     wake_at = _wake_at(action.waits, session.clock.now())
     if not await session.commit_rest(
-        action.entries, run, webhook_events=notices, status="waiting", waiting_for=waits, wake_at=wake_at
+        action.entries, run, webhook_events=webhook_events, status="waiting", waiting_for=waits, wake_at=wake_at
     ):
         await take_deliveries(session, resting=True)
         return False
@@ -197,7 +199,7 @@ async def _pause(context: RunContext, action: Pause) -> bool:
 
 
 def _wake_at(waits: Sequence[Wait], now: datetime) -> datetime | None:
-    """When to look again, whatever happens: at the first time limit, or soon where code is missing."""
+    """Return the time at which the thread is claimed again: the first time limit, or soon if code is missing."""
     limits = [wait.until for wait in waits if wait.until is not None]
     if any(isinstance(wait, RetryWait) for wait in waits):
         limits.append(now + _LOOK_AGAIN)
@@ -205,25 +207,25 @@ def _wake_at(waits: Sequence[Wait], now: datetime) -> datetime | None:
 
 
 async def _pause_nested(context: RunContext, action: Pause) -> bool:
-    """Commit the pause of a run within another, which waits for it, and for those beside it to come as far."""
-    session = context.journal
+    """Commit the pause of a nested run. The outer run waits for it and for the other nested runs."""
+    session = context.session
     run = session.open_run
     if action.entries:
         session.record(*action.entries)
         session.change_run(status="waiting", stop_reason=f"awaiting_{action.waits[0].kind}")
         await session.commit()
-    session.ledger.resting_runs[run.id] = [wait.of_member(run.id, run.agent) for wait in action.waits]
+    session.thread_session.resting_runs[run.id] = [wait.of_member(run.id, run.agent) for wait in action.waits]
     return True
 
 
 async def _finish_nested(context: RunContext, action: Finish) -> bool:
-    """Commit the end of a run within another. The thread learns of its cost, and goes on."""
-    session = context.journal
+    """Commit the end of a nested run. The thread adds its cost and continues."""
+    session = context.session
     if action.summary is not None:
         session.change_run(state={**session.open_run.state, "summary": action.summary})
     state = _state_after(context)
     if state != session.head.state:
-        session.record(first=False, state=state)
+        session.record(must_commit=False, state=state)
     session.record(*action.entries)
     session.change_run(**_changes(context, action))
     if not session.open_run.compiles:
@@ -240,10 +242,10 @@ async def _finish_nested(context: RunContext, action: Finish) -> bool:
 
 
 async def _finish(context: RunContext, action: Finish) -> bool:
-    """Commit the end of the run."""
-    session = context.journal
+    """Commit the end of the run. Return False if new deliveries or a failed finish hook require another decision."""
+    session = context.session
     if action.status == "cancelled" and session.head.pending_children:
-        # Before its own end, so that whoever comes after a crash does it again.
+        # Before the end of the run, so that the next holder repeats it after a crash.
         await session.store.request_cancel_of_children(session.head)
     state, text = _state_after(context), await _answer_text(context, action)
     changes = _changes(context, action)
@@ -252,18 +254,18 @@ async def _finish(context: RunContext, action: Finish) -> bool:
         fields["state"] = state
     if session.head.cancel_requested:
         fields["cancel_requested"] = False
-    letters = report(session.head, fields["result"], session.clock) if fields.get("result") else ()
+    deliveries = report_to_parent(session.head, fields["result"], session.clock) if fields.get("result") else ()
     webhook_events = webhook_events_of_end(context, action)
-    written = await _ending(context, action, changes)
+    written = await _finish_records(context, action, changes)
     try:
         rests = await session.commit_rest(
-            action.entries, changes, deliveries=letters, webhook_events=webhook_events, records=written, **fields
+            action.entries, changes, deliveries=deliveries, webhook_events=webhook_events, records=written, **fields
         )
     except (Refused, Conflict) as exc:
         if not written or getattr(exc, "thread_id", None) is not None:
             raise
-        # The database would not take what the application wrote; the run has ended all the same.
-        _end_alone(context, exc)
+        # The database rejected the records of the application. The run ends without them.
+        _skip_finish_hook(context, exc)
         return False
     if not rests:
         await take_deliveries(session, resting=True, ending=True)
@@ -276,8 +278,8 @@ async def _finish(context: RunContext, action: Finish) -> bool:
 
 
 def _changes(context: RunContext, action: Finish) -> dict[str, Any]:
-    """What becomes of the run."""
-    session = context.journal
+    """Return the changed fields of a run that ends."""
+    session = context.session
     changes: dict[str, Any] = {
         "status": action.status,
         "stop_reason": action.stop_reason,
@@ -294,8 +296,8 @@ def _changes(context: RunContext, action: Finish) -> dict[str, Any]:
 
 
 def _output_position(context: RunContext, action: Finish) -> int | None:
-    """Where the answer stands: with the run itself, or with the one within it that gave it."""
-    response = context.journal.snapshot.response
+    """Return the position of the answer, which this run or a nested run gave."""
+    response = context.session.snapshot.response
     if action.answer is not None:
         return action.answer.output_position
     if action.status != "completed" or action.stop_reason == "delegated" or response is None:
@@ -304,8 +306,8 @@ def _output_position(context: RunContext, action: Finish) -> int | None:
 
 
 async def _answer_text(context: RunContext, action: Finish) -> str | None:
-    """The answer of a run that ends."""
-    session = context.journal
+    """Return the answer of a run that ends."""
+    session = context.session
     position, response = _output_position(context, action), session.snapshot.response
     if position is None:
         return None
@@ -315,8 +317,8 @@ async def _answer_text(context: RunContext, action: Finish) -> str | None:
 
 
 def _state_after(context: RunContext) -> Json:
-    """The state of the thread when the run has ended."""
-    run, state = context.journal.open_run, {**context.journal.head.state}
+    """Return the state of the thread after the run."""
+    run, state = context.session.open_run, {**context.session.head.state}
     if run.total_cost is not None:
         state["total_cost"] = float(state.get("total_cost") or 0.0) + run.total_cost
     if "container_id" in run.state and run.lane is None:
@@ -324,53 +326,54 @@ def _state_after(context: RunContext) -> Json:
     return state
 
 
-async def _ending(context: RunContext, action: Finish, changes: dict[str, Any]) -> Sequence[model.Record]:
-    """What an application writes with the end of the run. If it cannot say, the run ends all the same."""
-    session, ending = context.journal, context.setup.ending
+async def _finish_records(context: RunContext, action: Finish, changes: dict[str, Any]) -> Sequence[model.Record]:
+    """Return the records that the application writes with the end of the run. If its hook raises, the run ends without
+    them."""
+    session, ending = context.session, context.config.ending
     if ending is None or context.skip_finish_hook:
         return ()
     run = session.open_run.changed(**changes)
-    noted = [*session.noted, *action.entries]
+    entries = [*session.buffered, *action.entries]
     value: Json = {
         "text": await _answer_text(context, action),
         "output": run.output,
         "error": action.error,
-        "noted": noted,
+        "noted": entries,
     }
     work = ending(session.store, session.head, run, value)
     try:
         return await work
-    except Exception as exc:  # whatever it raises, the thread must not be stuck for it
-        _end_alone(context, exc)
+    except Exception as exc:  # an error of the hook must not block the thread
+        _skip_finish_hook(context, exc)
         return ()
 
 
-def _end_alone(context: RunContext, exc: Exception) -> None:
+def _skip_finish_hook(context: RunContext, exc: Exception) -> None:
     context.skip_finish_hook = True
-    context.journal.record(context.error_entry(exc, fatal=False, where="ending"), first=False)
+    context.session.record(context.error_entry(exc, fatal=False, where="ending"), must_commit=False)
 
 
 def _thread_fields_at_finish(
     context: RunContext, action: Finish, text: str | None, doubts: Sequence[Json]
 ) -> dict[str, Any]:
-    """Return the fields of the thread after the run: a chat waits for its next message or continues with one that is
-    queued, a goal ends with its run."""
-    session = context.journal
+    """Return the fields of the thread after the run: a chat waits for its next message or continues with a queued one,
+    a goal ends with its run."""
+    session = context.session
     if session.head.kind == "chat":
         now = session.clock.now()
         if session.queued or session.unanswered_inputs:
             return {"status": "pending", "waiting_for": [], "wake_at": now}
         return {"status": "waiting", "waiting_for": [NextMessageWait(now).as_json()], "wake_at": None}
     summary = text if action.summary is None else action.summary
-    ended = result(action.status, summary, action.error, output=session.open_run.output, data=action.data)
+    ended = thread_result(action.status, summary, action.error, output=session.open_run.output, data=action.data)
     if doubts:
         ended["in_doubt"] = list(doubts)
     return {"status": action.status, "waiting_for": [], "wake_at": None, "result": ended}
 
 
 def _pending(context: RunContext) -> list[Json]:
-    """The calls that others are to answer, of all runs that are open."""
-    lanes = (lane for lane in context.journal.ledger.lanes if isinstance(lane, RunSession))
+    """Return the open calls of all open runs that wait for a reply."""
+    lanes = (lane for lane in context.session.thread_session.lanes if isinstance(lane, RunSession))
     return [
         {"tool_use_id": call.id, "name": call.name, "input": call.input}
         for lane in lanes

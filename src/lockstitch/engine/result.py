@@ -1,4 +1,4 @@
-"""The result of a run: what came of it, and where more of it is found."""
+"""`Result`: the outcome of a run, and functions that make one from the store."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -6,40 +6,56 @@ from typing import Any
 from uuid import UUID
 
 from lockstitch.engine.decision.in_doubt import shown
-from lockstitch.model import InDoubtWait, Json, Message, Run, Thread, Wait, parse_waits, waits_json
+from lockstitch.errors import NotFound
+from lockstitch.model import InDoubtWait, Json, Message, Run, Thread, Wait, as_id, parse_waits, waits_json
 from lockstitch.store import Store
 from lockstitch.store.conversations import EnqueuedMessage
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gave, or where it stands when it waits for somebody.
-
-    `status` is the run's: completed, failed, cancelled, or waiting; pending if its message waits in line, so that the
-    run has not begun and is not stored yet. `output` is the structured answer where one was asked
-    for. `in_doubt` lists the calls that were started and have no known outcome, whatever ended the run. Calls of a
-    team's members also have their `run` and `agent`.
-    """
+    """The outcome of a run, or its current state if it waits."""
 
     thread_id: UUID
+    """The thread of the run."""
     run_id: UUID
+    """The run. If the message waits in the inbox, the id that its run will have."""
     status: str
+    """`completed`, `failed`, `cancelled` or `waiting`; `pending` if the message waits in the inbox and its run has not
+    started."""
     stop_reason: str | None
+    """Why the run ended or paused, for example `end_turn`, `max_steps`, `error` or `awaiting_approval`; None before
+    that."""
     output_text: str | None
+    """The text of the last answer, or the summary passed to `complete_thread`; None if there is none."""
     output: Any
+    """The structured answer, if the agent has an output type; else None."""
     steps: int
+    """Number of model calls of the loop. Calls outside the loop, such as the title, do not count."""
     usage: dict[str, int]
+    """Tokens of all model calls of the run, by kind."""
     cost: Json
+    """The cost of the run in US dollars and its parts (see `engine.usage`); empty if no call has a known price."""
     total_cost: float | None
+    """US dollars of all calls with a known price; None if there is none."""
     error: str | None
+    """The error message of a failed run; else None."""
     in_doubt: list[Json]
+    """Calls that were started and have no known outcome: `call_id`, `name`, and for calls of a team member also `run`
+    and `agent`."""
     waiting_for: list[Json]
+    """The waits of a waiting run as JSON; `waits` has them as objects."""
     generated_files: list[Json]
+    """The files that the run stored: `file_id`, `filename`, `storage_path`, `size`, `mime_type`, `step`."""
     container_id: str | None
+    """The container of the provider's code execution, if the run used one."""
     title: str | None
+    """The title of the thread, if it has one."""
     store: Store = field(repr=False)
+    """The store that the run is in."""
     queued_message_id: UUID | None = None
-    """The id of the delivery, if the message waits in line; `run_id` is the same. `result_for` finds its answer."""
+    """The id of the delivery if the message waits in the inbox, equal to `run_id`; else None. `result_for` returns its
+    answer."""
 
     @property
     def waits(self) -> tuple[Wait, ...]:
@@ -47,10 +63,11 @@ class Result:
         return parse_waits(self.waiting_for)
 
     async def messages(self) -> list[Message]:
-        """Everything that was said in this run, whatever was compacted since."""
+        """Return all messages of this run, also those that were compacted since."""
         return await self.store.messages(self.run_id)
 
     def as_json(self) -> Json:
+        """Return the result as JSON, without `output`, `cost`, `container_id` and `title`."""
         return {
             "thread_id": str(self.thread_id),
             "run_id": str(self.run_id),
@@ -68,12 +85,12 @@ class Result:
 
 
 def summary_of(head: Thread, text: str | None) -> str | None:
-    """What a run said last, or what its thread was completed with."""
+    """Return the last answer of a run, or the summary with which its thread ended."""
     return text or ((head.result or {}).get("summary") if head.ended else None) or text
 
 
 async def result_of_run(store: Store, head: Thread, run: Run, output_text: str | None, output: Any = None) -> Result:
-    """The result of a run as it stands."""
+    """Return the result of a run from its current row."""
     doubts = shown(run)
     waits = [wait for wait in head.waits if not wait.is_rest] if run.status == "waiting" else []
     doubts += [wait.as_doubt() for wait in waits if isinstance(wait, InDoubtWait)]
@@ -99,8 +116,10 @@ async def result_of_run(store: Store, head: Thread, run: Run, output_text: str |
 
 
 def run_waiting(head: Thread, delivery_id: UUID, at: datetime) -> Run:
-    """The run of a message that waits in the inbox of a thread. It is not stored yet. Its places in the thread are
-    those that it would have if it began now."""
+    """Return the run of a message that waits in the inbox of a thread.
+
+    The run is not stored yet. Its numbers and positions are those that it would have if it started now.
+    """
     return Run(
         id=delivery_id,
         thread_id=head.id,
@@ -114,7 +133,7 @@ def run_waiting(head: Thread, delivery_id: UUID, at: datetime) -> Run:
 
 
 async def result_waiting(store: Store, head: Thread, delivery_id: UUID) -> Result:
-    """The result of a message that waits in the inbox of a thread."""
+    """Return the result of a message that waits in the inbox of a thread. Its status is `pending`."""
     run = run_waiting(head, delivery_id, store.clock.now())
     return replace(await result_of_run(store, head, run, None), queued_message_id=delivery_id)
 
@@ -125,7 +144,61 @@ async def result_enqueued(store: Store, message: EnqueuedMessage) -> Result:
 
 
 async def result_from_store(store: Store, run: Run) -> Result:
-    """The result of a run that somebody else drove, as it stands in the store."""
+    """Return the result of a run from the store, whichever process executed it."""
     head = await store.thread(run.thread_id)
     text = await store.execution.answer_text_at(head, run.output_position) if run.output_position else None
     return await result_of_run(store, head, run, summary_of(head, text))
+
+
+async def run_of_message(store: Store, head: Thread, delivery_id: UUID) -> Run | None:
+    """Return the run that a delivered message started or entered; None while it waits in the inbox."""
+    try:
+        # The run that a message to a chat causes has the id of its delivery.
+        return await store.run(delivery_id)
+    except NotFound:
+        pass
+    delivery = await store.execution.delivery(delivery_id)
+    if delivery is None or delivery.position is None:
+        return None
+    stitches = await store.stitches(head, delivery.position, delivery.position)
+    run_id = next((stitch.run_id for stitch in stitches), None)
+    return await store.run(run_id) if run_id is not None else None
+
+
+async def run_for(store: Store, run_id: UUID | str) -> Run:
+    """Return the run with this id, or the run of the message with this delivery id. Raises `NotFound` if there is
+    neither.
+
+    While the message waits in the inbox, its run has the status `pending` and is not stored.
+    """
+    try:
+        return await store.run(run_id)
+    except NotFound:
+        run = await _run_of_message(store, as_id(run_id))
+        if run is None:
+            raise
+        return run
+
+
+async def _run_of_message(store: Store, delivery_id: UUID | None) -> Run | None:
+    delivery = await store.execution.delivery(delivery_id) if delivery_id is not None else None
+    if delivery is None or delivery.kind != "input" or delivery.call_id:
+        return None
+    try:
+        head = await store.thread(delivery.thread_id)
+    except NotFound:
+        # The thread belongs to another project.
+        return None
+    return await run_of_message(store, head, delivery.id) or run_waiting(head, delivery.id, delivery.at)
+
+
+async def result_for(store: Store, run_id: UUID | str) -> Result:
+    """Return the stored result of a run, or of the message with this delivery id.
+
+    While the message waits in the inbox, the status of its result is `pending`. Raises `NotFound` if there is neither a
+    run nor a message with this id.
+    """
+    run = await run_for(store, run_id)
+    if run.status != "pending":
+        return await result_from_store(store, run)
+    return await result_waiting(store, await store.thread(run.thread_id), run.id)

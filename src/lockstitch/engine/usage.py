@@ -6,8 +6,9 @@ A cost is JSON, in US dollars:
      "total_input_tokens", "total_output_tokens", "total_cache_creation_tokens", "total_cache_read_tokens",
      "model_id", "long_context_applied", "currency": "USD", "source", "version"}
 
-input_cost is that of the input tokens which the cache had nothing to do with; total_input_tokens are all of them. A
-sum of costs has "unpriced" beside these: how many calls nobody knew the price of. They are not in its total.
+`input_cost` covers the input tokens that were neither read from nor written to the cache. `total_input_tokens` counts
+all input tokens. A sum of costs also has `unpriced`: the number of calls without a known price. Its total does not
+contain them.
 """
 
 import logging
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
 
 Overrides = Mapping[str, Mapping[str, float]]
-"""Prices of the user's own, by model: {"input", "output", "cache_read", "cache_write"}, dollars per million tokens.
+"""Prices set by the user, by model: {"input", "output", "cache_read", "cache_write"}, in dollars per million tokens.
 
-A cache price that is not given is that of the input.
+A missing cache price is that of the input.
 """
 
 _log = logging.getLogger("lockstitch.cost")
@@ -43,13 +44,14 @@ _TOKENS: Final = (
 _MILLION: Final = Decimal(1_000_000)
 _THOUSAND: Final = Decimal(1_000)
 _DATED: Final = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{3}|latest)")
+"""The suffix of a model version."""
+
 _WITHOUT_PRICE: Final = frozenset({"scripted"})
-"""Providers that nobody pays, so that nobody need be told that their price is unknown."""
-"""What a version adds to the name of a model."""
+"""Providers without costs. An unknown price of theirs needs no warning."""
 
 
 class _Rates(NamedTuple):
-    """Dollars per million tokens, and what one request costs whatever it says."""
+    """Dollars per million tokens, and the fixed dollars per request."""
 
     model: str
     source: str
@@ -63,8 +65,8 @@ class _Rates(NamedTuple):
 
 
 def price(provider: str, model: str, usage: Usage, at: datetime, overrides: Overrides | None = None) -> Json:
-    """The cost of one call made at that time; {} and a warning in the log when nobody knows its price."""
-    rates = _own_rates(model, overrides or {}) or _known_rates(provider, model, usage, at)
+    """Return the cost of one call made at that time. If the price is unknown, return {} and log a warning."""
+    rates = _override_rates(model, overrides or {}) or _known_rates(provider, model, usage, at)
     if rates is None:
         return {}
     plain = max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens)
@@ -88,9 +90,9 @@ def price(provider: str, model: str, usage: Usage, at: datetime, overrides: Over
 
 
 def add(total: Json, cost: Json) -> Json:
-    """The sum so far and one more: the cost of a call, where {} is an unpriced one, or another sum.
+    """Return the sum of a total and another cost: that of a call ({} if its price is unknown), or another sum.
 
-    The model named is the first one. `total` may be {}: nothing was called yet.
+    The sum names the model of the first priced cost. `total` is {} before the first call.
     """
     unpriced = int(total.get("unpriced", 0)) + (int(cost.get("unpriced", 0)) if cost else 1)
     priced = [item for item in (total, cost) if "total_cost" in item]
@@ -108,17 +110,17 @@ def add(total: Json, cost: Json) -> Json:
 
 
 def total(cost: Json) -> float | None:
-    """The dollars of a cost or a sum; None where nothing in it has a price."""
+    """Return the dollars of a cost or a sum; None if nothing in it has a price."""
     return cost.get("total_cost")
 
 
 def _sum(values: Any) -> float:
-    # Through their decimal text, so that a thousand small costs do not drift.
+    # Add decimals, so that a thousand small costs have no rounding error.
     return float(sum((Decimal(str(value)) for value in values), Decimal(0)))
 
 
-def _own_rates(model: str, overrides: Overrides) -> _Rates | None:
-    """The user's prices for a model, by its name or the longest name of which it is a version."""
+def _override_rates(model: str, overrides: Overrides) -> _Rates | None:
+    """Return the user's prices for a model, by its exact name or the longest name of which it is a version."""
     names = [name for name in overrides if model == name or _is_version(model, name)] if overrides else []
     if not names:
         return None
@@ -127,11 +129,11 @@ def _own_rates(model: str, overrides: Overrides) -> _Rates | None:
     try:
         rate = {part: Decimal(str(value)) for part, value in values.items()}
         if not all(value.is_finite() and value >= 0 for value in rate.values()):
-            raise ValueError("a price is a number of dollars, zero or more")
+            raise ValueError("a price must be a finite number, zero or more")
         read, write = rate.get("cache_read", rate["input"]), rate.get("cache_write", rate["input"])
         return _Rates(name, "override", None, rate["input"], rate["output"], read, write)
     except (ArithmeticError, LookupError, ValueError) as exc:
-        _warn(f"The prices given for {name} cannot be used: {exc!r}.")
+        _warn(f"The configured prices of {name} are not valid: {exc!r}.")
         return None
 
 
@@ -143,18 +145,18 @@ def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rate
     if provider in _WITHOUT_PRICE:
         return None
     try:
-        # Here and not above: its tables take a quarter of a second to load.
+        # Imported here because its tables take a quarter of a second to load.
         import genai_prices
         from genai_prices.data_snapshot import get_snapshot
     except ModuleNotFoundError:
-        _warn("Nothing has a price, since genai-prices is missing: pip install 'lockstitch[prices]'")
+        _warn("No prices: genai-prices is not installed. Run: pip install 'lockstitch[prices]'")
         return None
     try:
         _, model_info = get_snapshot().find_provider_model(model, None, provider or None, None)
         prices = model_info.get_prices(at)
         return _rates_of(prices, model_info.id, genai_prices.__version__, usage.input_tokens)
-    except Exception as exc:  # a price that cannot be found out must never fail a run
-        _warn(f"Nobody knows the price of {model} at {provider}: {exc}.")
+    except Exception as exc:  # an unknown price must never fail a run
+        _warn(f"Unknown price of model {model} at provider {provider}: {exc}.")
         return None
 
 
@@ -166,11 +168,11 @@ def _rates_of(prices: "ModelPrice", model: str, version: str, input_tokens: int)
         value: Any = getattr(prices, name)
         if value is None:
             if otherwise is None:
-                raise LookupError(f"there is no {name} in the table")
+                raise LookupError(f"the price table has no {name}")
             return otherwise
         if isinstance(value, Decimal):
             return value
-        # The highest tier that is reached holds for all tokens of the call.
+        # The highest tier that is reached applies to all tokens of the call.
         reached = [tier for tier in value.tiers if input_tokens > tier.start]
         long_context = long_context or bool(reached)
         return reached[-1].price if reached else value.base
@@ -183,40 +185,42 @@ def _rates_of(prices: "ModelPrice", model: str, version: str, input_tokens: int)
 
 @cache
 def _warn(message: str) -> None:
-    """Once in a process: what has no price has none at every step."""
+    """Log a warning once per process, because an unknown price repeats at every step."""
     _log.warning(message)
 
 
 _BYTES_PER_TOKEN: Final = 4
 _MESSAGE: Final = 4
-"""What the frame of a message takes."""
+"""Tokens of a message besides its blocks."""
 
 _FLAT: Final = {"image": 1_600, "document": 3_000}
-"""Media count by what models take for them, not by the length of their base64."""
+"""Tokens of media. Models count them by size, not by the length of their base64."""
 
 
 def estimate(message: Message) -> int:
-    """About four bytes of JSON text are one token; images and documents are flat."""
+    """Return the estimated tokens of a message: one token per four bytes of JSON, a fixed number per image and
+    document."""
     return _MESSAGE + sum(estimate_block(block) for block in blocks(message))
 
 
 def estimate_all(messages: Iterable[Message]) -> int:
+    """Return the estimated tokens of several messages."""
     return sum(map(estimate, messages))
 
 
 def estimate_json(value: Any) -> int:
-    """The same measure for anything else that is sent: a system text, a list of tools."""
+    """Return the estimated tokens of other request parts: a system text, a list of tools."""
     return -(-len(codec.dumps(value)) // _BYTES_PER_TOKEN)
 
 
 def estimate_block(block: Json) -> int:
-    """A message is its blocks and little more."""
+    """Return the estimated tokens of one content block."""
     flat = _FLAT.get(str(block.get("type")))
     if flat is not None:
         return flat
     content: Any = block.get("content")
     if not isinstance(content, list):
         return estimate_json(block)
-    # A tool result may hold images of its own.
+    # A tool result may contain images.
     inner = [cast("Json", part) for part in cast("list[Any]", content) if isinstance(part, dict)]
     return estimate_json({**block, "content": None}) + sum(map(estimate_block, inner))

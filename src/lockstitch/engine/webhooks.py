@@ -1,7 +1,7 @@
-"""Webhook events: created in the commit they report, delivered at least once.
+"""Webhook events: created in the commit that they report, delivered at least once.
 
-A notice stays until its hook has taken it, so what is told may be told twice, by a process that was killed in between
-or by two that looked at once. Its id is the key by which the receiver knows.
+An event is stored until its webhook has accepted it. A webhook can get an event twice, if a process is killed between
+the call and the delete, or if two processes deliver at the same time. The receiver recognises it by its id.
 """
 
 import asyncio
@@ -21,21 +21,23 @@ from lockstitch.model import Json, Wait, WebhookEvent, codec, format_time
 from lockstitch.store import Store, Where
 
 Webhook = str | Callable[[Json], "Awaitable[object] | object"]
-"""A URL that a notice is posted to as JSON, or a function that gets it."""
+"""A URL that receives the event as JSON by POST, or a function that is called with the event."""
 
 TIMEOUT: Final = 10.0
-"""Seconds that a hook may take."""
+"""Seconds that a webhook may take."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 3600.0
-"""Seconds until a notice that could not be told is tried again: doubled each time."""
+"""Seconds until the second attempt, and the maximum. The pause doubles with each attempt."""
 
-AT_ONCE: Final = 20
+BATCH_SIZE: Final = 20
+"""Maximum number of events that one call delivers."""
 
 _log = logging.getLogger("lockstitch")
 
 
 class WebhookDispatcher:
-    """The hooks of an app by name, and what is still to be told to them."""
+    """The webhooks of an app by name. It delivers their stored events. Safe to use from many tasks of one event
+    loop."""
 
     def __init__(self, hooks: Iterable[Webhook] | Mapping[str, Webhook]) -> None:
         self._hooks: dict[str, Webhook] = (
@@ -45,55 +47,55 @@ class WebhookDispatcher:
         )
         for name, hook in self._hooks.items():
             if isinstance(hook, str) and not hook.startswith(("http://", "https://")):
-                raise Refused(f"The hook {name} is neither a function nor a http address: {hook!r}.")
-        self._one_at_a_time = asyncio.Lock()
+                raise Refused(f"Webhook {name} is not a function or an http(s) URL: {hook!r}.")
+        self._lock = asyncio.Lock()
         self._soon: set[asyncio.Task[None]] = set()
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the webhooks."""
         return tuple(self._hooks)
 
-    def tell_soon(self, store: Store) -> None:
-        """Tell what is due, without waiting for it."""
+    def deliver_soon(self, store: Store) -> None:
+        """Deliver the events that are due, in a background task."""
         if self._hooks and not self._soon:
-            task = asyncio.create_task(self.tell_due(store))
+            task = asyncio.create_task(self.deliver_due(store))
             self._soon.add(task)
             task.add_done_callback(self._soon.discard)
 
     async def close(self) -> None:
-        """Wait for what is on its way."""
+        """Wait for the background deliveries."""
         await asyncio.gather(*self._soon, return_exceptions=True)
 
-    async def tell_due(self, store: Store, thread_id: UUID | None = None) -> None:
-        """Tell what is due; with a thread only what is of it. What cannot be told stays, and is tried later."""
+    async def deliver_due(self, store: Store, thread_id: UUID | None = None) -> None:
+        """Deliver the events that are due, or only those of one thread. A failed delivery is retried later."""
         if not self._hooks:
             return
         where = [Where("due_at", "<=", store.clock.now()), Where("hook", "in", list(self._hooks))]
         if thread_id is not None:
             where.append(Where("thread_id", "=", thread_id))
         try:
-            async with self._one_at_a_time:
-                await self._tell_all(store, where)
+            async with self._lock:
+                await self._deliver_all(store, where)
         except LockstitchError as exc:
-            _log.warning("What is to be told waits: %s", exc)
+            _log.warning("Webhook delivery postponed: %s", exc)
 
-    async def _tell_all(self, store: Store, where: Sequence[Where]) -> None:
-        for webhook_event in await store.table(WebhookEvent).find(*where, order=("due_at", "id"), limit=AT_ONCE):
-            await self._tell(store, webhook_event)
+    async def _deliver_all(self, store: Store, where: Sequence[Where]) -> None:
+        for webhook_event in await store.table(WebhookEvent).find(*where, order=("due_at", "id"), limit=BATCH_SIZE):
+            await self._deliver(store, webhook_event)
 
-    async def _tell(self, store: Store, webhook_event: WebhookEvent) -> None:
+    async def _deliver(self, store: Store, webhook_event: WebhookEvent) -> None:
         pause = min(FIRST_PAUSE * 2**webhook_event.tries, LONGEST_PAUSE)
         later = store.clock.now() + timedelta(seconds=pause)
-        # First, so that others who look meanwhile leave it alone, and a hook that kills us is not tried at once.
+        # Written before the call, so that other processes skip the event, and a webhook that kills the process is not
+        # called again at once.
         await store.table(WebhookEvent).put(webhook_event.changed(tries=webhook_event.tries + 1, due_at=later))
         value: Json = {"id": str(webhook_event.id), "at": format_time(webhook_event.at), **webhook_event.body}
         try:
             async with asyncio.timeout(TIMEOUT):
                 await _call(self._hooks[webhook_event.hook], value)
-        except Exception as exc:  # somebody else's code or server
-            _log.warning(
-                "The hook %s could not be told, and is tried again in %.0f s: %s", webhook_event.hook, pause, exc
-            )
+        except Exception as exc:  # code or server of the application
+            _log.warning("Webhook %s failed, next attempt in %.0f s: %s", webhook_event.hook, pause, exc)
             return
         await store.table(WebhookEvent).delete(Where("id", "=", webhook_event.id))
 
@@ -112,7 +114,7 @@ async def _call(hook: Webhook, value: Json) -> None:
 
 
 def _post(url: str, value: Json) -> None:
-    # Only here: it takes longer to load than everything else that a worker without addresses needs.
+    # Imported here because it is slow to load, and workers without URLs do not need it.
     import urllib.error
     import urllib.request
 
@@ -131,20 +133,20 @@ def webhook_events_of_wait(context: RunContext, waits: Sequence[Wait]) -> list[W
     for_person = [wait.as_json() for wait in waits if wait.needs_person]
     if not for_person:
         return []
-    return webhook_events(context.journal, context.hooks, "waiting", {"waiting_for": for_person})
+    return webhook_events(context.session, context.hooks, "waiting", {"waiting_for": for_person})
 
 
 def webhook_events_of_end(context: RunContext, action: Finish) -> list[WebhookEvent]:
-    """Who is to be told that a run has failed."""
+    """Return the events that report that a run has failed."""
     if action.status != "failed":
         return []
-    return webhook_events(context.journal, context.hooks, "failed", {"error": action.error})
+    return webhook_events(context.session, context.hooks, "failed", {"error": action.error})
 
 
 def webhook_events(
     session: RunSession, hooks: Sequence[str], event: Literal["failed", "waiting"], more: dict[str, Any]
 ) -> list[WebhookEvent]:
-    """A notice for each of the hooks."""
+    """Return one event for each webhook."""
     head, now = session.head, session.clock.now()
     body: Json = {
         "event": event,

@@ -177,7 +177,7 @@ def test_rejects_function_without_signature() -> None:
 
 @pytest.mark.parametrize("name", ["two words", "<lambda>", "é", "x" * 129])
 def test_rejects_names_that_models_cannot_use(name: str) -> None:
-    with pytest.raises(Refused, match="is no name for a tool"):
+    with pytest.raises(Refused, match="is not a tool name"):
         tool(name=name)(lambda: None)
 
 

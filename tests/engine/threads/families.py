@@ -1,4 +1,4 @@
-"""Agents that make threads, and what is left of their families."""
+"""Agents that create child threads, and helpers that read the tree."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.engine.agents import scripted
 
 
 def asks(*wanted: tuple[str, Json]) -> Json:
-    """A reply that calls tools with these inputs; a tool may be named more than once."""
+    """Return a reply that calls tools with these inputs. A tool may appear more than once."""
     return {"calls": [{"name": name, "input": given} for name, given in wanted]}
 
 
@@ -30,12 +30,12 @@ def agent(name: str, *replies: Any, tools: list[Tool] | None = None, **options: 
 
 
 def turns(name: str, *said: list[Any]) -> Agent:
-    """An agent that says these things in each of several turns."""
+    """Return an agent with these replies in each of several turns."""
     return scripted(turns=list(said), name=name, tools=thread_tools())
 
 
 async def elsewhere(store: Store, *names: str) -> None:
-    """Agents whose code is in other processes."""
+    """Return agents that have code only in other processes."""
     for name in names:
         await store.agents.register(store.project, name, {})
 
@@ -45,7 +45,7 @@ def family(lead: Agent, *others: Agent, **options: Any) -> App:
 
 
 async def work_off(app: App, store: Store, **options: Any) -> WorkerLoop:
-    """A worker that works until nothing is left to do."""
+    """Run a worker until no work is left."""
     worker = WorkerLoop(app, store, **{"concurrency": 5, "poll": 0.05, "until_idle": True, **options})
     await worker.run()
     return worker
@@ -56,5 +56,5 @@ async def results(store: Store, thread: Any = "t") -> list[Stitch]:
 
 
 async def family_of(store: Store, thread: Any = "t") -> list[Thread]:
-    """The descendants of a thread, by goal."""
+    """Return the descendants of a thread by goal."""
     return sorted((await store.tree(thread))[1:], key=lambda head: (head.depth, head.goal or ""))

@@ -26,14 +26,14 @@ def _note(name: str, ctx: ToolContext) -> None:
 
 @tool(effect="safe")
 async def wait(ctx: ToolContext) -> str:
-    """Take as long as the test says: long enough to be in flight when the process is killed."""
+    """Take as long as the test sets, so that the call is in flight when the process is killed."""
     _note("steady", ctx)
     await asyncio.sleep(float(os.environ.get("POISON_SECONDS", "1")))
     return "waited"
 
 
 async def _kill(name: str, ctx: ToolContext) -> str:
-    """Kill this process, with as many other threads in flight as there are."""
+    """Kill this process while the other threads are in flight."""
     for _ in range(20):
         beside = [line for line in attempts(Path(os.environ["POISON"]), "steady") if line[0] == os.getpid()]
         if len(beside) >= INNOCENT:
@@ -98,7 +98,7 @@ def worker(url: str, notes: Path, *options: str, seconds: float = 1.0) -> subpro
 
 
 def work_in_a_loop(url: str, notes: Path, *, most: int = 12, seconds: float = 1.0) -> list[int]:
-    """Start one worker after the other until one ends by itself; the pids of those that were killed."""
+    """Start one worker after the other until one ends by itself. Return the pids of the killed ones."""
     killed: list[int] = []
     for _ in range(most):
         process = worker(url, notes, seconds=seconds)

@@ -1,4 +1,4 @@
-"""Cancelling reaches children, parents and running tools, whoever drives them."""
+"""Cancel reaches children, parents and running tools, in any process."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from tests.engine.threads.families import agent, asks, child, done, elsewhere, f
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_tree_that_nobody_holds_ends_at_once(store: Store):
+async def test_cancels_unheld_tree_at_once(store: Store):
     await elsewhere(store, "member")
     middle = agent("middle", asks(child("leaf", wait=True)), "ok")
     lead = agent("lead", asks(child("m", agent="middle", wait=True), child("free")), "ok")
@@ -34,7 +34,7 @@ async def test_a_tree_that_nobody_holds_ends_at_once(store: Store):
     assert not (await store.verify()).problems
 
 
-async def test_running_tools_of_children_are_given_up(store: Store):
+async def test_cancels_running_tools_of_children(store: Store):
     reached, left = asyncio.Event(), asyncio.Event()
 
     @tool(effect="safe")
@@ -62,7 +62,7 @@ async def test_running_tools_of_children_are_given_up(store: Store):
     assert not (await store.verify()).problems
 
 
-async def test_a_child_alone_is_cancelled_and_its_parent_goes_on(store: Store):
+async def test_cancels_child_and_parent_continues(store: Store):
     await elsewhere(store, "member")
     lead = agent("lead", asks(child("m", wait=True)), "Then without it.")
     goal = await lead.start(store=store, goal="Go")
@@ -78,7 +78,7 @@ async def test_a_child_alone_is_cancelled_and_its_parent_goes_on(store: Store):
     assert (result.status, result.output_text) == ("completed", "Then without it.")
 
 
-async def test_a_thread_that_is_wished_to_end_makes_no_more_children(store: Store):
+async def test_creates_no_children_after_cancel_request(store: Store):
     head = await store.claim(await store.create(kind="goal", goal="g"))
     await store.request_cancel(head)
 
@@ -90,16 +90,22 @@ async def test_a_thread_that_is_wished_to_end_makes_no_more_children(store: Stor
     assert await store.children(head) == []
 
 
-async def test_a_wish_that_comes_while_a_child_is_ordered_wins(store: Store):
-    """The call that ordered it stays open, and the end of the run answers it."""
+async def test_cancels_when_requested_while_child_is_spawned(store: Store):
+    """The call that requested the child stays open, and the end of the run answers it."""
 
     @tool(effect="safe")
-    async def wish() -> str:
-        """Somebody wants the thread to end, just now."""
+    async def request_cancel() -> str:
+        """Request the cancel of the thread."""
         await store.request_cancel("t")
-        return "wished"
+        return "requested"
 
-    lead = agent("lead", asks(("wish", {}), child("late", agent="lead")), "never", tools=[wish], parallel_tools=1)
+    lead = agent(
+        "lead",
+        asks(("request_cancel", {}), child("late", agent="lead")),
+        "never",
+        tools=[request_cancel],
+        parallel_tools=1,
+    )
     result = await lead.run("Go", store=store, thread="t")
 
     assert result.status == "cancelled"
@@ -109,8 +115,8 @@ async def test_a_wish_that_comes_while_a_child_is_ordered_wins(store: Store):
     assert not (await store.verify()).problems
 
 
-async def test_a_wish_wakes_a_thread_that_waits_for_nobody(store: Store):
-    """Whoever wished may die before it has ended the thread; then a worker does."""
+async def test_cancel_request_wakes_waiting_thread(store: Store):
+    """The canceller may die before it has ended the thread. Then a worker ends it."""
     lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
     app = family(lead)
     lead = app.agent(lead.name)
@@ -124,8 +130,8 @@ async def test_a_wish_wakes_a_thread_that_waits_for_nobody(store: Store):
     assert (await store.thread(goal)).status == "cancelled"
 
 
-async def test_whoever_ends_a_thread_sees_to_its_children(store: Store):
-    """A canceller that died after its first commit has told only the parent."""
+async def test_cancels_children_when_canceller_died(store: Store):
+    """A canceller that died after its first commit has requested only the cancel of the parent."""
     await elsewhere(store, "member")
     lead = agent("lead", asks(child("m", wait=True)), "ok")
     app = family(lead)
@@ -144,8 +150,8 @@ async def test_whoever_ends_a_thread_sees_to_its_children(store: Store):
     assert (await store.thread(made.id)).status == "cancelled"
 
 
-async def test_cancelling_twice_says_so(store: Store):
+async def test_raises_on_second_cancel(store: Store):
     goal = await agent("lead", "ok").start(store=store, goal="Go")
     assert (await cancel(store, goal)).status == "cancelled"
-    with pytest.raises(ThreadEnded, match="cancelled already"):
+    with pytest.raises(ThreadEnded, match="already cancelled"):
         await cancel(store, goal)

@@ -1,4 +1,4 @@
-"""Fan-out and fan-in: children are made with their parent's stitch, and report with their own end."""
+"""Fan-out and fan-in: children are created in a commit of their parent, and report in the commit of their end."""
 
 import asyncio
 from typing import Any
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.req("S3-054", "S3-062", "S3-044", "S3-038", "S3-002")
-async def test_a_child_is_made_with_the_stitch_that_asked_for_it(store: Store):
+async def test_creates_child_in_commit_of_its_call(store: Store):
     lead = agent(
         "lead", asks(child("part one", wait=True, tasks=["look", {"description": "tell", "owner": "me"}])), "ok"
     )
@@ -52,7 +52,7 @@ async def test_a_child_is_made_with_the_stitch_that_asked_for_it(store: Store):
     ]
     assert (spawned.child_id, spawned.data) == (made.id, {"goal": "part one", "awaited": True})
     assert str(made.id) in str(answer.message)
-    # Read directly, and by following the stitches.
+    # Read directly, and stitch by stitch.
     assert made.result == {"status": "completed", "summary": "did it", "error": None, "data": {"n": 1}}
     (told,) = await results(store)
     assert (told.child_id, told.status) == (made.id, "completed")
@@ -63,7 +63,7 @@ async def test_a_child_is_made_with_the_stitch_that_asked_for_it(store: Store):
 
 
 @pytest.mark.req("S3-046", "S3-040", "S3-058")
-async def test_a_result_is_one_marked_message_in_the_context(store: Store):
+async def test_child_result_is_one_marked_message(store: Store):
     lead = agent("lead", asks(child("part", wait=True)), "ok")
     lead = family(lead, agent("member", "x" * 5000)).agent(lead.name)
 
@@ -81,7 +81,7 @@ async def test_a_result_is_one_marked_message_in_the_context(store: Store):
 
 
 @pytest.mark.req("S3-039", "S3-045", "S3-057")
-async def test_a_child_that_fails_reports_too(store: Store):
+async def test_failed_child_reports(store: Store):
     lead = agent("lead", asks(child("a", wait=True), child("b", wait=True, agent="broken")), "I see.")
     broken = agent("broken", {"fail": "request", "message": "no"}, max_retries=0)
     lead = family(lead, agent("member", done("gave up", status="failed", result_data=["why"])), broken).agent(lead.name)
@@ -100,7 +100,7 @@ async def test_a_child_that_fails_reports_too(store: Store):
 
 
 @pytest.mark.req("S3-059", "S3-051", "S3-050", "S3-052", "S3-053")
-async def test_two_levels_in_parallel_run_to_completion(store: Store):
+async def test_completes_two_levels_in_parallel(store: Store):
     lead = agent(
         "lead", asks(*[child(f"floor {n}", agent="floor") for n in range(2)]), asks(("wait_for_threads", {})), "ok"
     )
@@ -126,8 +126,8 @@ async def test_two_levels_in_parallel_run_to_completion(store: Store):
 
 
 @pytest.mark.req("S3-041", "S3-043", "S3-048")
-async def test_results_that_come_while_the_parent_works_wait_in_its_inbox(store: Store):
-    """In the order of arrival, and taken out of the queue by the commit that makes them stitches."""
+async def test_child_reports_wait_in_inbox_while_parent_works(store: Store):
+    """In the order of arrival. The commit that appends them removes them from the inbox."""
     members_done = asyncio.Event()
 
     @tool(effect="safe")
@@ -144,8 +144,8 @@ async def test_results_that_come_while_the_parent_works_wait_in_its_inbox(store:
     order = [made[1], made[0]]
     for one in order:
         await member.resume(one, store=store)
-    head, letters = await store.inbox(await store.thread("t"))
-    assert [letter.sender for letter in letters] == [str(one.id) for one in order]
+    head, deliveries = await store.inbox(await store.thread("t"))
+    assert [delivery.sender for delivery in deliveries] == [str(one.id) for one in order]
     assert not await results(store)
     assert (head.delivered, head.pending_children) == (2, 0)
     members_done.set()
@@ -169,7 +169,7 @@ async def _two_children(store: Store) -> list[Thread] | None:
 
 
 @pytest.mark.req("S3-042", "S3-055", "S3-045")
-async def test_a_waiting_parent_gets_the_stitch_at_once_and_is_woken_by_the_last(store: Store):
+async def test_waiting_parent_gets_each_report_and_wakes_after_last(store: Store):
     await elsewhere(store, "member")
     lead = agent("lead", asks(child("a", wait=True), child("b", wait=True)), "ok")
     first = await lead.run("Go", store=store, thread="t")
@@ -195,7 +195,7 @@ async def test_a_waiting_parent_gets_the_stitch_at_once_and_is_woken_by_the_last
 
 
 @pytest.mark.req("S3-045")
-async def test_any_of_them_will_do(store: Store):
+async def test_waits_for_any_child(store: Store):
     await elsewhere(store, "member")
     lead = agent("lead", asks(child("a"), child("b")), asks(("wait_for_threads", {"mode": "any"})), "ok")
     await lead.run("Go", store=store, thread="t")
@@ -211,7 +211,7 @@ async def test_any_of_them_will_do(store: Store):
 
 
 @pytest.mark.req("S3-045")
-async def test_a_parent_that_has_ended_is_not_reopened(store: Store):
+async def test_report_does_not_reopen_ended_parent(store: Store):
     await elsewhere(store, "member")
     lead = agent("lead", asks(child("a")), "I do not wait.")
     goal = await lead.start(store=store, goal="Go")
@@ -229,7 +229,7 @@ async def test_a_parent_that_has_ended_is_not_reopened(store: Store):
     assert not (await store.verify()).problems
 
 
-async def test_a_chat_learns_of_a_child_that_ends_after_its_run(store: Store):
+async def test_chat_gets_report_of_child_that_ends_after_run(store: Store):
     await elsewhere(store, "member")
     lead = turns("lead", [asks(child("a")), "It is under way."], ["It is done."])
     await lead.run("Start it", store=store, thread="t")
@@ -245,7 +245,7 @@ async def test_a_chat_learns_of_a_child_that_ends_after_its_run(store: Store):
     assert not (await store.verify()).problems
 
 
-async def test_children_of_earlier_runs_are_awaited_too(store: Store):
+async def test_waits_for_children_of_earlier_runs(store: Store):
     waits = asks(("wait_for_threads", {}))
     lead = turns("lead", [asks(child("a")), "Under way."], [waits, "Both here."])
     lead = family(lead, agent("member", done("finished"))).agent(lead.name)
@@ -257,7 +257,7 @@ async def test_children_of_earlier_runs_are_awaited_too(store: Store):
     assert len(await results(store)) == 1
 
 
-async def test_a_wait_ends_with_its_time(store: Store, store_url: str):
+async def test_wait_ends_at_time_limit(store: Store, store_url: str):
     waits = asks(("wait_for_threads", {"timeout_seconds": 0.05}))
     lead = agent("lead", asks(child("slow", agent="elsewhere")), waits, "I go on.")
     app = family(lead)
@@ -278,7 +278,7 @@ async def test_a_wait_ends_with_its_time(store: Store, store_url: str):
     assert str(made.id) in text_of(timed_out.message)
 
 
-async def test_a_tool_of_ones_own_may_make_threads(store: Store):
+async def test_custom_tool_spawns_children(store: Store):
     @tool(effect="safe")
     async def split(parts: list[str], ctx: ToolContext) -> str:
         """Split the work."""
@@ -295,7 +295,7 @@ async def test_a_tool_of_ones_own_may_make_threads(store: Store):
     assert len(await results(store)) == 3
 
 
-async def test_a_tool_that_fails_makes_nothing(store: Store):
+async def test_failed_tool_creates_no_child(store: Store):
     @tool(effect="safe")
     async def split(ctx: ToolContext) -> str:
         """Split the work."""
@@ -310,7 +310,7 @@ async def test_a_tool_that_fails_makes_nothing(store: Store):
     assert (await store.thread("t")).pending_children == 0
 
 
-async def test_a_detached_run_is_left_to_workers(store: Store):
+async def test_leaves_detached_run_to_workers(store: Store):
     helper = scripted("Hello.")
     result = await helper.run("Hi", store=store, thread="t", detach=True)
     assert result.status == "pending"
@@ -323,8 +323,8 @@ async def test_a_detached_run_is_left_to_workers(store: Store):
     assert [text_of(message) for message in await store.context("t")] == ["Hi", "Hello."]
 
 
-async def test_a_result_can_come_as_a_letter_of_others(store: Store):
-    """Whoever makes children by hand reports by hand."""
+async def test_accepts_report_delivered_by_caller(store: Store):
+    """A caller that creates children itself also reports for them."""
     head = await store.create(kind="goal", goal="g")
     made = await store.create(kind="task", goal="c", parent_id=head.id)
     entry = Entry(type="thread_result", child_id=made.id, status="completed", message=user("done"))
@@ -334,7 +334,7 @@ async def test_a_result_can_come_as_a_letter_of_others(store: Store):
     assert len(await results(store, head)) == 1
 
 
-async def test_a_child_that_cannot_be_driven_is_told_of_when_the_others_have_ended(store: Store):
+async def test_raises_error_of_child_after_other_children_ended(store: Store):
     def instructions(_: Any) -> str:
         raise ValueError("no such customer")
 
@@ -353,7 +353,7 @@ async def test_a_child_that_cannot_be_driven_is_told_of_when_the_others_have_end
 
 
 @pytest.mark.req("S3-049", "S3-023", "S3-015")
-async def test_the_last_stitch_is_the_one_that_nobody_follows(store: Store):
+async def test_last_stitch_has_no_successor(store: Store):
     lead = agent("lead", asks(child("a", wait=True), child("b", wait=True)), "ok")
     lead = family(lead, agent("member", asks(("get_parent_context", {})), done())).agent(lead.name)
     await lead.run("Go", store=store, thread="t")

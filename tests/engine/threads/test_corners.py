@@ -1,4 +1,4 @@
-"""Corners where a thread could be left to nobody: each was one once."""
+"""Regression tests for threads that no process continued."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("after", range(6))
-async def test_whoever_is_cancelled_while_it_claims_gives_back(store: Store, after: int):
+async def test_releases_thread_when_run_is_cancelled_during_claim(store: Store, after: int):
     helper = scripted("Hi.")
     await helper.run("Hi", store=store, thread="t")
     running = asyncio.create_task(helper.run("Again", store=store, thread="t"))
@@ -36,7 +36,7 @@ async def test_whoever_is_cancelled_while_it_claims_gives_back(store: Store, aft
     assert (await helper.run("Once more", store=store, thread="t")).status == "completed"
 
 
-async def test_a_worker_that_is_cancelled_while_it_claims_gives_back(store: Store):
+async def test_releases_thread_when_worker_is_cancelled_during_claim(store: Store):
     helper = agent("lead", "ok")
     goal = await helper.start(store=store, goal="g")
     for turn in range(8):
@@ -50,8 +50,8 @@ async def test_a_worker_that_is_cancelled_while_it_claims_gives_back(store: Stor
     assert (await store.thread(goal)).status == "completed"
 
 
-async def test_a_goal_that_was_reopened_gets_its_run(store: Store):
-    """Whoever reopened it died before it came to that."""
+async def test_starts_run_of_reopened_goal(store: Store):
+    """The process that reopened it died before it started the run."""
     goal = await agent("lead", done("no", status="failed")).start(store=store, goal="g")
     await agent("lead", done("no", status="failed")).resume(goal, store=store)
     failed = await store.thread(goal)
@@ -63,7 +63,7 @@ async def test_a_goal_that_was_reopened_gets_its_run(store: Store):
     assert (head.status, (head.result or {})["summary"], head.total_runs) == ("completed", "yes", 2)
 
 
-async def test_a_detached_message_waits_behind_an_open_run(store: Store):
+async def test_detached_message_waits_for_open_run(store: Store):
     helper = scripted(turns=[["One."], ["Two."]])
     first = await helper.run("1", store=store, thread="t", detach=True)
     second = await helper.run("2", store=store, thread="t", detach=True)
@@ -76,7 +76,7 @@ async def test_a_detached_message_waits_behind_an_open_run(store: Store):
     assert (await at_rest(store)).total_runs == 2
 
 
-async def test_a_report_to_a_run_that_ends_with_open_calls_is_taken(store: Store):
+async def test_takes_report_when_run_ends_with_open_calls(store: Store):
     inside = asyncio.Event()
 
     @tool(effect="safe")
@@ -102,7 +102,7 @@ async def test_a_report_to_a_run_that_ends_with_open_calls_is_taken(store: Store
     assert (await store.thread("t")).status == "waiting"
 
 
-async def test_a_report_to_a_held_chat_without_a_run_is_taken(store: Store):
+async def test_takes_report_to_held_chat_without_run(store: Store):
     head = await store.claim(await store.create(key="t", agent="lead"))
     made = await store.create(kind="task", goal="c", parent_id=head.id)
     entry = Entry(type="thread_result", child_id=made.id, status="completed", message=user("done"))
@@ -115,7 +115,7 @@ async def test_a_report_to_a_held_chat_without_a_run_is_taken(store: Store):
     assert ((await store.thread("t")).status, len(await results(store))) == ("waiting", 1)
 
 
-async def test_children_wait_for_room_where_the_parent_is_driven(store: Store):
+async def test_children_wait_for_limit_in_process_of_parent(store: Store):
     lead = agent("lead", asks(*[child(f"{n}", wait=True) for n in range(3)]), "ok")
     app = family(lead, agent("member", done()), limits={"member": 1})
     lead = app.agent(lead.name)
@@ -124,7 +124,7 @@ async def test_children_wait_for_room_where_the_parent_is_driven(store: Store):
     assert len(await results(store)) == 3
 
 
-async def test_ending_a_thread_needs_no_room(store: Store):
+async def test_cancel_ignores_limits(store: Store):
     member = agent("member", "ok")
     app = App([member], limits={"member": 1})
     member = app.agent(member.name)
@@ -137,8 +137,8 @@ async def test_ending_a_thread_needs_no_room(store: Store):
     assert (await cancel(store, other)).status == "cancelled"
 
 
-async def test_who_has_reported_is_not_awaited(store: Store):
-    """A child that failed and is tried again reports no second time."""
+async def test_does_not_wait_for_child_that_has_reported(store: Store):
+    """A child that failed and is retried does not report a second time."""
 
     @tool(effect="safe")
     async def wait_again(ctx: ToolContext) -> str:
@@ -158,7 +158,7 @@ async def test_who_has_reported_is_not_awaited(store: Store):
     assert (await other.run("Go", store=store, thread="u")).output_text == "ok"
 
 
-async def test_waiting_for_nobody_in_particular_is_waiting_for_all(store: Store):
+async def test_wait_without_ids_waits_for_all_children(store: Store):
     @tool(effect="safe")
     async def wait_for_all(ctx: ToolContext) -> str:
         """Wait."""
@@ -171,7 +171,7 @@ async def test_waiting_for_nobody_in_particular_is_waiting_for_all(store: Store)
     assert len(await results(store)) == 2
 
 
-async def test_a_parent_is_told_of_a_child_that_was_deleted(store: Store):
+async def test_parent_gets_report_of_deleted_child(store: Store):
     await elsewhere(store, "member")
     lead = agent("lead", asks(child("c", wait=True)), "Then without it.")
     assert (await lead.run("Go", store=store, thread="t")).status == "waiting"
@@ -187,7 +187,7 @@ async def test_a_parent_is_told_of_a_child_that_was_deleted(store: Store):
     assert not (await store.verify()).problems
 
 
-async def test_whoever_drives_is_told_of_a_lost_lease_each_time(store: Store, caplog: Any):
+async def test_raises_on_every_lost_lease(store: Store, caplog: Any):
     inside = asyncio.Event()
 
     @tool(effect="safe")
@@ -210,7 +210,7 @@ async def test_whoever_drives_is_told_of_a_lost_lease_each_time(store: Store, ca
         await asyncio.wait_for(running, 60)
 
 
-async def test_a_message_that_comes_while_children_are_awaited_is_answered(store: Store):
+async def test_answers_message_that_arrives_while_waiting_for_children(store: Store):
     await elsewhere(store, "member")
     lead = turns("lead", [asks(child("c", wait=True)), "One."], ["Two."])
     await lead.run("1", store=store, thread="t")
@@ -224,7 +224,7 @@ async def test_a_message_that_comes_while_children_are_awaited_is_answered(store
     assert (await at_rest(store)).total_runs == 2
 
 
-async def test_trying_again_drives_children_and_tells(store: Store):
+async def test_retry_executes_children_and_calls_webhooks(store: Store):
     told: list[Json] = []
     lead = turns("lead", [{"fail": "request", "message": "no"}], [asks(child("c", wait=True)), "Now."])
     lead = family(lead, agent("member", done("no", status="failed")), hooks={"ops": told.append}).agent(lead.name)
@@ -236,7 +236,7 @@ async def test_trying_again_drives_children_and_tells(store: Store):
     assert [one["agent"] for one in told] == ["lead", "member"]
 
 
-async def test_a_chat_that_could_not_be_driven_takes_the_next_message(store: Store):
+async def test_chat_accepts_next_message_after_failed_execution(store: Store):
     fails = True
 
     def instructions(_: Any) -> str:
@@ -256,8 +256,8 @@ async def test_a_chat_that_could_not_be_driven_takes_the_next_message(store: Sto
 
 
 @pytest.mark.parametrize("by", ["worker", "resume"])
-async def test_what_was_made_by_who_is_dead_and_has_not_heard_of_it_goes_on(store_url: str, by: str):
-    """Its death gave back what it held then; a thread that it makes after that is held by nobody who lives."""
+async def test_continues_thread_created_by_dead_worker(store_url: str, by: str):
+    """Declaring the worker dead released its threads. A thread that it creates afterwards has no living holder."""
     asked, never = asyncio.Event(), asyncio.Event()
 
     async def slow(_: ModelRequest) -> str:
@@ -283,7 +283,7 @@ async def test_what_was_made_by_who_is_dead_and_has_not_heard_of_it_goes_on(stor
         await at_rest(there)
 
 
-async def test_who_is_declared_dead_before_it_has_made_its_thread_makes_it_as_somebody_new(store_url: str):
+async def test_creates_thread_as_new_worker_when_declared_dead_before(store_url: str):
     async with open_store(store_url) as here, open_store(store_url) as there:
         died: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""Suspects: threads whose process ended are executed alone, and only one that ends processes alone fails."""
+"""Suspects: threads of ended processes are executed alone, and only a thread that ends processes alone fails."""
 
 import asyncio
 import socket
@@ -35,8 +35,9 @@ async def takeovers(store: Store, thread: Thread) -> list[Stitch]:
 
 
 @pytest.mark.req("S3-037")
-async def test_only_the_thread_that_kills_its_process_fails(store: Store, store_url: str, tmp_path: Path):
-    """Five threads with a slow `safe` tool and one whose tool kills its process, `worker --until-idle` in a loop."""
+async def test_fails_only_thread_that_kills_its_process(store: Store, store_url: str, tmp_path: Path):
+    """Five threads with a slow `safe` tool and one with a tool that kills its process, `worker --until-idle` in a
+    loop."""
     notes = tmp_path / "attempts"
     innocent = [await steady.start(store=store, goal=f"wait {number}") for number in range(INNOCENT)]
     guilty = await poison.start(store=store, goal="kill")
@@ -48,7 +49,7 @@ async def test_only_the_thread_that_kills_its_process_fails(store: Store, store_
     assert failed.status == "failed"
     assert failed.result is not None
     assert "3 processes in a row ended while this thread was the only one" in failed.result["error"]
-    # The first death hits all six, the next three the guilty one alone.
+    # The first crash affects all six threads, the next three only the one that kills.
     assert [pid for pid, _ in attempts(notes, "poison")] == killed
     assert len(killed) == 4
     assert Counter(thread for _, thread in attempts(notes, "steady")) == {str(head.id): 2 for head in innocent}
@@ -75,12 +76,12 @@ async def test_only_the_thread_that_kills_its_process_fails(store: Store, store_
 
 
 class Steps:
-    """A tool whose calls end when the test says so, and who is in it."""
+    """A tool with calls that end when the test says so."""
 
     def __init__(self) -> None:
         self.inside: set[str] = set()
         self.beside: dict[str, set[str]] = {}
-        """For each thread, the other threads that were in the tool when it came."""
+        """For each thread, the other threads that were in the tool when it arrived."""
         self.open: set[str] = set()
 
         @tool(effect="safe")
@@ -109,7 +110,7 @@ class Steps:
 
 
 async def suspect(store: Store, steps: Steps, agent: Agent, goal: str = "suspect", **fields: Any) -> Thread:
-    """A thread that a worker lost while its tool was in flight."""
+    """Return a thread that a worker lost while its tool was in flight."""
     head = await agent.start(store=store, goal=goal)
     task = asyncio.create_task(agent.executor(store).resume(head))
     await steps.until_inside(goal)
@@ -124,7 +125,7 @@ LATER = timedelta(days=1)
 
 
 async def appear(store: Store, head: Thread) -> None:
-    """Make a suspect ready that was not."""
+    """Make a suspect ready."""
     await store._backend.put([(await store.thread(head)).changed(wake_at=store.clock.now())])
 
 
@@ -140,7 +141,7 @@ async def working(app: App, store: Store, **options: Any) -> AsyncIterator[Worke
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_starts_nothing_beside_a_suspect_until_it_makes_progress(store: Store):
+async def test_starts_no_other_thread_until_suspect_makes_progress(store: Store):
     steps = Steps()
     walker = steps.agent()
     await suspect(store, steps, walker)
@@ -150,7 +151,7 @@ async def test_starts_nothing_beside_a_suspect_until_it_makes_progress(store: St
         await steps.until_inside("suspect")
         held = await store.threads(status="running")
         assert [(head.goal, head.alone) for head in held] == [("suspect", True)]
-        await loop._claim()
+        await loop._claimer.claim()
         assert loop.held == 1
         steps.open.add("suspect")
         await steps.until_inside("healthy")
@@ -160,8 +161,8 @@ async def test_starts_nothing_beside_a_suspect_until_it_makes_progress(store: St
     assert steps.beside == {"suspect": set(), "healthy": set()}
 
 
-async def test_executes_each_of_many_suspects_alone(store: Store):
-    """Each is alone until its first commit; then it leaves the process to the next, and they continue together."""
+async def test_executes_each_suspect_alone(store: Store):
+    """Each is alone until its first commit. Then it leaves the process to the next one, and they continue together."""
     steps = Steps()
     walker = steps.agent(steps=2)
     for number in range(6):
@@ -176,8 +177,8 @@ async def test_executes_each_of_many_suspects_alone(store: Store):
         assert taken.data["alone"]
 
 
-async def test_gives_company_to_a_suspect_that_stays_at_one_step(store: Store):
-    """Long steps must not keep a worker from everything else for ever; nothing is counted if it dies then."""
+async def test_starts_other_threads_when_suspect_stays_at_one_step(store: Store):
+    """A long step must not block a worker forever. If the process ends then, no crash is counted."""
     steps = Steps()
     walker = steps.agent()
     await suspect(store, steps, walker)
@@ -190,8 +191,8 @@ async def test_gives_company_to_a_suspect_that_stays_at_one_step(store: Store):
     assert steps.beside["healthy"] == {"suspect"}
 
 
-async def test_releases_other_threads_at_their_next_commit_for_a_suspect(store: Store):
-    """A worker that is always busy takes a suspect too, alone."""
+async def test_releases_other_threads_at_next_commit_for_suspect(store: Store):
+    """A worker that is always busy also executes a suspect alone."""
     steps = Steps()
     walker = steps.agent(steps=2)
     waiting = await suspect(store, steps, walker, wake_at=store.clock.now() + LATER)
@@ -202,7 +203,7 @@ async def test_releases_other_threads_at_their_next_commit_for_a_suspect(store: 
         await appear(store, waiting)
 
         async def draining() -> bool:
-            return loop._draining
+            return loop._claimer._draining
 
         await until(draining)
         steps.open.add("healthy")
@@ -216,8 +217,8 @@ async def test_releases_other_threads_at_their_next_commit_for_a_suspect(store: 
     assert (healthy.losses, await takeovers(store, healthy)) == (0, []), "it was released, not lost"
 
 
-async def test_executes_a_suspect_beside_others_when_it_waited_long_enough(store: Store):
-    """Its process executes something that does not end, so the suspect cannot be alone; a crash counts nothing."""
+async def test_executes_suspect_with_others_after_wait_limit(store: Store):
+    """The process executes a thread that does not end, so the suspect cannot be alone. A crash is not counted."""
     steps = Steps()
     walker = steps.agent()
     waiting = await suspect(store, steps, walker, wake_at=store.clock.now() + LATER)
@@ -236,8 +237,8 @@ async def test_executes_a_suspect_beside_others_when_it_waited_long_enough(store
     assert not taken.data["alone"]
 
 
-async def test_in_process_run_of_a_suspect_is_not_alone(store: Store):
-    """The process of a user does other things, so its end proves nothing."""
+async def test_in_process_run_of_suspect_is_not_alone(store: Store):
+    """The process of a user has other work, so its end proves nothing."""
     steps = Steps()
     walker = steps.agent()
     waiting = await suspect(store, steps, walker, crashes=2)
@@ -254,7 +255,7 @@ async def test_in_process_run_of_a_suspect_is_not_alone(store: Store):
         await task
 
 
-async def test_worker_waits_for_in_process_runs_before_it_executes_a_suspect_alone(store: Store):
+async def test_worker_waits_for_in_process_runs_before_suspect(store: Store):
     steps = Steps()
     walker = steps.agent()
     await suspect(store, steps, walker)
@@ -263,7 +264,7 @@ async def test_worker_waits_for_in_process_runs_before_it_executes_a_suspect_alo
 
     async with working(App([walker]), store) as loop:
         for _ in range(3):
-            assert await loop._claim() == []
+            assert await loop._claimer.claim() == []
         steps.open.add("None")
         assert (await own).status == "completed"
         await steps.until_inside("suspect")
@@ -272,8 +273,8 @@ async def test_worker_waits_for_in_process_runs_before_it_executes_a_suspect_alo
     assert steps.beside["suspect"] == set()
 
 
-async def test_worker_that_leaves_makes_no_suspects(store: Store):
-    """A drain is no crash: the thread is released at its next commit, or at once when the worker is cancelled."""
+async def test_stopped_worker_leaves_no_suspects(store: Store):
+    """A drain is not a crash: threads are released at their next commit, or at once if the worker is cancelled."""
     steps = Steps()
     walker = steps.agent()
     goal = await walker.start(store=store, goal="healthy")
@@ -287,7 +288,7 @@ async def test_worker_that_leaves_makes_no_suspects(store: Store):
     assert (head.status, head.losses, head.lost_by, head.crashes) == ("pending", 0, None, 0)
 
 
-async def test_notes_a_takeover_once_when_the_thread_was_released_without_progress(store: Store):
+async def test_records_takeover_once_when_thread_was_released_without_progress(store: Store):
     steps = Steps()
     walker = steps.agent()
     waiting = await suspect(store, steps, walker)
@@ -302,8 +303,8 @@ async def test_notes_a_takeover_once_when_the_thread_was_released_without_progre
     assert len(await takeovers(store, waiting)) == 1
 
 
-async def test_fails_a_team_whose_member_ends_processes(store: Store):
-    """The thread fails, not only the run of its member: a leader that went on could give the same task again."""
+async def test_fails_team_when_member_ends_processes(store: Store):
+    """The thread fails, not only the run of the member: a leader that continued could delegate the same task again."""
     steps = Steps()
     leader = Scripted([{"calls": [delegate("walker", "walk")]}, "never"])
     team = Team("team", model=leader, members=[steps.agent()], title=False)
@@ -317,8 +318,8 @@ async def test_fails_a_team_whose_member_ends_processes(store: Store):
     assert [stitch.lane is not None for stitch in failed] == [True, False]
 
 
-async def test_starts_healthy_threads_while_a_limit_keeps_a_suspect_from_being_claimed(store: Store):
-    """The worker leaves its free places to the suspect, but only for as long as a suspect is executed alone."""
+async def test_starts_healthy_threads_while_limit_blocks_suspect(store: Store):
+    """The worker reserves its free places for the suspect, but only for the time that a suspect is executed alone."""
     steps = Steps()
     limited, walker = steps.agent("limited"), steps.agent()
     await store._backend.put([Limit(name="one", at_most=1, agents=["limited"])])
@@ -331,7 +332,7 @@ async def test_starts_healthy_threads_while_a_limit_keeps_a_suspect_from_being_c
         await appear(store, waiting)
 
         async def draining() -> bool:
-            return loop._draining
+            return loop._claimer._draining
 
         await until(draining)
         await walker.start(store=store, goal="healthy")
@@ -342,7 +343,7 @@ async def test_starts_healthy_threads_while_a_limit_keeps_a_suspect_from_being_c
     assert (await store.thread(waiting)).status == "pending"
 
 
-async def test_does_not_release_threads_again_and_again_for_a_suspect_that_a_limit_keeps(store: Store):
+async def test_does_not_release_threads_repeatedly_while_limit_blocks_suspect(store: Store):
     steps = Steps()
     limited, walker = steps.agent("limited"), steps.agent(steps=3)
     await store._backend.put([Limit(name="one", at_most=1, agents=["limited"])])
@@ -355,13 +356,13 @@ async def test_does_not_release_threads_again_and_again_for_a_suspect_that_a_lim
         await appear(store, waiting)
 
         async def left() -> bool:
-            return loop._suspects_at > time.monotonic() + 1
+            return loop._claimer._suspects_at > time.monotonic() + 1
 
         async def draining() -> bool:
-            return loop._draining
+            return loop._claimer._draining
 
         await until(draining)
         steps.open.add("healthy")
         await until(left)
-        assert not loop._draining
+        assert not loop._claimer._draining
         loop.stop()

@@ -1,4 +1,4 @@
-"""Hooks: who is told when a thread fails or begins to wait for a person, at least once, under one key."""
+"""Webhooks: called at least once when a thread fails or starts to wait for a person, with one idempotency key."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Receiver:
-    """A server that takes webhooks."""
+    """A server that accepts webhooks."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, Json]] = []
@@ -58,7 +58,7 @@ async def notices(store: Store) -> list[WebhookEvent]:
     return await store._backend.find(Find(WebhookEvent, order=("id",)))
 
 
-async def test_a_webhook_gets_what_failed(store: Store, receiver: Receiver, monkeypatch: Any):
+async def test_webhook_gets_failed_thread(store: Store, receiver: Receiver, monkeypatch: Any):
     monkeypatch.setattr(webhooks, "FIRST_PAUSE", 0.0)
     lead = scripted({"fail": "request", "message": "no key"}, name="lead", max_retries=0)
     app = App([lead], hooks=[receiver.url])
@@ -67,7 +67,7 @@ async def test_a_webhook_gets_what_failed(store: Store, receiver: Receiver, monk
 
     await work_off(app, store)
     await app.close()
-    # A worker that has just ended may have begun to tell.
+    # A worker that has just stopped may have started a delivery.
     await app.deliver_webhooks(store)
 
     assert len({key for key, _ in receiver.got}) == 1
@@ -79,7 +79,7 @@ async def test_a_webhook_gets_what_failed(store: Store, receiver: Receiver, monk
     assert await notices(store) == [], "what was told is gone"
 
 
-async def test_a_function_gets_who_waits_for_a_person(store: Store):
+async def test_function_gets_thread_that_waits_for_person(store: Store):
     got: list[Json] = []
 
     async def hook(notice: Json) -> None:
@@ -96,7 +96,7 @@ async def test_a_function_gets_who_waits_for_a_person(store: Store):
     assert (wait["kind"], wait["name"]) == ("approval", "pay")
 
 
-async def test_who_waits_for_children_needs_nobody(store: Store):
+async def test_sends_no_event_when_thread_waits_for_children(store: Store):
     got: list[Json] = []
     lead = agent("lead", asks(("create_thread", {"goal": "c", "wait_for_completion": True})), "ok", max_depth=1)
     lead = App([lead], hooks={"ops": got.append}).agent(lead.name)
@@ -106,8 +106,8 @@ async def test_who_waits_for_children_needs_nobody(store: Store):
     assert await notices(store) == []
 
 
-async def test_what_cannot_be_told_is_tried_again(store: Store, store_url: str, receiver: Receiver, monkeypatch: Any):
-    """By another process too, and later each time; the key stays the same."""
+async def test_retries_failed_webhook(store: Store, store_url: str, receiver: Receiver, monkeypatch: Any):
+    """In another process too, with an increasing delay. The key stays the same."""
     monkeypatch.setattr(webhooks, "FIRST_PAUSE", 0.0)
     receiver.status = 500
     lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
@@ -126,7 +126,7 @@ async def test_what_cannot_be_told_is_tried_again(store: Store, store_url: str, 
     assert await notices(store) == []
 
 
-async def test_a_notice_waits_longer_each_time(store: Store):
+async def test_webhook_delay_increases(store: Store):
     def refuse(_: Json) -> None:
         raise OSError("gone")
 
@@ -142,7 +142,7 @@ async def test_a_notice_waits_longer_each_time(store: Store):
     assert timedelta(minutes=59) < kept.due_at - store.clock.now() <= timedelta(hours=1)
 
 
-async def test_hooks_of_other_apps_are_left_to_them(store: Store):
+async def test_ignores_webhooks_of_other_apps(store: Store):
     got: list[Json] = []
     lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
     lead = App([lead], hooks={"theirs": lambda _: (_ for _ in ()).throw(OSError("away"))}).agent(lead.name)
@@ -152,7 +152,7 @@ async def test_hooks_of_other_apps_are_left_to_them(store: Store):
     assert len(await notices(store)) == 1
 
 
-async def test_a_notice_goes_with_its_thread(store: Store):
+async def test_deletes_webhook_events_with_thread(store: Store):
     lead = agent("lead", asks(("ask_for_input", {"question": "?"})), "ok")
     lead = App([lead], hooks={"ops": lambda _: asyncio.sleep(60)}).agent(lead.name)
     telling_soon = asyncio.create_task(lead.run("Go", store=store, thread="t"))
@@ -168,6 +168,6 @@ async def test_a_notice_goes_with_its_thread(store: Store):
     assert await notices(store) == []
 
 
-def test_a_hook_is_a_function_or_an_address():
-    with pytest.raises(Refused, match="neither a function nor a http address"):
+def test_rejects_webhook_that_is_not_function_or_url():
+    with pytest.raises(Refused, match="is not a function or an http"):
         App([agent("lead", "ok")], hooks=["ftp://x"])

@@ -1,4 +1,4 @@
-"""The tools that a model has for threads, and the limits that protect against those who use them too much."""
+"""The tools of a model for threads, and the limits of thread trees."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def answers(store: Store, thread: Any = "t") -> list[Any]:
-    """What the calls gave: text, or JSON read."""
+    """Return the results of the calls: text, or parsed JSON."""
     found: list[Any] = []
     for stitch in await log(store, "tool_call", thread=str(thread)):
         content = (stitch.message or {})["content"]
@@ -25,7 +25,7 @@ async def answers(store: Store, thread: Any = "t") -> list[Any]:
 
 
 @pytest.mark.req("S3-060", "S3-061", "S3-062", "S3-063", "S3-064")
-def test_the_tools_and_what_they_take():
+def test_thread_tools_and_their_schemas():
     tools = {tool.name: tool for tool in thread_tools()}
     assert list(tools) == [
         *("create_thread", "wait_for_threads", "complete_thread", "update_tasks", "ask_for_input"),
@@ -46,7 +46,7 @@ def test_the_tools_and_what_they_take():
 
 
 @pytest.mark.req("S3-061", "S3-004")
-async def test_the_todo_list_is_replaced(store: Store):
+async def test_replaces_todo_list(store: Store):
     first = [{"description": "a", "status": "done", "owner": "me"}, {"description": "b", "status": "blocked"}]
     second = [{"id": "x", "description": "c", "status": "in_progress"}]
     wrong = [{"description": "d", "status": "perhaps"}]
@@ -71,7 +71,7 @@ async def test_the_todo_list_is_replaced(store: Store):
 
 
 @pytest.mark.req("S3-060", "S3-064")
-async def test_a_thread_sees_itself_its_parent_and_its_children(store: Store):
+async def test_thread_reads_itself_its_parent_and_children(store: Store):
     look = asks(("get_parent_context", {}), ("get_current_thread_info", {}))
     lead = agent(
         "lead",
@@ -98,7 +98,7 @@ async def test_a_thread_sees_itself_its_parent_and_its_children(store: Store):
     assert none == "This thread has no parent."
 
 
-async def test_a_question_waits_for_a_person(store: Store):
+async def test_question_waits_for_person(store: Store):
     asking = asks(("ask_for_input", {"question": "Which colour?", "options": ["red", "blue"]}))
     lead = agent("lead", asking, "Blue it is.")
 
@@ -117,7 +117,7 @@ async def test_a_question_waits_for_a_person(store: Store):
 
 @pytest.mark.req("S3-063", "S3-012")
 @pytest.mark.parametrize("status", ["completed", "failed"])
-async def test_a_thread_ends_as_it_was_completed(store: Store, status: str):
+async def test_complete_thread_sets_status_and_result(store: Store, status: str):
     end = {"status": status, "result_summary": "so it is", "result_data": {"n": 1}}
     lead = agent("lead", {"text": "Now.", **asks(("complete_thread", end), ("get_current_thread_info", {}))})
     goal = await lead.start(store=store, goal="Go")
@@ -134,7 +134,7 @@ async def test_a_thread_ends_as_it_was_completed(store: Store, status: str):
     assert len(await answers(store, goal.id)) == 2, "all calls of the response are answered"
 
 
-async def test_what_is_completed_without_a_word_has_its_summary_as_output(store: Store):
+async def test_summary_is_output_when_there_is_no_text(store: Store):
     lead = agent("lead", done("the summary"))
     goal = await lead.start(store=store, goal="Go")
     result = await lead.resume(goal, store=store)
@@ -142,7 +142,7 @@ async def test_what_is_completed_without_a_word_has_its_summary_as_output(store:
     assert result.output_text == "the summary"
 
 
-async def test_a_chat_cannot_be_completed(store: Store):
+async def test_rejects_complete_thread_in_chat(store: Store):
     lead = agent("lead", done(), "Then I just answer.")
     result = await lead.run("Go", store=store, thread="t")
     assert (result.status, result.output_text) == ("completed", "Then I just answer.")
@@ -151,7 +151,7 @@ async def test_a_chat_cannot_be_completed(store: Store):
 
 
 @pytest.mark.req("S3-065")
-async def test_depth_and_open_children_are_limited(store: Store):
+async def test_limits_depth_and_open_children(store: Store):
     lead = agent("lead", asks(child("deep", agent="lead", wait=True)), "ok", max_depth=2)
     await lead.run("Go", store=store, thread="t")
     assert [one.depth for one in await store.tree("t")] == [0, 1, 2]
@@ -169,7 +169,7 @@ async def test_depth_and_open_children_are_limited(store: Store):
 
 
 @pytest.mark.req("S3-065")
-async def test_stitches_are_limited(store: Store):
+async def test_limits_stitches(store: Store):
     lead = agent("lead", *[asks(("get_current_thread_info", {})) for _ in range(10)], "never", max_stitches=8)
     goal = await lead.start(store=store, goal="Go")
 
@@ -182,7 +182,7 @@ async def test_stitches_are_limited(store: Store):
 
 
 @pytest.mark.req("S3-065")
-async def test_the_cost_of_a_tree_is_limited(store: Store):
+async def test_limits_cost_of_tree(store: Store):
     prices = {"scripted": {"input": 1_000_000, "output": 0}}
     usage = {"input_tokens": 1, "output_tokens": 1}
     first = {**asks(child("a", wait=True)), "usage": usage}
@@ -207,7 +207,7 @@ async def test_the_cost_of_a_tree_is_limited(store: Store):
         (("complete_thread", {"status": "cancelled", "result_summary": "x"}), "Invalid arguments: status"),
     ],
 )
-async def test_nonsense_is_told_to_the_model(store: Store, call: tuple[str, Json], said: str):
+async def test_returns_error_to_model_for_invalid_arguments(store: Store, call: tuple[str, Json], said: str):
     lead = agent("lead", asks(call), "ok")
     assert (await lead.run("Go", store=store, thread="t")).status == "completed"
     (told,) = await answers(store)
@@ -215,7 +215,7 @@ async def test_nonsense_is_told_to_the_model(store: Store, call: tuple[str, Json
     assert await store.children("t") == []
 
 
-async def test_waiting_for_those_who_have_ended_is_no_wait(store: Store):
+async def test_does_not_wait_for_ended_children(store: Store):
     lead = turns("lead", [asks(child("a", wait=True)), asks(("wait_for_threads", {})), "ok"])
     lead = family(lead, agent("member", done())).agent(lead.name)
     assert (await lead.run("Go", store=store, thread="t")).status == "completed"

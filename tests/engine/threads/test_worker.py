@@ -1,4 +1,4 @@
-"""A worker: what it takes, in which order, what it leaves alone, and how it goes."""
+"""`WorkerLoop`: which threads it claims, in which order, which it leaves, and how it stops."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Gate:
-    """A tool that stays until it is let go, and counts who is in it."""
+    """A tool that blocks until it is opened, and counts its callers."""
 
     def __init__(self) -> None:
         self.inside = 0
@@ -50,13 +50,13 @@ class Gate:
 
 @pytest.fixture
 async def other(store: Store, store_url: str) -> AsyncIterator[Store]:
-    """The same place, as another process would open it."""
+    """Open the same store again, as another process would."""
     async with open_store(store_url) as other:
         yield other
 
 
 @pytest.mark.req("S3-047", "S3-033", "S3-056")
-async def test_it_drives_what_is_ready_so_many_at_once(store: Store):
+async def test_executes_ready_threads_up_to_concurrency(store: Store):
     gate = Gate()
     app = family(agent("lead", asks(("stay", {})), "ok", tools=[gate.tool]))
     made = [await app.agent("lead").start(store=store, goal=f"{n}") for n in range(7)]
@@ -78,7 +78,7 @@ async def _inside(gate: Gate, number: int) -> bool:
     return gate.inside == number
 
 
-async def test_urgent_threads_come_first(store: Store):
+async def test_claims_urgent_threads_first(store: Store):
     order: list[str] = []
 
     @tool(effect="safe")
@@ -93,11 +93,11 @@ async def test_urgent_threads_come_first(store: Store):
 
     await work_off(App(agents), store, concurrency=1)
 
-    # Between agents too: what is urgent does not depend on who does it.
+    # Between agents too: priority does not depend on the agent.
     assert order == ["high", "mid", "low"]
 
 
-async def test_projects_take_turns(store: Store, store_url: str):
+async def test_claims_projects_in_turn(store: Store, store_url: str):
     order: list[str] = []
 
     @tool(effect="safe")
@@ -117,7 +117,7 @@ async def test_projects_take_turns(store: Store, store_url: str):
     assert len(order) == 13
 
 
-async def test_limits_hold_across_processes(store: Store, other: Store):
+async def test_applies_limits_across_processes(store: Store, other: Store):
     gate = Gate()
     lead = agent("lead", asks(("stay", {})), "ok", tools=[gate.tool])
     free = agent("free", "ok")
@@ -139,14 +139,14 @@ async def test_limits_hold_across_processes(store: Store, other: Store):
     assert {(await store.thread(head)).status for head in made} == {"completed"}
 
 
-async def test_a_thread_of_an_agent_that_it_does_not_know_is_left_alone(store: Store, caplog: Any):
+async def test_ignores_threads_of_unknown_agents(store: Store, caplog: Any):
     stranger = await agent("stranger", "ok").start(store=store, goal="g")
     known = await agent("known", "ok").start(store=store, goal="g")
 
     with caplog.at_level(logging.WARNING, "lockstitch"):
         working = asyncio.create_task(WorkerLoop(App([agent("known", "ok")]), store).run())
         try:
-            await until(lambda: _said(caplog, "Threads of agent stranger are ready"))
+            await until(lambda: _logged(caplog, "Ready threads of unknown agent stranger"))
         finally:
             working.cancel()
             await asyncio.wait([working])
@@ -156,12 +156,12 @@ async def test_a_thread_of_an_agent_that_it_does_not_know_is_left_alone(store: S
     assert (left.status, left.position, left.fence) == ("pending", 0, 0)
 
 
-async def _said(caplog: Any, text: str) -> bool:
+async def _logged(caplog: Any, text: str) -> bool:
     return text in caplog.text
 
 
-async def test_a_thread_whose_tool_is_gone_is_left_to_others(store: Store, caplog: Any):
-    """It says why, writes nothing while nothing changes, and goes on where the tool is."""
+async def test_leaves_thread_with_missing_tool_to_other_workers(store: Store, caplog: Any):
+    """It stores the reason, writes nothing while nothing changes, and continues in a process that has the tool."""
 
     @tool(effect="safe")
     async def rare() -> str:
@@ -174,7 +174,7 @@ async def test_a_thread_whose_tool_is_gone_is_left_to_others(store: Store, caplo
     await driver.resume(goal)
     without = App([agent("lead", asks(("rare", {})), "ok")])
     await work_off(without, store)
-    assert "is left to others: unknown_tool" in caplog.text
+    assert "is left to other workers: unknown_tool" in caplog.text
 
     head = await store.thread(goal)
     (wait,) = head.waiting_for
@@ -190,7 +190,7 @@ async def test_a_thread_whose_tool_is_gone_is_left_to_others(store: Store, caplo
     assert (await store.thread(goal)).status == "completed"
 
 
-async def test_a_thread_that_cannot_be_driven_says_why_and_is_tried_again(store: Store, caplog: Any):
+async def test_stores_error_and_retries_when_execution_fails(store: Store, caplog: Any):
     fails = True
 
     def instructions(_: Any) -> str:
@@ -208,14 +208,14 @@ async def test_a_thread_that_cannot_be_driven_says_why_and_is_tried_again(store:
     assert (head.status, wait["kind"], wait["reason"]) == ("waiting", "retry", "ValueError: no such customer")
     assert head.wake_at is not None
     assert timedelta(0) < head.wake_at - store.clock.now() <= timedelta(seconds=30)
-    assert "could not be driven" in caplog.text
+    assert "failed, will retry" in caplog.text
     fails = False
     await App([lead]).resume(goal, store=store)
     assert (await store.thread(goal)).status == "completed"
 
 
 @pytest.mark.req("S3-037")
-async def test_fails_a_thread_that_ends_every_process(store: Store):
+async def test_fails_thread_that_ends_every_process(store: Store):
     """Crashes of a thread that is executed alone are counted; after the third it fails, and its parent is notified."""
     lead = agent("lead", asks(child("deadly", wait=True)), "I see.")
     member = agent("member", "never")
@@ -248,7 +248,7 @@ async def crash(store: Store, suspects: bool | None) -> None:
 
 
 @pytest.mark.req("S3-037")
-async def test_fails_an_open_run_that_ends_every_process(store: Store):
+async def test_fails_open_run_that_ends_every_process(store: Store):
     lead = scripted(calls("nothing"), "never", name="lead")
     goal = await lead.start(store=store, goal="g")
     await lead.executor(store, detach=True).resume(goal)
@@ -261,19 +261,19 @@ async def test_fails_an_open_run_that_ends_every_process(store: Store):
     head = await store.thread(goal)
     assert head.status == "failed"
     assert [one.type for one in await log(store, "run_failed", thread=str(goal.id))] == ["run_failed"]
-    # A person who has mended it may try again.
+    # After a repair, a person can retry it.
     again = await scripted("mended", name="lead").retry(goal, store=store)
     assert again is not None
     assert again.status == "completed"
 
 
-async def test_what_a_dead_worker_held_goes_on(store: Store, other: Store):
+async def test_continues_threads_of_dead_worker(store: Store, other: Store):
     """Its place in the queue stays."""
     lead = agent("lead", "ok")
     goal = await lead.start(store=store, goal="g")
     held = await other.claim(goal)
     worker = await other.register_worker()
-    # A process that surely is no more: this host, another start.
+    # A process that is certainly dead: this host, an earlier boot.
     await other._backend.put([worker.changed(process_started="1")])
 
     await work_off(App([lead]), store)
@@ -282,7 +282,7 @@ async def test_what_a_dead_worker_held_goes_on(store: Store, other: Store):
     assert (head.status, head.wake_at is None, head.fence) == ("completed", True, held.fence + 2)
 
 
-async def test_a_timer_is_kept(store: Store):
+async def test_wakes_thread_when_timer_ends(store: Store):
     lead = agent("lead", "ok")
     later = store.clock.now() + timedelta(seconds=0.3)
     wait = waiting("timer", store.clock.now(), until=later)
@@ -304,8 +304,8 @@ async def _ended(store: Store, head: Any) -> Any:
     return found if found.ended else None
 
 
-async def test_it_wakes_when_there_is_work(store: Store, other: Store):
-    """Made by another process, while this one would sleep for a minute."""
+async def test_wakes_up_when_work_is_ready(store: Store, other: Store):
+    """Another process creates the work while this one would sleep for a minute."""
     lead = agent("lead", "ok")
     working = asyncio.create_task(WorkerLoop(App([lead]), store, poll=60.0).run())
     try:
@@ -321,7 +321,7 @@ async def _registered(store: Store) -> bool:
     return bool(await store._backend.find(Find(Worker)))
 
 
-async def test_leaving_gives_back_at_the_next_commit(store: Store):
+async def test_stop_releases_threads_at_next_commit(store: Store):
     gate = Gate()
     lead = agent("lead", asks(("stay", {})), "ok", tools=[gate.tool])
     goal = await lead.start(store=store, goal="g")
@@ -340,7 +340,7 @@ async def test_leaving_gives_back_at_the_next_commit(store: Store):
     assert (await store.thread(goal)).status == "completed"
 
 
-async def test_being_cancelled_gives_back_at_once(store: Store):
+async def test_cancellation_releases_threads_at_once(store: Store):
     gate = Gate()
     lead = agent("lead", asks(("stay", {})), "ok", tools=[gate.tool])
     goal = await lead.start(store=store, goal="g")
@@ -353,7 +353,7 @@ async def test_being_cancelled_gives_back_at_once(store: Store):
     assert ((await store.thread(goal)).status, gate.inside) == ("pending", 0)
 
 
-async def test_a_tool_that_hangs_is_given_up_at_the_deadline(store: Store):
+async def test_cancels_tool_at_default_timeout(store: Store):
     gate = Gate()
     lead = agent("lead", asks(("stay", {})), "I go on.", tools=[gate.tool])
     goal = await lead.start(store=store, goal="g")
@@ -366,8 +366,8 @@ async def test_a_tool_that_hangs_is_given_up_at_the_deadline(store: Store):
     assert "did not end within 0.05 seconds" in str(answer.message)
 
 
-async def test_what_was_taken_from_a_worker_is_given_up_at_once(store: Store, other: Store):
-    """Its tool would have run for hours; whoever took the thread over does it now."""
+async def test_cancels_tool_when_thread_is_taken_over(store: Store, other: Store):
+    """The tool would run for hours. The new holder runs it now."""
     gate = Gate()
     lead = agent("lead", asks(("stay", {})), "ok", tools=[gate.tool])
     goal = await lead.start(store=store, goal="g")
@@ -383,7 +383,7 @@ async def test_what_was_taken_from_a_worker_is_given_up_at_once(store: Store, ot
     assert await other.thread(goal) == taken, "nothing was written any more"
 
 
-async def test_threads_of_other_projects_are_driven_in_theirs(store: Store):
+async def test_executes_threads_of_all_projects(store: Store):
     there = store.in_project("there")
     lead = agent("lead", asks(child("c", wait=True)), "ok")
     app = family(lead, agent("member", done()))
@@ -398,7 +398,7 @@ async def test_threads_of_other_projects_are_driven_in_theirs(store: Store):
     assert not await store.agents.versions(store.project, "member")
 
 
-async def test_a_worker_of_one_project_takes_no_others(store: Store):
+async def test_claims_only_threads_of_its_project(store: Store):
     lead: Agent = agent("lead", "ok")
     there = await lead.start(store=store.in_project("there"), goal="g")
     here = await lead.start(store=store, goal="g")
@@ -409,8 +409,8 @@ async def test_a_worker_of_one_project_takes_no_others(store: Store):
     assert (await store.in_project("there").thread(there)).status == "pending"
 
 
-async def test_two_drives_of_one_thread_are_not_taken_for_one(store: Store, monkeypatch: pytest.MonkeyPatch):
-    """The first has given the thread back and is not quite over when the second begins: both are still counted."""
+async def test_distinguishes_two_executions_of_one_thread(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """The first has released the thread and has not ended completely when the second starts. Both are counted."""
     asked, answer, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def model(request: ModelRequest) -> str:
@@ -449,8 +449,8 @@ async def _driven(loop: WorkerLoop, number: int) -> bool:
     return loop.executed_count >= number
 
 
-async def test_a_thread_is_driven_whatever_those_who_look_on_raise(store: Store, caplog: Any):
-    """Such as a worker's own output, when whoever read it is gone."""
+async def test_executes_thread_when_on_progress_raises(store: Store, caplog: Any):
+    """For example the output of a worker after its reader has closed the pipe."""
 
     def told(_: ThreadExecution) -> None:
         raise BrokenPipeError
@@ -460,4 +460,4 @@ async def test_a_thread_is_driven_whatever_those_who_look_on_raise(store: Store,
     await work_off(app, store, on_progress=told)
     head = await store.thread(goal)
     assert (head.status, head.worker_id) == ("completed", None)
-    assert "could not be told" in caplog.text
+    assert "on_progress failed" in caplog.text

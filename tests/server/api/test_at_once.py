@@ -9,9 +9,9 @@ import pytest
 from lockstitch.agents import Agent, App
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.backend import Commit
-from lockstitch.engine.executor import run_for
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.ports.tool import Tool
+from lockstitch.engine.result import run_for
 from lockstitch.errors import NotFound
 from lockstitch.model import text_of
 from lockstitch.server import Settings

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from lockstitch.engine.ports.provider import INVALID_JSON, Chunk, ErrorKind, PieceKind, ProviderError, Response
+from lockstitch.engine.ports.provider import INVALID_JSON, Chunk, ChunkKind, ErrorKind, ProviderError, Response
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Message, codec
 from lockstitch.model.message import blocks
@@ -262,7 +262,7 @@ def _renamed(message: Message, counts: dict[str, int], used: set[str], values: d
 def chunk_of(block: Json) -> Chunk | None:
     """Return the chunk of a complete block if it is a call or a result, else None."""
     kind = str(block.get("type", ""))
-    chunk_kind: PieceKind
+    chunk_kind: ChunkKind
     if kind == "tool_use":
         chunk_kind = "tool_call"
     elif kind.endswith("tool_use"):

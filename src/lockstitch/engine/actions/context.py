@@ -15,18 +15,19 @@ from lockstitch.model.message import user
 
 
 def scope_of(context: RunContext) -> Scope:
-    session = context.journal
+    """Return the scope that the memory store of this run gets."""
+    session = context.session
     return Scope(session.store, session.head, session.open_run, partial(side_model_call, context))
 
 
 async def retrieve_memory(context: RunContext) -> None:
-    """Bring in what is worth knowing. It stands in the context from here on, and in no run's history.
+    """Add memories to the context. They stay in the context, but are not part of the history of a run.
 
-    A memory that cannot be read is no failure of the run, here and below.
+    If the memory store raises, the run continues without memories.
     """
-    session, memory = context.journal, context.setup.memory
+    session, memory = context.session, context.config.memory
     began = session.clock.now()
-    work = memory.retrieve(scope_of(context), await _asked(context))
+    work = memory.retrieve(scope_of(context), await _input_message(context))
     retrieved = await context.run_optional(work, purpose="memory", where="retrieve") or Retrieved()
     texts = [storable_text(text) for text in retrieved.texts if text.strip()]
     message = user("What is known from earlier:\n" + "\n".join(f"- {text}" for text in texts)) if texts else None
@@ -38,12 +39,12 @@ async def retrieve_memory(context: RunContext) -> None:
         messages_count=len(session.messages) + (message is not None),
         estimated_tokens=session.tokens,
     )
-    session.record(entry, first=False)
+    session.record(entry, must_commit=False)
 
 
-async def _asked(context: RunContext) -> Message:
-    """What this run is to answer, whatever a compaction has left of it."""
-    session = context.journal
+async def _input_message(context: RunContext) -> Message:
+    """Return the input message of this run, also if it was compacted."""
+    session = context.session
     where = session.open_run.input_position or 0
     stitches = [stitch for stitch in session.stitches if stitch.position == where]
     matches = stitches or await session.store.stitches(session.head, where, where)
@@ -51,21 +52,21 @@ async def _asked(context: RunContext) -> Message:
 
 
 async def update_memory(context: RunContext) -> None:
-    """Keep what this run is worth remembering for."""
-    session, memory = context.journal, context.setup.memory
+    """Store new memories of this run. If the memory store raises, the run continues."""
+    session, memory = context.session, context.config.memory
     if session.must_commit:
-        # The answer is not to be lost while a memory is made of it.
+        # Commit first, so that a crash in the memory store does not lose the answer.
         await session.commit()
     log = await session.store.log(session.open_run.id)
     messages = [message for message in history(log, session.open_run.id) if text_of(message)]
     work = memory.update(scope_of(context), messages)
     updated = await context.run_optional(work, purpose="memory", where="update") or Updated()
     data = {"created": updated.created, "updated": updated.updated, "memory_store_type": memory.name}
-    session.record(session.entry("memory_update", data=data), first=False)
+    session.record(session.entry("memory_update", data=data), must_commit=False)
 
 
-async def memory_observes(context: RunContext, kind: str, hook: Coroutine[Any, Any, Json | None]) -> None:
-    """Have the memory look at a context that is made smaller, and note what it did."""
+async def notify_memory(context: RunContext, kind: str, hook: Coroutine[Any, Any, Json | None]) -> None:
+    """Call a hook of the memory store before or after a compaction, and record what it did."""
 
     async def work() -> Json | None:
         done = await hook
@@ -74,7 +75,7 @@ async def memory_observes(context: RunContext, kind: str, hook: Coroutine[Any, A
 
     done = await context.run_optional(work(), purpose="memory", where=kind.removeprefix("memory_"))
     if done is not None:
-        context.journal.record(context.journal.entry(kind, data=done), first=False)
+        context.session.record(context.session.entry(kind, data=done), must_commit=False)
 
 
 _SUMMARY: Final = (
@@ -84,27 +85,27 @@ _SUMMARY: Final = (
 
 
 async def compact(context: RunContext, tokens: int) -> None:
-    """Ask the compactor. What it leaves is the context from here on; no run's history changes."""
-    async with context.journal.freeze_context():
+    """Call the compactor. Its result is the context from now on. The history of a run does not change."""
+    async with context.session.freeze_context():
         await _compact(context, tokens)
 
 
 async def _compact(context: RunContext, tokens: int) -> None:
-    session, config = context.journal, context.setup
+    session, config = context.session, context.config
     memory, scope = config.memory, scope_of(context)
-    await memory_observes(context, "memory_before_compact", memory.before_compact(scope, session.messages))
-    sight = CompactionInput(tuple(session.stitches), tokens)
+    await notify_memory(context, "memory_before_compact", memory.before_compact(scope, session.messages))
+    compaction_input = CompactionInput(tuple(session.stitches), tokens)
     began = session.clock.now()
     why = "nothing_to_remove"
     compacted = None
     try:
-        work = config.compactor.compact(sight, lambda messages: _summarize(context, messages))
+        work = config.compactor.compact(compaction_input, lambda messages: _summarize(context, messages))
         compacted = await context.cancellable(work)
     except RunCancelled:
         raise
-    except Exception as exc:  # whatever a compactor raises, the run goes on with the context as it is
+    except Exception as exc:  # if the compactor fails, the run continues with the unchanged context
         why = "summary_failed" if isinstance(exc, ProviderError) else "compactor_failed"
-        session.record(context.error_entry(exc, fatal=False, purpose="summary", where="compact"), first=False)
+        session.record(context.error_entry(exc, fatal=False, purpose="summary", where="compact"), must_commit=False)
     data: Json = {
         "applied": False,
         "compaction_applied": compacted is not None,
@@ -125,7 +126,7 @@ async def _compact(context: RunContext, tokens: int) -> None:
     if compacted is None:
         return
     context.emit("compacted", {"tokens_before": tokens, "tokens_after": compacted.tokens})
-    await memory_observes(context, "memory_after_compact", memory.after_compact(scope, session.messages))
+    await notify_memory(context, "memory_after_compact", memory.after_compact(scope, session.messages))
 
 
 async def _summarize(context: RunContext, messages: Sequence[Message]) -> str:

@@ -1,4 +1,4 @@
-"""Running members: each call of `delegate` is a run of its own, driven by the same loop in a lane of its own."""
+"""Run team members: each call of `delegate` is a nested run with its own lane, executed by the same loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,31 +15,32 @@ from lockstitch.engine.session.start import restore_request_settings, start_nest
 from lockstitch.model import Json, Run, Stitch, new_id, tool_result
 from lockstitch.model.context import injected_message
 
-Drive = Callable[[RunContext], Awaitable[str]]
-"""The loop, which this module cannot know: it is one of its acts."""
+Loop = Callable[[RunContext], Awaitable[str]]
+"""`run_loop`, passed as an argument because the loop imports this module."""
 
 
-async def run_members(context: RunContext, calls: Sequence[Call], drive: Drive) -> None:
-    """Have members work on these calls as far as they come, and note the answers of those that have one."""
+async def run_members(context: RunContext, calls: Sequence[Call], loop: Loop) -> None:
+    """Execute the member runs of these calls until they end or pause, and record the answers of those that have
+    ended."""
     if context.should_release():
         return
-    ready = [(call, await _ready(context, call)) for call in calls]
-    # One commit for all that begin, with the response that asks for them.
-    await context.journal.commit()
+    ready = [(call, await _prepare(context, call)) for call in calls]
+    # One commit starts all new member runs, together with the response that requests them.
+    await context.session.commit()
     if len(ready) == 1:
-        await _work(context, *ready[0], drive)
+        await _work(context, *ready[0], loop)
         return
-    places = asyncio.Semaphore(context.setup.definition.parallel_tools)
+    places = asyncio.Semaphore(context.config.definition.parallel_tools)
 
-    async def one(call: Call, run: Run | RunContext) -> None:
+    async def execute(call: Call, run: Run | RunContext) -> None:
         async with places:
-            await _work(context, call, run, drive)
+            await _work(context, call, run, loop)
 
-    tasks = [asyncio.create_task(one(call, run)) for call, run in ready]
+    tasks = [asyncio.create_task(execute(call, run)) for call, run in ready]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
-            # What ends one lane without ending its run ends the drive: the thread is another's, or the store is away.
+            # An error that leaves the run open ends the whole execution: the thread is lost or the store unreachable.
             task.result()
     finally:
         for task in tasks:
@@ -47,12 +48,12 @@ async def run_members(context: RunContext, calls: Sequence[Call], drive: Drive) 
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def compile_answer(context: RunContext, drive: Drive) -> None:
-    """Have the leader answer from what its members said, in a further run of the same lane."""
-    session, run = context.journal, context.journal.open_run
+async def compile_answer(context: RunContext, loop: Loop) -> None:
+    """Let the leader answer from the results of its members, in a further run of the same lane."""
+    session, run = context.session, context.session.open_run
     last = session.snapshot.compile_run()
     lane = _lane(session, last) if last is not None and last.open else None
-    inner = context.for_nested_run(lane or RunSession(session.ledger), context.setup, context.system)
+    inner = context.for_nested_run(lane or RunSession(session.thread_session), context.config, context.system)
     if lane is None:
         earlier = [run, *(nested_run for nested_run in session.snapshot.nested_runs if nested_run.compiles)]
         stored = {name: run.state[name] for name in ("context_from", "without", "container_id") if name in run.state}
@@ -60,48 +61,48 @@ async def compile_answer(context: RunContext, drive: Drive) -> None:
         if run.lane is not None:
             state["lane"] = str(run.lane)
         await start_nested_run(inner, run, new_id(), state, session.stitches)
-        await inner.journal.commit()
+        await inner.session.commit()
     else:
         await restore_request_settings(inner)
-    compiled = await _drive(context, inner, drive)
+    compiled = await _execute(context, inner, loop)
     if not compiled.open and (doubts := of_inner(compiled)):
         session.change_run(state=with_doubts(session.open_run, doubts))
-    session.share_context(inner.journal)
+    session.share_context(inner.session)
 
 
-async def _ready(context: RunContext, call: Call) -> Run | RunContext:
-    """A member at its place, with a run that begins or goes on; or its run, if that has ended."""
-    run = context.journal.snapshot.member_run(call)
+async def _prepare(context: RunContext, call: Call) -> Run | RunContext:
+    """Return the context of a member run that starts or continues; or the run, if it has ended."""
+    run = context.session.snapshot.member_run(call)
     if run is None:
-        return await _begun(context, call)
+        return await _new_run(context, call)
     if not run.open:
         return run
-    inner = context.for_nested_run(_lane(context.journal, run), await _setup_of(context, run), None)
+    inner = context.for_nested_run(_lane(context.session, run), await _config_of(context, run), None)
     await restore_request_settings(inner)
     return inner
 
 
-async def _work(context: RunContext, call: Call, run: Run | RunContext, drive: Drive) -> None:
-    """Drive a member, and answer the call that asked for it once its run has ended."""
+async def _work(context: RunContext, call: Call, run: Run | RunContext, loop: Loop) -> None:
+    """Execute a member run. If it has ended, record its answer as the result of the call."""
     if isinstance(run, RunContext):
-        run = await _drive(context, run, drive)
+        run = await _execute(context, run, loop)
     if not run.open:
         await _answer(context, call, run)
 
 
-async def _begun(context: RunContext, call: Call) -> RunContext:
-    """A member whose run begins with the next commit."""
-    name, session = member_of(call), context.journal
-    assert context.setup.members is not None
-    config, system = await context.setup.members.setup(name, None)
+async def _new_run(context: RunContext, call: Call) -> RunContext:
+    """Return the context of a member run that starts with the next commit."""
+    name, session = member_of(call), context.session
+    assert context.config.members is not None
+    config, system = await context.config.members.run_config(name, None)
     before = [nested_run for nested_run in session.snapshot.nested_runs if not nested_run.compiles]
     state: Json = {"call": call.id, "step": call.step}
-    steps_of = session.ledger.steps_of(name)
+    steps_of = session.thread_session.steps_of(name)
     if steps_of:
         state["asked_before"] = steps_of
     run_id = new_id()
     log: list[Stitch] = []
-    team = context.setup.definition.team
+    team = context.config.definition.team
     if team is not None and team.mode == "sequence":
         body = {
             run.output_position: str(run.agent)
@@ -114,36 +115,36 @@ async def _begun(context: RunContext, call: Call) -> RunContext:
             stitches = await session.store.stitches(session.head, position, position)
             log += [injected_message(stitch, run_id, agent) for stitch in stitches]
     context.emit("tool_call", {"id": call.id, "name": call.name, "input": call.input})
-    inner = context.for_nested_run(RunSession(session.ledger), _limited(config, context.setup), system)
+    inner = context.for_nested_run(RunSession(session.thread_session), _limited(config, context.config), system)
     await start_nested_run(inner, session.open_run, run_id, state, log, task_of(call))
     return inner
 
 
-async def _drive(context: RunContext, inner: RunContext, drive: Drive) -> Run:
-    """Drive a run within another as far as it goes; the run as it is then."""
-    ledger = context.journal.ledger
-    ledger.resting_runs.pop(inner.journal.open_run.id, None)
-    context.within.append(inner)
+async def _execute(context: RunContext, inner: RunContext, loop: Loop) -> Run:
+    """Execute a nested run until it ends or pauses, and return it."""
+    ledger = context.session.thread_session
+    ledger.resting_runs.pop(inner.session.open_run.id, None)
+    context.nested.append(inner)
     try:
-        ended = await drive(inner)
+        ended = await loop(inner)
     finally:
-        context.within.remove(inner)
+        context.nested.remove(inner)
     if ended == "finished":
-        ledger.end(inner.journal)
-    return inner.journal.open_run
+        ledger.end(inner.session)
+    return inner.session.open_run
 
 
 async def _answer(context: RunContext, call: Call, run: Run) -> None:
-    """The answer of a member as the result of the call that asked for it."""
-    session = context.journal
+    """Record the answer of a member as the result of the call that requested it."""
+    session = context.session
     failed = run.status != "completed"
-    content = await _said(context, run)
+    content = await _answer_text(context, run)
     doubts = of_inner(run)
     if failed:
         content = f"{run.agent} {run.status}: {run.error or 'it did not come to an answer.'} {sentence(doubts)}".strip()
     if doubts:
         session.change_run(state=with_doubts(session.open_run, doubts))
-    # From its run's beginning to now, so that what it took covers its run where both are drawn.
+    # Measured from the start of the run, so that the bar of the call covers the bar of the run in timelines.
     took = (session.clock.now() - run.started_at).total_seconds()
     session.record(
         session.entry(
@@ -161,27 +162,27 @@ async def _answer(context: RunContext, call: Call, run: Run) -> None:
     context.emit("tool_result", {"id": call.id, "name": call.name, "content": content, "is_error": failed})
 
 
-async def _said(context: RunContext, run: Run) -> str:
-    """What a run answered, or was completed with."""
+async def _answer_text(context: RunContext, run: Run) -> str:
+    """Return the answer of a run, or the summary passed to `complete_thread`."""
     if run.output_position is not None:
-        return await context.journal.store.execution.answer_text_at(context.journal.head, run.output_position) or ""
+        return await context.session.store.execution.answer_text_at(context.session.head, run.output_position) or ""
     return str(run.state.get("summary") or "")
 
 
-async def _setup_of(context: RunContext, run: Run) -> RunConfig:
-    """What an open run of a member goes on by; one whose code is gone can only be ended."""
-    crew = context.setup.members
-    if crew is not None and run.agent in crew.names:
-        return _limited((await crew.setup(str(run.agent), run))[0], context.setup)
-    return await config_for_ending(context.journal.store, context.journal.head, run)
+async def _config_of(context: RunContext, run: Run) -> RunConfig:
+    """Return the config of an open member run. A run without code in this process can only be ended."""
+    members = context.config.members
+    if members is not None and run.agent in members.names:
+        return _limited((await members.run_config(str(run.agent), run))[0], context.config)
+    return await config_for_ending(context.session.store, context.session.head, run)
 
 
 def _limited(member: RunConfig, leader: RunConfig) -> RunConfig:
-    """A member's setup within the limits of the thread, which are its leader's."""
-    definition, all_ = member.definition, leader.definition
-    budgets = [item for item in (definition.thread_budget, all_.thread_budget) if item is not None]
+    """Return the config of a member with the limits of the thread, which are those of the leader."""
+    definition, team = member.definition, leader.definition
+    budgets = [item for item in (definition.thread_budget, team.thread_budget) if item is not None]
     limits: dict[str, Any] = {
-        "max_stitches": min(definition.max_stitches, all_.max_stitches),
+        "max_stitches": min(definition.max_stitches, team.max_stitches),
         "thread_budget": min(budgets, default=None),
     }
     return replace(member, definition=definition.model_copy(update=limits))
@@ -190,6 +191,6 @@ def _limited(member: RunConfig, leader: RunConfig) -> RunConfig:
 def _lane(session: RunSession, run: Run) -> RunSession:
     return next(
         lane
-        for lane in session.ledger.lanes
+        for lane in session.thread_session.lanes
         if isinstance(lane, RunSession) and lane.run is not None and lane.run.id == run.id
     )

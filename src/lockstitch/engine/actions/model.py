@@ -1,4 +1,4 @@
-"""Calling the model: with retries that are recorded, pieces that are told as they come, and one llm_call at the end."""
+"""Call the model: record retries, emit chunks as they arrive, and record one `llm_call` at the end."""
 
 import asyncio
 import itertools
@@ -24,12 +24,12 @@ from lockstitch.model.codec import error_text, storable_text
 from lockstitch.model.message import blocks, user
 
 _SHORT = 1000
-"""Characters of a prompt beside the loop that is kept whole."""
+"""Maximum length of a side prompt that is recorded in full."""
 
 _CHUNK = 2000
-"""Characters of streamed text in one streaming_chunk."""
+"""Characters of streamed text in one `streaming_chunk` entry."""
 
-_NO_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_INVALID_NAME_CHARS: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME: Final = 100
 
 _log = logging.getLogger("lockstitch")
@@ -37,22 +37,23 @@ _log = logging.getLogger("lockstitch")
 
 @dataclass(slots=True)
 class PartialResponse:
-    """What was heard of an answer so far, so that it is not lost when the call is given up."""
+    """The text received so far, so that a cancelled call does not lose it."""
 
     text: list[str] = field(default_factory=list[str])
     thinking: list[str] = field(default_factory=list[str])
     began: datetime | None = None
-    """When its first piece came."""
+    """Time of the first chunk."""
 
     def message(self) -> Message | None:
-        """The partial answer; thinking without its end cannot be sent back, so only its text is kept."""
+        """Return the partial answer. Incomplete thinking cannot be sent back to a provider, so it is dropped."""
         text = storable_text("".join(self.text))
         return {"role": "assistant", "content": [{"type": "text", "text": text}]} if text else None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAttempt:
-    """How asking went: the response if there was one, what is to be noted before it, and the time it took."""
+    """The outcome of a model call with its retries: the response if there is one, and the entries to record before
+    it."""
 
     response: Response | None
     entries: Sequence[Entry]
@@ -61,22 +62,22 @@ class ModelAttempt:
 
 
 async def call_model(context: RunContext, action: CallModel) -> None:
-    """One step of the loop, or the summary at its end."""
-    session = context.journal
+    """Execute one step of the loop, or the final summary at the step limit."""
+    session = context.session
     if session.must_commit:
         await session.commit()
     step = action.step
-    hearing = PartialResponse()
+    partial = PartialResponse()
     async with session.freeze_context():
         request = context.request(step, final=action.final)
-        if context.setup.definition.log == "full":
-            session.record(_started(context, request), first=False)
+        if context.config.definition.log == "full":
+            session.record(_started(context, request), must_commit=False)
         try:
-            model_attempt = await context.cancellable(_call_with_retries(context, request, hearing))
+            model_attempt = await context.cancellable(_call_with_retries(context, request, partial))
         except RunCancelled:
-            _note_partial(context, request, hearing, step)
+            _record_partial(context, request, partial, step)
             return
-    session.record(*model_attempt.entries, *_chunks(context, hearing, step), first=False)
+    session.record(*model_attempt.entries, *_chunks(context, partial, step), must_commit=False)
     if model_attempt.response is None:
         return
     message = model_attempt.response.message
@@ -91,14 +92,14 @@ async def call_model(context: RunContext, action: CallModel) -> None:
 
 
 async def side_model_call(context: RunContext, purpose: str, prompt: str, max_tokens: int = 1024) -> str:
-    """Ask the run's model something beside the loop. ProviderError when it does not answer."""
+    """Call the run's model outside the loop and return its text. Raises `ProviderError` if the call fails."""
     request = context.side_request(purpose, [user(prompt)], max_tokens)
     model_attempt = await context.cancellable(_call_with_retries(context, request, None))
-    session = context.journal
+    session = context.session
     response = model_attempt.response
     if response is None:
         *earlier, problem = model_attempt.entries
-        session.record(*earlier, first=False)
+        session.record(*earlier, must_commit=False)
         raise ProviderError(str(problem.data.get("message")), problem.data["kind"])
     text = text_of(response.message)
     cost = _charge(context, response.usage)
@@ -106,28 +107,28 @@ async def side_model_call(context: RunContext, purpose: str, prompt: str, max_to
         *model_attempt.entries,
         session.entry(
             "llm_call",
-            name=context.setup.model,
+            name=context.config.model,
             status=response.stop_reason,
             data={"purpose": purpose, **_prompt_data(prompt), "text": text, **_cost_data(cost)},
             duration_ms=model_attempt.duration_ms,
             **response.usage._asdict(),
         ),
-        first=False,
+        must_commit=False,
     )
     return text
 
 
 async def _call_with_retries(
-    context: RunContext, request: ModelRequest, hearing: PartialResponse | None
+    context: RunContext, request: ModelRequest, partial: PartialResponse | None
 ) -> ModelAttempt:
-    """Ask until there is a response, or until trying again is not worth it."""
-    definition, session = context.setup.definition, context.journal
+    """Call the model until it responds, the error is not retryable, or no retries are left."""
+    definition, session = context.config.definition, context.session
     began = session.clock.now()
     retries: list[Entry] = []
     for attempt in range(definition.max_retries + 1):
         tried = session.clock.now()
         try:
-            response = await _stream(context, replace(request, attempt=attempt), hearing)
+            response = await _stream(context, replace(request, attempt=attempt), partial)
         except ProviderError as exc:
             if not exc.retryable or attempt == definition.max_retries:
                 return ModelAttempt(None, [*retries, _api_error(context, request, exc, attempt + 1)], 0)
@@ -143,36 +144,36 @@ async def _call_with_retries(
                 session.entry("api_retry", status=exc.kind, step_number=request.step, data=data, duration_ms=took)
             )
             context.emit("retry", data, now=True)
-            if hearing is not None:
-                hearing.text.clear()
-                hearing.thinking.clear()
-                hearing.began = None
+            if partial is not None:
+                partial.text.clear()
+                partial.thinking.clear()
+                partial.began = None
             await asyncio.sleep(delay)
             continue
         duration = max(0, _milliseconds(began, session.clock.now()))
-        heard = None if hearing is None or hearing.began is None else _milliseconds(began, hearing.began)
-        return ModelAttempt(response, retries, duration, heard)
-    raise AssertionError("a loop that always returns")
+        first_token = None if partial is None or partial.began is None else _milliseconds(began, partial.began)
+        return ModelAttempt(response, retries, duration, first_token)
+    raise AssertionError("unreachable")
 
 
-async def _stream(context: RunContext, request: ModelRequest, hearing: PartialResponse | None) -> Response:
+async def _stream(context: RunContext, request: ModelRequest, partial: PartialResponse | None) -> Response:
     try:
-        async with aclosing(context.setup.provider.stream(request)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Response):
-                    return _kept(piece)
-                if hearing is not None:
-                    _on_chunk(context, piece, hearing)
+        async with aclosing(context.config.provider.stream(request)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, Response):
+                    return _checked(chunk)
+                if partial is not None:
+                    _on_chunk(context, chunk, partial)
     except ProviderError:
         raise
-    except Exception as exc:  # a provider that breaks its contract: the run fails, and the thread is not stuck
-        _log.exception("The provider %s raised what it may not raise", context.setup.provider.name)
+    except Exception as exc:  # the provider broke its contract: fail the run instead of blocking the thread
+        _log.exception("Provider %s raised an error that is not a ProviderError", context.config.provider.name)
         raise ProviderError(f"{wire_name_of(exc)}: {error_text(exc)}", "setup") from exc
     raise ProviderError("The provider's stream ended without a response.", "garbled")
 
 
-def _kept(response: Response) -> Response:
-    """The response, if it can be kept; else it is as good as none."""
+def _checked(response: Response) -> Response:
+    """Return the response. Raises `ProviderError` if it cannot be stored."""
     try:
         codec.dumps(response.message)
     except Refused as exc:
@@ -180,13 +181,13 @@ def _kept(response: Response) -> Response:
     return response
 
 
-def _on_chunk(context: RunContext, chunk: Chunk, hearing: PartialResponse) -> None:
-    hearing.began = hearing.began or context.journal.clock.now()
+def _on_chunk(context: RunContext, chunk: Chunk, partial: PartialResponse) -> None:
+    partial.began = partial.began or context.session.clock.now()
     if chunk.kind == "text":
-        hearing.text.append(chunk.text)
+        partial.text.append(chunk.text)
     elif chunk.kind == "thinking":
-        hearing.thinking.append(chunk.text)
-    # A call is told of once it is committed, with its tool.
+        partial.thinking.append(chunk.text)
+    # The event of a tool call is sent after its commit, when the tool starts.
     if chunk.kind != "tool_call":
         kind: EventType = chunk.kind
         context.emit(kind, {"text": chunk.text} if chunk.kind in ("text", "thinking") else chunk.data, now=True)
@@ -201,7 +202,7 @@ def _llm_call(
     final: bool,
     step: int,
 ) -> Entry:
-    session = context.journal
+    session = context.session
     cost = _charge(context, response.usage)
     data: Json = {"stop_reason": response.stop_reason}
     optional: Json = {
@@ -229,10 +230,10 @@ def _llm_call(
     )
 
 
-def _note_partial(context: RunContext, request: ModelRequest, hearing: PartialResponse, step: int) -> None:
-    """What was streamed so far is kept; what it took nobody told us."""
-    session = context.journal
-    message = hearing.message()
+def _record_partial(context: RunContext, request: ModelRequest, partial: PartialResponse, step: int) -> None:
+    """Store the partial answer. Its token usage is unknown."""
+    session = context.session
+    message = partial.message()
     if message is None:
         return
     session.change_run(steps=step)
@@ -243,10 +244,10 @@ def _note_partial(context: RunContext, request: ModelRequest, hearing: PartialRe
 
 
 def _with_calls(message: Message, step: int) -> Message:
-    """Return the message with calls that can be answered and sent back, whatever the model wrote.
+    """Return the message with calls that can be answered and sent back to the provider.
 
-    Each call has a name as tools have them, an object as input, and an id that no other call of this response has. The
-    id may be one that an earlier response has used: the record keeps what the model said.
+    Each call gets a valid tool name, an object as input, and an id that is unique in this response. An earlier response
+    may have used the same id: the record keeps the id that the model sent.
     """
     content: Any = message.get("content")
     if not isinstance(content, list):
@@ -273,22 +274,22 @@ def _repaired_call(call: Json, new_id: str, seen: set[str]) -> Json:
     if not isinstance(value, str) or not value or len(value) > 200 or "\x00" in value or value in seen:
         call = {**call, "id": new_id}
     name = str(call.get("name"))
-    if not name or _NO_NAME.search(name) or len(name) > 128:
-        # Not one that a tool might have: what the model did not name, it did not call.
-        call = {**call, "name": f"invalid_{_NO_NAME.sub('_', name)[:_LONGEST_NAME]}"}
+    if not name or _INVALID_NAME_CHARS.search(name) or len(name) > 128:
+        # The prefix prevents a match with an existing tool, which the model did not name.
+        call = {**call, "name": f"invalid_{_INVALID_NAME_CHARS.sub('_', name)[:_LONGEST_NAME]}"}
     if not isinstance(call.get("input"), dict):
         call = {**call, "input": {INVALID_JSON: codec.dumps(call.get("input")).decode()}}
     return call
 
 
 def _without_calls(message: Message) -> Message:
-    """A summary may call nothing; a model that tries to is not listened to."""
+    """Return the message without tool calls, which a final summary must not make."""
     return {**message, "content": [block for block in blocks(message) if block.get("type") != "tool_use"]}
 
 
 def _charge(context: RunContext, usage: Usage) -> Json:
-    """Add a call to what the run has taken; its own price."""
-    config, session = context.setup, context.journal
+    """Add a model call to the usage of the run, and return its cost."""
+    config, session = context.config, context.session
     cost = price(config.provider.name, config.model, usage, session.clock.now(), config.prices)
     total = add(session.open_run.cost, cost)
     session.add_usage(usage, total, total.get("total_cost"))
@@ -296,7 +297,7 @@ def _charge(context: RunContext, usage: Usage) -> Json:
 
 
 def _prompt_data(prompt: str) -> Json:
-    """A prompt beside the loop, if it is short; a long one is made of what stands in the log, and known by its hash."""
+    """Return a short side prompt, or the hash of a long one. The content of a long one is in the log already."""
     digest = sha256(prompt.encode()).hexdigest()
     return {"prompt": prompt} if len(prompt) <= _SHORT else {"prompt_sha256": digest}
 
@@ -306,7 +307,7 @@ def _cost_data(cost: Json) -> Json:
 
 
 def _started(context: RunContext, request: ModelRequest) -> Entry:
-    return context.journal.entry(
+    return context.session.entry(
         "api_call_started",
         name=request.model,
         step_number=request.step,
@@ -317,7 +318,7 @@ def _started(context: RunContext, request: ModelRequest) -> Entry:
             "tools_count": len(request.tools) + len(request.server_tools),
         },
         messages_count=len(request.messages),
-        estimated_tokens=context.journal.tokens,
+        estimated_tokens=context.session.tokens,
     )
 
 
@@ -329,16 +330,16 @@ def _api_error(context: RunContext, request: ModelRequest, exc: ProviderError, a
         "status": exc.status,
         "attempts": attempts,
     }
-    return context.journal.entry("api_error", name=request.model, status=exc.kind, step_number=request.step, data=data)
+    return context.session.entry("api_error", name=request.model, status=exc.kind, step_number=request.step, data=data)
 
 
-def _chunks(context: RunContext, hearing: PartialResponse, step: int) -> list[Entry]:
-    """The streamed text in pieces of some size, where somebody wants it logged."""
-    if not context.setup.definition.log_chunks:
+def _chunks(context: RunContext, partial: PartialResponse, step: int) -> list[Entry]:
+    """Return the streamed text as `streaming_chunk` entries, if `log_chunks` is set."""
+    if not context.config.definition.log_chunks:
         return []
-    text = storable_text("".join(hearing.text))
+    text = storable_text("".join(partial.text))
     return [
-        context.journal.entry("streaming_chunk", step_number=step, data={"text": text[start : start + _CHUNK]})
+        context.session.entry("streaming_chunk", step_number=step, data={"text": text[start : start + _CHUNK]})
         for start in range(0, len(text), _CHUNK)
     ]
 

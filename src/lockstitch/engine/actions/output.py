@@ -18,25 +18,27 @@ from lockstitch.model.codec import error_text, storable_text
 from lockstitch.model.message import user
 
 TITLE_LENGTH: Final = 50
+"""Maximum number of characters of a title."""
 _SHOWN: Final = 800
-# No two repeats in a row may match the same character: a long answer would be tried in every way there is.
+"""Characters of the conversation that the title is made from."""
+# Adjacent repeats must not match the same character, else a long answer causes exponential backtracking.
 _FENCE: Final = re.compile(r"^\s*```(?:json)?[^\S\n]*\n(.*?)\n?```\s*$", re.DOTALL)
 
 
 async def check_answer(context: RunContext, text: str) -> None:
-    """Check the final answer; what is wrong with it is told to the model, which goes on."""
-    session = context.journal
+    """Check the final answer. If it is not valid, the model gets the problem and continues."""
+    session = context.session
     output, problem = _parsed(context, text)
-    if problem is None and context.setup.check is not None:
+    if problem is None and context.config.check is not None:
         try:
-            problem = await context.cancellable(_verdict(context.setup.check, text if output is None else output))
+            problem = await context.cancellable(_verdict(context.config.check, text if output is None else output))
         except RunCancelled:
             raise
-        except Exception as exc:  # the caller's own check, which must not leave the thread stuck
-            session.record(context.error_entry(exc, fatal=True, where="final_answer_check"), first=False)
+        except Exception as exc:  # an error of the application's check must not block the thread
+            session.record(context.error_entry(exc, fatal=True, where="final_answer_check"), must_commit=False)
             return
     data: Json = {"passed": problem is None} if problem is None else {"passed": False, "problem": problem}
-    session.record(session.entry("final_answer_validation", data=data), first=False)
+    session.record(session.entry("final_answer_validation", data=data), must_commit=False)
     if problem is not None:
         session.record(
             session.entry("final_answer_validation_failed", message=user(problem), data={"problem": problem})
@@ -49,29 +51,29 @@ async def _verdict(check: AnswerCheck, answer: Any) -> str | None:
     verdict: Any = check(answer)
     problem: Any = await verdict if inspect.isawaitable(verdict) else verdict
     if problem is not None and not isinstance(problem, str):
-        raise TypeError(f"a check returns None or what is wrong with the answer, not {problem!r}")
+        raise TypeError(f"an answer check must return None or a str, not {problem!r}")
     return problem if problem is None else storable_text(problem)
 
 
 async def make_title(context: RunContext) -> None:
-    """A title of 50 characters at most. A conversation without one is no failure."""
-    session = context.journal
+    """Set a title of at most 50 characters. If the model call fails, the conversation has no title."""
+    session = context.session
     lines = [text_of(message) for message in session.messages[:6]]
     talk = "\n\n".join(text for text in lines if text)[:_SHOWN]
     prompt = f"Name this conversation in at most {TITLE_LENGTH} characters. Answer with the title alone.\n\n{talk}"
     title = await context.run_optional(side_model_call(context, "title", prompt, max_tokens=64), purpose="title") or ""
     cleaned = " ".join(title.replace("\x00", "").strip().strip("\"'").split())
     if cleaned:
-        session.record(first=False, title=cleaned[:TITLE_LENGTH].rstrip())
+        session.record(must_commit=False, title=cleaned[:TITLE_LENGTH].rstrip())
 
 
 def _parsed(context: RunContext, text: str) -> tuple[Any, str | None]:
-    """The structured output, and what is wrong with it; neither where none is asked for."""
-    if context.setup.definition.output_schema is None:
+    """Return the structured output and the problem with it; both are None if the agent has no output schema."""
+    if context.config.definition.output_schema is None:
         return None, None
     fenced = _FENCE.match(text)
     body = fenced.group(1) if fenced else text
-    model = context.setup.output_type
+    model = context.config.output_type
     try:
         if model is not None:
             output = model.model_validate_json(body)
@@ -83,7 +85,7 @@ def _parsed(context: RunContext, text: str) -> tuple[Any, str | None]:
         return None, f"Your answer does not follow the schema: {problems}. Answer with the corrected JSON alone."
     except json.JSONDecodeError as exc:
         return None, f"Your answer is no JSON: {exc}. Answer with the JSON alone."
-    except Exception as exc:  # numbers that are none, and whatever the validators of the caller's model raise
+    except Exception as exc:  # NaN and errors of the application's validators
         return None, f"Your answer cannot be taken: {error_text(exc)} Answer with the corrected JSON alone."
     if not isinstance(result, dict):
         return None, "Your answer must be a JSON object. Answer with the JSON alone."
@@ -95,36 +97,36 @@ def _as_json(output: BaseModel | Json) -> Json:
 
 
 async def fetch_files(context: RunContext, file_ids: Sequence[str]) -> None:
-    """Fetch files from the provider and keep them. One that fails is noted; the others and the run go on."""
-    session = context.journal
+    """Fetch files from the provider and store them. An error is recorded, and the run continues."""
+    session = context.session
     step = session.open_run.steps
     for file_id in file_ids:
         entry = session.entry("file_generated", data={"file_id": file_id})
         try:
-            download = await context.cancellable(context.setup.provider.download(file_id))
+            download = await context.cancellable(context.config.provider.download(file_id))
         except RunCancelled:
             raise
-        except Exception as exc:  # one file is no reason to give the run up
-            session.record(entry, _failed(context, file_id, exc), first=False)
+        except Exception as exc:  # a missing file must not fail the run
+            session.record(entry, _failed(context, file_id, exc), must_commit=False)
             continue
         data: Json = {"file_id": file_id, "filename": download.filename, "size": len(download.content)}
         downloaded = session.entry("file_downloaded", data=data)
         file = GeneratedFile(file_id, download.filename, download.content, download.mime_type)
         stored = await context.cancellable(_stored(context, file, step))
-        session.record(entry, downloaded, *stored, first=False)
+        session.record(entry, downloaded, *stored, must_commit=False)
 
 
 async def keep_file(context: RunContext, file: GeneratedFile, *, step: int) -> list[Entry]:
-    """Keep a file that a tool made; what is to be noted of it."""
+    """Store a file of a tool, and return the entries to record."""
     data: Json = {"file_id": file.file_id, "filename": file.filename, "size": len(file.content)}
-    return [context.journal.entry("file_generated", data=data), *(await _stored(context, file, step))]
+    return [context.session.entry("file_generated", data=data), *(await _stored(context, file, step))]
 
 
 async def _stored(context: RunContext, file: GeneratedFile, step: int) -> list[Entry]:
-    session = context.journal
+    session = context.session
     store, head, run = session.store, session.head, session.open_run
     try:
-        path = await context.setup.files.store(head.id, file.file_id, file.filename, file.content)
+        path = await context.config.files.store(head.id, file.file_id, file.filename, file.content)
         now = session.clock.now()
         files = await store.files.list(thread_id=head.id, file_id=file.file_id, limit=1)
         record = File(
@@ -140,12 +142,12 @@ async def _stored(context: RunContext, file: GeneratedFile, step: int) -> list[E
             created_at=files[0].created_at if files else now,
             last_updated_at=now,
         )
-        # A row of its own, written again with the same values when a crash makes it twice.
+        # Not part of the commit. After a crash, the same row is written again.
         await store.files.put(record)
         results: list[str] = session.open_run.state.get("files") or []
         if file.file_id not in results:
             session.change_run(state={**session.open_run.state, "files": [*results, file.file_id]})
-    except Exception as exc:  # nor is a file store that breaks
+    except Exception as exc:  # an error of the file store must not fail the run
         return [_failed(context, file.file_id, exc)]
     data: Json = {"file_id": file.file_id, "filename": file.filename, "storage_path": path}
     shown = {**data, "size": len(file.content), "mime_type": file.mime_type, "step": step}
@@ -155,4 +157,4 @@ async def _stored(context: RunContext, file: GeneratedFile, step: int) -> list[E
 
 def _failed(context: RunContext, file_id: str, exc: Exception) -> Entry:
     data: Json = {"file_id": file_id, "type": wire_name_of(exc), "message": error_text(exc)}
-    return context.journal.entry("file_error", data=data)
+    return context.session.entry("file_error", data=data)

@@ -1,4 +1,4 @@
-"""Running tools: several at once, each marked before it starts, their results committed in batches as they come."""
+"""Run tools: several at once, each marked before it starts, their results committed in batches."""
 
 import asyncio
 from collections import deque
@@ -22,11 +22,11 @@ from lockstitch.errors import LockstitchError, Refused, wire_name_of
 from lockstitch.model import Entry, Json, codec, tool_result
 from lockstitch.model.codec import error_text
 
-_GRACE: Final = 0.05
-"""Seconds that a finished result waits for others, so that tools which end together are one commit."""
+_BATCH_SECONDS: Final = 0.05
+"""Seconds that a result waits for others, so that tools that finish together need one commit."""
 
-_PATIENCE: Final = 1.0
-"""Seconds that a tool has to end once it is cancelled; then it is left to itself."""
+_CANCEL_SECONDS: Final = 1.0
+"""Seconds that a cancelled tool has to finish. After that it is abandoned."""
 
 _SHOWN: Final = 2_000
 """Characters shown of a result that is too long."""
@@ -34,19 +34,19 @@ _SHOWN: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a call gave."""
+    """The outcome of a tool call: its content or its error, and what it requested."""
 
     call: Call
     content: Any
     problem: Exception | None
     files: Sequence[Entry]
-    orders: ToolRequests
+    requests: ToolRequests
     duration_ms: int
 
 
 @dataclass(slots=True)
-class _Begun:
-    """The calls whose tools have started, and the outcomes of tools that finished although they were cancelled."""
+class _Progress:
+    """The indexes of calls that have started, and the outcomes of tools that finished although they were cancelled."""
 
     started: set[int] = field(default_factory=set[int])
     finished: list[ToolOutcome] = field(default_factory=list[ToolOutcome])
@@ -56,70 +56,72 @@ _Running = dict["asyncio.Task[ToolOutcome]", Call]
 
 
 async def run_tools(context: RunContext, calls: Sequence[Call]) -> None:
-    """Run the calls. The last batch of results is noted, and committed by the next act.
+    """Run the calls. The last batch of results is buffered; the next action commits it.
 
-    If the run is to end, or this process gives it up, the results of tools that have finished are noted all the same:
-    an effect whose result is known is not in doubt. A call that was marked and never started is answered as such.
+    If the run is cancelled or interrupted, the results of finished tools are recorded nevertheless, because a call with
+    a known result is not in doubt. A call with a `tool_started` entry that never started is answered as not started.
     """
-    session = context.journal
+    session = context.session
     waiting = deque(calls)
     running: _Running = {}
     starting: list[Call] = []
-    started = _Begun()
+    progress = _Progress()
     try:
         while True:
-            starting = _next(waiting, context.setup.definition.parallel_tools - len(running))
+            starting = _next(waiting, context.config.definition.parallel_tools - len(running))
             session.record(*started_entries(context, starting))
             if running or starting:
-                await _commit_and_tell(context, starting)
+                await _commit_started(context, starting)
             if len(starting) == 1 and not running and not waiting:
-                # Nothing to run beside it, so no task of its own.
-                _note(context, await context.cancellable(_run(context, starting[0], started)))
+                # A single call needs no separate task.
+                _record_outcome(context, await context.cancellable(_run(context, starting[0], progress)))
                 return
-            running |= {asyncio.create_task(_run(context, call, started)): call for call in starting}
+            running |= {asyncio.create_task(_run(context, call, progress)): call for call in starting}
             if not running:
                 return
             await context.cancellable(_some_end(running))
-            _note_ended(context, running)
+            _record_ended(context, running)
     except RunCancelled:
-        await _end(running)
+        await _cancel_all(running)
         if context.lost is None:
-            _note_interrupted(context, running, started, starting)
+            _record_interrupted(context, running, progress, starting)
         raise
     except asyncio.CancelledError:
-        await _end(running)
+        await _cancel_all(running)
         if context.lost is None:
-            _note_interrupted(context, running, started)
+            _record_interrupted(context, running, progress)
             # The run stays open, and the next executor must know what has finished.
             await asyncio.shield(_commit_results(context))
         raise
     finally:
-        await _end(running)
+        await _cancel_all(running)
 
 
 async def _commit_results(context: RunContext) -> None:
-    """Commit the noted results. If the store refuses or does not answer, the calls are in doubt."""
+    """Commit the recorded results. If the commit fails, the calls are in doubt."""
     with suppress(LockstitchError):
-        await context.journal.commit()
+        await context.session.commit()
 
 
-def _note_interrupted(context: RunContext, running: _Running, started: _Begun, starting: Sequence[Call] = ()) -> None:
-    """Note what is known when calls are given up: results that came all the same, and calls that never started."""
-    finished = {outcome.call.index: outcome for outcome in started.finished}
+def _record_interrupted(
+    context: RunContext, running: _Running, progress: _Progress, starting: Sequence[Call] = ()
+) -> None:
+    """Record what is known about interrupted calls: results that arrived nevertheless, and calls that never started."""
+    finished = {outcome.call.index: outcome for outcome in progress.finished}
     for task in [task for task in running if task.done() and not task.cancelled()]:
         del running[task]
         if task.exception() is None:
             finished[task.result().call.index] = task.result()
     for _, outcome in sorted(finished.items()):
-        _note(context, outcome)
+        _record_outcome(context, outcome)
     for call in starting:
-        if call.index not in started.started:
-            _note_unstarted(context, call)
+        if call.index not in progress.started:
+            _record_unstarted(context, call)
 
 
-def _note_unstarted(context: RunContext, call: Call) -> None:
-    """Answer a call whose mark is committed and whose tool did not start: it is not in doubt."""
-    session = context.journal
+def _record_unstarted(context: RunContext, call: Call) -> None:
+    """Answer a call that has a `tool_started` entry and did not start. It is not in doubt."""
+    session = context.session
     block = tool_result(call.id, "The run ended before this call was started.", is_error=True)
     session.record(
         session.entry(
@@ -135,23 +137,23 @@ def _note_unstarted(context: RunContext, call: Call) -> None:
 
 
 async def _some_end(running: _Running) -> None:
-    """Wait until some calls have ended, and a moment longer for those that end with them."""
+    """Wait until a call has ended, and a moment longer for calls that end at the same time."""
     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     if not all(task.done() for task in running):
-        await asyncio.wait(running, timeout=_GRACE)
+        await asyncio.wait(running, timeout=_BATCH_SECONDS)
 
 
-def _note_ended(context: RunContext, running: _Running) -> None:
-    """Note the results of those that have ended, in the order of their calls."""
+def _record_ended(context: RunContext, running: _Running) -> None:
+    """Record the results of calls that have ended, in the order of the calls."""
     done = [task for task in running if task.done()]
     for task in done:
         del running[task]
     for outcome in sorted((task.result() for task in done), key=lambda outcome: outcome.call.index):
-        _note(context, outcome)
+        _record_outcome(context, outcome)
 
 
-async def _end(tasks: _Running) -> None:
-    """Cancel what still runs and see it end."""
+async def _cancel_all(tasks: _Running) -> None:
+    """Cancel the running tasks and wait until they end."""
     left = [task for task in tasks if not task.done()]
     for task in left:
         task.cancel()
@@ -164,27 +166,30 @@ def _next(waiting: deque[Call], count: int) -> list[Call]:
 
 
 def started_entries(context: RunContext, calls: Sequence[Call]) -> list[Entry]:
-    """Return the entries that say which calls are about to start. Safe calls need none: they may run again in any case.
-    Keyed calls that were interrupted have theirs."""
+    """Return the `tool_started` entries of calls that are about to start.
+
+    Safe calls need none, because they may run again. Keyed calls that were interrupted have theirs already.
+    """
     return [
-        context.journal.entry("tool_started", name=call.name, call_id=call.id, call_index=call.index)
+        context.session.entry("tool_started", name=call.name, call_id=call.id, call_index=call.index)
         for call in calls
-        if (tool_definition := context.setup.definition.tool(call.name)) is not None
+        if (tool_definition := context.config.definition.tool(call.name)) is not None
         and tool_definition.effect != "safe"
         and not (tool_definition.effect == "keyed" and call.state == "cut")
     ]
 
 
-async def _commit_and_tell(context: RunContext, starting: Sequence[Call]) -> None:
+async def _commit_started(context: RunContext, starting: Sequence[Call]) -> None:
     for call in starting:
         context.emit("tool_call", {"id": call.id, "name": call.name, "input": call.input})
-    await context.journal.commit()
+    await context.session.commit()
 
 
-async def _run(stage: RunContext, call: Call, started: _Begun) -> ToolOutcome:
-    """Run one call, and return its outcome. If it is cancelled after its tool has finished, `begun` has the outcome."""
-    session = stage.journal
-    tool = stage.setup.tools[call.name]
+async def _run(run_context: RunContext, call: Call, progress: _Progress) -> ToolOutcome:
+    """Run one call and return its outcome. If it is cancelled after its tool has finished, `progress` gets the
+    outcome."""
+    session = run_context.session
+    tool = run_context.config.tools[call.name]
     response = session.snapshot.response
     context = ToolContext(
         thread=session.head,
@@ -192,9 +197,9 @@ async def _run(stage: RunContext, call: Call, started: _Begun) -> ToolOutcome:
         call_id=call.id,
         step=call.step,
         store=session.store,
-        deps=stage.setup.deps,
+        deps=run_context.config.deps,
         response_id=response.id if response is not None else None,
-        agents=stage.setup.agents,
+        agents=run_context.config.agents,
         lane=session.lane,
         call_index=call.index,
     )
@@ -213,8 +218,8 @@ async def _run(stage: RunContext, call: Call, started: _Begun) -> ToolOutcome:
     try:
         assert tool.call is not None
         work = tool.call(context, _arguments(call))
-        limit = tool.timeout or stage.setup.definition.tool_timeout or stage.deadline
-        started.started.add(call.index)
+        limit = tool.timeout or run_context.config.definition.tool_timeout or run_context.default_tool_timeout
+        progress.started.add(call.index)
         try:
             content = as_content(await _within(limit, work))
         except _FinishedLate as late:
@@ -222,22 +227,22 @@ async def _run(stage: RunContext, call: Call, started: _Begun) -> ToolOutcome:
             content, finished = None if problem is not None else as_content(late.result), True
             raise asyncio.CancelledError from None
         finished = True
-        await check_budget(stage, context.requests)
-        await resolve_wait(stage, context.requests)
+        await check_budget(run_context, context.requests)
+        await resolve_wait(run_context, context.requests)
         for file in context.files:
-            files += await keep_file(stage, file, step=call.step)
+            files += await keep_file(run_context, file, step=call.step)
     except asyncio.CancelledError:
-        # What a tool ordered is made with its result, if the limits allow it, which were not checked yet.
+        # Requests need a check of the limits, which has not happened. Then the call stays in doubt.
         if finished and not context.requests.data:
-            started.finished.append(outcome())
+            progress.finished.append(outcome())
         raise
-    except Exception as exc:  # whatever a tool raises is its result
+    except Exception as exc:  # the error of a tool is its result
         problem = exc
     return outcome()
 
 
 class _FinishedLate(BaseException):
-    """The call was cancelled, and its tool finished with this result, or had failed with this problem before."""
+    """The call was cancelled, but its tool finished with this result, or had failed with this error before."""
 
     def __init__(self, result: Any = None, problem: Exception | None = None) -> None:
         self.result = result
@@ -260,7 +265,7 @@ async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
         await asyncio.wait({task}, timeout=limit)
     except asyncio.CancelledError:
         done = task.done()
-        await _give_up(task)
+        await _cancel_tool(task)
         if task.done() and not task.cancelled():
             problem = task.exception()
             if problem is None:
@@ -268,38 +273,38 @@ async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
             if done and isinstance(problem, Exception):
                 raise _FinishedLate(problem=problem) from None
         raise
-    await _give_up(task)
+    await _cancel_tool(task)
     if not task.done() or (task.cancelled() and task.cancelling()):
         raise _OutOfTime(f"The tool did not end within {limit} seconds.")
     if task.cancelled():
-        raise ToolFailed("The tool gave itself up.")
+        raise ToolFailed("The tool was cancelled.")
     return task.result()
 
 
-async def _give_up(task: "asyncio.Task[Any]") -> None:
+async def _cancel_tool(task: "asyncio.Task[Any]") -> None:
     """Cancel a tool that still runs, and wait a moment for it to end."""
     if task.done():
         return
     task.cancel()
     try:
-        await asyncio.wait({task}, timeout=_PATIENCE)
+        await asyncio.wait({task}, timeout=_CANCEL_SECONDS)
     finally:
         if not task.done():
-            # A tool in a thread defers the first cancellation, since its result may still come.
+            # A tool in a thread ignores the first cancellation, because its result may still arrive.
             task.cancel()
-        task.add_done_callback(_forget)
+        task.add_done_callback(_discard_outcome)
 
 
 async def _without_system_exit(work: Awaitable[Any]) -> Any:
-    """A tool that wants to end the process has failed, and no more."""
+    """Await a tool. A `SystemExit` that it raises becomes `ToolFailed`."""
     try:
         return await work
     except SystemExit as exc:
         raise ToolFailed(f"SystemExit: {error_text(exc)}") from exc
 
 
-def _forget(task: "asyncio.Future[Any]") -> None:
-    """Nobody waits for this one any more, so nobody is told how it ended."""
+def _discard_outcome(task: "asyncio.Future[Any]") -> None:
+    """Read the exception of an abandoned tool, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
@@ -314,18 +319,18 @@ def _arguments(call: Call) -> Json:
     return value
 
 
-def _note(context: RunContext, outcome: ToolOutcome) -> None:
-    session, call, orders = context.journal, outcome.call, outcome.orders
-    problem = outcome.problem or refusal(context, orders)
+def _record_outcome(context: RunContext, outcome: ToolOutcome) -> None:
+    session, call, requests = context.session, outcome.call, outcome.requests
+    problem = outcome.problem or refusal(context, requests)
     content, failed = outcome.content, problem is not None
     entries: list[Entry] = [*outcome.files]
     if problem is not None:
-        orders = ToolRequests()
+        requests = ToolRequests()
         text, kind = error_text(problem), wire_name_of(problem)
         content = text if isinstance(problem, Refused | ToolFailed) else f"{kind}: {text}"
         data: Json = {"type": kind, "message": text}
         entries.append(session.entry("tool_error", name=call.name, call_id=call.id, call_index=call.index, data=data))
-    tool_definition = context.setup.definition.tool(call.name)
+    tool_definition = context.config.definition.tool(call.name)
     doubtful = isinstance(problem, _OutOfTime) and tool_definition is not None and tool_definition.effect != "safe"
     if (
         doubtful
@@ -333,13 +338,13 @@ def _note(context: RunContext, outcome: ToolOutcome) -> None:
         and tool_definition.effect == "once"
         and tool_definition.on_doubt == "ask"
     ):
-        # The call stays open: `decide` has the thread wait until a person settles it.
+        # The call stays open. `decide` pauses the run until a person settles it.
         session.record(*entries)
         return
     if doubtful:
         content = f"{content} {IN_DOUBT}"
     block = _block(call.id, content, failed)
-    size, limit = _size(block["content"]), context.setup.definition.tool_result_limit
+    size, limit = _size(block["content"]), context.config.definition.tool_result_limit
     if size > limit:
         text = (
             f"The tool ran, but its result has {size:,} characters, and {limit:,} are the limit. Ask for less. "
@@ -347,7 +352,7 @@ def _note(context: RunContext, outcome: ToolOutcome) -> None:
         )
         block = _block(call.id, text, failed=True)
     failed = bool(block.get("is_error"))
-    apply_requests(context, call, orders)
+    apply_requests(context, call, requests)
     answer = session.entry(
         "tool_call",
         name=call.name,
@@ -356,7 +361,7 @@ def _note(context: RunContext, outcome: ToolOutcome) -> None:
         reply_to=session.response_position(call),
         status="in_doubt" if doubtful else "error" if failed else "ok",
         message=block,
-        data=orders.data,
+        data=requests.data,
         duration_ms=outcome.duration_ms,
     )
     session.record(*entries, answer)
@@ -366,7 +371,7 @@ def _note(context: RunContext, outcome: ToolOutcome) -> None:
 
 
 def _block(call_id: str, content: Any, failed: bool) -> Json:
-    """The result as it is kept; what cannot be kept becomes an error that says so."""
+    """Return the result block. If the content cannot be stored, the block is an error that says so."""
     block = tool_result(call_id, content, is_error=failed)
     try:
         codec.dumps(block)
@@ -376,7 +381,7 @@ def _block(call_id: str, content: Any, failed: bool) -> Json:
 
 
 def as_content(value: Any) -> Any:
-    """A tool's return value as the content of its result: text, or blocks, or JSON as text."""
+    """Return the content of a tool result: a text, content blocks, or other values as JSON text."""
     if value is None:
         return ""
     if isinstance(value, str):

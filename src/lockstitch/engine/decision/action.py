@@ -1,4 +1,4 @@
-"""Actions: what a loop may have to do next. Only `decide` makes them."""
+"""Actions: the possible next actions of a run. Only `decide` creates them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ from lockstitch.model import Entry, Run, Wait
 
 @dataclass(frozen=True, slots=True)
 class RecordEntries:
-    """Note entries and decide again. They ride in the next commit; with `first` nothing is done before that commit."""
+    """Record entries and decide again. With `must_commit` they are committed before the next action."""
 
     entries: Sequence[Entry]
-    first: bool = True
+    must_commit: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RetrieveMemory:
-    """Ask the memory what is worth knowing."""
+    """Ask the memory store for relevant memories."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Make the context smaller."""
+    """Reduce the context."""
 
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Call the model for a step; `final` for the summary at the step limit, which may call no tools."""
+    """Call the model for a step. `final` is the summary at the step limit, which must not call tools."""
 
     step: int
     final: bool = False
@@ -38,45 +38,45 @@ class CallModel:
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Run these calls, so many at once."""
+    """Run these calls, up to `parallel_tools` at once."""
 
     calls: Sequence[Call]
 
 
 @dataclass(frozen=True, slots=True)
 class RunMembers:
-    """Have members do what these calls ask of them, side by side: begin their runs, or go on with them."""
+    """Start or continue the member runs of these calls."""
 
     calls: Sequence[Call]
 
 
 @dataclass(frozen=True, slots=True)
 class CompileAnswer:
-    """Have the leader make an answer of what its members said, in a further run: begin it, or go on with it."""
+    """Start or continue the run in which the leader answers from the results of its members."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchFiles:
-    """Fetch files that the provider's tools made."""
+    """Fetch files that the provider's tools created."""
 
     file_ids: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """Have the final answer checked."""
+    """Check the final answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class MakeTitle:
-    """Have the model name the conversation."""
+    """Let the model name the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateMemory:
-    """Have the memory keep what this run is worth remembering for."""
+    """Let the memory store update its memories from this run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,11 @@ class Finish:
     entries: Sequence[Entry]
     error: str | None = None
     summary: str | None = None
-    """What `complete_thread` gave, with its data; else the answer is the summary."""
+    """The summary passed to `complete_thread`; None: the answer is the summary."""
     data: Any = None
+    """The data passed to `complete_thread`."""
     answer: Run | None = None
-    """The run within this one whose answer is this run's too."""
+    """The nested run whose answer is also the answer of this run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Deciding: the one brain of in-process runs, workers and resume. Pure, so that recovery is no special path.
+"""`decide()`: the next action of a run. In-process runs, workers and recovery all use it. Pure.
 
-For a run as it stands in the log the answer is always the same. A process that was killed and a process that was not
-ask the same question after the same stitch.
+The same log always leads to the same action. A process that continues a run after a crash makes the decision that the
+killed process would have made after the same stitch.
 """
 
 from collections.abc import Sequence
@@ -70,19 +70,20 @@ _CRASHED: Final = (
     "{crashes} processes in a row ended while this thread was the only one that they executed, so the thread failed. "
     "The thread_taken_over entries of its log name the processes. Retry the run once the cause is removed."
 )
+"""The error of a thread that ended too many processes."""
 _STOPS: Final = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal"})
 
 
 def decide(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
-    """What comes next in the run that `situation` tells of."""
+    """Return the next action of the run in `snapshot`."""
     run = snapshot.run
     if run is None:
         return Idle()
     crashed = crash_reason(snapshot.head)
     if snapshot.nested_runs and (snapshot.head.cancel_requested or crashed is not None):
-        within = open_members_action(snapshot)
-        if within is not None:
-            return within
+        members = open_members_action(snapshot)
+        if members is not None:
+            return members
     if snapshot.head.cancel_requested:
         return _end(snapshot, now, "cancelled", "cancelled", why="The run was cancelled before this call was done.")
     if crashed is not None:
@@ -92,11 +93,11 @@ def decide(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
         text = str(problem.data.get("message") or problem.type)
         return _end(snapshot, now, "failed", "error", why="The run failed before this call was done.", error=text)
     if _is_paused(snapshot):
-        news = unchecked_members_action(config, snapshot) if snapshot.nested_runs else None
-        if news is not None:
-            return news
+        unchecked = unchecked_members_action(config, snapshot) if snapshot.nested_runs else None
+        if unchecked is not None:
+            return unchecked
         announced = _announced_pause(config, snapshot, now)
-        return announced or RecordEntries([_entry(snapshot, "run_resumed")], first=False)
+        return announced or RecordEntries([_entry(snapshot, "run_resumed")], must_commit=False)
     response = snapshot.response
     if response is None:
         doubts = [call for call in snapshot.calls if call.state != "answered"]
@@ -131,7 +132,7 @@ def crash_reason(head: Thread) -> str | None:
 
 
 def _wait(snapshot: RunSnapshot, now: datetime) -> Action | None:
-    """Wait for the children that calls asked to wait for; None when they have reported."""
+    """Pause for the children that calls wait for. Return None if they have reported."""
     orders = snapshot.requested("wait")
     reported = snapshot.reported()
     names = list(dict.fromkeys(name for order in orders for name in order["ids"]))
@@ -155,9 +156,9 @@ def _finish_as_requested(snapshot: RunSnapshot, now: datetime, order: Json) -> F
 
 
 def _after_members(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
-    """All members that the last response asked for have answered: whose answer is the turn's?
+    """Return the next action when all members of the last response have answered.
 
-    A further run of the leader may delegate again and ends with that; the first one sees the turn to its end.
+    A further run of the leader may delegate again and ends with that. The first run of the turn finishes the turn.
     """
     run = snapshot.run
     assert run is not None
@@ -177,12 +178,12 @@ def _after_members(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> A
 
 
 def _close(config: RunConfig, snapshot: RunSnapshot, answer: Run, now: datetime) -> Action:
-    """The turn is answered by a run within this one: what remains before this run's last commit."""
+    """Return the remaining actions of a run whose answer comes from a nested run."""
     return _before_finish(config, snapshot) or replace(_end(snapshot, now, "completed", "delegated"), answer=answer)
 
 
 def _before_finish(config: RunConfig, snapshot: RunSnapshot) -> Action | None:
-    """What is done once a turn has its answer, by the run that sees it to its end."""
+    """Return the next action between the answer of a turn and its last commit; None if none remains."""
     run = snapshot.run
     assert run is not None
     if run.compiles:
@@ -195,7 +196,7 @@ def _before_finish(config: RunConfig, snapshot: RunSnapshot) -> Action | None:
 
 
 def _before_model(config: RunConfig, snapshot: RunSnapshot) -> Action:
-    """What comes before a call of the model. A compaction first: what is recent begins with it."""
+    """Return the next action before a model call. A compaction comes first, because recent stitches start with it."""
     run = snapshot.run
     assert run is not None
     threshold = config.compactor.threshold
@@ -203,7 +204,7 @@ def _before_model(config: RunConfig, snapshot: RunSnapshot) -> Action:
         if threshold is not None and snapshot.tokens > threshold:
             return Compact(snapshot.tokens)
         if config.definition.log == "full":
-            return RecordEntries([_unapplied(snapshot, threshold)], first=False)
+            return RecordEntries([_unapplied(snapshot, threshold)], must_commit=False)
     retrieves = config.memory.name != "none" and run.steps == 0 and not run.compiles
     if retrieves and not snapshot.has("memory_retrieval"):
         return RetrieveMemory()
@@ -211,14 +212,14 @@ def _before_model(config: RunConfig, snapshot: RunSnapshot) -> Action:
     if over:
         kind, text = over
         entry = _entry(snapshot, "error", data={"type": kind, "message": text, "fatal": True})
-        return RecordEntries([entry], first=False)
+        return RecordEntries([entry], must_commit=False)
     return CallModel(run.steps + 1)
 
 
 def _next_step(config: RunConfig, snapshot: RunSnapshot) -> Action:
     run = snapshot.run
     assert run is not None
-    # The runs of a leader in one turn have the steps of one run.
+    # The runs of a leader in one turn share one step limit.
     steps = run.steps + (int(run.state.get("asked_before") or 0) if run.compiles else 0)
     if steps < config.definition.max_steps:
         return _before_model(config, snapshot)
@@ -229,7 +230,7 @@ def _next_step(config: RunConfig, snapshot: RunSnapshot) -> Action:
 
 
 def _after_answer(config: RunConfig, snapshot: RunSnapshot, response: Stitch, now: datetime) -> Action:
-    """The answer is there: what remains before the run's last commit."""
+    """Return the next action between the final answer and the last commit of the run."""
     definition = config.definition
     summary = response.data.get("purpose") == FINAL_SUMMARY
     reason = "max_steps" if summary else _stop_reason(response)
@@ -247,7 +248,8 @@ def _after_answer(config: RunConfig, snapshot: RunSnapshot, response: Stitch, no
 
 
 def _tools(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
-    """Answer what cannot be run, run what can, and only then wait for others, in one pause."""
+    """Return the next action for the open calls: answer invalid calls, then run tools and members, then pause once for
+    all waits."""
     answers: list[Entry] = []
     runnable: list[Call] = []
     delegations: list[Call] = []
@@ -307,10 +309,11 @@ def _pause(snapshot: RunSnapshot, waits: Sequence[Wait]) -> Pause:
 def _end(
     snapshot: RunSnapshot, now: datetime, status: Any, stop_reason: str, *, why: str = "", error: str | None = None
 ) -> Finish:
-    """Return the last commit of a run. It answers every open call, so that no context is ever invalid.
+    """Return the last commit of a run. It answers every open call, so that the context stays valid.
 
-    A call with a started mark and no result may have taken effect, so its answer says that the outcome is unknown. Only
-    tools that must not simply run again have such marks. The record alone decides, so no agent code is needed.
+    A call with a `tool_started` entry and no result may have taken effect, so its answer says that the outcome is
+    unknown. Only tools that must not simply run again have such entries. The record alone decides, so no agent code is
+    needed.
     """
     run = snapshot.run
     assert run is not None
@@ -344,7 +347,7 @@ def _end(
 
 
 def _answer(snapshot: RunSnapshot, call: Call, text: str, status: str) -> Entry:
-    """An answer that no tool gave."""
+    """Return an entry that answers a call without running its tool."""
     return _entry(
         snapshot,
         "tool_call",
@@ -369,13 +372,13 @@ def _is_paused(snapshot: RunSnapshot) -> bool:
 
 
 def _announced_pause(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Pause | None:
-    """The pause as it was announced, while nobody has answered anything since and its time has not come."""
+    """Return the pause in the log while no reply has arrived and no time limit has passed; else None."""
     paused = snapshot.last("run_paused")
     assert paused is not None
     waits = parse_waits(paused.data.get("waiting_for") or ())
     if paused.status == "retry":
         again = _tools(config, snapshot, now) if snapshot.calls else None
-        # What was missing may be there by now, in this process or the next.
+        # This process may have the code that was missing.
         return Pause(again.waits) if isinstance(again, Pause) and _lacks_tools(again) else None
     answered = any(
         stitch.position > paused.position and stitch.type in ("tool_call", "permission", "thread_result", "input")
@@ -410,7 +413,7 @@ def _unapplied(snapshot: RunSnapshot, threshold: int | None) -> Entry:
 
 
 def _over_limit(config: RunConfig, snapshot: RunSnapshot) -> tuple[str, str] | None:
-    """The limit that a run has reached, and how to say it."""
+    """Return the limit that a run has reached: an error type and a message."""
     run = snapshot.run
     assert run is not None
     longest = config.definition.max_stitches

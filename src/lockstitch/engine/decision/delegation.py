@@ -1,4 +1,4 @@
-"""Leading: what a team's leader has to do about its members, read off the record. Pure: `decide` asks it."""
+"""Decisions about the members of a team. Pure functions for `decide`."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ from lockstitch.engine.decision.snapshot import Call, RunSnapshot
 from lockstitch.model import ChildrenWait, Json, RetryWait, Run, Wait
 
 DELEGATE: Final = "delegate"
-"""The tool by which a leader has its members work."""
+"""The tool with which a leader delegates tasks to members."""
 
 
 def input_of(call: Call) -> Json:
@@ -27,7 +27,7 @@ def task_of(call: Call) -> str:
 
 
 def problem_of(config: RunConfig, call: Call) -> str | None:
-    """Why nobody can do what a call asks for, as the leader is told."""
+    """Return why a call to `delegate` is not valid, as a message for the leader; None if it is valid."""
     team = config.definition.team
     names = team.names if team is not None else []
     if member_of(call) not in names:
@@ -38,10 +38,10 @@ def problem_of(config: RunConfig, call: Call) -> str | None:
 def next_members(
     config: RunConfig, snapshot: RunSnapshot, calls: Sequence[Call], now: datetime
 ) -> tuple[list[Call], list[Wait]]:
-    """Which of these calls members are to work on now, and what the others wait for."""
+    """Return the calls that members work on now, and the waits of the others."""
     team = config.definition.team
     if team is not None and team.mode == "sequence":
-        # Whoever comes later is told what those before it answered.
+        # A later member gets the answers of the earlier ones, so only one works at a time.
         calls = calls[:1]
     working: list[Call] = []
     waits: list[Wait] = []
@@ -58,7 +58,8 @@ def next_members(
 
 
 def unchecked_members_action(config: RunConfig, snapshot: RunSnapshot) -> RunMembers | CompileAnswer | None:
-    """Runs within this one that nobody has looked at since the thread was taken: they may have news."""
+    """Return the action for nested runs that were not executed since the thread was claimed. They may have new
+    deliveries."""
     matches = [(call, snapshot.member_run(call)) for call in snapshot.calls if call.state != "answered"]
     calls = [
         call
@@ -72,7 +73,7 @@ def unchecked_members_action(config: RunConfig, snapshot: RunSnapshot) -> RunMem
 
 
 def open_members_action(snapshot: RunSnapshot) -> RunMembers | CompileAnswer | None:
-    """Runs within this one that must end before it does."""
+    """Return the action for nested runs that must end before this run does."""
     matches = [(call, snapshot.member_run(call)) for call in snapshot.calls if call.state != "answered"]
     calls = [call for call, run in matches if run is not None and run.open]
     if calls:
@@ -82,12 +83,13 @@ def open_members_action(snapshot: RunSnapshot) -> RunMembers | CompileAnswer | N
 
 
 def was_delegated(snapshot: RunSnapshot) -> bool:
-    """Whether members worked for the last response."""
+    """True if members worked on the last response."""
     return bool(snapshot.nested_runs) and any(snapshot.member_run(call) is not None for call in snapshot.calls)
 
 
 def pass_through_run(config: RunConfig, snapshot: RunSnapshot) -> Run | None:
-    """The member's run whose answer is the turn's as it stands, if that is how the team answers."""
+    """Return the member run whose answer is passed through as the answer of the turn; None if the leader compiles
+    it."""
     team = config.definition.team
     if team is None or team.answer == "compile":
         return None

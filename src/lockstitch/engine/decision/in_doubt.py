@@ -25,7 +25,7 @@ def doubt_of(answer: Entry | Stitch) -> Json:
 
 
 def shown(run: Run) -> list[Json]:
-    """Return the calls in doubt of a run, and of runs within it, as results name them."""
+    """Return the calls in doubt of a run and its nested runs, as results name them."""
     doubts: list[Json] = list(run.state.get("in_doubt") or ())
     return [{name: doubt[name] for name in ("call_id", "name", "run", "agent") if name in doubt} for doubt in doubts]
 
@@ -45,7 +45,7 @@ def with_doubts(run: Run, doubts: Iterable[Json]) -> Json:
 
 
 def of_inner(run: Run) -> list[Json]:
-    """Return the calls in doubt of a run within another, as the outer run names them."""
+    """Return the calls in doubt of a nested run, as the outer run names them."""
     inner: list[Json] = list(run.state.get("in_doubt") or ())
     return [{"run": str(run.id), "agent": run.agent, **item} for item in inner]
 

@@ -1,13 +1,13 @@
-"""`RunSnapshot`: the facts of a decision; the state of each tool call.
+"""`RunSnapshot`: the facts for a decision, including the state of each tool call.
 
-A call's last word in the log tells its state, and the fence tells who said it: a tool_started of the present holder is
-being worked on, one of an earlier holder was cut.
+The last entry about a call determines its state. The fence distinguishes the holders of the thread: a `tool_started`
+entry of the current holder is running, an earlier one was interrupted.
 
-    fresh      nothing was said of it yet
-    allowed    a person agreed to it, or to its repetition
-    running    begun by the present holder
-    cut        begun by an earlier holder, and never finished
-    answered   its result stands in the log
+    fresh      no entry yet
+    allowed    a person approved the call or its repetition
+    running    started by the current holder
+    cut        started by an earlier holder and not finished
+    answered   the log has its result
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ CallState = Literal["fresh", "allowed", "running", "cut", "answered"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call that a response asks for, and how far it has come."""
+    """A tool call that a response requests, and its state."""
 
     id: str
     name: str
     input: Any
     index: int
     response: int
-    """The position of the response that asks for it."""
+    """The position of the response that requests the call."""
     step: int
     state: CallState
     key: str
@@ -43,20 +43,20 @@ class Call:
 
     @property
     def question(self) -> str | None:
-        """What a call asks a person, if it does."""
+        """The question to a person, if the call is one."""
         value: Any = self.input
         requested = cast("Json", value).get("question") if isinstance(value, dict) else None
         return str(requested) if requested else None
 
 
 class RunSnapshot:
-    """A thread, its open run, what is recent of the run, and the size of the next request.
+    """A thread, its open run, the recent stitches of the run, and the size of the next request.
 
-    `within` are the runs that a leader's run has caused, and `resting` says what those wait for that were driven as far
-    as they go; one that is open and not among them has yet to be looked at.
+    `nested_runs` are the runs that a leader's run has started. `resting` has the waits of those that cannot continue. A
+    nested run that is open and not in `resting` was not executed yet by this holder.
 
-    Recent is what was written from the last response on, or from a compaction after it: everything before that was
-    dealt with, since a context is made smaller only right before a model call.
+    Recent stitches start with the last response, or with a compaction after it. Earlier stitches need no action,
+    because a context is reduced only right before a model call.
     """
 
     def __init__(
@@ -65,19 +65,19 @@ class RunSnapshot:
         run: Run | None,
         recent: Sequence[Stitch],
         tokens: int = 0,
-        within: Sequence[Run] = (),
+        nested_runs: Sequence[Run] = (),
         resting: Mapping[UUID, Sequence[Wait]] | None = None,
     ) -> None:
         self.head = head
         self.run = run
         self.tokens = tokens
-        self.nested_runs = within
+        self.nested_runs = nested_runs
         self.resting = resting or {}
         self.response = next((stitch for stitch in reversed(recent) if is_response(stitch)), None)
-        """The last response of the loop; calls beside it do not count."""
+        """The last response of the loop. Side calls do not count."""
         after = self.response.position if self.response is not None else 0
         self.after_response = [stitch for stitch in recent if stitch.position > after]
-        """What came after the last response."""
+        """The stitches after the last response."""
         self.calls = self._calls(self.response) if self.response is not None and self.response.calls else []
         """The calls of the last response, in its order. Before the first response: the unsettled calls of the run that
         is retried."""
@@ -85,29 +85,30 @@ class RunSnapshot:
             self.calls = [self._earlier(item) for item in unsettled(run)]
 
     def has(self, *types: str) -> bool:
-        """Whether one of these was written since the last response."""
+        """True if a stitch of one of these types follows the last response."""
         return any(stitch.type in types for stitch in self.after_response)
 
     def last(self, *types: str) -> Stitch | None:
+        """Return the last stitch of one of these types after the last response."""
         return next((stitch for stitch in reversed(self.after_response) if stitch.type in types), None)
 
     def fatal_error(self) -> Stitch | None:
-        """The error since the last response that ends the run, if there is one, whatever else went wrong after it."""
+        """Return the fatal error after the last response; None if there is none."""
         errors = (stitch for stitch in reversed(self.after_response) if stitch.type in ("api_error", "error"))
         return next((stitch for stitch in errors if stitch.data.get("fatal", True)), None)
 
     def requested(self, what: str) -> list[Json]:
-        """What answered calls of the last response ordered of this kind, in the order of their answers."""
+        """Return the requests of this kind of the answered calls, in the order of the answers."""
         return [
             stitch.data[what] for stitch in self.after_response if stitch.type == "tool_call" and stitch.data.get(what)
         ]
 
     def reported(self) -> set[str]:
-        """The children that have reported since the last response."""
+        """Return the ids of children that have reported since the last response."""
         return {str(stitch.child_id) for stitch in self.after_response if stitch.type == "thread_result"}
 
     def member_run(self, call: Call) -> Run | None:
-        """The run of a member that a call has caused, if it has begun."""
+        """Return the member run that a call has started; None if it has not started."""
         requested = (call.step, call.id)
         return next(
             (
@@ -119,7 +120,7 @@ class RunSnapshot:
         )
 
     def compile_run(self) -> Run | None:
-        """The leader's latest further run in this turn."""
+        """Return the latest further run of the leader in this turn."""
         return next((nested_run for nested_run in reversed(self.nested_runs) if nested_run.compiles), None)
 
     def _calls(self, response: Stitch) -> list[Call]:
@@ -183,21 +184,21 @@ def place_of(doubt: Json) -> tuple[Any, Any]:
 
 
 def starts_recent(stitch: Stitch) -> bool:
-    """Whether everything before this stitch was dealt with."""
+    """True if no stitch before this one needs an action."""
     return is_response(stitch) or (stitch.type == "compaction" and bool(stitch.data.get("applied")))
 
 
 def is_response(stitch: Stitch) -> bool:
-    """Whether a stitch is a step of the loop, or the summary at its end."""
+    """True if a stitch is a step of the loop, or the final summary."""
     return stitch.type == "llm_call" and stitch.data.get("purpose") in (None, FINAL_SUMMARY)
 
 
 FINAL_SUMMARY = "final_summary"
-"""The purpose of the call that ends a run at its step limit: no step, but its message is the answer."""
+"""The purpose of the model call at the step limit. It is not a step, but its message is the answer."""
 
 
 def new_files(snapshot: RunSnapshot, response: Stitch) -> list[str]:
-    """Files that the response tells of and nobody has looked at since."""
+    """Return the ids of files that the response names and that were not fetched yet."""
     seen = {stitch.data.get("file_id") for stitch in snapshot.after_response if stitch.type.startswith("file_")}
     matches: list[str] = []
     for block in blocks(response.message) if response.message else []:

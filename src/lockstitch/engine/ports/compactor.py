@@ -1,4 +1,4 @@
-"""`Compactor`, `NoCompactor`."""
+"""`Compactor`: the interface of components that reduce a context. `NoCompactor` reduces nothing."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,38 +8,42 @@ from uuid import UUID
 from lockstitch.model import Json, Message, Stitch
 
 Summarize = Callable[[Sequence[Message]], Awaitable[str]]
-"""Has the model summarize messages; the call is recorded and paid for like any other."""
+"""Lets the model summarise messages. The call is recorded and charged like any other."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionInput:
-    """What a compactor sees: the stitches that the context is a fold of, and how large the next request would be."""
+    """What a compactor gets: the stitches of the context, and the tokens of the next request."""
 
     stitches: Sequence[Stitch]
+    """The stitches from which the context is built."""
     tokens: int
+    """Tokens of the next request."""
     lane: UUID | None = None
-    """Whose context it is, where the stitches are of several lanes."""
+    """The lane of the context, if the stitches are of several lanes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """A new beginning of the context, in the words of records.fold: `keep` ranges of positions, `replace` by position.
+    """The new start of the context: ranges of positions to keep, and new messages by position.
 
-    Complete by itself: what an earlier compaction replaced and this one leaves so is replaced here again. A call and
-    its result stay or go together, and the first user message of the thread always stays.
+    It is complete: a replacement of an earlier compaction must be repeated if it stays. A call and its result stay or
+    go together, and the first user message of the thread always stays.
     """
 
     keep: Sequence[tuple[int, int]] = ()
+    """Ranges of positions that stay, first and last included."""
     replace: dict[int, Any] = field(default_factory=dict[int, Any])
+    """New messages by the position that they replace."""
     removed: int = 0
-    """Messages that are gone."""
+    """Number of removed messages."""
     modified: int = 0
-    """Messages that are there in another form."""
+    """Number of replaced messages."""
     tokens: int = 0
-    """The estimated size of the context that is left."""
+    """Estimated tokens of the remaining context."""
 
     def as_data(self) -> Json:
-        """What the fold reads of a compaction stitch."""
+        """Return the data of the compaction stitch."""
         return {
             "applied": True,
             "keep": [[first, last] for first, last in self.keep],
@@ -48,27 +52,29 @@ class CompactionResult:
 
 
 class Compactor(Protocol):
-    """Makes a context smaller once it is larger than a threshold."""
+    """Reduces a context that is larger than a threshold."""
 
     name: str
+    """The registered name."""
 
     @property
     def threshold(self) -> int | None:
-        """Tokens above which `compact` is asked; None: never."""
+        """Tokens above which `compact` is called; None: never."""
         ...
 
     @property
     def parameters(self) -> Json:
-        """What made this compactor what it is, for the agent's definition."""
+        """The parameters of this compactor, for the agent's definition."""
         ...
 
     async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
-        """The smaller context, or None when nothing can be made smaller."""
+        """Return the reduced context, or None if nothing can be removed. If it raises, the run continues with the full
+        context."""
         ...
 
 
 class NoCompactor:
-    """Leaves every context as it is."""
+    """A compactor that never reduces a context."""
 
     name = "none"
 

@@ -1,4 +1,4 @@
-"""`FileStore`, `NoFileStore`, storage paths."""
+"""`FileStore`: the interface of components that store generated files. `NoFileStore` stores nothing."""
 
 import re
 from hashlib import sha256
@@ -8,20 +8,21 @@ from uuid import UUID
 from lockstitch.errors import NotFound, Refused
 
 _UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|%~\ud800-\udfff]')
-"""What separates paths, what some file system refuses, what is no text, and our own two signs."""
+"""Path separators, characters that some file systems refuse, surrogates, and the two characters that `_safe` uses."""
 
 _LONGEST: Final = 110
-"""Bytes of an id and of a name: together, and with what a writer adds, they stay below 255."""
+"""Maximum bytes of an id and of a name. Together with suffixes of a writer they stay below 255."""
 
 
 def place_of(thread_id: UUID, file_id: str, filename: str) -> tuple[str, str]:
-    """The folder of a thread and the name of a file in it: {file_id}_{filename}.
+    """Return the folder of a thread and the name of a file in it: {file_id}_{filename}.
 
-    Unsafe characters are percent-encoded and long names shortened to their beginning, a digest and the extension, so
-    that no two names become one. The result is never . or .., and has no separator in it.
+    Unsafe characters are percent-encoded. Long names are cut to their beginning, a digest and the extension, so that
+    different names stay different. The result is never `.` or `..` and contains no separator. Raises `Refused` if
+    `file_id` is empty.
     """
     if not file_id:
-        raise Refused("A file needs an id to be stored under; nothing was written.")
+        raise Refused("A file needs an id. Nothing was written.")
     return str(thread_id), f"{_safe(file_id)}_{_safe(filename)}"
 
 
@@ -41,28 +42,29 @@ def _encoded(character: str) -> str:
 
 
 class FileStore(Protocol):
-    """Keeps files by thread and file id. File names cannot lead out of the thread's own folder.
+    """Stores files by thread and file id. A file name cannot lead out of the folder of its thread.
 
-    Every failure is a LockstitchError.
+    Methods raise only `LockstitchError`. They are called from many tasks.
     """
 
     name: str
+    """The registered name."""
 
     async def store(self, thread_id: UUID, file_id: str, filename: str, content: bytes) -> str | None:
-        """Keep a file, or its new content; where it is kept. None: it is not kept anywhere."""
+        """Store a file or its new content. Return its path, or None if it is not stored."""
         ...
 
     async def retrieve(self, path: str) -> bytes:
-        """The content of a file kept at `path`. NotFound when there is none."""
+        """Return the content of the file at `path`. Raises `NotFound` if there is none."""
         ...
 
     async def delete(self, path: str) -> None:
-        """Remove a file; one that is gone already is no error."""
+        """Delete a file. A missing file is not an error."""
         ...
 
 
 class NoFileStore:
-    """Lets every file go; the run still tells of it."""
+    """A file store that stores nothing. The run still records the file."""
 
     name = "none"
 
@@ -70,7 +72,7 @@ class NoFileStore:
         return None
 
     async def retrieve(self, path: str) -> bytes:
-        raise NotFound(f"There is no file {path}: files are not kept here.")
+        raise NotFound(f"File {path} not found: this agent has no file store.")
 
     async def delete(self, path: str) -> None:
         return None

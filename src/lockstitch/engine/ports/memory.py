@@ -1,4 +1,4 @@
-"""`MemoryStore`, `NoMemoryStore`."""
+"""`MemoryStore`: the interface of components that remember across threads. `NoMemoryStore` remembers nothing."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -8,60 +8,68 @@ from lockstitch.model import Json, Message, Run, Thread
 from lockstitch.store import Store
 
 Ask = Callable[[str, str], Awaitable[str]]
-"""Asks the run's model beside the loop: a purpose and a prompt; the answer. Recorded and paid for like any other."""
+"""Calls the run's model outside the loop with a purpose and a prompt, and returns its text. Recorded and charged like
+any other call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose memory it is, and with what it may be made."""
+    """The store, thread and run for which a memory store works, and a way to call the model."""
 
     store: Store
+    """The store of the thread."""
     head: Thread
+    """The thread."""
     run: Run
+    """The open run."""
     ask: Ask
+    """Calls the model outside the loop."""
 
 
 class Retrieved(NamedTuple):
-    """How many memories were found, and the texts to bring in, most relevant first."""
+    """The number of matching memories, and the texts to add to the context, most relevant first."""
 
     found: int = 0
     texts: Sequence[str] = ()
 
 
 class Updated(NamedTuple):
+    """The number of memories that were created and updated."""
+
     created: int = 0
     updated: int = 0
 
 
 class MemoryStore(Protocol):
-    """Remembers across threads. A call may come twice after a crash and must then leave the same as once."""
+    """Remembers across threads. After a crash a call may be repeated, so every method must be idempotent."""
 
     name: str
+    """The registered name."""
 
     @property
     def parameters(self) -> Json:
-        """What made this memory what it is, for the agent's definition."""
+        """The parameters of this memory, for the agent's definition."""
         ...
 
     async def retrieve(self, scope: Scope, message: Message) -> Retrieved:
-        """What is worth knowing before `message` is answered."""
+        """Return memories that are relevant to `message`, before the first step of a run."""
         ...
 
     async def update(self, scope: Scope, messages: Sequence[Message]) -> Updated | None:
-        """Keep what this run's messages are worth remembering for. None: this memory keeps nothing."""
+        """Store memories from the messages of a run. Return None if this memory stores nothing."""
         ...
 
     async def before_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
-        """The last look at a context before it is made smaller; what was done. None: this memory does not look."""
+        """Called with the full context before a compaction. Return what was done, for the log; None: nothing."""
         ...
 
     async def after_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
-        """A look at the context that is left; what was done. None: this memory does not look."""
+        """Called with the remaining context after a compaction. Return what was done, for the log; None: nothing."""
         ...
 
 
 class NoMemoryStore:
-    """Brings nothing in and keeps nothing."""
+    """A memory that adds and stores nothing."""
 
     name = "none"
 

@@ -1,12 +1,12 @@
-"""The contract of a provider: a request goes out, pieces come back, and at the end one response.
+"""`Provider`: the interface to a model API. A request goes in; chunks come out, and at the end one `Response`.
 
-Messages are in our vocabulary on both sides (records.message); a provider maps them both ways, and what it needs back
-verbatim (signatures, encrypted reasoning) rides in the blocks. A provider keeps no state and retries nothing: retries
-are the runtime's, so that each is recorded.
+Messages have the format of `lockstitch.model.message` in both directions. A provider converts them. Values that it
+needs back unchanged, such as signatures and encrypted reasoning, are stored in the blocks. A provider has no state and
+does not retry: the engine retries, so that each retry is recorded.
 
-A model may write arguments that are no JSON object. The input of the tool_use block is then `{INVALID_JSON: "what it
-wrote"}`: the call stands in the record as it was made, the runtime answers it with is_error, and a provider whose calls
-are texts sends back that text.
+A model may write arguments that are not a JSON object. Then the input of the `tool_use` block is `{INVALID_JSON: "the
+text of the model"}`. The record keeps the call, the engine answers it with `is_error`, and a provider that sends
+arguments as text sends this text back.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -18,17 +18,17 @@ from lockstitch.model import Json, Message
 from lockstitch.model.message import build
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "pause_turn"]
-"""Why a response ended, in one vocabulary; pause_turn asks to be called again with what there is."""
+"""Why a response ended, the same words for all providers. `pause_turn` asks for another call with the same context."""
 
 INVALID_JSON: Final = "__invalid_json"
-"""The only key of a tool_use's input when what the model wrote is no JSON object; its value is that text."""
+"""The only key of a `tool_use` input if the model wrote no JSON object. The value is the text of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One call of a model. Its JSON, by which it is known and rebuilt, has the messages last.
+    """One call of a model. Its JSON identifies it; the messages come last in it.
 
-    `turn`, `step`, `attempt` and `purpose` say where in a thread it stands; they are not part of what is sent.
+    `turn`, `step`, `attempt` and `purpose` describe its place in the thread. They are not sent.
     """
 
     model: str
@@ -37,30 +37,31 @@ class ModelRequest:
     tools: Sequence[Json] = ()
     """[{name, description, input_schema}]"""
     tool_choice: Literal["auto", "none"] = "auto"
-    """Whether the model may call tools. They are named in any case: a provider may refuse their results otherwise."""
+    """`none` if the model must not call tools. The tools are sent in any case, because a provider may refuse their
+    results otherwise."""
     max_tokens: int = 2048
     thinking_tokens: int = 0
     server_tools: Sequence[Json] = ()
-    """Tools the provider executes, passed on unchanged after the others."""
+    """Tools that the provider executes, sent unchanged after the others."""
     beta_headers: Sequence[str] = ()
     container_id: str | None = None
     output_schema: Json | None = None
-    """The JSON schema that the answer must follow."""
+    """The JSON schema of the answer."""
     api_kwargs: Json = field(default_factory=dict[str, Any])
-    """Passed on unchanged: temperature, top_p, stop_sequences, …"""
+    """Sent unchanged: temperature, top_p, stop_sequences, …"""
     timeout: float = 600.0
-    """Seconds without a word from the provider after which the call has failed. A long answer may take longer."""
+    """Seconds without data from the provider after which the call fails. A long answer may take longer in total."""
     turn: int = 1
     step: int = 1
-    """0 for a call beside the loop."""
+    """The number of the step; 0 for a call outside the loop."""
     attempt: int = 0
-    """0 at first, then one more with every retry."""
+    """0 at first, plus one with each retry."""
     purpose: str | None = None
-    """What a call beside the loop is for: title, summary, memory, …"""
+    """The purpose of a call outside the loop: title, summary, memory, …"""
 
     @property
     def parameters(self) -> Json:
-        """All but system text, tools and messages, without what is not set: what an llm_call keeps."""
+        """The request without system text, tools, messages and unset values, as `llm_call` stores it."""
         optional: Json = {
             "tool_choice": self.tool_choice if self.tool_choice != "auto" else None,
             "thinking_tokens": self.thinking_tokens,
@@ -77,11 +78,12 @@ class ModelRequest:
         }
 
     def as_json(self) -> Json:
+        """Return the request as JSON."""
         return build(self.parameters, self.system, self.tools, self.messages)
 
 
 class Usage(NamedTuple):
-    """Tokens of one call. input_tokens includes those read from and written to the cache; none is counted twice."""
+    """Tokens of one call. `input_tokens` includes tokens read from and written to the cache."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -94,33 +96,34 @@ NO_USAGE: Final = Usage()
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a model said: one assistant message, why it ended and what it took."""
+    """The response of a model: one assistant message, the reason why it ended, and its usage."""
 
     message: Message
     stop_reason: StopReason
     usage: Usage = NO_USAGE
     finish_reason: str | None = None
-    """The provider's own word for stop_reason."""
+    """The provider's own word for `stop_reason`."""
     response_id: str | None = None
     model: str | None = None
-    """The model that answered, as the provider names it."""
+    """The model that answered, by the provider's name."""
     container_id: str | None = None
 
 
-PieceKind = Literal["text", "thinking", "citation", "tool_call", "server_tool_call", "server_tool_result", "raw"]
+ChunkKind = Literal["text", "thinking", "citation", "tool_call", "server_tool_call", "server_tool_result", "raw"]
+"""The kinds of chunks."""
 
 
 class Chunk(NamedTuple):
-    """A part of a response on its way: a delta of text or thinking, or a whole block once it is complete."""
+    """A part of a response: a delta of text or thinking, or a complete block."""
 
-    kind: PieceKind
+    kind: ChunkKind
     text: str = ""
     data: Json = {}
-    """tool_call, server_tool_call and server_tool_result: the block; citation: the citation; raw: the event."""
+    """tool_call, server_tool_call and server_tool_result: the block. citation: the citation. raw: the event."""
 
 
 class Download(NamedTuple):
-    """A file that a provider holds."""
+    """A file that a provider stores."""
 
     filename: str
     content: bytes
@@ -128,32 +131,40 @@ class Download(NamedTuple):
 
 
 class Provider(Protocol):
-    """Speaks to one model API. Every failure is a ProviderError."""
+    """A client of one model API. Its methods raise only `ProviderError`. They are called from many tasks."""
 
     name: str
+    """The prefix of the model names, such as `anthropic`."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
-        """The pieces of an answer as they come, and last the Response. Closing the iterator ends the call.
+        """Yield the chunks of an answer as they arrive, and the `Response` at the end. Closing the iterator ends the
+        call.
 
-        The raw events of the provider are among the pieces only if `raw_events` is set on the provider.
+        The raw events of the provider are among the chunks only if `raw_events` is set on the provider.
         """
         ...
 
     async def download(self, file_id: str) -> Download:
-        """A file that the provider's tools made. ProviderError where the provider has no files."""
+        """Return a file that the provider's tools created. Raises `ProviderError` if the provider has no files."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 Passing = Literal["rate_limit", "overloaded", "timeout", "connection", "server", "garbled"]
-"""Errors that may pass, so that trying again is worth it."""
+"""Kinds of errors that may pass. The engine retries them."""
 
 ErrorKind = Passing | Literal["request", "auth", "setup"]
+"""All kinds of errors."""
 
 
 class ProviderError(LockstitchError):
-    """The model's provider did not answer."""
+    """A call of a model's provider failed.
+
+    `kind` says why, `status` is the HTTP status, `retry_after` the seconds that the provider asks to wait.
+    """
 
     def __init__(
         self, message: str, kind: ErrorKind, *, status: int | None = None, retry_after: float | None = None
@@ -165,4 +176,5 @@ class ProviderError(LockstitchError):
 
     @property
     def retryable(self) -> bool:
+        """True if a retry may succeed."""
         return self.kind in get_args(Passing)

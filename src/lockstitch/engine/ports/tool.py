@@ -1,17 +1,19 @@
-"""`Tool`, `ToolContext`, `ToolRequests` (children, waits, end).
+"""`Tool`, `ToolContext`, `ToolRequests`: what a tool is, what it gets, and what it can request from the engine.
 
-A tool that only orders has done nothing before that commit, and all of it after. So it may run again after a crash
-without a thought, and yet a child is made exactly once.
+The engine executes the requests of a tool (children, waits, end) in the commit of its result. A tool that only requests
+has no effect before that commit. So it may run again after a crash, and each child is created exactly once.
 
-side     "backend"  code of this process executes it
-         "frontend" a browser does
+side     "backend"  code of this process executes the tool
+         "frontend" a browser executes it
          "person"   it is a question, and a person answers it
+         "team"     a member of the team works on it
 
-effect   "safe"   reading only: run again without a thought
-         "keyed"  run again with the same idempotency key (`context.key`), which the tool passes on
-         "once"   never run again blindly; a call that was cut is in doubt
-on_doubt "tell"   the model is told that the outcome is unknown
-         "ask"    the thread waits until a person settles it
+effect   "safe"   it only reads, so it may run again
+         "keyed"  it may run again with the same idempotency key (`ToolContext.key`), which the tool passes on
+         "once"   it must not run again without a decision; an interrupted call is in doubt
+
+on_doubt "tell"   the model gets a result that says the outcome is unknown
+         "ask"    the thread waits until a person settles the call
 """
 
 import re
@@ -26,31 +28,37 @@ from lockstitch.model import Json, Thread, call_key, codec, format_time
 from lockstitch.store import Store
 
 Mode = Literal["all", "any"]
+"""Wait for all of several children, or for any of them."""
 EndStatus = Literal["completed", "failed"]
+"""The status with which a tool can end its thread."""
 
 
 @dataclass(slots=True)
 class ToolRequests:
-    """What one call ordered."""
+    """What one tool call requests from the engine, in the commit of its result."""
 
     children: list[Thread] = field(default_factory=list[Thread])
+    """Child threads to create."""
     tasks: list[Json] | None = None
+    """The new todo list of the thread; None: unchanged."""
     wait: Json | None = None
+    """The children to wait for, as `decide` reads it; None: do not wait."""
     end: Json | None = None
+    """The result with which the thread ends; None: it continues."""
 
     def wait_for(self, ids: Iterable[UUID], mode: Mode = "all", until: datetime | None = None) -> None:
-        """Wait for these threads before the model is called again."""
+        """Wait for these threads before the next model call. Several calls add up."""
         before: list[str] = self.wait["ids"] if self.wait else []
         names = [*before, *(name for item_id in ids if (name := str(item_id)) not in before)]
         self.wait = {"ids": names, "mode": mode, "until": format_time(until) if until else None}
 
     def end_thread(self, status: EndStatus, summary: str, data: Any = None) -> None:
-        """End the thread once all calls of this response are answered."""
+        """End the thread after all calls of this response are answered."""
         self.end = {"status": status, "summary": summary, "data": data}
 
     @property
     def data(self) -> Json:
-        """What the call's result tells of them, for `decide`."""
+        """The requests as the data of the call's result, for `decide`."""
         value: Json = {}
         if self.children:
             value["children"] = [str(child.id) for child in self.children]
@@ -62,19 +70,22 @@ class ToolRequests:
 
 
 Effect = Literal["safe", "keyed", "once"]
+"""What happens to an interrupted call; see the module."""
 OnDoubt = Literal["tell", "ask"]
+"""Who decides about a call in doubt; see the module."""
 Side = Literal["backend", "frontend", "person", "team"]
+"""Who executes a tool; see the module."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
 class ToolFailed(LockstitchError):
-    """Raise this in a tool to give the model exactly this message as an error."""
+    """Raise this in a tool to return exactly this message to the model as an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedFile:
-    """A file that a tool made."""
+    """A file that a tool created."""
 
     file_id: str
     filename: str
@@ -84,38 +95,46 @@ class GeneratedFile:
 
 @dataclass(slots=True)
 class ToolContext:
-    """What a tool may know of where it is called. A tool gets it by naming a parameter `ctx`."""
+    """The context of one tool call. A tool gets it if it has a parameter named `ctx`."""
 
     thread: Thread
+    """The thread, when the call started."""
     run_id: UUID
+    """The run that makes the call."""
     call_id: str
+    """The id of the call, as the model wrote it. Other calls may have the same id; see `key`."""
     step: int
+    """The step of the run."""
     store: Store
+    """The store of the thread."""
     deps: Any = None
+    """The dependencies that the caller passed to the run or the agent."""
     response_id: UUID | None = None
-    """The response that asks for this call."""
+    """The response that requests this call."""
     agents: Sequence[str] = ()
-    """The agents whose code this process has."""
+    """The names of the agents that have code in this process."""
     lane: UUID | None = None
-    """The context that it is called in, if that is a member's."""
+    """The lane of the call, if a team member makes it."""
     call_index: int = 0
-    """The place of this call among the calls of its response."""
+    """The index of this call among the calls of its response."""
     files: list[GeneratedFile] = field(default_factory=list[GeneratedFile])
+    """Files added by `save_file`."""
     requests: ToolRequests = field(default_factory=ToolRequests)
+    """The requests of this call."""
 
     @property
     def key(self) -> str:
         """The idempotency key of this call.
 
         It is the same in every attempt, also in another process after a crash. No other call has it: not one with the
-        same id in another response, run or member, nor a call that a retry of the run makes.
+        same id in another response, run or member, and not a call that a retry of the run makes.
         """
         return call_key(self.response_id or self.run_id, self.call_index)
 
     def save_file(self, filename: str, content: bytes, *, mime_type: str | None = None, file_id: str = "") -> None:
-        """Add a file to the run. It is stored with the tool's result, and replaces a file with the same file_id.
+        """Add a file to the run. It is stored with the tool's result, and replaces a file with the same `file_id`.
 
-        Without a file_id it is a new file, also where another response has used the same call id.
+        Without a `file_id` it is a new file, also if another response has used the same call id.
         """
         number = len(self.files) + 1
         self.files.append(GeneratedFile(file_id or f"{self.key}-{number}", filename, content, mime_type))
@@ -129,9 +148,11 @@ class ToolContext:
         wait: bool = False,
         **fields: Any,
     ) -> UUID:
-        """Have a child thread made in the commit of this call's result; its id. With `wait` the thread waits for it.
+        """Create a child thread in the commit of this call's result, and return its id. With `wait`, the thread waits
+        for it.
 
-        The child has the same agent, user and priority unless told otherwise. Nothing is made if the tool fails.
+        The child has the agent, user and priority of this thread, unless `agent` or `fields` say otherwise. If the tool
+        fails, no child is created. The engine refuses the call if a limit of the agent is reached.
         """
         head = self.thread
         child = self.store.new_thread(
@@ -156,53 +177,63 @@ class ToolContext:
         return child.id
 
     def wait_for(self, *threads: UUID, mode: Mode = "all", seconds: float | None = None) -> None:
-        """Wait for children before the model is called again: for all, or for any, and so long at most."""
+        """Wait for children before the next model call: for all or any of them, at most `seconds`."""
         until = None if seconds is None else self.store.clock.now() + timedelta(seconds=seconds)
         self.requests.wait_for(threads, mode, until)
 
     def set_tasks(self, tasks: Sequence[Json]) -> None:
-        """Replace the thread's todo list."""
+        """Replace the todo list of the thread."""
         self.requests.tasks = list(tasks)
 
     def complete(self, summary: str, *, status: EndStatus = "completed", data: Any = None) -> None:
-        """End the thread with this result, once all calls of the response are answered."""
+        """End the thread with this result, after all calls of the response are answered. Raises `ToolFailed` in a
+        chat."""
         if self.thread.kind == "chat":
             raise ToolFailed("A chat has no end: it waits for the next message. Answer the user instead.")
         self.requests.end_thread(status, summary, data)
 
 
 Call = Callable[[ToolContext, Json], Awaitable[Any]]
+"""The function of a tool: it gets the context and the input, and returns the content of the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool as the runtime sees it. `call` is None where somebody else executes it: a browser, a person."""
+    """A tool of an agent. `call` is None if a browser, a person or a team member executes it."""
 
     name: str
+    """Letters, digits, `_` and `-`, at most 128."""
     description: str
+    """The description for the model."""
     input_schema: Json
+    """The JSON schema of the input, of type object."""
     call: Call | None = None
+    """The function of the tool."""
     effect: Effect = "once"
+    """What happens to an interrupted call; see the module."""
     on_doubt: OnDoubt = "tell"
+    """Who decides about a call in doubt; see the module."""
     approval: bool = False
-    """Whether a person must agree to each call."""
+    """True if a person must approve each call."""
     timeout: float | None = None
+    """Seconds that a call may take; None: the limit of the agent or of the worker."""
     asks: bool = False
-    """Whether it is a question to a person, whose answer is its result."""
+    """True if the tool is a question to a person. The answer is its result."""
     delegates: bool = False
-    """Whether members of a team do what it asks for."""
+    """True if members of a team work on its calls."""
     check: Callable[[Json], Json] | None = None
-    """The input as the tool takes it; raises Refused with what is wrong with it."""
+    """Returns the validated input. Raises `Refused` if the input is not valid."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise Refused(f"{self.name!r} is no name for a tool: letters, digits, _ and -, 128 at most.")
+            raise Refused(f"{self.name!r} is not a tool name. Use at most 128 letters, digits, _ and -.")
         if self.input_schema.get("type") != "object":
             raise Refused(f"The input schema of tool {self.name} must be of type object.")
         codec.dumps(self.input_schema)
 
     @property
     def side(self) -> Side:
+        """Who executes the tool."""
         if self.delegates:
             return "team"
         if self.asks:
@@ -211,11 +242,11 @@ class Tool:
 
     @property
     def schema(self) -> Json:
-        """The tool as a model is told of it."""
+        """The tool as models get it."""
         return {"name": self.name, "description": self.description, "input_schema": self.input_schema}
 
     @property
     def definition(self) -> Json:
-        """The tool as the agent's definition keeps it."""
+        """The tool as the agent's definition stores it."""
         stored: Json = {"effect": self.effect, "on_doubt": self.on_doubt, "side": self.side, "approval": self.approval}
         return {**self.schema, **stored}

@@ -1,6 +1,7 @@
-"""Deliveries from the inbox into the log; a child's report to its parent.
+"""Take deliveries from the inbox into the log, and report the end of a child thread to its parent.
 
-The summary is short and made without a model: what `complete_thread` was given, or else the last answer, cut.
+The summary of a report is short and needs no model call: the text passed to `complete_thread`, else the last answer,
+cut to `SUMMARY` characters.
 """
 
 from typing import Any, Final
@@ -8,26 +9,31 @@ from typing import Any, Final
 from lockstitch.engine.decision.in_doubt import sentence
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.model import Clock, Delivery, Entry, Json, Thread
-from lockstitch.model.delivery import child_report as letter_of
+from lockstitch.model.delivery import child_report
 
 
 async def take_deliveries(session: RunSession, *, resting: bool = False, ending: bool = False) -> None:
-    """Take deliveries into the log: answers at once, results of children where no call is open, or where the end of
-    the run is going to answer it.
+    """Take deliveries from the inbox into the log.
 
-    A message to a chat stays in the inbox until this run has ended: it gets its own run. A message to a thread
-    that ends with its run, such as a goal, enters the open run like the result of a child. What cannot enter yet is
-    looked at again; but where the thread is about to rest, only by the next holder.
+    Replies enter at once. The report of a child enters if no call of its lane is open, or if `ending` is set, because
+    the end of the run answers the open calls. A message to a chat stays in the inbox until this run has ended, because
+    it gets its own run. A message to a thread that ends with its run, such as a goal, enters the open run like a
+    child's report.
+
+    A delivery that cannot enter yet is read again later. If the thread is about to rest (`resting`), the next holder
+    reads it.
     """
-    ledger = session.ledger
-    async with ledger.inbox_lock:
-        deliveries = await session.letters_waiting()
+    thread_session = session.thread_session
+    async with thread_session.inbox_lock:
+        deliveries = await session.read_inbox()
         entries = {delivery.id: delivery.as_entry() for delivery in deliveries}
-        ledger.queued_messages = [delivery for delivery in deliveries if _gets_own_run(session, entries[delivery.id])]
+        thread_session.queued_messages = [
+            delivery for delivery in deliveries if _gets_own_run(session, entries[delivery.id])
+        ]
         selected = [delivery for delivery in deliveries if _can_enter_log(session, entries[delivery.id], ending)]
-        if len(selected) + len(ledger.queued_messages) < len(deliveries) and not resting:
-            # It is for a run beside this one, which has not come as far.
-            ledger.inbox_dirty = True
+        if len(selected) + len(thread_session.queued_messages) < len(deliveries) and not resting:
+            # The delivery is for another open run, which cannot take it yet.
+            thread_session.inbox_dirty = True
         if not selected:
             return
         await session.commit(consumed=[_addressed_to_run(session, delivery) for delivery in selected])
@@ -48,8 +54,8 @@ def _can_enter_log(session: RunSession, entry: Entry, ending: bool) -> bool:
 
 
 def _addressed_to_run(session: RunSession, delivery: Delivery) -> Delivery:
-    """A letter as part of the run that it is for, where its sender did not know which that was; an answer that came too
-    late, when its call was answered or its run over, as no more than a note."""
+    """Return a delivery with the run and lane it belongs to, if its sender did not know them. If the call is already
+    answered or its run has ended, the delivery becomes a non-fatal error entry."""
     entry = delivery.as_entry()
     receiver = _receiver(session, entry)
     if entry.type in ("tool_call", "permission") and not _is_open(receiver, delivery, entry):
@@ -63,13 +69,13 @@ def _addressed_to_run(session: RunSession, delivery: Delivery) -> Delivery:
 
 
 def _receiver(session: RunSession, entry: Entry) -> RunSession:
-    """The run that an entry is for: its own if it is open, else the one that the thread is driven for."""
+    """Return the open run that an entry names, else the top-level run of the thread."""
     lanes = _lanes(session)
     return next((lane for lane in lanes if lane.run is not None and lane.run.id == entry.run_id), lanes[0])
 
 
 def _lanes(session: RunSession) -> list[RunSession]:
-    return [lane for lane in session.ledger.lanes if isinstance(lane, RunSession)]
+    return [lane for lane in session.thread_session.lanes if isinstance(lane, RunSession)]
 
 
 def _is_open(receiver: RunSession, delivery: Delivery, answer: Entry) -> bool:
@@ -84,11 +90,12 @@ def _is_open(receiver: RunSession, delivery: Delivery, answer: Entry) -> bool:
 
 
 SUMMARY: Final = 2_000
-"""Characters of a summary."""
+"""Maximum number of characters of a summary."""
 
 
-def result(status: str, summary: str | None, error: str | None, *, output: Any = None, data: Any = None) -> Json:
-    """What a thread ends with. `data` is what it was completed with, `output` its structured answer."""
+def thread_result(status: str, summary: str | None, error: str | None, *, output: Any = None, data: Any = None) -> Json:
+    """Return the result that is stored for an ended thread. `data` comes from `complete_thread`, `output` is the
+    structured answer."""
     value: Json = {"status": status, "summary": summary, "error": error}
     if output is not None:
         value["output"] = output
@@ -97,14 +104,14 @@ def result(status: str, summary: str | None, error: str | None, *, output: Any =
     return value
 
 
-def report(head: Thread, ended: Json, clock: Clock) -> list[Delivery]:
-    """The letter to the parent of a thread that ends so; none for a root."""
+def report_to_parent(head: Thread, ended: Json, clock: Clock) -> list[Delivery]:
+    """Return the delivery that reports the end of a thread to its parent; an empty list for a root thread."""
     if head.parent_id is None:
         return []
     summary = str(ended.get("summary") or ended.get("error") or "")[:SUMMARY]
     doubts: list[Json] = ended.get("in_doubt") or []
     if ended["status"] != "completed":
-        # A model of the child knew about the doubts of a completed run, and answered with that knowledge.
+        # If the run completed, the child's model knew about these calls when it answered.
         summary = " ".join(filter(None, (summary, sentence(doubts))))
     more: Json = {"data": ended.get("data"), "output": ended.get("output"), "in_doubt": doubts or None}
-    return [letter_of(head, head.parent_id, str(ended["status"]), summary, clock.now(), **more)]
+    return [child_report(head, head.parent_id, str(ended["status"]), summary, clock.now(), **more)]

@@ -1,4 +1,4 @@
-"""The stage: all that an act needs. Its journal, the setup it acts by, who listens, and whether it is to stop."""
+"""`RunContext`: what an action handler gets: the session, the run config, the listeners, and cancellation."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -24,60 +24,70 @@ def _never() -> bool:
 
 
 class RunCancelled(BaseException):
-    """Somebody wants the run to end, so what was being done was given up. No handler of errors is meant by it."""
+    """The current action was cancelled, because a cancel was requested or the thread was lost.
+
+    It is a `BaseException`, so that handlers of errors do not catch it.
+    """
 
 
 @dataclass(eq=False)
 class RunContext:
-    """One drive of one thread."""
+    """One execution of one run: created when an executor claims the thread, dropped when it releases it.
 
-    journal: RunSession
-    setup: RunConfig
+    A nested run of a team has its own `RunContext`. Not thread-safe; all tasks of the run share one event loop.
+    """
+
+    session: RunSession
+    """The open run and its buffered entries."""
+    config: RunConfig
+    """The definition and the code that the run uses."""
     listener: Listener | None = None
+    """Receives the events of the run, for the caller that executes it."""
     stopping: bool = False
+    """True if a cancel was requested."""
     lost: str | None = None
-    """Why the thread is no longer this process's."""
+    """The reason why this process no longer holds the thread; None while it does."""
     should_release: Callable[[], bool] = _never
-    """Whether the thread is to be left to another process as soon as that costs nothing."""
+    """Returns True if the thread is to be released at its next commit, so that another process can continue it."""
     hooks: Sequence[str] = ()
-    """Who is told when the thread fails or begins to wait for a person."""
-    deadline: float | None = None
-    """Seconds that a tool may take which has no limit of its own."""
+    """The names of the webhooks to call when the thread fails or starts to wait for a person."""
+    default_tool_timeout: float | None = None
+    """Seconds that a tool without its own time limit may take; None: no limit."""
     live: Listener | None = None
-    """Who passes on what is said to readers in other processes; no consumer of a stream is meant by it."""
+    """Receives the events of the run and stores its text for readers in other processes."""
     system: str | None = None
-    """The instructions as they were resolved when the run began."""
+    """The instructions of the run, resolved when it started."""
     parameters: Json = field(default_factory=dict[str, Any])
-    """The parameters that the run began with; a request names its own only where they differ."""
+    """The request parameters of the run at its start. A model call records its parameters only if they differ."""
     activity: Json = field(default_factory=dict[str, Any])
-    """The act that is under way and since when: the beat tells it to people who look."""
-    within: "list[RunContext]" = field(default_factory=list["RunContext"])
-    """Those of runs within this one that are at work."""
+    """The current action and its start time. The heartbeat stores it for people who watch the worker."""
+    nested: "list[RunContext]" = field(default_factory=list["RunContext"])
+    """The contexts of nested runs that are in execution."""
     skip_finish_hook: bool = False
-    """Whether the run's end is written without what an application wanted to write with it."""
-    _digest: tuple[Json, RequestDigest] | None = None
-    _busy: asyncio.Task[Any] | None = None
-    """The task that does something which may be given up."""
+    """True if the finish hook of the application failed, so that the run ends without the hook's records."""
+    _cached_digest: tuple[Json, RequestDigest] | None = None
+    _task: asyncio.Task[Any] | None = None
+    """The task that can be cancelled now."""
     _interrupted: asyncio.Task[Any] | None = None
 
     # Requests
 
     def request(self, step: int, *, final: bool = False) -> ModelRequest:
-        """The request of a step: the context, under the definition's settings."""
-        run = self.journal.open_run
+        """Return the model request of a step: the current context with the settings of the definition."""
+        run = self.session.open_run
         return replace(
             self.first_request(run.state.get("container_id")),
-            messages=self.journal.messages,
+            messages=self.session.messages,
             tool_choice="none" if final else "auto",
             turn=run.turn,
             step=step + int(run.state.get("asked_before") or 0),
         )
 
     def first_request(self, container_id: str | None) -> ModelRequest:
-        """What all requests of a run have in common."""
-        definition = self.setup.definition
+        """Return the part that all requests of the run have in common."""
+        definition = self.config.definition
         return ModelRequest(
-            model=self.setup.model,
+            model=self.config.model,
             messages=(),
             system=self.system or None,
             tools=definition.tool_schemas,
@@ -92,126 +102,131 @@ class RunContext:
         )
 
     def side_request(self, purpose: str, messages: Sequence[Message], max_tokens: int) -> ModelRequest:
-        """A request beside the loop: no instructions, no tools."""
-        definition = self.setup.definition
+        """Return a model request outside the loop, without instructions and tools."""
+        definition = self.config.definition
         return ModelRequest(
-            model=self.setup.model,
+            model=self.config.model,
             messages=messages,
             max_tokens=max_tokens,
             timeout=definition.timeout,
-            turn=self.journal.open_run.turn,
+            turn=self.session.open_run.turn,
             step=0,
             purpose=purpose,
         )
 
     def digest(self, request: ModelRequest) -> str:
-        """The sha256 by which the request of a step is known."""
+        """Return the sha256 that identifies the request of a step."""
         started = build(request.parameters, request.system, request.tools, ())
         started.pop("messages")
-        if self._digest is None or self._digest[0] != started:
-            self._digest = (started, RequestDigest(started))
-        return self._digest[1].of(request.messages)
+        if self._cached_digest is None or self._cached_digest[0] != started:
+            self._cached_digest = (started, RequestDigest(started))
+        return self._cached_digest[1].of(request.messages)
 
-    # Telling
+    # Events
 
     def emit(self, kind: EventType, data: Json | None = None, *, now: bool = False) -> None:
-        """Tell whoever listens: once what it tells of is committed, or at once for what is no part of the record."""
+        """Send an event to the listeners: after the next commit, or immediately with `now`."""
         if self.listener is None and self.live is None:
             return
-        run = self.journal.open_run
-        who, member = self.setup.definition.name, run.lane is not None
-        event = Event(kind, self.journal.head.id, run.id, who, run.steps, data or {}, member)
+        run = self.session.open_run
+        who, member = self.config.definition.name, run.lane is not None
+        event = Event(kind, self.session.head.id, run.id, who, run.steps, data or {}, member)
         if now:
-            self._pass_on(event)
+            self._notify(event)
         else:
-            self.journal.when_committed(lambda: self._pass_on(event))
+            self.session.after_commit(lambda: self._notify(event))
 
-    def _pass_on(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         for listener in (self.listener, self.live):
             if listener is not None:
                 listener(event)
 
     def error_entry(self, exc: BaseException, *, fatal: bool, **data: Any) -> Entry:
-        """An entry of type error; a fatal one ends the run."""
+        """Return an entry of type error. A fatal one ends the run."""
         value: Json = {"type": wire_name_of(exc), "message": error_text(exc), "fatal": fatal, **data}
-        return self.journal.entry("error", data=value)
+        return self.session.entry("error", data=value)
 
-    # What a lease keeper asks of a thread in execution
+    # Called by the lease keeper
 
     @property
     def thread_id(self) -> UUID:
-        return self.journal.head.id
+        """The id of the thread."""
+        return self.session.head.id
 
     @property
     def accepts_cancel(self) -> bool:
-        return self.journal.run is not None and not self.stopping
+        """True if the run can be cancelled and no cancel was requested yet."""
+        return self.session.run is not None and not self.stopping
 
     def interrupt(self) -> None:
-        """A cancel request has arrived: stop the current action."""
+        """Cancel the current action, because a cancel was requested."""
         self.stopping = True
-        self._give_up()
-        for context in self.within:
+        self._cancel_work()
+        for context in self.nested:
             context.interrupt()
 
     def mark_lost(self, why: str) -> None:
-        """The thread is another's now, or soon: give up what is being done, and write nothing more."""
+        """Cancel the current action, because this process no longer holds the thread. Nothing more is written."""
         self.lost = why
-        self._give_up()
-        for context in self.within:
+        self._cancel_work()
+        for context in self.nested:
             context.mark_lost(why)
 
     def for_nested_run(self, session: RunSession, config: RunConfig, system: str | None) -> "RunContext":
-        """The stage of a run within this one."""
+        """Return the context of a nested run."""
         return replace(
             self,
-            journal=session,
-            setup=config,
+            session=session,
+            config=config,
             system=system,
             parameters={},
             activity={},
-            within=[],
+            nested=[],
             skip_finish_hook=False,
-            _digest=None,
-            _busy=None,
+            _cached_digest=None,
+            _task=None,
             _interrupted=None,
         )
 
-    def _give_up(self) -> None:
-        if self._busy is not None:
-            self._interrupted = self._busy
-            self._busy.cancel()
+    def _cancel_work(self) -> None:
+        if self._task is not None:
+            self._interrupted = self._task
+            self._task.cancel()
 
     async def cancellable(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, or Stopped as soon as somebody wants the run to end; the work is then cancelled."""
+        """Return the result of `work`. Raises `RunCancelled` if a cancel is requested or the thread is lost; then
+        `work` is cancelled."""
         if self.stopping or self.lost is not None:
             work.close()
             raise RunCancelled
-        # One act may be part of another, which is then still to be given up.
-        task, before = asyncio.current_task(), self._busy
-        self._busy = task
+        # Calls can be nested: the outer one must stay cancellable afterwards.
+        task, before = asyncio.current_task(), self._task
+        self._task = task
         try:
             result = await work
         except asyncio.CancelledError:
-            if not self._was_ours(task):
+            if not self._is_own_cancel(task):
                 raise
             raise RunCancelled from None
         else:
-            # The work may have ended all the same; then its result counts.
-            self._was_ours(task)
+            # The work may finish despite the cancellation. Then its result counts.
+            self._is_own_cancel(task)
             return result
         finally:
-            self._busy = before
+            self._task = before
 
     async def run_optional(self, work: Coroutine[Any, Any, T], **about: Any) -> T | None:
-        """The result of a part that others wrote, or None once what it raised is noted: the run goes on without it."""
+        """Return the result of `work`, or None if it raises. The error is recorded, and the run continues without the
+        result."""
         try:
             return await self.cancellable(work)
-        except Exception as exc:  # whatever it raises, the thread must not be stuck for it
-            self.journal.record(self.error_entry(exc, fatal=False, **about), first=False)
+        except Exception as exc:  # an error of optional code must not block the thread
+            self.session.record(self.error_entry(exc, fatal=False, **about), must_commit=False)
             return None
 
-    def _was_ours(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a cancellation was this stage's own, and nobody else's too; it is taken back."""
+    def _is_own_cancel(self, task: asyncio.Task[Any] | None) -> bool:
+        """True if `interrupt` or `mark_lost` cancelled the task, and no other caller did. It removes the
+        cancellation."""
         if task is None or self._interrupted is not task:
             return False
         self._interrupted = None

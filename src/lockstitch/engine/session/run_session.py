@@ -22,7 +22,7 @@ So the log of a killed process shows which calls the model requested and which o
 No entry exists only for recovery. The loop that continues a run reads the thread and calls `decide`, as the killed loop
 would have done next, and gets the same action.
 
-Entries that only inform (`first=False`) wait for the next commit that is necessary. They cost rows, not commits.
+Entries that only inform (`must_commit=False`) wait for the next necessary commit. They cost rows, not commits.
 Deliveries are taken from the inbox where no call is open, before the other entries of their commit. A thread can rest
 only if its holder has seen all deliveries.
 """
@@ -46,12 +46,12 @@ from lockstitch.store import Store
 class RunSession:
     """An open run of a thread, its context, and the entries that it buffers.
 
-    Runs of the same thread share one `ThreadSession`, the `ledger`.
+    It lives as long as an executor holds the thread. Runs of the same thread share one `ThreadSession`.
     """
 
-    def __init__(self, ledger: ThreadSession, run: Run | None = None, log: Sequence[Stitch] = ()) -> None:
-        self.ledger = ledger
-        self.store = ledger.store
+    def __init__(self, thread_session: ThreadSession, run: Run | None = None, log: Sequence[Stitch] = ()) -> None:
+        self.thread_session = thread_session
+        self.store = thread_session.store
         self.run: Run | None = run
         """The run after the buffer is committed."""
         self.stored_run: Run | None = run
@@ -59,49 +59,50 @@ class RunSession:
         self.must_commit = False
         self.in_use = False
         """True while the context must not change, so that no delivery may enter it."""
-        self._by_letter = False
+        self._from_delivery = False
         """True if the run starts with a delivery, which its first commit takes from the inbox."""
-        self._situation: RunSnapshot | None = None
+        self._snapshot: RunSnapshot | None = None
         self._basis: tuple[Any, ...] = ()
-        ledger.lanes.append(self)
+        thread_session.lanes.append(self)
         self._read(log)
 
     @classmethod
     async def load(cls, store: Store, head: Thread) -> "RunSession":
-        """Load the session of a thread that this process holds, and those of the open runs within its open run."""
-        ledger = ThreadSession(store, head)
+        """Load the session of a thread that this process holds, and the sessions of the open runs nested in its open
+        run."""
+        thread_session = ThreadSession(store, head)
         run = await store.execution.open_run(head)
         log = await store.execution.context_stitches(head)
-        journal = cls(ledger, run, log)
+        session = cls(thread_session, run, log)
         if run is not None and run.role == "team":
-            within = await store.execution.nested_runs(head, run)
-            ledger.keep(within)
-            for other_run in within:
-                if other_run.open:
+            nested_runs = await store.execution.nested_runs(head, run)
+            thread_session.add_ended(nested_runs)
+            for nested_run in nested_runs:
+                if nested_run.open:
                     cls(
-                        ledger,
-                        other_run,
-                        log if other_run.lane is None else await store.execution.lane_stitches(head, other_run),
+                        thread_session,
+                        nested_run,
+                        log if nested_run.lane is None else await store.execution.lane_stitches(head, nested_run),
                     )
-        return journal
+        return session
 
     @property
     def head(self) -> Thread:
-        return self.ledger.head
+        return self.thread_session.head
 
     @head.setter
     def head(self, head: Thread) -> None:
-        self.ledger.head = head
+        self.thread_session.head = head
 
     @property
-    def letters(self) -> bool:
+    def inbox_dirty(self) -> bool:
         """True if the inbox may have deliveries that were not read."""
-        return self.ledger.inbox_dirty
+        return self.thread_session.inbox_dirty
 
     @property
     def queued(self) -> Sequence[Delivery]:
         """Messages that wait until this run ends."""
-        return self.ledger.queued_messages
+        return self.thread_session.queued_messages
 
     @property
     def clock(self) -> Clock:
@@ -110,14 +111,15 @@ class RunSession:
     @property
     def snapshot(self) -> RunSnapshot:
         """The state that `decide` uses. It is the same object until the state changes."""
-        within = self.ledger.nested_runs(self.run) if self.run is not None and self.run.role == "team" else []
-        resting = {run.id: self.ledger.resting_runs[run.id] for run in within if run.id in self.ledger.resting_runs}
-        basis = (self.head, self.run, self.recent, len(self.recent), self.tokens, *within, *resting.values())
+        nested = self.thread_session.nested_runs(self.run) if self.run is not None and self.run.role == "team" else []
+        waits = self.thread_session.resting_runs
+        resting = {run.id: waits[run.id] for run in nested if run.id in waits}
+        basis = (self.head, self.run, self.recent, len(self.recent), self.tokens, *nested, *resting.values())
         same = len(basis) == len(self._basis) and all(map(operator.is_, basis, self._basis))
-        if self._situation is None or not same:
-            self._situation = RunSnapshot(self.head, self.run, self.recent, self.tokens, within, resting)
+        if self._snapshot is None or not same:
+            self._snapshot = RunSnapshot(self.head, self.run, self.recent, self.tokens, nested, resting)
             self._basis = basis
-        return self._situation
+        return self._snapshot
 
     @property
     def lane(self) -> UUID | None:
@@ -134,26 +136,29 @@ class RunSession:
         assert self.run is not None
         return self.run
 
-    def begin(self, run: Run, entries: Sequence[Entry], *, by_letter: bool = False, **fields: Any) -> None:
+    def start(self, run: Run, entries: Sequence[Entry], *, from_delivery: bool = False, **fields: Any) -> None:
         """Buffer a new run and its first entries. The last entry is the input, unless the log has the input already."""
-        self.begin_with(run, self._context.stitches, entries, by_letter=by_letter)
+        self.start_with(run, self._context.stitches, entries, from_delivery=from_delivery)
         self.record(**fields)
 
-    def begin_with(self, run: Run, log: Sequence[Stitch], entries: Sequence[Entry], *, by_letter: bool = False) -> None:
+    def start_with(
+        self, run: Run, log: Sequence[Stitch], entries: Sequence[Entry], *, from_delivery: bool = False
+    ) -> None:
         """Buffer a new run. Its context starts with the stitches of `log`."""
-        self.run, self.stored_run, self.is_new, self._by_letter = run, None, True, by_letter
+        self.run, self.stored_run, self.is_new, self._from_delivery = run, None, True, from_delivery
         self.recent = []
         self._context = self._folded(log)
         self.tokens = self._size()
         self.record(*entries)
 
-    def record(self, *entries: Entry, first: bool = True, **fields: Any) -> None:
-        """Buffer entries and changed fields of the head. With `first=False` they wait for the next necessary commit."""
-        self.must_commit = self.must_commit or (first and bool(entries or fields))
+    def record(self, *entries: Entry, must_commit: bool = True, **fields: Any) -> None:
+        """Buffer entries and changed fields of the head. With `must_commit=False` they wait for the next necessary
+        commit."""
+        self.must_commit = self.must_commit or (must_commit and bool(entries or fields))
         if fields:
-            self.ledger.buffer_fields(fields)
+            self.thread_session.buffer_fields(fields)
         for entry in entries:
-            self._take_in(self.ledger.buffer(entry))
+            self._add(self.thread_session.buffer(entry))
 
     def entry(self, kind: str, **fields: Any) -> Entry:
         """Return an entry of the open run."""
@@ -164,12 +169,12 @@ class RunSession:
     @property
     def spawning(self) -> int:
         """The number of children that the next commit creates."""
-        return self.ledger.buffered_children
+        return self.thread_session.buffered_children
 
     def spawn(self, child: Thread, entry: Entry) -> None:
         """Buffer a child and its entry. One commit creates both or neither."""
         self.must_commit = True
-        self._take_in(self.ledger.buffer(entry, child))
+        self._add(self.thread_session.buffer(entry, child))
 
     def change_run(self, **fields: Any) -> None:
         """Buffer changed fields of the open run."""
@@ -193,9 +198,9 @@ class RunSession:
         return self._context.messages
 
     @property
-    def noted(self) -> list[Stitch]:
+    def buffered(self) -> list[Stitch]:
         """The entries that the next commit appends, at their provisional positions."""
-        return self.ledger.noted
+        return self.thread_session.buffered
 
     @property
     def stitches(self) -> list[Stitch]:
@@ -204,11 +209,11 @@ class RunSession:
 
     async def commit(self, **what: Any) -> None:
         """Commit the buffer, see `ThreadSession.commit`."""
-        await self.ledger.commit(**what)
+        await self.thread_session.commit(**what)
 
-    def when_committed(self, tell: Callable[[], None]) -> None:
-        """Call `tell` as soon as the entries that are buffered now are committed."""
-        self.ledger.after_commit(tell)
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Call `callback` as soon as the entries that are buffered now are committed."""
+        self.thread_session.after_commit(callback)
 
     @property
     def unanswered_inputs(self) -> list[Stitch]:
@@ -219,8 +224,9 @@ class RunSession:
 
     @asynccontextmanager
     async def freeze_context(self) -> AsyncGenerator[None]:
-        """Keep deliveries out of the context, also those that another run of the thread takes from the inbox."""
-        async with self.ledger.inbox_lock:
+        """Prevent deliveries from entering the context, also those that another run of the thread takes from the
+        inbox."""
+        async with self.thread_session.inbox_lock:
             # A task that was taking deliveries has finished.
             self.in_use = True
         try:
@@ -233,9 +239,9 @@ class RunSession:
         response = self.snapshot.response
         return response.position if response is not None else call.response
 
-    async def letters_waiting(self) -> list[Delivery]:
-        """Return the deliveries in the inbox. From now on the head counts them."""
-        return await self.ledger.read_inbox()
+    async def read_inbox(self) -> list[Delivery]:
+        """Return the deliveries in the inbox. From now on the head counts them as seen."""
+        return await self.thread_session.read_inbox()
 
     async def commit_rest(
         self,
@@ -252,7 +258,7 @@ class RunSession:
         Return False if there are new deliveries, or if a cancel was requested before the children were created. Then
         nothing is buffered, and the caller decides again.
         """
-        if self.letters and await self.letters_waiting():
+        if self.inbox_dirty and await self.read_inbox():
             return False
         before = self.run
         self.record(*entries)
@@ -262,17 +268,17 @@ class RunSession:
                 deliveries=deliveries, webhook_events=webhook_events, records=records, resting=True, **fields
             )
         except (UnseenDeliveries, CancelRequested) as exc:
-            self._take_back(before, entries)
-            self.ledger.inbox_dirty = self.letters or isinstance(exc, UnseenDeliveries)
+            self._retract(before, entries)
+            self.thread_session.inbox_dirty = self.inbox_dirty or isinstance(exc, UnseenDeliveries)
             return False
         except (Conflict, Refused):
-            self._take_back(before, entries)
+            self._retract(before, entries)
             raise
         return True
 
-    def _take_back(self, run: Run | None, entries: Sequence[Entry]) -> None:
+    def _retract(self, run: Run | None, entries: Sequence[Entry]) -> None:
         self.run = run
-        self.ledger.retract({entry.id for entry in entries})
+        self.thread_session.retract({entry.id for entry in entries})
 
     # The context
 
@@ -288,7 +294,7 @@ class RunSession:
         state: Json = self.run.state if self.run is not None else {}
         return ContextBuilder(visible_stitches(log, state), self.lane, int(state.get("context_from") or 0))
 
-    def _take_in(self, stitch: Stitch) -> None:
+    def _add(self, stitch: Stitch) -> None:
         self._context.add(stitch)
         self.recent.append(stitch)
         if starts_recent(stitch):
@@ -305,7 +311,8 @@ class RunSession:
         self.recent = self.recent[last:]
 
     def _size(self) -> int:
-        """Return the tokens of the next request: the last count of the provider, plus an estimate of later ones."""
+        """Return the tokens of the next request: the last count of the provider, plus an estimate of the later
+        messages."""
         total = 0
         for stitch in reversed(self._context.stitches):
             if replaces_context(stitch):
@@ -325,7 +332,7 @@ class RunSession:
     def reposition(self, stitches: Mapping[UUID, Stitch], positions: Mapping[int, int]) -> None:
         run = self.run
         if run is not None:
-            names = ["output_position"] if not self.is_new or self._by_letter else list(_PLACES)
+            names = ["output_position"] if not self.is_new or self._from_delivery else list(_PLACES)
             moved = {name: positions[old] for name in names if (old := getattr(run, name)) in positions}
             self.run = run.changed(**moved) if moved else run
         if any(stitch.id in stitches for stitch in self.recent):
@@ -342,7 +349,7 @@ class RunSession:
             self.recent = sorted([*self.recent, *messages], key=_place)
             self._trim()
             # The run has an answer, so it may continue.
-            self.ledger.resting_runs.pop(self.open_run.id, None)
+            self.thread_session.resting_runs.pop(self.open_run.id, None)
         if mine or messages:
             self.tokens = self._size()
 

@@ -1,9 +1,9 @@
-"""Starting a run: input, prompt texts, history window, first commit.
+"""Start a run: its input, prompt texts, history window, and first commit.
 
-What counts are completed turns, one for each thing the user said. A run that is given only so many of them, and every
-run of a team, is not given turns that failed or were cancelled, except turns with calls in doubt: a model that does not
-see such a call could make it again. What is left out is named by position, in the run's state and in its run_started,
-so nothing of it is ever written again.
+The history window counts completed turns. One turn is one message of the user. If the window is limited, or the agent
+is a team, the context omits turns that failed or were cancelled. Turns with calls in doubt stay: a model that does not
+see such a call could make it again. The state of the run and its `run_started` entry name the omitted stitches by
+position, so their content is not written again.
 """
 
 from collections.abc import Collection, Sequence
@@ -40,17 +40,18 @@ async def history_window(
     store: Store,
     definition: AgentDefinition,
     head: Thread,
-    begins: int,
+    first_position: int,
     input_position: int | None,
-    again: Run | None,
-    waited: Collection[int] = (),
+    retry_of: Run | None,
+    waiting_inputs: Collection[int] = (),
 ) -> Json:
-    """What a run that begins at `begins` is given of its thread's context, as `records.fold.seen` reads it.
+    """Return the part of the thread's context that a run starting at `first_position` sees, as `visible_stitches` reads
+    it.
 
-    `waited` are messages that came while a turn was open and nobody held the thread: what came of that turn does not
-    concern them.
+    `waiting_inputs` are positions of messages that arrived while a turn was open and no worker held the thread. They
+    stay visible, whatever the result of that turn is.
     """
-    own = min(begins, input_position or begins)
+    own = min(first_position, input_position or first_position)
     if definition.history == "all" and definition.team is None:
         return {}
     if definition.history == 0:
@@ -59,31 +60,33 @@ async def history_window(
     runs = await _turns(store, head, Where("status", "in", ["failed", "cancelled"]))
     if definition.history != "all":
         remaining = await _turns(store, head, Where("status", "=", "completed"), limit=int(definition.history))
-        # Before the first completed turn, no model has been told about calls in doubt.
+        # Before the first completed turn, no model has seen the calls in doubt.
         remaining = remaining or [run for run in runs if shown(run)]
-        first = min((min(run.first_position, run.input_position or begins) for run in remaining), default=own)
+        first = min((min(run.first_position, run.input_position or first_position) for run in remaining), default=own)
     failed = [run for run in runs if run.first_position >= first and not shown(run)]
-    if again is not None:
-        # What is tried again goes on where it was.
-        failed = [run for run in failed if run.input_position != again.input_position]
+    if retry_of is not None:
+        # A retry continues with the entries of the run that it retries.
+        failed = [run for run in failed if run.input_position != retry_of.input_position]
     value: Json = {"context_from": first} if first else {}
     if failed:
         all_ = await _turns(store, head, Where("status", "in", sorted(TERMINAL_STATUSES)))
         left_out = {run.id for run in failed}
         needed = {run.input_position for run in all_ if run.id not in left_out} | {input_position}
-        needed |= set(waited).difference(run.input_position for run in failed if run.input_position is not None)
-        hidden = _hidden(sorted(all_, key=_sequence), left_out, needed, max(first, head.context_from + 1), begins)
+        needed |= set(waiting_inputs).difference(run.input_position for run in failed if run.input_position is not None)
+        hidden = _hidden(
+            sorted(all_, key=_sequence), left_out, needed, max(first, head.context_from + 1), first_position
+        )
         if hidden:
             value["without"] = hidden
     return value
 
 
 def _hidden(
-    turns: Sequence[Run], left_out: Collection[Any], needed: Collection[int | None], first: int, begins: int
+    turns: Sequence[Run], left_out: Collection[Any], needed: Collection[int | None], first: int, first_position: int
 ) -> list[list[int]]:
-    """The positions of turns that are left out, but for what others were caused by."""
+    """Return the ranges of positions of omitted turns, without positions that other turns need."""
     hidden: set[int] = set()
-    ends = [*(run.first_position for run in turns), begins]
+    ends = [*(run.first_position for run in turns), first_position]
     for run, (start, end) in zip(turns, pairwise(ends), strict=True):
         if run.id in left_out:
             hidden |= {run.input_position or start, *range(start, end)}
@@ -109,18 +112,18 @@ _SETTINGS: Final = (
     *("max_steps", "thinking_tokens", "max_tokens", "server_tools", "beta_headers", "api_kwargs", "formatter"),
     *("stream_meta_history_and_tool_results", "max_retries", "base_delay", "history", "on_busy", "log"),
 )
-"""What a thread's settings tell of its definition, under the names that the documents have for it."""
+"""Fields of the definition that the settings of a thread contain, if they differ from the default."""
 
 _MEMBERS: Final = "members"
-"""Where a thread's settings keep the hashes of its members' texts."""
+"""Key of the thread's settings for the hashes of its members' prompt texts."""
 
-_GIVEN: Final = ("context_from", "without", "injected")
-"""What a run's state and its run_started both say of what it is given."""
+_CONTEXT_FIELDS: Final = ("context_from", "without", "injected")
+"""Fields that describe the context window, both in the state of a run and in its `run_started` entry."""
 
 
 @dataclass(frozen=True)
 class RunInput:
-    """The cause of a run: a new message, one in the log or in the inbox, or an earlier run (`again`)."""
+    """The cause of a run: a new message, a message in the log or in the inbox, or an earlier run (`retry_of`)."""
 
     message: Message
     retry_of: Run | None = None
@@ -130,20 +133,21 @@ class RunInput:
     metadata: Json = field(default_factory=dict[str, Any])
     tags: Sequence[str] = ()
     first: bool = False
-    """Whether it may only be the thread's first. Looked at under the claim: of two who give it, one alone begins."""
+    """True if the run must be the first of its thread. It is checked under the claim, so of two callers only one
+    starts."""
     arrived: UUID = field(default_factory=new_id)
-    """Says when the caller gave it. Deliveries with a lower id were accepted before, and are answered before."""
+    """An id that says when the caller passed the input. Deliveries with a lower id are older and are answered first."""
 
 
 def as_message(prompt: str | Sequence[Json] | Message) -> Message:
-    """A prompt as the user's message: a text, content blocks, or the message itself."""
+    """Return a prompt as a user message. A prompt is a text, content blocks, or a message."""
     if isinstance(prompt, dict):
         return prompt
     return user(prompt if isinstance(prompt, str) else list(prompt))
 
 
 def queued_input(entry: Entry, **where: Any) -> RunInput:
-    """Return the input that a message of the inbox or of the log is for its run.
+    """Return the run input of a message that is in the inbox or in the log.
 
     `where` is its `delivery` or its `stitch`. The run options come from the entry (`message_entry`).
     """
@@ -152,7 +156,7 @@ def queued_input(entry: Entry, **where: Any) -> RunInput:
 
 async def next_input(context: RunContext) -> RunInput | None:
     """Return the next cause of a run: the oldest unanswered message of the thread, or its goal."""
-    session = context.journal
+    session = context.session
     head = session.head
     unanswered = [stitch for stitch in session.stitches if stitch.type == "input" and stitch.run_id is None]
     last = await session.store.execution.last_run(head)
@@ -160,37 +164,37 @@ async def next_input(context: RunContext) -> RunInput | None:
     for stitch in unanswered:
         if stitch.position > after:
             return queued_input(stitch, stitch=stitch)
-    # A goal is begun with its goal. Messages for it enter the run that works on the goal.
+    # The first run of a goal starts with the goal. Messages to it enter that run.
     if head.kind == "chat" or (head.goal is None and last is None):
         return await waiting_message(session)
     if head.goal is None:
         return None
     if last is None:
         return RunInput(user(head.goal))
-    # It was reopened, by somebody who did not come as far as its next run.
+    # The thread was reopened, and the process that reopened it did not start the retry.
     return RunInput(user(""), retry_of=last) if last.status in ("failed", "cancelled") else None
 
 
 async def waiting_message(session: RunSession, before: UUID | None = None) -> RunInput | None:
-    """The oldest message in the inbox of a held thread, if there is one; only one accepted `before`, if that is said.
+    """Return the oldest message in the inbox of a held thread, or None. With `before`, only an older delivery counts.
 
-    The other deliveries stay in the inbox, and the run that begins looks at them before it ends.
+    The other deliveries stay in the inbox. The run that starts reads them before it ends.
     """
     if not session.head.delivered:
         return None
-    deliveries = await session.letters_waiting()
-    session.ledger.inbox_dirty = bool(deliveries)
+    deliveries = await session.read_inbox()
+    session.thread_session.inbox_dirty = bool(deliveries)
     for delivery in deliveries:
         entry = delivery.as_entry()
         if entry.type == "input" and (before is None or delivery.id < before):
-            session.ledger.inbox_dirty = len(deliveries) > 1
+            session.thread_session.inbox_dirty = len(deliveries) > 1
             return queued_input(entry, delivery=delivery)
     return None
 
 
 async def start_run(context: RunContext, run_input: RunInput) -> None:
-    """Commit the input, before the model is called."""
-    session, config = context.journal, context.setup
+    """Start a run and commit its input. The model is called afterwards."""
+    session, config = context.session, context.config
     store, head, definition = session.store, session.head, config.definition
     texts = _texts(context.system, definition)
     settings = _settings(definition, texts)
@@ -204,21 +208,25 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
         state["container_id"] = head.state["container_id"]
     if run_input.retry_of is not None and (doubts := unsettled(run_input.retry_of)):
         state["unsettled"] = doubts
-    said_at = _input_position(run_input, head.position)
-    waited = [stitch.position for stitch in session.stitches if stitch.type == "input" and stitch.run_id is None]
-    back = await history_window(store, definition, head, head.position + 1, said_at, run_input.retry_of, waited)
+    input_position = _input_position(run_input, head.position)
+    waiting_inputs = [
+        stitch.position for stitch in session.stitches if stitch.type == "input" and stitch.run_id is None
+    ]
+    window = await history_window(
+        store, definition, head, head.position + 1, input_position, run_input.retry_of, waiting_inputs
+    )
     named = {"id": run_input.delivery.id} if run_input.delivery is not None else {}
     run = store.new_run(
         head,
         **named,
-        **_who(context),
-        state={**state, **back},
-        input_position=said_at,
+        **_identity(context),
+        state={**state, **window},
+        input_position=input_position,
         extras=run_input.extras,
         metadata=run_input.metadata,
         tags=list(run_input.tags),
     )
-    started = _started(context, run, texts, back)
+    started = _started(context, run, texts, window)
     value = Entry(type="input", run_id=run.id, step_number=0, message=run_input.message)
     entries = [started] if run_input.stitch or run_input.delivery or run_input.retry_of else [started, value]
     fields: dict[str, Any] = {} if settings == head.settings else {"settings": settings}
@@ -226,11 +234,11 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
         fields |= {"agent": definition.name, "version": config.version}
     if head.waiting_for:
         fields["waiting_for"] = []
-    session.begin(run, entries, by_letter=run_input.delivery is not None, **fields)
-    # The event comes with the commit, and tells of the context as it was before.
+    session.start(run, entries, from_delivery=run_input.delivery is not None, **fields)
+    # The event is sent after the commit, and contains the context before the input.
     before = list(session.messages) if definition.stream_meta_history_and_tool_results else []
-    told: Json = {"agent": definition.name, "model": config.model, "user_message": text_of(run_input.message)}
-    context.emit("started", {**told, "messages": before})
+    about: Json = {"agent": definition.name, "model": config.model, "user_message": text_of(run_input.message)}
+    context.emit("started", {**about, "messages": before})
     selected = []
     if run_input.delivery is not None:
         entry = run_input.delivery.as_entry().changed(run_id=run.id, step_number=0)
@@ -241,22 +249,25 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
 async def start_nested_run(
     context: RunContext, parent: Run, run_id: UUID, state: Json, log: Sequence[Stitch], task: str | None = None
 ) -> None:
-    """Note the beginning of a run within another: a member's with its task, or a further one of the leader, which has
-    no input but what is there. `log` is what its context begins with. To be committed before the model is called."""
-    session = context.journal
-    store, config = session.store, context.setup
+    """Buffer the start of a nested run: the run of a member with its task, or a further run of the leader without
+    input.
+
+    `log` contains the first stitches of its context. The caller commits before the model is called.
+    """
+    session = context.session
+    store, config = session.store, context.config
     texts = _texts(context.system, config.definition)
     digests = {name: digest for name, (digest, _) in texts.items()}
     known: Json = {**(session.head.settings.get(_MEMBERS) or {})}
     new = digests not in (session.head.settings.get("texts"), known.get(config.definition.name))
     if new:
         await store.execution.put_texts(dict(texts.values()))
-    # Nothing is waited for from here on, so that its place is the next one.
-    position = session.ledger.next_position
-    values = {name: state[name] for name in _GIVEN if name in state}
+    # No await follows, so no other task can take the next position.
+    position = session.thread_session.next_position
+    values = {name: state[name] for name in _CONTEXT_FIELDS if name in state}
     run = store.new_run(
         session.head,
-        **_who(context),
+        **_identity(context),
         id=run_id,
         parent_run_id=parent.id,
         state=state,
@@ -266,19 +277,19 @@ async def start_nested_run(
     )
     started = _started(context, run, texts, values)
     entry = Entry(type="input", run_id=run.id, lane=run.lane, step_number=0, message=user(task or ""))
-    session.begin_with(run, log, [started] if task is None else [started, entry])
+    session.start_with(run, log, [started] if task is None else [started, entry])
     if new:
         latest: Json = session.head.settings
         members: Json = {**(latest.get(_MEMBERS) or {}), config.definition.name: digests}
         session.record(settings={**latest, _MEMBERS: members})
-        session.ledger.blob_refs |= set(digests.values())
+        session.thread_session.blob_refs |= set(digests.values())
     if task is not None:
         context.emit("member_started", {"agent": config.definition.name, "model": config.model, "task": task})
 
 
-def _who(context: RunContext) -> dict[str, Any]:
-    """Whose run it is."""
-    config = context.setup
+def _identity(context: RunContext) -> dict[str, Any]:
+    """Return the fields of a run that name its agent and its model."""
+    config = context.config
     return {
         "agent": config.definition.name,
         "version": config.version,
@@ -289,8 +300,8 @@ def _who(context: RunContext) -> dict[str, Any]:
 
 
 def _started(context: RunContext, run: Run, texts: dict[str, tuple[str, str]], value: Json) -> Entry:
-    """The run_started, which keeps what all requests of a run have in common."""
-    definition = context.setup.definition
+    """Return the `run_started` entry. It stores the part that all requests of the run have in common."""
+    definition = context.config.definition
     context.parameters = context.first_request(run.state.get("container_id")).parameters
     common: Json = {**{name: digest for name, (digest, _) in texts.items()}, "parameters": context.parameters, **value}
     data: Json = {
@@ -303,18 +314,18 @@ def _started(context: RunContext, run: Run, texts: dict[str, tuple[str, str]], v
 
 
 def _input_position(run_input: RunInput, position: int) -> int | None:
-    """Where the input of a run that begins after `position` stands, or will stand."""
+    """Return the position of the input of a run that starts after `position`."""
     if run_input.stitch is not None:
         return run_input.stitch.position
     if run_input.retry_of is not None:
         return run_input.retry_of.input_position
-    # A letter comes before everything else of its commit, a message after run_started.
+    # A delivery comes first in its commit. A new message comes after run_started.
     return position + (1 if run_input.delivery is not None else 2)
 
 
 async def restore_request_settings(context: RunContext) -> None:
-    """What an open run was begun with: its instructions and parameters, as its run_started keeps them."""
-    session = context.journal
+    """Read the instructions and parameters of an open run from its `run_started` entry."""
+    session = context.session
     run = session.open_run
     stitches = await session.store.stitches(session.head, run.first_position, run.first_position + 1)
     started = next((stitch for stitch in stitches if stitch.type == "run_started" and stitch.run_id == run.id), None)
@@ -324,7 +335,7 @@ async def restore_request_settings(context: RunContext) -> None:
 
 
 def _texts(system: str | None, definition: AgentDefinition) -> dict[str, tuple[str, str]]:
-    """The texts of a run's requests with their hashes."""
+    """Return the prompt texts of a run with their hashes."""
     result: dict[str, str] = {}
     if system:
         result["system"] = system
@@ -334,7 +345,8 @@ def _texts(system: str | None, definition: AgentDefinition) -> dict[str, tuple[s
 
 
 def _settings(definition: AgentDefinition, texts: dict[str, tuple[str, str]]) -> Json:
-    """What a thread keeps of the definition of its latest run: what differs from the defaults, texts by their hash."""
+    """Return the settings that a thread stores for its latest run: fields that are not default, and hashes of its
+    texts."""
     plain = definition.as_json()
     fields = AgentDefinition.model_fields
     chosen = {name: plain[name] for name in _SETTINGS if plain[name] != _default(fields[name].get_default())}

@@ -1,4 +1,4 @@
-"""`note_takeover`: the log names every worker that lost a thread and the worker that executes it now."""
+"""`record_takeover`: the log names every worker that lost a thread and the worker that executes it now."""
 
 from typing import Final
 from uuid import UUID
@@ -8,19 +8,19 @@ from lockstitch.model import Entry, Json, Thread, Worker
 from lockstitch.model.stitch import TAKEN_OVER
 
 _RECENT: Final = 20
-"""Stitches at the end of the log that are searched for the note of a takeover."""
+"""Number of stitches at the end of the log that are searched for the entry of a takeover."""
 
 _ENDED: Final = {"died": "ended", "expired": "lost its lease", "taken_over": "was replaced on request"}
 
 
-async def note_takeover(session: RunSession) -> None:
+async def record_takeover(session: RunSession) -> None:
     """Commit a `thread_taken_over` stitch if a worker lost this thread and the log does not say so yet.
 
-    The stitch is no progress: the thread stays a suspect. It is committed before anything is executed, so that the log
-    names this process too if the thread ends it.
+    The stitch is not progress: the thread stays a suspect. It is committed before anything is executed, so that the log
+    also names this process if the thread ends it.
     """
     head = session.head
-    if head.lost_by is None or await _noted(session, head):
+    if head.lost_by is None or await _is_recorded(session, head):
         return
     data: Json = {
         "lost_by": await _described(session, head.lost_by, lost=True),
@@ -48,10 +48,11 @@ def _process(worker: Json | None) -> str:
     return f"process {worker['pid']} on {worker['host']}"
 
 
-async def _noted(session: RunSession, head: Thread) -> bool:
-    """True if the log names the present takeover: a worker claimed the thread since, and released it without progress.
+async def _is_recorded(session: RunSession, head: Thread) -> bool:
+    """True if the log names the present takeover: a worker claimed the thread since then and released it without
+    progress.
 
-    Only deliveries may follow such a note.
+    Only deliveries can follow such an entry.
     """
     recent = await session.store.stitches(head, max(1, head.position - _RECENT + 1)) if head.position else []
     last = next((stitch for stitch in reversed(recent) if stitch.type == TAKEN_OVER), None)

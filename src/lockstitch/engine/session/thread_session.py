@@ -69,7 +69,7 @@ class ThreadSession:
         """Messages that wait until the open run ends."""
         self.lanes: list[RunView] = []
         self.resting_runs: dict[UUID, Sequence[Wait]] = {}
-        """Runs within the open run that cannot continue, and their waits."""
+        """Nested runs that cannot continue, and their waits."""
         self.inbox_lock = asyncio.Lock()
         """Held by the task that takes deliveries from the inbox, so that none is taken twice."""
         self.blob_refs: set[str] = set()
@@ -87,17 +87,17 @@ class ThreadSession:
         """Number of stitches of the commit that is in flight."""
         self._lock = asyncio.Lock()
 
-    # Runs within runs
+    # Nested runs
 
-    def keep(self, runs: Sequence[Run]) -> None:
-        """Remember the runs within the open run that have ended."""
+    def add_ended(self, runs: Sequence[Run]) -> None:
+        """Remember nested runs that have ended."""
         self._ended |= {run.id: run for run in runs if run.status in TERMINAL_STATUSES}
 
     def end(self, lane: RunView) -> None:
-        """Remove the lane of a run within the open run that has ended."""
+        """Remove the lane of a nested run that has ended."""
         self.lanes.remove(lane)
         if lane.run is not None:
-            self.keep([lane.run])
+            self.add_ended([lane.run])
 
     def nested_runs(self, run: Run) -> list[Run]:
         """Return the runs that a run has caused, in the order in which they started."""
@@ -117,7 +117,7 @@ class ThreadSession:
         return self.head.position + self._in_flight + len(self._buffer) + 1
 
     @property
-    def noted(self) -> list[Stitch]:
+    def buffered(self) -> list[Stitch]:
         """The entries that the next commit appends, at their provisional positions."""
         return list(self._buffer)
 
@@ -145,7 +145,7 @@ class ThreadSession:
         """Call `callback` as soon as the entries that are buffered now are committed."""
         self._callbacks.append(callback)
 
-    def notes(self, *types: str) -> bool:
+    def has_buffered(self, *types: str) -> bool:
         """True if an entry of one of these types is buffered."""
         return any(stitch.type in types for stitch in self._buffer)
 
@@ -182,7 +182,7 @@ class ThreadSession:
         async with self._lock:
             while True:
                 try:
-                    while consumed and self.notes("llm_call", "compaction"):
+                    while consumed and self.has_buffered("llm_call", "compaction"):
                         # Their context did not contain these deliveries, so they come before the deliveries.
                         await self._commit(Transaction())
                     transaction = Transaction(
@@ -199,7 +199,7 @@ class ThreadSession:
                 return
 
     async def read_inbox(self) -> list[Delivery]:
-        """Return the deliveries in the inbox. From now on the head counts them."""
+        """Return the deliveries in the inbox. From now on the head counts them as seen."""
         async with self._lock:
             seen, deliveries = await self.store.inbox(self.head)
             self.head = self.head.changed(

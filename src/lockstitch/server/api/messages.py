@@ -7,8 +7,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lockstitch.agents import Result
-from lockstitch.engine.executor import result_for, run_of_message
-from lockstitch.engine.result import result_enqueued, result_from_store
+from lockstitch.engine.result import result_enqueued, result_for, result_from_store, run_of_message
 from lockstitch.engine.session.start import as_message
 from lockstitch.errors import NotFound
 from lockstitch.model import Json, Thread

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
-from lockstitch.engine.executor import result_for, run_for
+from lockstitch.engine.result import result_for, run_for
 from lockstitch.errors import NotFound
 from lockstitch.integrations.langsmith.export import export_run
 from lockstitch.model import Json, Run

@@ -13,8 +13,7 @@ from starlette.responses import StreamingResponse
 
 from lockstitch.agents import Agent, Event, Result, submit_results
 from lockstitch.agents.formatters import formats
-from lockstitch.engine.executor import run_for
-from lockstitch.engine.result import result_enqueued
+from lockstitch.engine.result import result_enqueued, run_for
 from lockstitch.engine.session.start import as_message
 from lockstitch.errors import Refused
 from lockstitch.model import FrontendToolWait, Json, Thread, format_time, waits_json
