@@ -18,8 +18,8 @@ from lockstitch.integrations.importer import BATCH
 Values = Sequence[Any]
 
 # Referenced tables come first.
-_SQLITE = ("threads", "run_rows", "stitch_rows", "model_calls")
-_POSTGRES = ("threads", "runs", "stitches", "model_calls")
+_SQLITE = ("threads", "run_rows", "stitch_rows", "mirrored_model_calls")
+_POSTGRES = ("threads", "runs", "stitches", "mirrored_model_calls")
 
 
 class Table(NamedTuple):

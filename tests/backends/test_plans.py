@@ -178,8 +178,12 @@ THREADS = {
     "user": Find(Thread, (Where("user_id", "=", "u"),)),
     "asking": Find(
         Thread,
-        (Where("project", "=", "default"), Where("status", "=", "waiting"), Where("asks_since", "is not null")),
-        ("asks_since", "id"),
+        (
+            Where("project", "=", "default"),
+            Where("status", "=", "waiting"),
+            Where("awaiting_person_since", "is not null"),
+        ),
+        ("awaiting_person_since", "id"),
         limit=50,
     ),
 }

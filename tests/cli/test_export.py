@@ -311,7 +311,7 @@ def test_import_rejects_invalid_bundle(tmp_path: Path, trouble: str) -> None:
     told = {"sha256": sha256(b"y").hexdigest() if trouble == "damaged" else sha256(content).hexdigest()}
     manifest = {
         "format": "other" if trouble == "no bundle" else "lockstitch-bundle",
-        "version": 1,
+        "version": 2,
         "thread": "t",
         "files": {name: {**told, "size": 5 if trouble == "longer" else 10}},
     }

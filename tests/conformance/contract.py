@@ -94,9 +94,9 @@ async def commit(
     backend: FullBackend,
     *steps: ThreadChange | Delivery | ThreadEdit,
     threads: Sequence[Thread] = (),
-    notices: Sequence[WebhookEvent] = (),
+    webhook_events: Sequence[WebhookEvent] = (),
 ) -> list[Receipt]:
-    return await backend.append(Commit(steps, threads, notices))
+    return await backend.append(Commit(steps, threads, webhook_events))
 
 
 async def created(backend: FullBackend, thread: Thread | None = None, **fields: Any) -> Thread:

@@ -113,7 +113,7 @@ async def test_webhook_events_are_written_in_the_commit_they_report(full_backend
         *steps: ThreadChange | Delivery | ThreadEdit, about: Thread = thread, threads: Sequence[Thread] = ()
     ) -> None:
         told.extend(a_notice(about) for _ in range(2))
-        assert len(await commit(full_backend, *steps, threads=threads, notices=told[-2:])) == len(steps)
+        assert len(await commit(full_backend, *steps, threads=threads, webhook_events=told[-2:])) == len(steps)
         assert await full_backend.find(Find(WebhookEvent, order=("id",))) == told
 
     await tell(about=other, threads=[other])

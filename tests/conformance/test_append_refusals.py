@@ -63,7 +63,7 @@ async def test_rejects_append_when_position_is_stale(full_backend: FullBackend) 
             ThreadEdit(other.id, {"title": "t"}),
             stale(head),
             threads=[a_thread()],
-            notices=[a_notice(other)],
+            webhook_events=[a_notice(other)],
         )
         assert (await refused(Conflict, wanted, name)).thread_id == thread.id
         assert await everything(full_backend) == before, name
@@ -108,12 +108,14 @@ async def test_concurrent_spawn_and_cancel_are_serialised(store: Store) -> None:
 async def test_invalid_webhook_event_rejects_whole_commit(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     first = a_notice(thread)
-    await commit(full_backend, notices=[first])
+    await commit(full_backend, webhook_events=[first])
     before = await everything(full_backend)
     wrong = {Refused: a_notice(an_unknown_thread()), Conflict: first}
     for error, notice in wrong.items():
         for steps in ([], [change(thread, said("x"))], [a_letter(thread)]):
-            await refused(error, commit(full_backend, *steps, notices=[a_notice(thread), notice]), error.__name__)
+            await refused(
+                error, commit(full_backend, *steps, webhook_events=[a_notice(thread), notice]), error.__name__
+            )
             assert await everything(full_backend) == before
 
 

@@ -8,16 +8,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from lockstitch.backend import Commit, FullBackend
+from lockstitch.backend import FullBackend
 from lockstitch.backends.sql import queries
 from lockstitch.errors import SchemaMismatch
-from lockstitch.lenses import catalog
-from lockstitch.model import Limit, new_id, parse_time
 from lockstitch.store import Store, open_store
-from tests.conformance.contract import a_notice, created, everything, grown
+from tests.conformance.contract import created, everything, grown
 from tests.races.processes import Gate, run
 from tests.samples import said
-from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -46,57 +43,54 @@ async def test_second_migrate_changes_nothing(full_backend: FullBackend) -> None
     assert await everything(full_backend) == before
 
 
-OLD_THREAD = """
-INSERT INTO threads (id, project, kind, goal, agent, status, depth, tasks, waiting_for, state, settings, extras,
-    position, context_from, first_position, last_sequence, last_turn, total_runs, fence, delivered, pending_children,
-    cancel_requested, wake_at, priority, crashes, created_at, updated_at)
-VALUES ('{id}', '{project}', 'goal', 'g', {agent}, '{status}', 0, '[]', '{waits}', '{{}}', '{{}}', '{{}}', 0, 0, 1, 0,
-    0, 0, 0, 0, 0, {false}, {wake}, {priority}, 0, '{at}', '{at}')
+SECOND = """
+-- A migration that does not exist: it has a new column, a new table, and a change of stored rows.
+ALTER TABLE threads ADD COLUMN color text NOT NULL DEFAULT 'blue';
+CREATE TABLE made_up AS SELECT id AS thread_id, color FROM threads;
+UPDATE threads SET title = 'migrated' WHERE key = 'k';
 """
-AT = "2026-01-01T00:00:00.000000Z"
 
 
-def old_threads(url: str) -> list[str]:
-    """Threads as version 1 wrote them: three that are ready, and one that waits for a person."""
-    ids = [str(new_id()) for _ in range(4)]
-    common = {"status": "pending", "waits": "[]", "at": AT, "wake": f"'{AT}'", "priority": 0, "false": "false"}
-    waits = json.dumps([waiting("timer", parse_time(AT)), waiting("approval", parse_time(AT), "c")])
-    asking = {"status": "waiting", "waits": waits, "wake": "NULL"}
-    statements = [
-        OLD_THREAD.format(**{**common, "id": ids[0], "project": "p", "agent": "'a'"}),
-        OLD_THREAD.format(**{**common, "id": ids[1], "project": "p", "agent": "NULL", "priority": 1}),
-        OLD_THREAD.format(**{**common, "id": ids[2], "project": "q", "agent": "'b'"}),
-        OLD_THREAD.format(**{**common, **asking, "id": ids[3], "project": "p", "agent": "'a'"}),
-    ]
-    if url.startswith("sqlite"):
-        with sqlite3.connect(url.removeprefix("sqlite:///")) as lite:
-            for statement in statements:
-                lite.execute(statement.replace("false", "0"))
-    else:
-        with psycopg.connect(url) as connection:
-            connection.execute("SET search_path TO lockstitch")
-            for statement in statements:
-                connection.execute(statement.encode())
-    return ids
+def with_migration(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
+    """Add a migration after the last one. Return its number."""
+    migrations = queries.migrations
+    number = migrations("lockstitch.backends.sqlite")[-1][0] + 1
+    monkeypatch.setattr(queries, "migrations", lambda package: [*migrations(package), (number, "made_up", text)])
+    return number
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
 async def test_older_store_is_migrated_in_place(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store of version 1 with ready threads. They can be claimed as before."""
-    all_of_them = queries.migrations
-    with monkeypatch.context() as patch:
-        patch.setattr(queries, "migrations", lambda package: all_of_them(package)[:1])
-        # Version 1 had no lenses.
-        patch.setattr(catalog, "NAMES", ())
-        async with open_store(empty_url):
-            pass
-    ids = old_threads(empty_url)
+    """A store of the version before has threads. A new version keeps them, and they can be claimed as before."""
     async with open_store(empty_url) as store:
-        claimed = await store.claim_next(limit=3)
-        assert [str(head.id) for head in claimed] == [ids[1], ids[2], ids[0]]
-        assert [str(head.id) for head in await store.in_project("p").awaiting_person()] == [ids[3]]
-        await store._backend.put([Limit(name="l", at_most=1, agents=["a"])])
-        await store._backend.append(Commit(webhook_events=[a_notice(claimed[0])]))
+        head = await store.create(key="k")
+        await store.append(head, [said("Hi")])
+        ready = await store.create(kind="goal", goal="g", agent="a")
+        before = await store._backend.migrate()
+    number = with_migration(monkeypatch, SECOND)
+    async with open_store(empty_url) as store:
+        assert await store.migrate() == number == before + 1
+        thread = await store.thread("k")
+        assert (thread.id, thread.position, thread.title) == (head.id, 1, "migrated")
+        assert [thread.id for thread in await store.claim_next(limit=3)] == [ready.id]
+        assert (await store.sql("SELECT color, count(*) FROM made_up GROUP BY 1")).rows == [("blue", 2)]
+        versions = await store.sql("SELECT version FROM schema_versions ORDER BY 1")
+        assert versions.rows == [(version,) for version in range(1, number + 1)]
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+async def test_failed_migration_changes_nothing(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_store(empty_url) as store:
+        version = await store.migrate()
+    with monkeypatch.context() as patch:
+        with_migration(patch, SECOND + "INSERT INTO missing_table VALUES (1);\n")
+        with pytest.raises(Exception, match="missing_table"):
+            async with open_store(empty_url):
+                pytest.fail("it was opened")
+    async with open_store(empty_url) as store:
+        assert await store.migrate() == version
+        await store.create()
+        assert (await store.sql("SELECT max(version) FROM schema_versions")).rows == [(version,)]
 
 
 async def test_many_tasks_migrate_concurrently(empty_url: str) -> None:

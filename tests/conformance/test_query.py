@@ -139,7 +139,7 @@ async def test_core_tables_have_the_same_columns_everywhere(store: Store) -> Non
     assert joined.rows == [(1, 7, 1, "input", 0), (1, 7, 2, "llm_call", 1)]
     ids = await store.sql("SELECT id FROM threads")
     assert [str(row[0]) for row in ids.rows] == [str(head.id)]
-    for table in ("inbox", "workers", "agents", "blobs", "files", "memories", "feedback", "archives", "metrics"):
+    for table in ("inbox", "workers", "agents", "blobs", "files", "memories", "feedback", "archives", "daily_metrics"):
         assert (await store.sql(f"SELECT count(*) FROM {table}")).rows == [(0,)], table
 
 

@@ -13,7 +13,6 @@ from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import Refused
 from lockstitch.model import Delivery, Entry, Thread, text_of
 from lockstitch.model.message import user
-from lockstitch.store import Transaction
 from tests.engine.books import delegate
 
 pytestmark = pytest.mark.anyio

@@ -156,7 +156,7 @@ async def test_half_written_head_raises_damaged(folder: Path, keep: float) -> No
 
 async def test_half_written_store_json_raises_damaged(folder: Path) -> None:
     whole = (folder / "store.json").read_text()
-    for half in ("", whole[: len(whole) // 2], "[]", "null", '{"format": "lockstitch"}', '{"version": 1}'):
+    for half in ("", whole[: len(whole) // 2], "[]", "null", '{"format": "lockstitch"}', '{"version": 2}'):
         (folder / "store.json").write_text(half)
         exc = await refusal(f"file://{folder}", StoreDamaged)
         assert "store.json" in str(exc)
@@ -177,7 +177,7 @@ async def test_store_of_newer_version_is_not_changed(backend: str, store_url: st
 
 
 async def test_rejects_invalid_layout_versions(folder: Path) -> None:
-    for version in ("1", -1, 0, None, 1.5, [1], {}):
+    for version in ("2", -1, 0, 1, None, 1.5, [1], {}):
         (folder / "store.json").write_text(json.dumps({"format": "lockstitch", "version": version}))
         await refusal(f"file://{folder}", StoreError)
 
@@ -186,7 +186,7 @@ async def test_folder_with_other_content_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear Ada")
     exc = await refusal(f"file://{tmp_path}", Refused)
     assert str(tmp_path) in str(exc)
-    (tmp_path / "store.json").write_text('{"format": "another", "version": 1}')
+    (tmp_path / "store.json").write_text('{"format": "another", "version": 2}')
     await refusal(f"file://{tmp_path}", Refused)
     assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {"letter.txt", "store.json"}
 

@@ -113,7 +113,7 @@ def test_message_wakes_thread_that_waits_for_next_message() -> None:
     arrival = apply_delivery(thread, sent, LATER)
 
     assert (arrival.delivery, arrival.stitch) == (sent, None)
-    woken = {"status": "pending", "waiting_for": [], "asks_since": None, "wake_at": LATER}
+    woken = {"status": "pending", "waiting_for": [], "awaiting_person_since": None, "wake_at": LATER}
     assert arrival.head == {"delivered": 1, "updated_at": LATER, **woken}
 
 

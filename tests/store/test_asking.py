@@ -35,5 +35,5 @@ async def test_lists_threads_that_wait_for_a_person(timed_store: Store, clock: F
     head = await store.thread("doubt")
     await store.append(head, fields={"status": "pending", "waiting_for": []})
     assert [thread.key for thread in await store.awaiting_person()] == ["approval", "answer"]
-    threads = await store._backend.find(Find(Thread, (Where("asks_since", "is not null"),)))
+    threads = await store._backend.find(Find(Thread, (Where("awaiting_person_since", "is not null"),)))
     assert {thread.key for thread in threads} == {"approval", "answer"}

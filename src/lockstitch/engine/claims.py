@@ -162,7 +162,7 @@ class ThreadClaimer:
         except BaseException:
             # Cancelled after the claim: no task executes the threads that it claimed.
             for head in claimed:
-                self._store.execution.leave(head)
+                self._store.execution.request_release(head)
             claimed = []
             raise
         finally:

@@ -119,7 +119,7 @@ def apply_delivery(head: Thread, delivery: Delivery, now: datetime) -> DeliveryE
 
 
 def _woken(now: datetime) -> dict[str, Any]:
-    return {"status": "pending", "waiting_for": [], "asks_since": None, "wake_at": now}
+    return {"status": "pending", "waiting_for": [], "awaiting_person_since": None, "wake_at": now}
 
 
 def is_at_rest(head: Thread) -> bool:

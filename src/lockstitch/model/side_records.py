@@ -258,7 +258,7 @@ class IngestBody(Record):
     The server acknowledges a request once its body is stored, and parses it afterwards.
     """
 
-    table: ClassVar[str] = "arrivals"
+    table: ClassVar[str] = "ingest_bodies"
 
     id: UUID = Field(default_factory=new_id)
     """Id of the body, a UUIDv7."""
@@ -281,7 +281,7 @@ class IngestBody(Record):
 class LiveDelta(Record):
     """A part of a model response while it streams. It is deleted once its stitch is committed."""
 
-    table: ClassVar[str] = "live"
+    table: ClassVar[str] = "live_deltas"
     primary_key: ClassVar[tuple[str, ...]] = ("run_id", "step_number", "number")
 
     thread_id: UUID
@@ -342,7 +342,7 @@ class Audit(Record):
 class DailyMetric(Record):
     """Totals of one day's deleted runs. With them, statistics stay complete after a purge."""
 
-    table: ClassVar[str] = "metrics"
+    table: ClassVar[str] = "daily_metrics"
     primary_key: ClassVar[tuple[str, ...]] = ("project", "day", "agent", "model")
 
     project: Name = "default"
@@ -420,7 +420,7 @@ class WebhookEvent(Record):
     A webhook may receive an event twice. The id identifies the duplicate.
     """
 
-    table: ClassVar[str] = "notices"
+    table: ClassVar[str] = "webhook_events"
 
     id: UUID = Field(default_factory=new_id)
     """Id of the event, a UUIDv7."""
@@ -443,7 +443,7 @@ class WebhookEvent(Record):
 class MirroredModelCall(Record):
     """A link from the provider's response id to the span of an imported trace that describes the model call."""
 
-    table: ClassVar[str] = "model_calls"
+    table: ClassVar[str] = "mirrored_model_calls"
     primary_key: ClassVar[tuple[str, ...]] = ("project", "provider", "response_id", "stitch_id")
 
     project: Name = "default"

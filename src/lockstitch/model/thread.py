@@ -61,7 +61,7 @@ class Thread(Record):
     """Status of the thread; `completed`, `failed` and `cancelled` are terminal."""
     waiting_for: list[Json] = []
     """What it waits for, as it is stored. `waits` has the same entries as objects."""
-    asks_since: Time | None = None
+    awaiting_person_since: Time | None = None
     """Time since which the thread waits for a person. Derived from `waiting_for`, so that a query can find such
     threads."""
     result: Json | None = None

@@ -178,8 +178,8 @@ class ThreadsApi:
         `after` is the last thread of the previous page.
         """
         find = self._awaiting_person()
-        order = ("asks_since", "id")
-        seen = (after.asks_since, after.id) if after else None
+        order = ("awaiting_person_since", "id")
+        seen = (after.awaiting_person_since, after.id) if after else None
         return await self._backend.find(Find(Thread, find.where, order=order, after=seen, limit=limit))
 
     async def count_awaiting_person(self) -> int:
@@ -276,7 +276,7 @@ class ThreadsApi:
         where = (
             Where("project", "=", self.project),
             Where("status", "=", "waiting"),
-            Where("asks_since", "is not null"),
+            Where("awaiting_person_since", "is not null"),
         )
         return Find(Thread, where)
 

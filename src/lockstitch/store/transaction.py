@@ -21,7 +21,7 @@ from lockstitch.model.stitch import TAKEN_OVER
 from lockstitch.model.wait import awaiting_person_since, parse_waits
 
 _DERIVED = frozenset(
-    {"id", "position", "tip_id", "fence", "delivered", "pending_children", "created_at", "asks_since"}
+    {"id", "position", "tip_id", "fence", "delivered", "pending_children", "created_at", "awaiting_person_since"}
     | {"crashes", "losses", "lost_by", "alone"}
 )
 _CLEARED: Fields = {"crashes": 0, "losses": 0, "lost_by": None, "alone": False}
@@ -166,12 +166,12 @@ def _plan_update(update: ThreadUpdate, new_children: int, worker_id: UUID | None
     if head.suspect and _progresses(update, fields):
         fields |= _CLEARED
     status = fields.get("status", head.status)
-    asks_since = None
+    since = None
     if status == "waiting":
         waits = parse_waits(fields["waiting_for"]) if "waiting_for" in fields else head.waits
-        asks_since = awaiting_person_since(waits)
-    if asks_since != head.asks_since and ("status" in set_fields or "waiting_for" in set_fields):
-        fields["asks_since"] = asks_since
+        since = awaiting_person_since(waits)
+    if since != head.awaiting_person_since and ("status" in set_fields or "waiting_for" in set_fields):
+        fields["awaiting_person_since"] = since
     if status != "running" and head.worker_id is not None and "status" in fields:
         fields["worker_id"] = None
         if head.alone:

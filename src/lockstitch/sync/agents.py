@@ -86,7 +86,7 @@ def stream(
             `on_busy`, `on_waiting`, `take_over`, `detach` and `first`.
 
     Returns:
-        An async generator of events. It raises the errors of `run`.
+        A generator of events. It raises the errors of `run`.
     """
     events = agent.stream(prompt, store=store.async_store, thread=thread, **options)
 
@@ -268,12 +268,22 @@ def retry(
 
 
 def approve(store: SyncStore, ref: ThreadRef, call_id: str, *, by: str | None = None) -> None:
-    """Agree to a call that waits for a person."""
+    """Approve a call that waits for a person.
+
+    `ref` is the thread, its id or its key. `call_id` is the id or the key of the call. `by` names the person, for the
+    log.
+
+    Raises `AlreadyAnswered` if a different reply was accepted, `NotFound` if no such call waits for approval,
+    `NoOpenRun` if the thread has no open run, and `Refused` if several waiting calls have this id.
+    """
     store.portal.call(approve_async(store.async_store, ref, call_id, by=by))
 
 
 def deny(store: SyncStore, ref: ThreadRef, call_id: str, *, reason: str | None = None, by: str | None = None) -> None:
-    """Refuse a call that waits for a person; the model is told, and why."""
+    """Deny a call that waits for a person. The model gets a tool result that says so, with `reason`.
+
+    Parameters and errors are those of `approve`.
+    """
     store.portal.call(deny_async(store.async_store, ref, call_id, reason=reason, by=by))
 
 
@@ -287,33 +297,46 @@ def settle(
     unknown: bool = False,
     by: str | None = None,
 ) -> None:
-    """State the outcome of a call in doubt: its result (`done`), that it may be made again (`redo`), or `unknown`.
+    """State the outcome of a call in doubt: its result (`done`), that it may run again (`redo`), or `unknown`.
 
-    If the outcome is unknown, the model gets a message that says so, as with `on_doubt="tell"`. If a retry asks, the
-    call belongs to an earlier run and is not repeated here: the model gets the statement and decides whether to make a
-    new call.
+    Pass exactly one of them. If the outcome is unknown, the model gets a message that says so, as with
+    `on_doubt="tell"`. If a retry asks, the call belongs to an earlier run and is not repeated here: the model gets the
+    statement and decides whether to make a new call.
+
+    `ref`, `call_id`, `by` and the errors are those of `approve`. Raises `Refused` if not exactly one outcome is passed.
     """
     store.portal.call(settle_async(store.async_store, ref, call_id, done=done, redo=redo, unknown=unknown, by=by))
 
 
 def submit_results(store: SyncStore, ref: ThreadRef, results: Sequence[Json]) -> None:
-    """Hand in the results of the calls that a browser was to execute: exactly those that are waited for, all at once.
+    """Submit the results of calls to frontend tools: of all calls that the thread waits for, in one request.
 
-    Each is {"tool_use_id", "content", "is_error"?}, where tool_use_id is the id of the call or its key.
+    Each result is {"tool_use_id", "content", "is_error"?}. `tool_use_id` is the id or the key of the call.
+
+    Raises `Refused` if the results are not those of exactly the waiting calls, `ThreadWaiting` if the thread does not
+    wait for frontend tools, and `AlreadyAnswered` if different results were accepted.
     """
     store.portal.call(submit_results_async(store.async_store, ref, results))
 
 
 def answer(store: SyncStore, ref: ThreadRef, text: str, *, call_id: str | None = None, by: str | None = None) -> None:
-    """Answer the question that a thread asked in the middle of a run: the first one, or the one of this call."""
+    """Answer a question that a thread asked during a run: the first one, or that of `call_id`.
+
+    `ref`, `call_id` and `by` are those of `approve`. Raises `ThreadWaiting` if the thread asked no question, and
+    `AlreadyAnswered` if a different answer was accepted.
+    """
     store.portal.call(answer_async(store.async_store, ref, text, call_id=call_id, by=by))
 
 
 def cancel(store: SyncStore, ref: ThreadRef) -> Thread:
-    """Have a thread's open run end, whatever it does, and all that it has children do; the thread as it is then.
+    """Cancel the open run of a thread and its child threads. Return the thread afterwards.
 
-    What was streamed so far is kept. A holder elsewhere learns of it within a moment: then the thread that is returned
-    may still be running. If no worker has started the run of a message yet, the run of the oldest message ends now.
+    Text that was streamed so far is stored. If another process holds the thread, it ends the run shortly afterwards, so
+    the returned thread may still be running. If the run of a message has not started yet, the run of the oldest message
+    ends now.
+
+    Raises `ThreadEnded` if the thread has ended, `Refused` if it has no open run and no message, and `NotFound` if it
+    does not exist.
     """
     return store.portal.run(lambda: cancel_async(store.async_store, ref))
 

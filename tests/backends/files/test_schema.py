@@ -20,19 +20,19 @@ def backend(root: Path) -> FilesBackend:
 
 async def test_migrate_creates_store_in_empty_folder(tmp_path: Path) -> None:
     root = tmp_path / "new" / "store"
-    assert await backend(root).migrate() == 1
-    assert codec.loads((root / "store.json").read_bytes()) == {"format": "lockstitch", "version": 1}
-    assert await backend(root).migrate() == 1
+    assert await backend(root).migrate() == 2
+    assert codec.loads((root / "store.json").read_bytes()) == {"format": "lockstitch", "version": 2}
+    assert await backend(root).migrate() == 2
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / ".DS_Store").touch()
     # An earlier attempt was interrupted.
     (hidden / "journal.jsonl").touch()
-    assert await backend(hidden).migrate() == 1
+    assert await backend(hidden).migrate() == 2
 
 
 async def test_two_concurrent_migrations_create_one_store(root: Path) -> None:
-    assert await asyncio.gather(*(backend(root).migrate() for _ in range(8))) == [1] * 8
+    assert await asyncio.gather(*(backend(root).migrate() for _ in range(8))) == [2] * 8
 
 
 async def test_folders_with_other_content_are_not_changed(tmp_path: Path) -> None:
@@ -44,12 +44,15 @@ async def test_folders_with_other_content_are_not_changed(tmp_path: Path) -> Non
         await backend(tmp_path / "thesis.doc").migrate()
 
 
-async def test_newer_and_damaged_stores_raise_different_errors(root: Path) -> None:
+async def test_newer_older_and_damaged_stores_raise_different_errors(root: Path) -> None:
     await (await opened(root)).close()
-    (root / "store.json").write_text('{"format": "lockstitch", "version": 2}')
-    with pytest.raises(SchemaMismatch, match="Upgrade"):
+    (root / "store.json").write_text('{"format": "lockstitch", "version": 3}')
+    with pytest.raises(SchemaMismatch, match=r"newer.*Upgrade"):
         await backend(root).migrate()
-    (root / "store.json").write_text('{"format": "other", "version": 1}')
+    (root / "store.json").write_text('{"format": "lockstitch", "version": 1}')
+    with pytest.raises(SchemaMismatch, match="older"):
+        await backend(root).migrate()
+    (root / "store.json").write_text('{"format": "other", "version": 2}')
     with pytest.raises(Refused, match="other"):
         await backend(root).migrate()
     (root / "store.json").write_text('{"form')

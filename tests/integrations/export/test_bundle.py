@@ -137,7 +137,7 @@ NAMES = [
     "store/staging/x",
     "store/.lock",
     "store/shelves/tokens/x.json",
-    "store/shelves/live/x.json",
+    "store/shelves/live_deltas/x.json",
     "store/shelves/agents/x.json",
     "store/workers/x.json",
     "store/unknown.json",
@@ -269,8 +269,8 @@ def sized(size: Any) -> Callable[[dict[str, Any]], object]:
         lambda manifest: manifest.update(thread=None),
         lambda manifest: manifest.pop("thread"),
         lambda manifest: manifest.update(format="other"),
-        lambda manifest: manifest.update(version=2),
-        lambda manifest: manifest.update(version="1"),
+        lambda manifest: manifest.update(version=1),
+        lambda manifest: manifest.update(version="2"),
         lambda manifest: manifest.pop("version"),
         lambda manifest: manifest.pop("counts"),
         lambda manifest: manifest.update(counts=[]),
@@ -380,7 +380,7 @@ HUGE = 2**63 - 1
         (ARCHIVES, {"file": "../../etc/passwd"}),
         (ARCHIVES, {"file": "store.json"}),
         (ARCHIVES, {"file": None}),
-        ("store/store.json", {"version": 2}),
+        ("store/store.json", {"version": 1}),
         ("store/store.json", {"format": "other"}),
     ],
 )
@@ -554,7 +554,7 @@ def zeros(path: Path, name: str, size: int, told: int) -> None:
     """Write a zip with one document of zeros and a manifest with another size."""
     entry = zipfile.ZipInfo(name)
     entry.compress_type = zipfile.ZIP_DEFLATED
-    manifest = {"format": "lockstitch-bundle", "version": 1, "thread": OTHER, "counts": {}}
+    manifest = {"format": "lockstitch-bundle", "version": 2, "thread": OTHER, "counts": {}}
     digest = sha256()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bundle:
         with bundle.open(entry, "w", force_zip64=True) as file:

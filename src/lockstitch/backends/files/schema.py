@@ -16,7 +16,7 @@ from lockstitch.errors import Refused, SchemaMismatch, StoreDamaged
 from lockstitch.model import Json, as_id, codec, format_time
 
 FORMAT = "lockstitch"
-VERSION = 1
+VERSION = 2
 
 
 def migrate(root: Path) -> int:
@@ -70,6 +70,11 @@ def _version(root: Path) -> int | None:
         raise SchemaMismatch(
             f"{root} was written by a newer Lockstitch (layout {version}, this version supports {VERSION}). "
             "Upgrade Lockstitch: pip install --upgrade lockstitch"
+        )
+    if version < VERSION:
+        raise SchemaMismatch(
+            f"{root} was written by an older Lockstitch (layout {version}, this version supports {VERSION}). "
+            "Open it with the version that wrote it, or choose another folder."
         )
     return version
 

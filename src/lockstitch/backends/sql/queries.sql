@@ -14,18 +14,18 @@ INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO NOTHING
 -- Add to the stored totals of the day, because other transactions may add at the same time. Tokens stop at the largest
 -- integer.
 INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE SET
-    runs = metrics.runs + excluded.runs,
-    failed_runs = metrics.failed_runs + excluded.failed_runs,
-    input_tokens = CASE WHEN metrics.input_tokens > 9223372036854775807 - excluded.input_tokens THEN 9223372036854775807
-        ELSE metrics.input_tokens + excluded.input_tokens END,
-    output_tokens = CASE WHEN metrics.output_tokens > 9223372036854775807 - excluded.output_tokens THEN 9223372036854775807
-        ELSE metrics.output_tokens + excluded.output_tokens END,
-    cache_read_tokens = CASE WHEN metrics.cache_read_tokens > 9223372036854775807 - excluded.cache_read_tokens THEN 9223372036854775807
-        ELSE metrics.cache_read_tokens + excluded.cache_read_tokens END,
-    cache_write_tokens = CASE WHEN metrics.cache_write_tokens > 9223372036854775807 - excluded.cache_write_tokens THEN 9223372036854775807
-        ELSE metrics.cache_write_tokens + excluded.cache_write_tokens END,
-    total_cost = metrics.total_cost + excluded.total_cost,
-    unpriced = metrics.unpriced + excluded.unpriced;
+    runs = daily_metrics.runs + excluded.runs,
+    failed_runs = daily_metrics.failed_runs + excluded.failed_runs,
+    input_tokens = CASE WHEN daily_metrics.input_tokens > 9223372036854775807 - excluded.input_tokens THEN 9223372036854775807
+        ELSE daily_metrics.input_tokens + excluded.input_tokens END,
+    output_tokens = CASE WHEN daily_metrics.output_tokens > 9223372036854775807 - excluded.output_tokens THEN 9223372036854775807
+        ELSE daily_metrics.output_tokens + excluded.output_tokens END,
+    cache_read_tokens = CASE WHEN daily_metrics.cache_read_tokens > 9223372036854775807 - excluded.cache_read_tokens THEN 9223372036854775807
+        ELSE daily_metrics.cache_read_tokens + excluded.cache_read_tokens END,
+    cache_write_tokens = CASE WHEN daily_metrics.cache_write_tokens > 9223372036854775807 - excluded.cache_write_tokens THEN 9223372036854775807
+        ELSE daily_metrics.cache_write_tokens + excluded.cache_write_tokens END,
+    total_cost = daily_metrics.total_cost + excluded.total_cost,
+    unpriced = daily_metrics.unpriced + excluded.unpriced;
 
 -- name: select
 SELECT {columns} FROM {table}{where}{order}{limit};
@@ -221,7 +221,7 @@ SELECT DISTINCT sha256 FROM blob_uses WHERE thread_id IN ({ids});
 DELETE FROM blobs WHERE sha256 IN ({hashes}) AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.sha256 = blobs.sha256);
 
 -- name: live_delete
-DELETE FROM live WHERE thread_id IN ({ids});
+DELETE FROM live_deltas WHERE thread_id IN ({ids});
 
 -- name: average_tokens
 SELECT r.thread_id, count(*) AS runs, avg(CAST(r.input_tokens AS numeric) + r.output_tokens) AS average

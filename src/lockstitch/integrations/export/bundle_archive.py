@@ -24,7 +24,7 @@ from lockstitch.model import Json, as_id, codec
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "lockstitch-bundle"
-VERSION: Final = 1
+VERSION: Final = 2
 FOLDER: Final = "store/"
 
 LARGEST: Final = 4 * 1024**3

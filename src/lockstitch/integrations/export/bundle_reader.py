@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from lockstitch.backends.files import disk, format
+from lockstitch.backends.files import disk, format, schema
 from lockstitch.integrations.export import bundle_archive
 from lockstitch.integrations.export.bundle_archive import (
     FOLDER,
@@ -181,7 +181,7 @@ class BundleReader:
             if size > most and (_CONTENT.fullmatch(inner) or _ARCHIVE.fullmatch(inner)):
                 refuse(f"{name} has {size:,} bytes, but only {most:,} are allowed")
         store = read_object(self._documents.text(disk.STORE), disk.STORE)
-        if (store.get("format"), store.get("version")) != ("lockstitch", 1):
+        if (store.get("format"), store.get("version")) != (schema.FORMAT, schema.VERSION):
             refuse("its store has a layout that this code cannot read")
 
     def _verify_rest(self) -> None:

@@ -1,7 +1,7 @@
 """`ModelCallDedup`: spans that describe the same model call count once.
 
-Each such span stores a claim (`model_calls`), so that later batches find it. All spans of a call, new and stored ones,
-decide which one counts. The result does not depend on the order in which they arrive.
+Each such span stores a claim (`mirrored_model_calls`), so that later batches find it. All spans of a call, new and
+stored ones, decide which one counts. The result does not depend on the order in which they arrive.
 """
 
 from collections import defaultdict

@@ -193,7 +193,7 @@ SELECT k.id::text AS id,
        floor(extract(epoch FROM k.updated_at))::bigint AS updated_at
 FROM lockstitch.knowledge k;
 
--- Days are in UTC. Purged runs are included as far as `metrics` has them: runs and tokens by agent and model.
+-- Days are in UTC. Purged runs are included as far as `daily_metrics` has them: runs and tokens by agent and model.
 CREATE VIEW agno_metrics AS
 WITH counted AS (
     SELECT (r.started_at AT TIME ZONE 'UTC')::date AS day, r.role, r.thread_id, t.user_id, r.model, r.provider, 1 AS runs,
@@ -203,7 +203,7 @@ WITH counted AS (
     UNION ALL
     SELECT m.day::date, coalesce(a.role, 'agent'), NULL, NULL, nullif(m.model, ''), NULL, m.runs,
            m.input_tokens, m.output_tokens, m.cache_read_tokens, m.cache_write_tokens
-    FROM lockstitch.metrics m LEFT JOIN lockstitch.agents a ON a.project = m.project AND a.name = m.agent)
+    FROM lockstitch.daily_metrics m LEFT JOIN lockstitch.agents a ON a.project = m.project AND a.name = m.agent)
 SELECT day::text || ' daily' AS id,
        coalesce(sum(runs) FILTER (WHERE role = 'agent'), 0)::bigint AS agent_runs_count,
        coalesce(sum(runs) FILTER (WHERE role = 'team'), 0)::bigint AS team_runs_count,

@@ -204,7 +204,7 @@ SELECT k.id,
        unixepoch(k.updated_at) AS updated_at
 FROM main.knowledge k;
 
--- Days are in UTC. Purged runs are included as far as `metrics` has them: runs and tokens by agent and model.
+-- Days are in UTC. Purged runs are included as far as `daily_metrics` has them: runs and tokens by agent and model.
 CREATE VIEW agno_metrics AS
 WITH counted AS (
     SELECT substr(r.started_at, 1, 10) AS day, r.role, r.thread_no, t.user_id, r.model, r.provider, 1 AS runs,
@@ -214,7 +214,7 @@ WITH counted AS (
     UNION ALL
     SELECT m.day, coalesce(a.role, 'agent'), NULL, NULL, nullif(m.model, ''), NULL, m.runs,
            m.input_tokens, m.output_tokens, m.cache_read_tokens, m.cache_write_tokens
-    FROM main.metrics m LEFT JOIN main.agents a ON a.project = m.project AND a.name = m.agent)
+    FROM main.daily_metrics m LEFT JOIN main.agents a ON a.project = m.project AND a.name = m.agent)
 SELECT day || ' daily' AS id,
        coalesce(sum(runs) FILTER (WHERE role = 'agent'), 0) AS agent_runs_count,
        coalesce(sum(runs) FILTER (WHERE role = 'team'), 0) AS team_runs_count,

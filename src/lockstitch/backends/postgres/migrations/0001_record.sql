@@ -1,4 +1,4 @@
--- The record on PostgreSQL. `json`, not `jsonb`: content comes back as the bytes that were written.
+-- The record on PostgreSQL. It uses `json`, not `jsonb`: a read returns the bytes that were written.
 
 CREATE TABLE threads (
     id                  uuid PRIMARY KEY,
@@ -41,22 +41,38 @@ CREATE TABLE threads (
     last_run_at         timestamptz,
     expires_at          timestamptz,
     recent_at           timestamptz GENERATED ALWAYS AS (coalesce(last_run_at, created_at)) STORED,
+    -- The time since when the thread waits for a person. Few threads do, and people want to see them first.
+    awaiting_person_since timestamptz,
+    -- A dead worker held the thread. Each such thread is executed alone before it counts as the cause of the death.
+    losses              bigint NOT NULL DEFAULT 0,
+    lost_by             uuid,
+    alone               boolean NOT NULL DEFAULT false,
     CHECK (parent_id IS NULL OR parent_id <> id),
     CHECK (kind NOT IN ('goal', 'task') OR goal IS NOT NULL),
     CHECK (kind NOT IN ('goal', 'task') OR status = 'cancelled'
            OR (status IN ('completed', 'failed')) = (result IS NOT NULL))
 ) WITH (fillfactor = 70);
--- No index on a column that every append changes: it would end HOT updates.
+-- No index has a column that every append changes: it would prevent HOT updates.
 CREATE UNIQUE INDEX threads_key ON threads (project, key) WHERE key IS NOT NULL;
 CREATE INDEX threads_recent ON threads (project, recent_at, id);
 CREATE INDEX threads_status ON threads (status, id);
-CREATE INDEX threads_ready ON threads (priority DESC, wake_at, id) WHERE status = 'pending';
+-- The threads that are ready, in lanes of agent and project. A claim reads the first rows of a few lanes. The number of
+-- ready threads in these and in other lanes does not matter. Projects are in the order of their bytes, as in every
+-- backend.
+CREATE INDEX threads_ready ON threads (coalesce(agent, ''), project COLLATE "C", priority DESC, wake_at, id)
+    WHERE status = 'pending';
 CREATE INDEX threads_due ON threads (wake_at) WHERE status = 'waiting' AND wake_at IS NOT NULL;
 CREATE INDEX threads_held ON threads (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX threads_children ON threads (parent_id, id) WHERE parent_id IS NOT NULL;
 CREATE INDEX threads_branching ON threads (branching_stitch_id) WHERE branching_stitch_id IS NOT NULL;
 CREATE INDEX threads_user ON threads (user_id, id) WHERE user_id IS NOT NULL;
 CREATE INDEX threads_expiring ON threads (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX threads_awaiting_person ON threads (project, awaiting_person_since, id)
+    WHERE awaiting_person_since IS NOT NULL;
+CREATE INDEX threads_suspects ON threads (losses DESC, priority DESC, wake_at, id)
+    WHERE status = 'pending' AND lost_by IS NOT NULL;
+-- The id under which a lens shows a thread.
+CREATE INDEX threads_shown ON threads ((coalesce(key, id::text)));
 
 CREATE TABLE runs (
     id                 uuid PRIMARY KEY,
@@ -91,16 +107,20 @@ CREATE TABLE runs (
     source             text NOT NULL,
     started_at         timestamptz NOT NULL,
     completed_at       timestamptz,
+    foreign_id         text,  -- the id of a mirrored run in the other system. A lens shows it instead of our id.
     UNIQUE (thread_id, sequence)
 );
--- Pages are filled to the end, unlike those of threads: a run is updated while its page is still the last one, and only a
--- full page is cleared of old versions, which makes room for the next run and the next update.
--- One finished or open conversation turn has one top-level run; this is also the index of the paged history.
+-- Pages are filled completely, unlike those of threads. A run is updated while its page is still the last one, and
+-- PostgreSQL removes old versions only from a full page, which makes room for the next run and the next update.
+-- One finished or open turn has one top-level run. The paged history uses this index, too.
 CREATE UNIQUE INDEX runs_turn ON runs (thread_id, turn) WHERE parent_run_id IS NULL;
 CREATE INDEX runs_started ON runs (started_at);
 CREATE INDEX runs_parent ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
+-- A turn has a run and the runs of its members. A lens that shows a turn as one row finds them by this index.
+CREATE INDEX runs_of_turn ON runs (thread_id, turn);
+CREATE INDEX runs_shown ON runs ((coalesce(foreign_id, id::text)));
 
--- What has a fixed width comes first, so nothing is lost to alignment.
+-- Columns of fixed width come first, so that alignment wastes no space.
 CREATE TABLE stitches (
     thread_id          uuid NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
     position           bigint NOT NULL,
@@ -138,9 +158,11 @@ CREATE TABLE stitches (
 CREATE UNIQUE INDEX stitches_id ON stitches (id);
 CREATE INDEX stitches_run ON stitches (run_id);
 -- One list per thread: at most one stitch follows another, and at most one is the first. Ids are unique everywhere.
+-- Stitches of a mirror are below another stitch or below their run. They arrive in any order and are replaced in place,
+-- so they are not in the list.
 CREATE UNIQUE INDEX stitches_previous ON stitches (previous_id) WHERE previous_id IS NOT NULL;
 CREATE UNIQUE INDEX stitches_first ON stitches (thread_id)
-    WHERE previous_id IS NULL AND type IN ('llm_call', 'tool_call', 'thread_result');
+    WHERE previous_id IS NULL AND parent_id IS NULL AND type IN ('llm_call', 'tool_call', 'thread_result');
 CREATE INDEX stitches_log ON stitches (log_id);
 CREATE INDEX stitches_errors ON stitches (log_id)
     WHERE type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error');
@@ -169,7 +191,13 @@ CREATE TABLE workers (
     started_at      timestamptz NOT NULL,
     beat_at         timestamptz NOT NULL,
     dead            boolean NOT NULL,
-    doing           json NOT NULL
+    doing           json NOT NULL,
+    -- The namespaces belong to the proof that a worker is dead.
+    pid_namespace   text NOT NULL DEFAULT '',
+    time_namespace  text NOT NULL DEFAULT '',
+    -- `uptime` is for stores of one host. Here the clock of the database decides about leases.
+    uptime          double precision,
+    end_cause       text
 );
 CREATE INDEX workers_alive ON workers (beat_at) WHERE NOT dead;
 
@@ -224,17 +252,19 @@ CREATE TABLE feedback (
     source text NOT NULL, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL
 );
 CREATE INDEX feedback_thread ON feedback (thread_id) WHERE thread_id IS NOT NULL;
-CREATE TABLE arrivals (
+-- Bodies of trace requests. The server acknowledges a body once it is stored here, and parses it afterwards.
+CREATE TABLE ingest_bodies (
     id uuid PRIMARY KEY, project text NOT NULL, source text NOT NULL, headers json NOT NULL, body bytea NOT NULL,
     parsed boolean NOT NULL, problem text, at timestamptz NOT NULL
 );
-CREATE INDEX arrivals_waiting ON arrivals (id) WHERE NOT parsed AND problem IS NULL;
-CREATE UNLOGGED TABLE live (
+CREATE INDEX ingest_bodies_waiting ON ingest_bodies (id) WHERE NOT parsed AND problem IS NULL;
+-- Parts of model responses while they stream.
+CREATE UNLOGGED TABLE live_deltas (
     thread_id uuid NOT NULL,
     run_id uuid NOT NULL, step_number bigint NOT NULL, number bigint NOT NULL, text json NOT NULL,
     PRIMARY KEY (run_id, step_number, number)
 );
-CREATE INDEX live_thread ON live (thread_id);
+CREATE INDEX live_deltas_thread ON live_deltas (thread_id);
 CREATE TABLE tokens (
     sha256 text PRIMARY KEY, project text NOT NULL, name text NOT NULL, scopes json NOT NULL,
     created_at timestamptz NOT NULL, expires_at timestamptz, revoked_at timestamptz
@@ -243,10 +273,13 @@ CREATE TABLE audit (
     id uuid PRIMARY KEY, project text NOT NULL, actor text NOT NULL, act text NOT NULL, subject text NOT NULL,
     data json NOT NULL, at timestamptz NOT NULL
 );
-CREATE TABLE metrics (
+-- Totals of purged runs, by day. `unpriced` counts their model calls without a known price: without it, the figures of
+-- a day would change when its runs are purged.
+CREATE TABLE daily_metrics (
     project text NOT NULL, day text NOT NULL, agent text NOT NULL, model text NOT NULL, runs bigint NOT NULL,
     failed_runs bigint NOT NULL, input_tokens bigint NOT NULL, output_tokens bigint NOT NULL,
     cache_read_tokens bigint NOT NULL, cache_write_tokens bigint NOT NULL, total_cost double precision NOT NULL,
+    unpriced bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (project, day, agent, model)
 );
 CREATE TABLE archives (
@@ -255,21 +288,46 @@ CREATE TABLE archives (
     sha256 text NOT NULL, content bytea NOT NULL, created_at timestamptz NOT NULL,
     PRIMARY KEY (thread_id, first_position)
 );
+CREATE TABLE limits (name text PRIMARY KEY, at_most bigint NOT NULL, agents json NOT NULL);
+-- The outbox of webhooks.
+CREATE TABLE webhook_events (
+    id uuid PRIMARY KEY,
+    thread_id uuid NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    hook text NOT NULL, event text NOT NULL, body json NOT NULL, tries bigint NOT NULL,
+    due_at timestamptz NOT NULL, at timestamptz NOT NULL
+);
+CREATE INDEX webhook_events_due ON webhook_events (due_at);
+CREATE INDEX webhook_events_thread ON webhook_events (thread_id);
+-- The spans that describe a model call. If two instrumentations report the same call, it is counted once.
+CREATE TABLE mirrored_model_calls (
+    project text NOT NULL, provider text NOT NULL, response_id text NOT NULL,
+    thread_id uuid NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    stitch_id uuid NOT NULL, at timestamptz NOT NULL,
+    PRIMARY KEY (project, provider, response_id, stitch_id)
+);
+CREATE INDEX mirrored_model_calls_thread ON mirrored_model_calls (thread_id);
+-- The migrations of applications that were applied to this store.
+CREATE TABLE extension_versions (
+    extension  text NOT NULL,
+    version    bigint NOT NULL,
+    name       text NOT NULL,
+    applied_at timestamptz NOT NULL,
+    PRIMARY KEY (extension, version)
+);
 
-
--- The text of a message, for search: what jsonb cannot hold is replaced, and what is long is cut.
+-- The text of a message for search. Characters that jsonb cannot store are replaced, and long text is cut.
 CREATE FUNCTION safe_jsonb(value json) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN strpos(value::text, '\u0000') = 0 THEN value::jsonb
            ELSE regexp_replace(value::text, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')::jsonb END
 $$;
--- PostgreSQL takes host names, paths, addresses and signed numbers for one word each; without these signs they are
--- the words they consist of, as everywhere else.
+-- PostgreSQL parses a host name, path, address or signed number as one word. Without these characters it finds their
+-- parts, as the other backends do.
 CREATE FUNCTION search_words(value text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT replace(replace(replace(replace(replace(replace(replace(
         value, '.', ' '), '/', ' '), '-', ' '), '@', ' '), '+', ' '), '<', ' '), '&', ' ')
 $$;
 CREATE FUNCTION message_text(message json) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    -- A tsvector holds a megabyte; 256 KB of text, counted in bytes, never come to more.
+    -- A tsvector is limited to a megabyte. 256 KB of text, counted in bytes, never exceed it.
     SELECT lockstitch.search_words(left(said, CASE WHEN octet_length(left(said, 262144)) > 262144
                                               THEN 65536 ELSE 262144 END))
     FROM lockstitch.safe_jsonb(message) AS m,
@@ -282,7 +340,7 @@ CREATE FUNCTION message_text(message json) RETURNS text LANGUAGE sql IMMUTABLE P
 $$;
 CREATE INDEX threads_title_search ON threads USING gin (to_tsvector('simple', lockstitch.search_words(title)))
     WHERE title IS NOT NULL;
--- Filled by those who search, up to the mark: what an append would have to write is several times its text.
+-- A search fills this index up to the mark. An append does not, because it would write several times its text.
 CREATE FUNCTION message_words(message json) RETURNS tsvector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT to_tsvector('simple', coalesce(lockstitch.message_text(message), ''))
 $$;
@@ -294,8 +352,8 @@ CREATE TABLE text_search (
 CREATE INDEX text_search_words ON text_search USING gin (words);
 CREATE TABLE search_mark (log_id bigint NOT NULL);
 INSERT INTO search_mark VALUES (0);
--- Native stitches never change; one of a trace that is replaced where the index is filled is filled again. The lock is
--- that of `search_fill`: either its mark is seen here, or what is written here is seen there.
+-- Native stitches never change. If a stitch of a trace is replaced and the index has it, its words are replaced. The
+-- lock is the one of `search_fill`: either this function sees its mark, or `search_fill` sees this write.
 CREATE FUNCTION text_search_replace() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(7167303524108317285);

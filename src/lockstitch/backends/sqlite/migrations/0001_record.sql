@@ -1,7 +1,7 @@
 -- The record on SQLite.
--- Differs from PostgreSQL inside: threads, runs and stitches refer to each other by row number, not by the text
--- of a UUID, which at 1 KB a stitch halves what stands around the content. The views `runs` and `stitches` show the
--- same columns as there, and nothing but inserts and updates names the tables behind them.
+-- Unlike on PostgreSQL, threads, runs and stitches refer to each other by row number, not by the text of a UUID. With
+-- stitches of 1 KB, this halves the space that is used besides the content. The views `runs` and `stitches` have the
+-- same columns as the tables there. Only inserts and updates use the tables behind them.
 
 CREATE TABLE threads (
     no                  INTEGER PRIMARY KEY,
@@ -45,6 +45,12 @@ CREATE TABLE threads (
     last_run_at         TEXT,
     expires_at          TEXT,
     recent_at           TEXT GENERATED ALWAYS AS (coalesce(last_run_at, created_at)) VIRTUAL,
+    -- The time since when the thread waits for a person. Few threads do, and people want to see them first.
+    awaiting_person_since TEXT,
+    -- A dead worker held the thread. Each such thread is executed alone before it counts as the cause of the death.
+    losses              INTEGER NOT NULL DEFAULT 0,
+    lost_by             TEXT,
+    alone               INTEGER NOT NULL DEFAULT 0,
     CHECK (parent_id IS NULL OR parent_id <> id),
     CHECK (kind NOT IN ('goal', 'task') OR goal IS NOT NULL),
     CHECK (kind NOT IN ('goal', 'task') OR status = 'cancelled'
@@ -53,13 +59,22 @@ CREATE TABLE threads (
 CREATE UNIQUE INDEX threads_key ON threads (project, key) WHERE key IS NOT NULL;
 CREATE INDEX threads_recent ON threads (project, recent_at, id);
 CREATE INDEX threads_status ON threads (status, id);
-CREATE INDEX threads_ready ON threads (priority DESC, wake_at, id) WHERE status = 'pending';
+-- The threads that are ready, in lanes of agent and project. A claim reads the first rows of a few lanes. The number of
+-- ready threads in these and in other lanes does not matter.
+CREATE INDEX threads_ready ON threads (coalesce(agent, ''), project, priority DESC, wake_at, id)
+    WHERE status = 'pending';
 CREATE INDEX threads_due ON threads (wake_at) WHERE status = 'waiting' AND wake_at IS NOT NULL;
 CREATE INDEX threads_held ON threads (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX threads_children ON threads (parent_id, id) WHERE parent_id IS NOT NULL;
 CREATE INDEX threads_branching ON threads (branching_stitch_id) WHERE branching_stitch_id IS NOT NULL;
 CREATE INDEX threads_user ON threads (user_id, id) WHERE user_id IS NOT NULL;
 CREATE INDEX threads_expiring ON threads (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX threads_awaiting_person ON threads (project, awaiting_person_since, id)
+    WHERE awaiting_person_since IS NOT NULL;
+CREATE INDEX threads_suspects ON threads (losses DESC, priority DESC, wake_at, id)
+    WHERE status = 'pending' AND lost_by IS NOT NULL;
+-- The id under which a lens shows a thread.
+CREATE INDEX threads_shown ON threads (coalesce(key, id));
 
 CREATE TABLE run_rows (
     no                 INTEGER PRIMARY KEY,
@@ -95,18 +110,22 @@ CREATE TABLE run_rows (
     source             TEXT NOT NULL,
     started_at         TEXT NOT NULL,
     completed_at       TEXT,
+    foreign_id         TEXT,  -- the id of a mirrored run in the other system. A lens shows it instead of our id.
     UNIQUE (thread_no, sequence)
 );
--- One finished or open conversation turn has one top-level run; this is also the index of the paged history.
+-- One finished or open turn has one top-level run. The paged history uses this index, too.
 CREATE UNIQUE INDEX runs_turn ON run_rows (thread_no, turn) WHERE parent_run_id IS NULL;
 CREATE INDEX runs_started ON run_rows (started_at);
 CREATE INDEX runs_parent ON run_rows (parent_run_id) WHERE parent_run_id IS NOT NULL;
+-- A turn has a run and the runs of its members. A lens that shows a turn as one row finds them by this index.
+CREATE INDEX runs_of_turn ON run_rows (thread_no, turn);
+CREATE INDEX runs_shown ON run_rows (coalesce(foreign_id, id));
 
 CREATE VIEW runs AS
 SELECT r.id, t.id AS thread_id, r.sequence, r.turn, r.parent_run_id, r.agent, r.version, r.role, r.status,
        r.stop_reason, r.first_position, r.input_position, r.output_position, r.output, r.state, r.model, r.provider,
        r.input_tokens, r.output_tokens, r.cache_read_tokens, r.cache_write_tokens, r.cost, r.total_cost, r.steps,
-       r.error, r.tags, r.metadata, r.extras, r.source, r.started_at, r.completed_at
+       r.error, r.tags, r.metadata, r.extras, r.source, r.foreign_id, r.started_at, r.completed_at
 FROM run_rows r JOIN threads t ON t.no = r.thread_no;
 
 CREATE TABLE stitch_rows (
@@ -116,8 +135,8 @@ CREATE TABLE stitch_rows (
     id                 TEXT NOT NULL,
     run_no             INTEGER REFERENCES run_rows (no),
     lane               TEXT,
-    previous           INTEGER,  -- the position of the stitch before it, while that one stands here
-    previous_id        TEXT,     -- its id, once it stands in an archive
+    previous           INTEGER,  -- the position of the previous stitch, while that one is in this table
+    previous_id        TEXT,     -- the id of the previous stitch, once that one is in an archive
     reply_to           INTEGER,
     call_index         INTEGER,
     calls              INTEGER,
@@ -130,7 +149,7 @@ CREATE TABLE stitch_rows (
     call_id            TEXT,
     status             TEXT,
     message            TEXT,
-    data               TEXT,     -- nothing stands for {}
+    data               TEXT,     -- NULL means {}
     input_tokens       INTEGER,
     output_tokens      INTEGER,
     cache_read_tokens  INTEGER,
@@ -148,10 +167,13 @@ CREATE UNIQUE INDEX stitches_position ON stitch_rows (thread_no, position);
 CREATE UNIQUE INDEX stitches_id ON stitch_rows (id);
 CREATE INDEX stitches_run ON stitch_rows (run_no, position);
 -- One list per thread: at most one stitch follows another, and at most one is the first.
+-- Stitches of a mirror are below another stitch or below their run. They arrive in any order and are replaced in place,
+-- so they are not in the list.
 CREATE UNIQUE INDEX stitches_previous ON stitch_rows (thread_no, previous) WHERE previous IS NOT NULL;
 CREATE UNIQUE INDEX stitches_first ON stitch_rows (thread_no)
-    WHERE previous IS NULL AND previous_id IS NULL AND type IN ('llm_call', 'tool_call', 'thread_result');
--- Spelled as the query spells it: SQLite recognises a partial index by its words.
+    WHERE previous IS NULL AND previous_id IS NULL AND parent_id IS NULL
+      AND type IN ('llm_call', 'tool_call', 'thread_result');
+-- The condition has the same text as in the query: SQLite compares the text to choose a partial index.
 CREATE INDEX stitches_errors ON stitch_rows (log_id)
     WHERE type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error');
 CREATE INDEX stitches_child ON stitch_rows (child_id) WHERE child_id IS NOT NULL;
@@ -189,7 +211,13 @@ CREATE TABLE workers (
     started_at      TEXT NOT NULL,
     beat_at         TEXT NOT NULL,
     dead            INTEGER NOT NULL,
-    doing           TEXT NOT NULL
+    doing           TEXT NOT NULL,
+    -- The namespaces belong to the proof that a worker is dead.
+    pid_namespace   TEXT NOT NULL DEFAULT '',
+    time_namespace  TEXT NOT NULL DEFAULT '',
+    -- The time of the last heartbeat on the clock of this host.
+    uptime          REAL,
+    end_cause       TEXT
 );
 CREATE INDEX workers_alive ON workers (beat_at) WHERE dead = 0;
 
@@ -244,17 +272,19 @@ CREATE TABLE feedback (
     source TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL
 );
 CREATE INDEX feedback_thread ON feedback (thread_id) WHERE thread_id IS NOT NULL;
-CREATE TABLE arrivals (
+-- Bodies of trace requests. The server acknowledges a body once it is stored here, and parses it afterwards.
+CREATE TABLE ingest_bodies (
     id TEXT PRIMARY KEY, project TEXT NOT NULL, source TEXT NOT NULL, headers TEXT NOT NULL, body BLOB NOT NULL,
     parsed INTEGER NOT NULL, problem TEXT, at TEXT NOT NULL
 );
-CREATE INDEX arrivals_waiting ON arrivals (id) WHERE parsed = 0 AND problem IS NULL;
-CREATE TABLE live (
+CREATE INDEX ingest_bodies_waiting ON ingest_bodies (id) WHERE parsed = 0 AND problem IS NULL;
+-- Parts of model responses while they stream.
+CREATE TABLE live_deltas (
     thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
     run_id TEXT NOT NULL, step_number INTEGER NOT NULL, number INTEGER NOT NULL, text TEXT NOT NULL,
     PRIMARY KEY (run_id, step_number, number)
 );
-CREATE INDEX live_thread ON live (thread_id);
+CREATE INDEX live_deltas_thread ON live_deltas (thread_id);
 CREATE TABLE tokens (
     sha256 TEXT PRIMARY KEY, project TEXT NOT NULL, name TEXT NOT NULL, scopes TEXT NOT NULL,
     created_at TEXT NOT NULL, expires_at TEXT, revoked_at TEXT
@@ -263,10 +293,13 @@ CREATE TABLE audit (
     id TEXT PRIMARY KEY, project TEXT NOT NULL, actor TEXT NOT NULL, act TEXT NOT NULL, subject TEXT NOT NULL,
     data TEXT NOT NULL, at TEXT NOT NULL
 );
-CREATE TABLE metrics (
+-- Totals of purged runs, by day. `unpriced` counts their model calls without a known price: without it, the figures of
+-- a day would change when its runs are purged.
+CREATE TABLE daily_metrics (
     project TEXT NOT NULL, day TEXT NOT NULL, agent TEXT NOT NULL, model TEXT NOT NULL, runs INTEGER NOT NULL,
     failed_runs INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
     cache_read_tokens INTEGER NOT NULL, cache_write_tokens INTEGER NOT NULL, total_cost REAL NOT NULL,
+    unpriced INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (project, day, agent, model)
 );
 CREATE TABLE archives (
@@ -275,9 +308,35 @@ CREATE TABLE archives (
     sha256 TEXT NOT NULL, content BLOB NOT NULL, created_at TEXT NOT NULL,
     PRIMARY KEY (thread_id, first_position)
 );
+CREATE TABLE limits (name TEXT PRIMARY KEY, at_most INTEGER NOT NULL, agents TEXT NOT NULL);
+-- The outbox of webhooks.
+CREATE TABLE webhook_events (
+    id TEXT PRIMARY KEY,
+    thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    hook TEXT NOT NULL, event TEXT NOT NULL, body TEXT NOT NULL, tries INTEGER NOT NULL,
+    due_at TEXT NOT NULL, at TEXT NOT NULL
+);
+CREATE INDEX webhook_events_due ON webhook_events (due_at);
+CREATE INDEX webhook_events_thread ON webhook_events (thread_id);
+-- The spans that describe a model call. If two instrumentations report the same call, it is counted once.
+CREATE TABLE mirrored_model_calls (
+    project TEXT NOT NULL, provider TEXT NOT NULL, response_id TEXT NOT NULL,
+    thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    stitch_id TEXT NOT NULL, at TEXT NOT NULL,
+    PRIMARY KEY (project, provider, response_id, stitch_id)
+);
+CREATE INDEX mirrored_model_calls_thread ON mirrored_model_calls (thread_id);
+-- The migrations of applications that were applied to this store.
+CREATE TABLE extension_versions (
+    extension  TEXT NOT NULL,
+    version    INTEGER NOT NULL,
+    name       TEXT NOT NULL,
+    applied_at TEXT NOT NULL,
+    PRIMARY KEY (extension, version)
+);
 
--- Titles change seldom: triggers keep their index. The index of inputs and answers is brought up to date when
--- somebody searches (search_mark says how far it reaches), so that appends do not pay for it, and it holds no text.
+-- Titles change seldom, so triggers update their index. A search updates the index of inputs and answers, up to the
+-- log_id in search_mark, so that appends have no cost for it. That index stores no text.
 CREATE VIRTUAL TABLE title_search USING fts5 (title, content = 'threads', content_rowid = 'no');
 CREATE TRIGGER title_search_insert AFTER INSERT ON threads WHEN new.title IS NOT NULL BEGIN
     INSERT INTO title_search (rowid, title) VALUES (new.no, new.title);
