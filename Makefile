@@ -51,6 +51,7 @@ check: $(STAMP) ## Run everything that CI runs: lint, generated files, types, la
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/generate_sync.py --check
+	$(BIN)/python -m tools.check_prose
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory test ARGS=

@@ -11,11 +11,11 @@ from lockstitch.agents.registry import embedder
 from lockstitch.apps.prioritizer import Prioritizer, repository
 from lockstitch.apps.prioritizer.conclusion import SessionFacts, fallback
 from lockstitch.apps.prioritizer.models import TaskDependency
-from lockstitch.apps.prioritizer.planning import planned
 from lockstitch.apps.prioritizer.records import Session
 from lockstitch.apps.prioritizer.repository import base_for
 from lockstitch.apps.prioritizer.retention import EXTENSION, expire
 from lockstitch.apps.prioritizer.sessions import session_of, trace_of
+from lockstitch.apps.prioritizer.waves import planned
 from lockstitch.store import Store, open_store
 
 BACKENDS = SQL

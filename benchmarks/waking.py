@@ -24,7 +24,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
             # The worker has the code of leaders only, so this process executes their children.
             app = App([leader(), member()])
             # The store must know an agent before a child of it can be created.
-            await app.agent("bench").start(store=store, goal="Go", status="cancelled")
+            await app.agent("bench").version(store)
             await workers.open(url)
             await workers.go()
             waited = [await _wake(store, app) for _ in range(scale.wakes)]

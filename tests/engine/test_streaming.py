@@ -99,7 +99,7 @@ async def test_stream_reports_run_that_cannot_start(store: Store):
     agent = scripted("Hi.", instructions=instructions)
     lines = await frames(agent, agent.stream("Hi", store=store, thread="t"))
     assert lines[-1] == formats.DONE
-    assert "The stream broke off." in lines[-2]
+    assert "The stream was interrupted." in lines[-2]
     assert "secret" not in "".join(lines)
 
 

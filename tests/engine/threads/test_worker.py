@@ -286,7 +286,7 @@ async def test_wakes_thread_when_timer_ends(store: Store):
     lead = agent("lead", "ok")
     later = store.clock.now() + timedelta(seconds=0.3)
     wait = waiting("timer", store.clock.now(), until=later)
-    goal = await lead.start(store=store, goal="g", status="waiting", waiting_for=[wait], wake_at=later)
+    goal = await store.start("lead", goal="g", status="waiting", waiting_for=[wait], wake_at=later)
     worker = WorkerLoop(App([lead]), store, poll=60.0)
     working = asyncio.create_task(worker.run())
     try:

@@ -113,7 +113,7 @@ async def test_quarantines_body_with_true_reason_when_reading_fails(
     def broken(source: str) -> Any:
         raise ModuleNotFoundError(f"No module named {source!r}")
 
-    monkeypatch.setattr("lockstitch.server.ingest.processor.bridge_of", broken)
+    monkeypatch.setattr("lockstitch.server.ingest.processor.source_of", broken)
     await http.post("/runs", json=run_of())
     (held,) = (await settled(http))["quarantine"]
     assert held["problem"] == "ModuleNotFoundError: No module named 'langsmith'"

@@ -87,7 +87,7 @@ class Planner(Played):
     """Plans the two lists of the demo with scripted replies, and any other list with rules."""
 
     def __init__(self, pace: Pace) -> None:
-        super().__init__("large", self._reply, pace, haste=2.5)
+        super().__init__("large", self._story_reply, pace, haste=2.5)
         self._stories = {CHECKOUT: checkout_story(), YEAR: year_story()}
         self._rules = RulesPlanner()
 
@@ -105,7 +105,7 @@ class Planner(Played):
             (messages for outcome, messages in self._stories.items() if outcome in (request.system or "")), list[Any]()
         )
 
-    def _reply(self, request: ModelRequest) -> Any:
+    def _story_reply(self, request: ModelRequest) -> Any:
         messages = self._story(request)
         return messages[min(request.step, len(messages)) - 1]
 
@@ -130,7 +130,7 @@ def checkout_story() -> list[Any]:
         _answer(
             dict(zip(ids, sure, strict=True)),
             inferred,
-            "Start with the payment provider: 5 of 9 other tasks hang on it.",
+            "Start with the payment provider: 5 of 9 other tasks depend on it.",
         ),
     ]
 
