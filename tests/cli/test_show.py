@@ -143,7 +143,7 @@ def test_show_rejects_runs_that_cannot_be_compared(lockstitch: Call, story: Stor
 def test_show_prints_readable_text(lockstitch: Call, story: Story) -> None:
     thread = lockstitch("show", "customer-42")
     assert f"thread    {story.chat.id}" in thread.lines
-    assert "status    waiting for input" in thread.lines
+    assert "status    idle" in thread.lines
     assert "tokens    6,003 in, 320 out" in thread.lines
     assert any(str(story.charge.id) in line and "3,020" in line for line in thread.lines)
     run = lockstitch("show", str(story.charge.id), "--messages")

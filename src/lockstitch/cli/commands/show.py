@@ -9,7 +9,7 @@ from rich.text import Text
 from lockstitch.cli.options import Before, Limit, Offset, ThreadName, examples
 from lockstitch.cli.render import messages, run_tree
 from lockstitch.cli.render.output import Output, TableColumn, cost, one_line, plural, time
-from lockstitch.cli.render.threads import name_of, status, tasks_done, waits
+from lockstitch.cli.render.threads import name_of, status, status_line, tasks_done
 from lockstitch.cli.session import session_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Message, Run, Thread
@@ -123,7 +123,6 @@ def _show_family(out: Output, title: str, threads: Sequence[Thread]) -> None:
 
 
 def _thread_fields(thread: Thread, overview: Overview) -> list[tuple[str, str]]:
-    waiting = f" for {waits(thread)}" if thread.waiting_for else ""
     holder = f"held by worker {thread.worker_id}" if thread.held else "not held"
     version = f" v{thread.version}" if thread.version else ""
     return [
@@ -131,7 +130,7 @@ def _thread_fields(thread: Thread, overview: Overview) -> list[tuple[str, str]]:
         ("key", thread.key or ""),
         ("title", one_line(thread.title)),
         ("goal", one_line(thread.goal)),
-        ("status", f"{thread.status}{waiting}"),
+        ("status", status_line(thread)),
         ("kind", thread.kind),
         ("agent", f"{thread.agent}{version}" if thread.agent else ""),
         ("project", thread.project),

@@ -85,9 +85,12 @@ def status_word(word: str) -> Text:
     return Text(word, style=_COLOURS.get(word, ""))
 
 
-def waits(thread: Thread) -> str:
-    """Return the waits of a thread as text."""
-    return reasons(thread.waits)
+def status_line(thread: Thread) -> str:
+    """Return the status of a thread with its waits: `idle` if it waits only for its next message."""
+    if not thread.waiting_for:
+        return thread.status
+    waits = without_next_message(thread.waits)
+    return f"{thread.status} for {reasons(waits)}" if waits else "idle"
 
 
 def waits_since(thread: Thread, now: datetime) -> str:
