@@ -25,17 +25,17 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 async def together(agents: list[Agent], number: int) -> float:
     """Make concurrent appends, spread over the agents. Return appends per second."""
-    each = max(number // len(agents), 1)
+    per_agent = max(number // len(agents), 1)
     started = time.perf_counter()
-    await asyncio.gather(*(agent.append(each) for agent in agents))
-    return each * len(agents) / (time.perf_counter() - started)
+    await asyncio.gather(*(agent.append(per_agent) for agent in agents))
+    return per_agent * len(agents) / (time.perf_counter() - started)
 
 
 async def _sqlite(places: Places, concurrency: int, scale: Scale) -> list[Row]:
     async with AsyncExitStack() as stack:
         _, agents = await _agents(stack, places, "sqlite", concurrency)
-        url, others = await _agents(stack, places, "sqlite", concurrency)
-        floor = SqliteFloor(sqlite_path(url), others)
+        url, other_agents = await _agents(stack, places, "sqlite", concurrency)
+        floor = SqliteFloor(sqlite_path(url), other_agents)
         stack.callback(floor.close)
 
         async def hand_written() -> float:
@@ -53,17 +53,17 @@ async def _sqlite(places: Places, concurrency: int, scale: Scale) -> list[Row]:
 async def _postgres(places: Places, concurrency: int, scale: Scale) -> list[Row]:
     async with AsyncExitStack() as stack:
         _, agents = await _agents(stack, places, "postgres", concurrency)
-        url, others = await _agents(stack, places, "postgres", concurrency)
-        one = await PostgresFloor.open(url, others, "one statement")
-        stack.push_async_callback(one.close)
-        url, others = await _agents(stack, places, "postgres", concurrency)
-        three = await PostgresFloor.open(url, others, "three statements")
+        url, other_agents = await _agents(stack, places, "postgres", concurrency)
+        statement_floor = await PostgresFloor.open(url, other_agents, "one statement")
+        stack.push_async_callback(statement_floor.close)
+        url, other_agents = await _agents(stack, places, "postgres", concurrency)
+        three = await PostgresFloor.open(url, other_agents, "three statements")
         stack.push_async_callback(three.close)
 
         rounds = await take_turns(
             scale.rounds,
             lambda: three.append(scale.appends),
-            lambda: one.append(scale.appends),
+            lambda: statement_floor.append(scale.appends),
             lambda: together(agents, scale.appends),
         )
     raw, stored = middle([(figures[1], figures[2]) for figures in rounds])

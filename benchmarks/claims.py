@@ -57,12 +57,12 @@ class Crowd(NamedTuple):
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     few = Crowd(FEW, 1)
-    many = scale.threads
+    count = scale.threads
     crowds = {
         # Of only a hundred threads ten are ready, so that the claim has a choice.
-        f"claim among {many:,} as among {FEW}": ([Crowd(FEW, 10)], [Crowd(many, 100)]),
-        f"claim among {many:,} ready as among {FEW} ready": ([few], [Crowd(many, 1)]),
-        f"claim with {many:,} ready threads of other agents": ([few], [few, Crowd(many, 1, "stranger")]),
+        f"claim among {count:,} as among {FEW}": ([Crowd(FEW, 10)], [Crowd(count, 100)]),
+        f"claim among {count:,} ready as among {FEW} ready": ([few], [Crowd(count, 1)]),
+        f"claim with {count:,} ready threads of other agents": ([few], [few, Crowd(count, 1, "stranger")]),
     }
     return Measured([await _row(places, backend, scale, name, *sides) for name, sides in crowds.items()])
 
@@ -70,8 +70,8 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 async def _row(places: Places, backend: str, scale: Scale, name: str, small: list[Crowd], large: list[Crowd]) -> Row:
     async with AsyncExitStack() as stack:
         few = await _store(stack, places, backend, small)
-        many = await _store(stack, places, backend, large)
-        rounds = await take_turns(scale.rounds, lambda: _claim(few), lambda: _claim(many))
+        large_store = await _store(stack, places, backend, large)
+        rounds = await take_turns(scale.rounds, lambda: _claim(few), lambda: _claim(large_store))
     # Single claims are short and the rounds many, so compare the medians of both sides.
     floor, value = (median(figures) for figures in zip(*rounds, strict=True))
     return Row(name, backend, value, "ms", floor, at_most(2.0))

@@ -28,10 +28,10 @@ class Member:
     async def line(self) -> str:
         if self._process.stdout is None:
             raise RuntimeError("the process has no stdout")
-        said = (await asyncio.wait_for(self._process.stdout.readline(), PATIENCE)).decode().strip()
-        if not said:
+        text = (await asyncio.wait_for(self._process.stdout.readline(), PATIENCE)).decode().strip()
+        if not text:
             raise RuntimeError("a process of this benchmark ended before it printed its result")
-        return said
+        return text
 
     async def tell(self, line: str) -> None:
         if self._process.stdin is None:

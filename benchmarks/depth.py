@@ -73,11 +73,11 @@ async def _opening(store: Store, backend: str, long: Thread, short: Thread, scal
         lambda: typical(lambda: store.context(long.id), 5),
     )
     alone, behind = middle([(figures[0], figures[1]) for figures in rounds])
-    read = [await _rows_read(store, head) for head in (short, long)]
+    rows_read = [await _rows_read(store, head) for head in (short, long)]
     name = f"open {scale.deep:,} stitches, compacted"
     return [
         Row(name, backend, behind, "ms", alone, at_most(1.5)),
-        Row(f"{name}: rows read", backend, read[1], "rows", read[0], at_most(1.0)),
+        Row(f"{name}: rows read", backend, rows_read[1], "rows", rows_read[0], at_most(1.0)),
     ]
 
 
@@ -110,10 +110,10 @@ class _Counting:
         return self._counted(await self._backend.find(*arguments))
 
     async def get(self, *arguments: Any) -> Any:
-        found = await self._backend.get(*arguments)
-        self.records += found is not None
-        return found
+        result = await self._backend.get(*arguments)
+        self.records += result is not None
+        return result
 
-    def _counted(self, found: Sequence[Any]) -> Sequence[Any]:
-        self.records += len(found)
-        return found
+    def _counted(self, matches: Sequence[Any]) -> Sequence[Any]:
+        self.records += len(matches)
+        return matches

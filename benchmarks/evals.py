@@ -27,7 +27,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
             rounds = await take_turns(
                 scale.rounds, lambda: _runs(agent, store, cases), lambda: _eval(agent, store, cases)
             )
-    alone, graded = middle([(one[0], one[1]) for one in rounds])
+    alone, graded = middle([(pair[0], pair[1]) for pair in rounds])
     name = f"eval of {scale.cases} cases, compared with their runs alone"
     return Measured([Row(name, backend, graded, "ms", alone, at_most(OVERHEAD), AT_ONCE)], [])
 
@@ -46,8 +46,8 @@ async def _runs(agent: Agent, store: Store, cases: list[Case]) -> float:
 
 async def _eval(agent: Agent, store: Store, cases: list[Case]) -> float:
     started = time.perf_counter()
-    made = await evaluate(agent, cases, store=store, graders="exact", concurrency=AT_ONCE)
+    evaluation = await evaluate(agent, cases, store=store, graders="exact", concurrency=AT_ONCE)
     spent = (time.perf_counter() - started) * 1000
-    if made.totals.passed != len(cases):
-        raise RuntimeError(f"{made.totals.passed} of {len(cases)} cases passed")
+    if evaluation.totals.passed != len(cases):
+        raise RuntimeError(f"{evaluation.totals.passed} of {len(cases)} cases passed")
     return spent

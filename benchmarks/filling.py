@@ -27,8 +27,8 @@ async def fill(store: Store, head: Thread, entries: Sequence[Entry], context_fro
     now = store.clock.now()
     stitches: list[Stitch] = []
     tip = head.tip_id
-    for position, one in enumerate(entries, start=1):
-        stitch = at_position(one, head.id, position, tip, head.fence, now)
+    for position, new_entry in enumerate(entries, start=1):
+        stitch = at_position(new_entry, head.id, position, tip, head.fence, now)
         tip = stitch.id if stitch.type in CHAIN_TYPES else tip
         stitches.append(stitch)
     await put_all(store, stitches)
@@ -52,16 +52,8 @@ async def conversation(store: Store, turns: int, actions: int = 0, length: int =
     entries: list[Entry] = []
     for turn in range(1, turns + 1):
         first = len(entries) + 1
-        run = store.new_run(
-            head,
-            sequence=turn,
-            turn=turn,
-            first_position=first,
-            input_position=first,
-            output_position=first + actions + 1,
-            status="completed",
-            stop_reason="end_turn",
-            completed_at=now,
+        run = store.new_run(head, input_position=first, status="completed", stop_reason="end_turn").changed(
+            sequence=turn, turn=turn, first_position=first, output_position=first + actions + 1, completed_at=now
         )
         question = {"role": "user", "content": prose.take(length)}
         answer = {"role": "assistant", "content": [{"type": "text", "text": prose.take(length)}]}

@@ -63,13 +63,15 @@ async def _postgres(url: str, number: int, pids: list[int], seconds: float) -> l
             await asyncio.sleep(seconds)
             after = (_transactions(connection), processor_seconds(server), processor_seconds(pids))
             written = commits.number
-    asked, busy, own = ((late - early) / seconds / number for early, late in zip(before, after, strict=True))
+    query_rate, busy, cpu_share = ((late - early) / seconds / number for early, late in zip(before, after, strict=True))
     unit = "a second and worker"
     return [
-        Row("idle: transactions", "postgres", asked, f"transactions {unit}", None, within(TRANSACTIONS_AIM), number),
+        Row(
+            "idle: transactions", "postgres", query_rate, f"transactions {unit}", None, within(TRANSACTIONS_AIM), number
+        ),
         Row("idle: commits", "postgres", written / seconds / number, unit, None, within(COMMITS_AIM), number),
         Row("idle: the server's processor", "postgres", busy, "cores a worker", None, within(SERVER_AIM), number),
-        Row("idle: the worker's processor", "postgres", own, "cores a worker", None, within(OWN_AIM), number),
+        Row("idle: the worker's processor", "postgres", cpu_share, "cores a worker", None, within(OWN_AIM), number),
     ]
 
 
@@ -77,12 +79,12 @@ async def _sqlite(url: str, number: int, pids: list[int], seconds: float) -> lis
     with Commits(url) as commits:
         before = processor_seconds(pids)
         await asyncio.sleep(seconds)
-        own = (processor_seconds(pids) - before) / seconds / number
+        cpu_share = (processor_seconds(pids) - before) / seconds / number
         written = commits.number / seconds / number
     unit = "a second and worker"
     return [
         Row("idle: commits", "sqlite", written, unit, None, within(COMMITS_AIM), number),
-        Row("idle: the worker's processor", "sqlite", own, "cores a worker", None, within(OWN_AIM), number),
+        Row("idle: the worker's processor", "sqlite", cpu_share, "cores a worker", None, within(OWN_AIM), number),
     ]
 
 

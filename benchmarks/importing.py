@@ -37,5 +37,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 async def _milliseconds(statement: str) -> float:
     """Return the time of an import in a new interpreter."""
-    done = subprocess.run([sys.executable, "-c", _TIMED.format(statement)], capture_output=True, text=True, check=True)
-    return float(done.stdout) * 1000
+    process = subprocess.run(
+        [sys.executable, "-c", _TIMED.format(statement)], capture_output=True, text=True, check=True
+    )
+    return float(process.stdout) * 1000

@@ -62,33 +62,33 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     notes: list[str] = []
     with places.fresh(backend) as url:
         async with open_store(url) as store:
-            known = await fill(store, scale.looked_at)
+            ids = await fill(store, scale.looked_at)
             await places.settle(url)
             for lens in LENSES:
-                asked = list(questions(lens, backend, known))
-                rows += await _beside_tables(store, url, lens, asked, backend, scale)
+                lens_questions = list(questions(lens, backend, ids))
+                rows += await _compare_with_tables(store, url, lens, lens_questions, backend, scale)
                 scans = [
-                    one.heading
-                    for one in asked
-                    if one.heading not in ABOUT_ALL and reads_all_stitches(url, lens, one.sql)
+                    question.heading
+                    for question in lens_questions
+                    if question.heading not in ABOUT_ALL and reads_all_stitches(url, lens, question.sql)
                 ]
                 rows.append(
                     Row(f"{lens}: queries that read all stitches", backend, len(scans), "queries", aim=within(0))
                 )
                 notes += [f"{lens}: {heading} reads all stitches" for heading in scans]
                 rows += [
-                    await _linear(store, lens, column, sql, known, backend, scale)
+                    await _linear(store, lens, column, sql, ids, backend, scale)
                     for column, sql in JSON.get(lens, {}).items()
                 ]
     return Measured(rows, notes)
 
 
-def questions(lens: str, backend: str, known: Known) -> Iterator[Question]:
+def questions(lens: str, backend: str, ids: Known) -> Iterator[Question]:
     """Return every query of the reference of a lens, for the thread that it is about."""
     text = (_REFERENCE / f"{lens}.md").read_text()
     parts = _HEADING.split(text)[1:]
     for heading, section in zip(parts[::2], parts[1::2], strict=True):
-        about = known.long if heading in PROVES else known.small if heading in BOUNDS else known.typical
+        about = ids.long if heading in PROVES else ids.small if heading in BOUNDS else ids.typical
         for number, sql in enumerate(re.findall(rf"```sql {backend}\n(.*?)```", section, re.DOTALL)):
             yield Question(heading if number == 0 else f"{heading}, as printed", _filled(sql, about))
 
@@ -99,20 +99,20 @@ def _filled(sql: str, about: Session) -> str:
     return re.sub(r"(?<!:):(\w+)", lambda name: f"'{ids[name[1]]}'", sql).strip().rstrip(";")
 
 
-async def _beside_tables(
-    store: Store, url: str, lens: str, asked: list[Question], backend: str, scale: Scale
+async def _compare_with_tables(
+    store: Store, url: str, lens: str, lens_questions: list[Question], backend: str, scale: Scale
 ) -> list[Row]:
     rows: list[Row] = []
     async with by_hand(url, lens) as tables, store.lens(lens) as views:
-        for one in asked:
-            expected, seen = len(await _answer(tables, one.sql)), len(await _answer(views, one.sql))
-            if not seen or seen != expected:
-                raise RuntimeError(f"{lens}: {one.heading} shows {seen} rows, and the tables have {expected}")
-            sides = (_asking(connection, one.sql, scale) for connection in (tables, views))
+        for question in lens_questions:
+            expected, actual = len(await _answer(tables, question.sql)), len(await _answer(views, question.sql))
+            if not actual or actual != expected:
+                raise RuntimeError(f"{lens}: {question.heading} shows {actual} rows, and the tables have {expected}")
+            sides = (_asking(connection, question.sql, scale) for connection in (tables, views))
             rounds = await take_turns(scale.rounds, *sides)
             raw, value = middle([(figures[0], figures[1]) for figures in rounds])
-            aim, req = _aim(one.heading, value), PROVES.get(one.heading)
-            rows.append(Row(f"{lens}: {one.heading}", backend, value, "ms", raw, aim, req=req))
+            aim, req = _aim(question.heading, value), PROVES.get(question.heading)
+            rows.append(Row(f"{lens}: {question.heading}", backend, value, "ms", raw, aim, req=req))
     return rows
 
 
@@ -123,7 +123,7 @@ def _aim(heading: str, value: float) -> Aim | None:
     return BOUNDS.get(heading) or (within(MILLISECONDS) if value <= MILLISECONDS else at_most(OF_HAND_MADE))
 
 
-async def _linear(store: Store, lens: str, column: str, sql: str, known: Known, backend: str, scale: Scale) -> Row:
+async def _linear(store: Store, lens: str, column: str, sql: str, ids: Known, backend: str, scale: Scale) -> Row:
     """The cost per megabyte of an assembled column in a large session, compared with one of a quarter of its size."""
     async with store.lens(lens) as views:
 
@@ -136,9 +136,9 @@ async def _linear(store: Store, lens: str, column: str, sql: str, known: Known, 
 
             return ask
 
-        rounds = await take_turns(scale.rounds, asking(known.small), asking(known.large))
+        rounds = await take_turns(scale.rounds, asking(ids.small), asking(ids.large))
     small, large = middle([(figures[0], figures[1]) for figures in rounds])
-    name = f"{column} of {len(known.large.runs)} runs, compared with {len(known.small.runs)}"
+    name = f"{column} of {len(ids.large.runs)} runs, compared with {len(ids.small.runs)}"
     return Row(name, backend, large, "ms/MB", small, at_most(LINEAR))
 
 

@@ -31,8 +31,8 @@ async def take_turns(rounds: int, *sides: Side) -> list[tuple[float, ...]]:
 
 def middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Return the pair with the median ratio: baseline and Lockstitch in the same round."""
-    ordered = sorted(pairs, key=lambda pair: pair[1] / pair[0])
-    return ordered[len(ordered) // 2]
+    sorted_pairs = sorted(pairs, key=lambda pair: pair[1] / pair[0])
+    return sorted_pairs[len(sorted_pairs) // 2]
 
 
 def percentile(values: Sequence[float], share: float) -> float:

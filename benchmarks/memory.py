@@ -37,11 +37,11 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     notes: list[str] = []
     with TemporaryDirectory(prefix="lockstitch-memory-") as folder:
         path = Path(folder) / "traces.jsonl"
-        for bridge in ("langsmith", "otel"):
-            spans = _write(bridge, path, scale.imported_bytes)
+        for source in ("langsmith", "otel"):
+            spans = _write(source, path, scale.imported_bytes)
             with places.fresh(backend) as url:
-                large = watched(url, "import", bridge, str(path))
-            name = f"import of {path.stat().st_size / 1e6:,.0f} MB, {bridge} JSONL"
+                large = watched(url, "import", source, str(path))
+            name = f"import of {path.stat().st_size / 1e6:,.0f} MB, {source} JSONL"
             rows.append(Row(f"{name}, peak memory", backend, large.megabytes, "MB", aim=within(MEGABYTES)))
             notes.append(f"{name}: {spans:,} spans in {large.seconds:.0f} s")
         path.unlink()
@@ -51,28 +51,28 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 def _one_trace(places: Places, backend: str, spans: int, folder: Path) -> list[Row]:
     """Measure the import and display of one trace, compared with the import of as many spans in traces of ten."""
-    whole, small = folder / "whole.jsonl", folder / "small.jsonl"
+    large, small = folder / "whole.jsonl", folder / "small.jsonl"
     trace = langsmith.whole(spans)
-    langsmith.write(whole, [trace])
+    langsmith.write(large, [trace])
     langsmith.write(small, langsmith.agents(spans // langsmith.SPANS))
     with places.fresh(backend) as url:
-        beside = watched(url, "import", "langsmith", str(small))
+        small_import = watched(url, "import", "langsmith", str(small))
     with places.fresh(backend) as url:
-        imported = watched(url, "import", "langsmith", str(whole))
-        shown = watched(url, "show", trace[0]["id"])
+        imported = watched(url, "import", "langsmith", str(large))
+        shown_process = watched(url, "show", trace[0]["id"])
         whole_shown = watched(url, "show", trace[0]["id"], "--limit", str(spans))
     name = f"trace of {spans:,} spans"
     return [
-        Row(f"{name}: import", backend, imported.seconds, "s", beside.seconds, at_most(OF_SMALL_TRACES)),
+        Row(f"{name}: import", backend, imported.seconds, "s", small_import.seconds, at_most(OF_SMALL_TRACES)),
         Row(f"{name}: import, peak memory", backend, imported.megabytes, "MB", aim=within(MEGABYTES)),
-        Row(f"{name}: show", backend, shown.seconds, "s", aim=within(SHOWN_SECONDS)),
-        Row(f"{name}: show every span", backend, whole_shown.seconds, "s", shown.seconds),
+        Row(f"{name}: show", backend, shown_process.seconds, "s", aim=within(SHOWN_SECONDS)),
+        Row(f"{name}: show every span", backend, whole_shown.seconds, "s", shown_process.seconds),
         Row(f"{name}: show every span, peak memory", backend, whole_shown.megabytes, "MB", aim=within(MEGABYTES)),
     ]
 
 
-def _write(bridge: str, path: Path, size: int) -> int:
-    if bridge == "otel":
+def _write(source: str, path: Path, size: int) -> int:
+    if source == "otel":
         return otel.write_lines(path, otel.agents(), size)
     return langsmith.write(path, langsmith.agents(), size)
 
@@ -80,15 +80,15 @@ def _write(bridge: str, path: Path, size: int) -> int:
 def watched(url: str, *command: str) -> Watched:
     """Run a `lockstitch` command on a store. Return its time and its peak memory."""
     started = time.perf_counter()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _WATCHED, sys.executable, "-m", "lockstitch", "--store", url, *command],
         capture_output=True,
         text=True,
         check=True,
     )
     seconds = time.perf_counter() - started
-    code, most = map(int, done.stdout.split())
+    code, most = map(int, process.stdout.split())
     if code:
-        raise RuntimeError(f"lockstitch {' '.join(command)} ended with {code}: {done.stderr}")
+        raise RuntimeError(f"lockstitch {' '.join(command)} ended with {code}: {process.stderr}")
     # Kilobytes, but bytes on macOS.
     return Watched(seconds, most / (1e6 if sys.platform == "darwin" else 1e3))

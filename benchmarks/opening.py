@@ -85,14 +85,9 @@ async def _filled(store: Store, number: int, length: int) -> Run:
     """Return a thread with one run: model calls with two tools each."""
     head = await store.create(title=f"Conversation {number}", agent="bench")
     now = store.clock.now()
-    run = store.new_run(
-        head,
-        status="completed",
-        stop_reason="end_turn",
-        input_position=1,
+    run = store.new_run(head, status="completed", stop_reason="end_turn", input_position=1, model="bench-1").changed(
         output_position=length,
         steps=length // 3,
-        model="bench-1",
         total_cost=0.001 * (length // 3),
         input_tokens=length * 100,
         output_tokens=length * 10,
@@ -125,14 +120,14 @@ def _entries(run: Run, length: int) -> Iterator[Entry]:
             for index in range(min(2, length - position))
         ]
         at += timedelta(milliseconds=200)
-        said = [{"type": "text", "text": prose.take(200)}, *uses]
+        blocks = [{"type": "text", "text": prose.take(200)}, *uses]
         yield Entry(
             type="llm_call",
             run_id=run.id,
             step_number=step,
             name="bench-1",
             status="tool_use" if uses else "end_turn",
-            message={"role": "assistant", "content": said},
+            message={"role": "assistant", "content": blocks},
             data={"cost": 0.001, "first_token_ms": 40},
             duration_ms=150,
             input_tokens=300,

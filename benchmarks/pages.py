@@ -27,13 +27,13 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
             await places.settle(url)
             thread_id = runs[0].thread_id
             before = runs[-1].turn - scale.page_depth + 1
-            seen = (await store.threads(limit=1, offset=scale.page_depth - 1))[0]
+            deep_thread = (await store.threads(limit=1, offset=scale.page_depth - 1))[0]
             rows += await _compare(
                 f"page of threads at depth {scale.page_depth:,}",
                 backend,
                 scale,
                 lambda: store.threads(limit=PAGE),
-                lambda: store.threads(limit=PAGE, after=seen),
+                lambda: store.threads(limit=PAGE, after=deep_thread),
                 lambda: store.threads(limit=PAGE, offset=scale.page_depth),
             )
             rows += await _compare(
@@ -55,17 +55,17 @@ async def _compare(name: str, backend: str, scale: Scale, first: Call, by_cursor
         lambda: typical(by_offset, CALLS),
     )
     floor, cursor = middle([(figures[0], figures[1]) for figures in rounds])
-    beside, offset = middle([(figures[0], figures[2]) for figures in rounds])
+    reference, offset = middle([(figures[0], figures[2]) for figures in rounds])
     return [
         Row(name, backend, cursor, "ms", floor, at_most(1.5)),
-        Row(f"{name}, by offset", backend, offset, "ms", beside),
+        Row(f"{name}, by offset", backend, offset, "ms", reference),
     ]
 
 
 async def _fill_threads(store: Store, number: int) -> None:
     now = store.clock.now()
     threads = [
-        store.new_thread(title=f"Conversation {place}", created_at=now - timedelta(seconds=place))
+        store.new_thread(title=f"Conversation {place}").changed(created_at=now - timedelta(seconds=place))
         for place in range(number)
     ]
     await put_all(store, threads)

@@ -34,9 +34,9 @@ def backlog() -> str:
     for number in range(TASKS):
         if number % (TASKS // len(THINGS)) == 0:
             lines.append(f"# {THINGS[number * len(THINGS) // TASKS]}")
-        verb, thing = VERBS[number % len(VERBS)], THINGS[number * len(THINGS) // TASKS]
+        verb, subject = VERBS[number % len(VERBS)], THINGS[number * len(THINGS) // TASKS]
         after = f" (after: T{number - 3})" if number % 4 == 3 else ""
-        lines.append(f"- [ ] T{number}: {verb} the {thing} for country {number // 5} ({number % 8 + 1}h){after}")
+        lines.append(f"- [ ] T{number}: {verb} the {subject} for country {number // 5} ({number % 8 + 1}h){after}")
     return "\n".join(lines)
 
 
@@ -48,15 +48,15 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
             outcome = await repository.add_outcome(store, "ada", "Open the checkout in 40 countries")
             await repository.add_file(store, "ada", backlog(), "backlog.md")
             alone = await _planning(store)
-            began = time.perf_counter()
+            started = time.perf_counter()
             session = await planner.prioritize(store, "ada", outcome.id)
-            took = time.perf_counter() - began
+            elapsed = time.perf_counter() - started
             assert session.status == "completed", session.metadata
             size = await store.size(session.thread_id)
             return Measured(
                 [
                     Row(f"plan of {TASKS} tasks, {EDGES:,} edges", backend, alone, "s", aim=within(1), req="S1-097"),
-                    Row(f"session of {TASKS} tasks", backend, took, "s", aim=within(10), req="S1-097"),
+                    Row(f"session of {TASKS} tasks", backend, elapsed, "s", aim=within(10), req="S1-097"),
                     *await _reading(store, backend, session),
                     await _expiring(store, backend),
                     Row("bytes of a session's thread", backend, sum(size.values()) / 1024, "KB", aim=within(256)),
@@ -71,9 +71,9 @@ async def _planning(store: Store) -> float:
     ids = [task.id for task in tasks]
     edges = [_edge(*random.sample(ids, 2), round(random.random(), 2)) for _ in range(EDGES)]
     vectors = dict(zip(ids, await embedder("hashing").embed([task.text for task in tasks]), strict=True))
-    began = time.perf_counter()
+    started = time.perf_counter()
     planned(fallback(SessionFacts(tasks, [*base.dependencies, *edges], vectors, {}, 0.3)))
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 def _edge(source: str, target: str, confidence: float) -> TaskDependency:
@@ -89,13 +89,13 @@ def _edge(source: str, target: str, confidence: float) -> TaskDependency:
 async def _reading(store: Store, backend: str, session: Session) -> list[Row]:
     id = session.thread_id
     row = await typical(lambda: store._backend.get(Session, (id,)), CALLS)
-    whole = await typical(lambda: session_of(store, id), CALLS)
+    total = await typical(lambda: session_of(store, id), CALLS)
     (run,) = await store.runs(id)
     log = await typical(lambda: store.log(run.id), CALLS)
     trace = await typical(lambda: trace_of(store, session), CALLS)
     return [
         Row("session by its id", backend, row, "ms", aim=within(10), req="S1-090"),
-        Row("session by its id, checked", backend, whole, "ms", aim=within(10), req="S1-090"),
+        Row("session by its id, checked", backend, total, "ms", aim=within(10), req="S1-090"),
         Row("reasoning of a session", backend, log, "ms", aim=within(50), req="S1-091"),
         Row("reasoning of a session, as checked steps", backend, trace, "ms", aim=within(100)),
     ]

@@ -6,7 +6,7 @@ from contextlib import closing
 import psycopg
 
 from benchmarks.places import sqlite_path
-from lockstitch.backends.sqlite.query import look_through
+from lockstitch.backends.sqlite.query import create_lens_views
 
 _SCANS = "SELECT seq_scan FROM pg_stat_user_tables WHERE schemaname = 'lockstitch' AND relname = 'stitches'"
 # Partial indexes contain only a few of them.
@@ -26,10 +26,10 @@ def _sqlite(url: str, lens: str, sql: str) -> bool:
     A part of the query that is never executed may do so too. Then the number of steps is too small for a scan.
     """
     with closing(sqlite3.connect(sqlite_path(url))) as connection:
-        whole = {row[0] for row in connection.execute(_WHOLE)}
-        look_through(connection, lens)
+        scanned = {row[0] for row in connection.execute(_WHOLE)}
+        create_lens_views(connection, lens)
         program = connection.execute(f"EXPLAIN {sql}").fetchall()
-        cursors = {row[2] for row in program if row[1] == "OpenRead" and row[4] == 0 and row[3] in whole}
+        cursors = {row[2] for row in program if row[1] == "OpenRead" and row[4] == 0 and row[3] in scanned}
         if not any(row[1] in ("Rewind", "Last") and row[2] in cursors for row in program):
             return False
         (stitches,) = connection.execute("SELECT count(*) FROM main.stitch_rows").fetchone()

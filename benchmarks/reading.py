@@ -31,21 +31,21 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
         stack.push_async_callback(floor.close)
 
         async def row(
-            name: str, req: str, bound: float, ours: Callable[[], Awaitable[object]], question: Question, key: UUID
+            name: str, req: str, bound: float, operation: Callable[[], Awaitable[object]], question: Question, key: UUID
         ) -> Row:
             rounds = await take_turns(
-                scale.rounds, lambda: typical(lambda: floor.ask(question, key), 5), lambda: typical(ours, 5)
+                scale.rounds, lambda: typical(lambda: floor.ask(question, key), 5), lambda: typical(operation, 5)
             )
             raw, value = middle([(figures[0], figures[1]) for figures in rounds])
             return Row(name, backend, value, "ms", raw, within(bound), req=req)
 
-        thread_id, whole = run.thread_id, f"thread of {STITCHES:,} stitches"
+        thread_id, label = run.thread_id, f"thread of {STITCHES:,} stitches"
         page = f"page of history, {RUNS} runs of {ACTIONS} actions"
         return Measured(
             [
                 await row(page, "S0-154", 50, lambda: store.history(thread_id), "page of history", thread_id),
                 await row("log of a run", "S0-154", 100, lambda: store.log(run.id), "log of a run", run.id),
-                await row(whole, "S3-068", 200, lambda: store.stitches(head.id), "thread", head.id),
+                await row(label, "S3-068", 200, lambda: store.stitches(head.id), "thread", head.id),
                 await row("last stitch", "S3-068", 10, lambda: store.last_stitch(head.id), "last stitch", head.id),
             ]
         )

@@ -64,12 +64,12 @@ def main() -> None:
     with TemporaryDirectory(prefix="lockstitch-receivers-") as folder:
         bodies = write_bodies(Path(folder), traces, CONCURRENCY)
         print(f"{bodies.spans:,} spans in requests of {BODY * SPANS}", flush=True)
-        ours = receive(f"sqlite:///{folder}/ours.db", bodies)
-        _tell("Lockstitch", ours)
+        figures = receive(f"sqlite:///{folder}/ours.db", bodies)
+        _tell("Lockstitch", figures)
         rates = [_measured(name, peer, Path(folder), bodies) for name, peer in PEER.items()]
     best = max(rates)
-    print(f"Lockstitch makes {ours.acknowledged / best:.1f} times as many spans a second durable as the better peer,")
-    print(f"and has {ours.recorded / best:.1f} times as many in its tables.")
+    print(f"Lockstitch makes {figures.acknowledged / best:.1f} times as many spans a second durable as the best peer,")
+    print(f"and has {figures.recorded / best:.1f} times as many in its tables.")
 
 
 def _measured(name: str, peer: Peer, folder: Path, bodies: Bodies) -> float:

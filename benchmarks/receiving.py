@@ -103,28 +103,30 @@ def received(
     """Send all requests and wait until the spans are in the record. The first request is a warm-up."""
     send(endpoint, bodies.first, 1, *headers)
     _wait_for(count, otel.SPANS)
-    began = time.perf_counter()
-    sent = send(endpoint, bodies.folder, bodies.concurrency, *headers)
+    started = time.perf_counter()
+    sent_figures = send(endpoint, bodies.folder, bodies.concurrency, *headers)
     _wait_for(count, otel.SPANS + bodies.spans)
-    recorded = time.perf_counter() - began
-    return Received(start, bodies.spans / sent["seconds"], bodies.spans / recorded, sent["p95_ms"], peak_of(pid))
+    recorded = time.perf_counter() - started
+    return Received(
+        start, bodies.spans / sent_figures["seconds"], bodies.spans / recorded, sent_figures["p95_ms"], peak_of(pid)
+    )
 
 
-def _wait_for(count: Callable[[], int], wanted: int) -> None:
+def _wait_for(count: Callable[[], int], expected: int) -> None:
     until = time.perf_counter() + PATIENCE
-    while (there := count()) < wanted:
+    while (current := count()) < expected:
         if time.perf_counter() > until:
-            raise RuntimeError(f"{there} of {wanted} spans are there")
+            raise RuntimeError(f"{current} of {expected} spans are there")
         time.sleep(0.05)
 
 
 def send(url: str, folder: Path, concurrency: int, *headers: str) -> dict[str, float]:
     """Send all requests from another process. Return its output."""
     command = [sys.executable, "-m", "benchmarks.processes.send", url, str(folder), str(concurrency), *headers]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"not everything was taken: {done.stderr.strip().splitlines()[-1]}")
-    return json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise RuntimeError(f"not everything was taken: {process.stderr.strip().splitlines()[-1]}")
+    return json.loads(process.stdout)
 
 
 def stitches(url: str) -> int:
@@ -133,9 +135,9 @@ def stitches(url: str) -> int:
         with closing(sqlite3.connect(sqlite_path(url))) as connection:
             return connection.execute("SELECT count(*) FROM stitch_rows").fetchone()[0]
     with psycopg.connect(url, autocommit=True) as connection:
-        found = connection.execute("SELECT count(*) FROM lockstitch.stitches").fetchone()
-        assert found is not None
-        return found[0]
+        row = connection.execute("SELECT count(*) FROM lockstitch.stitches").fetchone()
+        assert row is not None
+        return row[0]
 
 
 def free_port() -> int:
@@ -148,17 +150,17 @@ def running(
     command: list[str], port: int, path: str, environment: dict[str, str] | None = None, patience: float = 120.0
 ) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
     """Start a server. Return it with the seconds until its first response."""
-    began = time.perf_counter()
+    started = time.perf_counter()
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(
         command, stdout=quiet, stderr=quiet, env={**os.environ, **(environment or {})}, start_new_session=True
     )
     try:
         while not _answers(port, path):
-            if process.poll() is not None or time.perf_counter() - began > patience:
+            if process.poll() is not None or time.perf_counter() - started > patience:
                 raise RuntimeError(f"{command[0]} does not answer")
             time.sleep(0.01)
-        yield process, time.perf_counter() - began
+        yield process, time.perf_counter() - started
     finally:
         # A new session, because some servers have several processes.
         os.killpg(process.pid, signal.SIGTERM)

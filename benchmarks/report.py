@@ -107,7 +107,7 @@ def write(rows: Sequence[Row], path: Path) -> None:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    met = {None: "", True: "yes", False: "NO"}[row.met]
+    verdict = {None: "", True: "yes", False: "NO"}[row.met]
     return (
         f"{row.name} ({row.req})" if row.req else row.name,
         row.backend,
@@ -117,7 +117,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         _figure(row.floor),
         "" if row.ratio is None else f"{row.ratio:.2f}",
         str(row.aim or ""),
-        met,
+        verdict,
     )
 
 

@@ -64,13 +64,13 @@ async def _rows(places: Places, backend: str, scale: Scale, steps: int) -> list[
             peer = stack.enter_context(Peer(backend, stack.enter_context(places.fresh(backend)), TEXT, RESULT))
             sides.append(lambda: _awaited(peer.run(steps)))
         figures = await take_turns(rounds, *sides)
-    raw, ours = middle([(one[0], 2 * one[1]) for one in figures])
+    raw, own_time = middle([(figure[0], 2 * figure[1]) for figure in figures])
     name = f"agent.run, {steps} steps"
-    rows = [Row(f"{name}, compared with the baseline", backend, ours, "appends/s", raw, at_least(FLOOR_AIM))]
+    rows = [Row(f"{name}, compared with the baseline", backend, own_time, "appends/s", raw, at_least(FLOOR_AIM))]
     if len(sides) > 2:
-        theirs, ours = middle([(one[2], one[1]) for one in figures])
+        peer_time, own_time = middle([(figure[2], figure[1]) for figure in figures])
         aim = at_least(PEER_AIMS[steps]) if steps in PEER_AIMS else None
-        rows.append(Row(f"{name}, compared with LangGraph", backend, ours, "steps/s", theirs, aim))
+        rows.append(Row(f"{name}, compared with LangGraph", backend, own_time, "steps/s", peer_time, aim))
     return rows
 
 

@@ -62,32 +62,32 @@ async def fill(store: Store, number: int) -> Known:
     ]
     await store._backend.put(texts)
     now = store.clock.now()
-    each = TURNS * (2 * ACTIONS + 4)
-    threads = max(number // each, 2)
+    per_thread = TURNS * (2 * ACTIONS + 4)
+    threads = max(number // per_thread, 2)
 
     def ordinary(place: int) -> Session:
         return session(store, now - _SPREAD * (place / threads), TURNS, ACTIONS, failed=0 if place % _FAILS else 2)
 
     typical = ordinary(threads // 2)
-    known = Known(
+    ids = Known(
         typical,
         # All times differ, so that the order is unique.
         session(store, now - timedelta(seconds=1), 1, 500),
         session(store, now - timedelta(seconds=2), 20, 9),
         session(store, now - timedelta(seconds=3), 80, 9),
     )
-    await _put(store, (typical if one == threads // 2 else ordinary(one) for one in range(threads)))
-    await _put(store, iter(known[1:]))
-    return known
+    await _put(store, (typical if number == threads // 2 else ordinary(number) for number in range(threads)))
+    await _put(store, iter(ids[1:]))
+    return ids
 
 
 async def _put(store: Store, sessions: Iterator[Session]) -> None:
     """Write the records in chunks, referenced records first."""
     waiting: list[Session] = []
     stitches = 0
-    for one in sessions:
-        waiting.append(one)
-        stitches += len(one.stitches)
+    for session in sessions:
+        waiting.append(session)
+        stitches += len(session.stitches)
         if stitches >= CHUNK:
             await _write(store, waiting)
             waiting, stitches = [], 0
@@ -97,15 +97,15 @@ async def _put(store: Store, sessions: Iterator[Session]) -> None:
 
 async def _write(store: Store, sessions: list[Session]) -> None:
     parts: tuple[list[Record], ...] = (
-        [one.thread for one in sessions],
-        [run for one in sessions for run in one.runs],
-        [stitch for one in sessions for stitch in one.stitches],
+        [session.thread for session in sessions],
+        [run for session in sessions for run in session.runs],
+        [stitch for session in sessions for stitch in session.stitches],
     )
     for records in parts:
         await store._backend.put(records)
 
 
-def session(store: Store, ended: datetime, turns: int, actions: int, *, failed: int = 0) -> Session:
+def session(store: Store, ended_at: datetime, turns: int, actions: int, *, failed: int = 0) -> Session:
     """Return a thread with turns of tool calls and an answer; one turn may have failed."""
     digests = {"system": _digest(_SYSTEM), "tools": _digest(_TOOLS)}
     thread = store.new_thread(
@@ -115,17 +115,14 @@ def session(store: Store, ended: datetime, turns: int, actions: int, *, failed: 
         status="waiting",
         settings={"model": f"{PROVIDER}:{MODEL}", "texts": digests},
         extras={"outcome_id": str(new_id())},
-        created_at=ended - timedelta(minutes=turns),
-        updated_at=ended,
-        last_run_at=ended,
-    )
+    ).changed(created_at=ended_at - timedelta(minutes=turns), updated_at=ended_at, last_run_at=ended_at)
     request: Json = {**digests, "parameters": {"model": MODEL, "max_tokens": 4096}}
     runs: list[Run] = []
     stitches: list[Stitch] = []
     tip = None
     for turn in range(1, turns + 1):
         first = len(stitches) + 1
-        run = _run(store, thread, turn, first, actions, ended - timedelta(minutes=turns - turn), turn == failed)
+        run = _run(store, thread, turn, first, actions, ended_at - timedelta(minutes=turns - turn), turn == failed)
         for entry in _turn(run, first, actions, request):
             at = run.started_at + timedelta(milliseconds=100 * (len(stitches) + 1 - first))
             stitch = at_position(entry, thread.id, len(stitches) + 1, tip, 1, at)
@@ -142,16 +139,17 @@ def _run(store: Store, thread: Thread, turn: int, first: int, actions: int, star
     calls = actions + 1
     return store.new_run(
         thread,
+        input_position=first + 1,
+        status="failed" if failed else "completed",
+        stop_reason="error" if failed else "end_turn",
+        model=MODEL,
+        provider=PROVIDER,
+    ).changed(
         sequence=turn,
         turn=turn,
         first_position=first,
-        input_position=first + 1,
         output_position=first + 2 + 2 * actions,
-        status="failed" if failed else "completed",
-        stop_reason="error" if failed else "end_turn",
         error="The parcel is gone." if failed else None,
-        model=MODEL,
-        provider=PROVIDER,
         input_tokens=900 * calls,
         output_tokens=120 * calls,
         cost={"total_cost": 0.0045 * calls, "input_cost": 0.0027 * calls, "output_cost": 0.0018 * calls},
@@ -164,8 +162,8 @@ def _run(store: Store, thread: Thread, turn: int, first: int, actions: int, star
 
 def _turn(run: Run, first: int, actions: int, request: Json) -> Iterator[Entry]:
     """Return the entries of a turn: start, input, tool calls, answer and end."""
-    begun: Json = {"queue_present": False, "formatter": "json", "log": "lean", "request": request}
-    yield Entry(type="run_started", run_id=run.id, step_number=0, data=begun)
+    start_data: Json = {"queue_present": False, "formatter": "json", "log": "lean", "request": request}
+    yield Entry(type="run_started", run_id=run.id, step_number=0, data=start_data)
     yield Entry(type="input", run_id=run.id, step_number=0, message={"role": "user", "content": _text(first)})
     for step in range(1, actions + 1):
         call_id = f"toolu_{run.id.hex}_{step}"

@@ -79,9 +79,9 @@ async def _conversation(store: Store, turns: int, detailed: bool) -> int:
         question: Json = {"role": "user", "content": prose.take(LENGTH)}
         answer: Json = {"role": "assistant", "content": [{"type": "text", "text": prose.take(LENGTH)}]}
         content += len(codec.dumps(question)) + len(codec.dumps(answer))
-        said = Entry(type="input", run_id=run.id, step_number=0, message=question)
-        head = (await store.append(head, [said], fields={"status": "running"}, new_runs=[run])).head
-        answered = Entry(
+        input_entry = Entry(type="input", run_id=run.id, step_number=0, message=question)
+        head = (await store.append(head, [input_entry], fields={"status": "running"}, new_runs=[run])).head
+        response_entry = Entry(
             type="llm_call",
             run_id=run.id,
             step_number=1,
@@ -93,7 +93,7 @@ async def _conversation(store: Store, turns: int, detailed: bool) -> int:
             duration_ms=1800,
         )
         now = store.clock.now()
-        ended: Json = {
+        final_fields: Json = {
             "status": "completed",
             "stop_reason": "end_turn",
             "output_position": head.position + 1,
@@ -103,8 +103,10 @@ async def _conversation(store: Store, turns: int, detailed: bool) -> int:
             "output_tokens": 250,
             **(_cost() if detailed else {}),
         }
-        rest = {"status": "waiting", "waiting_for": [NextMessageWait(now).as_json()]}
-        head = (await store.append(head, [answered], fields=rest, run_updates=[(run, ended)])).head
+        waiting_fields = {"status": "waiting", "waiting_for": [NextMessageWait(now).as_json()]}
+        head = (
+            await store.append(head, [response_entry], fields=waiting_fields, run_updates=[(run, final_fields)])
+        ).head
     return content
 
 

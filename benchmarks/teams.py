@@ -34,7 +34,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
             rounds = await take_turns(
                 scale.rounds, lambda: _timed(store, turns, asker, knower), lambda: _timed(store, turns, crew)
             )
-    alone, led = middle([(one[0], one[1]) for one in rounds])
+    alone, led = middle([(pair[0], pair[1]) for pair in rounds])
     name = "a turn of a team with one member, compared with both agents alone"
     return Measured([Row(name, backend, led, "ms", alone, at_most(OVERHEAD))], [])
 

@@ -26,15 +26,17 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
         langsmith.write(lines, langsmith.agents(scale.traces))
         otel.write_protobuf(requests, otel.agents(scale.traces))
         rows = [
-            *await _beside_floor(places, backend, scale, "langsmith", "LangSmith JSONL", lines),
-            *await _beside_floor(places, backend, scale, "otel", "OTLP protobuf", requests),
+            *await _compare_with_floor(places, backend, scale, "langsmith", "LangSmith JSONL", lines),
+            *await _compare_with_floor(places, backend, scale, "otel", "OTLP protobuf", requests),
         ]
     return Measured(rows)
 
 
-async def _beside_floor(places: Places, backend: str, scale: Scale, bridge: str, shown: str, path: Path) -> list[Row]:
+async def _compare_with_floor(
+    places: Places, backend: str, scale: Scale, source: str, label: str, path: Path
+) -> list[Row]:
     with places.fresh(backend) as url:
-        report, _ = await imported(url, bridge, path)
+        report, _ = await imported(url, source, path)
         tables = mirrors.taken(url)
     expected = scale.traces * langsmith.SPANS
     if report.spans != expected or report.skipped:
@@ -48,22 +50,22 @@ async def _beside_floor(places: Places, backend: str, scale: Scale, bridge: str,
 
     async def ours() -> float:
         with places.fresh(backend) as url:
-            _, seconds = await imported(url, bridge, path)
+            _, seconds = await imported(url, source, path)
             return expected / seconds
 
     rounds = await take_turns(scale.import_rounds, floor, ours)
     raw, value = middle([(figures[0], figures[1]) for figures in rounds])
-    name = f"import of {scale.traces:,} traces of {langsmith.SPANS} spans, {shown}"
+    name = f"import of {scale.traces:,} traces of {langsmith.SPANS} spans, {label}"
     rows = [Row(name, backend, value, "spans/s", raw, at_least(OF_FLOOR))]
     if backend == "sqlite":
         rows.append(Row(f"{name}, durable", backend, value, "spans/s", aim=Aim("value", ">=", SPANS_A_SECOND)))
     return rows
 
 
-async def imported(url: str, bridge: str, path: Path) -> tuple[Report, float]:
+async def imported(url: str, source: str, path: Path) -> tuple[Report, float]:
     """Import a file like `lockstitch import`. Return the report and the seconds."""
     async with open_store(url) as store:
-        opened = open_source(bridge, str(path), io.BytesIO())
+        opened = open_source(source, str(path), io.BytesIO())
         started = time.perf_counter()
         report = await TraceImport(store, opened.source).run(opened.sources)
         return report, time.perf_counter() - started

@@ -44,14 +44,14 @@ async def _wake(store: Store, app: App) -> float:
     (child,) = await store.children(parent)
     await asyncio.sleep(random.uniform(0.01, 0.06))
     await app.resume(child.id, store=store)
-    ended = (await store.thread(child.id)).updated_at
+    ended_at = (await store.thread(child.id)).updated_at
     await _until(store, parent, "completed")
     log = await store.stitches(parent)
-    (told,) = (stitch for stitch in log if stitch.type == "thread_result")
+    (report,) = (stitch for stitch in log if stitch.type == "thread_result")
     before = next(stitch.fence for stitch in log if stitch.type == "run_started")
-    after = [stitch for stitch in log if stitch.position > told.position and stitch.fence > before]
-    begun = min(stitch.at for stitch in after if stitch.at is not None)
-    return (begun - ended).total_seconds() * 1000
+    after = [stitch for stitch in log if stitch.position > report.position and stitch.fence > before]
+    started_at = min(stitch.at for stitch in after if stitch.at is not None)
+    return (started_at - ended_at).total_seconds() * 1000
 
 
 async def _until(store: Store, thread: Thread, status: str) -> None:

@@ -23,7 +23,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
         async with open_store(url) as store:
             head = await store.create()
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "benchmarks.processes.speak", url, str(head.id), str(scale.sights)
+                sys.executable, "-m", "benchmarks.processes.append", url, str(head.id), str(scale.sights)
             )
             waited: list[float] = []
             async with asyncio.timeout(60), aclosing(store.watch(head.id)) as stitches:

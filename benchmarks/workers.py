@@ -53,11 +53,11 @@ _CLOCK = """SELECT (SELECT min(started_at) FROM workers WHERE started_at >= {mar
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
-    there = [name for name in PEERS[backend] if _installed(name, backend)]
-    missing = [SHOWN[name] for name in PEERS[backend] if name not in there]
+    installed = [name for name in PEERS[backend] if _installed(name, backend)]
+    missing = [SHOWN[name] for name in PEERS[backend] if name not in installed]
     rows: list[Row] = []
     for workers in scale.crews:
-        rows += await _rows(places, backend, scale, workers, there)
+        rows += await _rows(places, backend, scale, workers, installed)
     notes = [f"not installed: {', '.join(missing)}; pip install 'lockstitch[peers]'"] if missing else []
     return Measured(rows, notes)
 
@@ -67,28 +67,36 @@ async def _rows(places: Places, backend: str, scale: Scale, workers: int, peers:
     rounds = min(scale.rounds, 5)
     async with AsyncExitStack() as stack:
         raw = _Driven(places, backend, scale.goals, await _crew(stack, workers, "raw", backend))
-        ours = _Driven(places, backend, scale.goals, await _crew(stack, workers, "work", "goals"))
-        sides: list[Side] = [raw.round, ours.round]
+        own_side = _Driven(places, backend, scale.goals, await _crew(stack, workers, "work", "goals"))
+        sides: list[Side] = [raw.round, own_side.round]
         crews = [await _crew(stack, workers, "peer", name, backend) for name in peers]
-        for others in crews:
-            await others.open(stack.enter_context(places.fresh(backend)))
-            sides.append(_peer(others, max(scale.goals // 5, workers)))
+        for peer_crew in crews:
+            await peer_crew.open(stack.enter_context(places.fresh(backend)))
+            sides.append(_peer(peer_crew, max(scale.goals // 5, workers)))
         figures = await take_turns(rounds, *sides)
-    floor, value = middle([(one[0], one[1]) for one in figures])
+    floor, value = middle([(figure[0], figure[1]) for figure in figures])
     name = f"{STEPS}-step threads, {workers} worker{'s' if workers > 1 else ''}"
     rows = [
         Row(f"{name}, compared with the baseline", backend, value, "threads/s", floor, at_least(FLOOR_AIM), at_once),
         Row(f"{name}: appends", backend, value * APPENDS, "appends/s", floor * APPENDS, None, at_once),
-        Row(f"{name}: commits a thread", backend, median(ours.commits), "commits", None, within(COMMITS_AIM), at_once),
+        Row(
+            f"{name}: commits a thread",
+            backend,
+            median(own_side.commits),
+            "commits",
+            None,
+            within(COMMITS_AIM),
+            at_once,
+        ),
     ]
     for place, peer in enumerate(peers, start=2):
-        theirs, value = middle([(one[place], one[1]) for one in figures])
-        rows.append(Row(f"{name}, compared with {SHOWN[peer]}", backend, value, "threads/s", theirs, None, at_once))
+        peer_rate, value = middle([(figure[place], figure[1]) for figure in figures])
+        rows.append(Row(f"{name}, compared with {SHOWN[peer]}", backend, value, "threads/s", peer_rate, None, at_once))
     if peers:
         # The best peer of each round.
-        theirs, value = middle([(max(one[2:]), one[1]) for one in figures])
+        peer_rate, value = middle([(max(figure[2:]), figure[1]) for figure in figures])
         aim = at_least(PEER_AIM)
-        rows.append(Row(f"{name}, compared with the best peer", backend, value, "threads/s", theirs, aim, at_once))
+        rows.append(Row(f"{name}, compared with the best peer", backend, value, "threads/s", peer_rate, aim, at_once))
     return rows
 
 
@@ -122,12 +130,12 @@ class _Driven:
 
 async def _make(url: str, number: int) -> None:
     """Create the threads for the crew, and first one that is executed here: the baseline writes its rows again."""
-    one = agent()
+    new_agent = agent()
     async with open_store(url) as store:
-        template = await one.start(store=store, goal="Go", key=TEMPLATE)
-        await App([one]).resume(template, store=store)
+        template = await new_agent.start(store=store, goal="Go", key=TEMPLATE)
+        await App([new_agent]).resume(template, store=store)
         for _ in range(number):
-            await one.start(store=store, goal="Go")
+            await new_agent.start(store=store, goal="Go")
 
 
 class _Database:
@@ -158,26 +166,26 @@ class _Database:
     def seconds(self, mark: datetime, expected: int) -> float:
         """Return the seconds from the first worker that registered after the mark to the end of the last thread."""
         sql = _CLOCK.format(mark="?" if self._sqlite else "%s")
-        given = format_time(mark) if self._sqlite else mark
-        began, ended, completed = self._connection.execute(sql, (given,)).fetchone()
+        value = format_time(mark) if self._sqlite else mark
+        started, ended, completed = self._connection.execute(sql, (value,)).fetchone()
         if completed != expected:
             raise RuntimeError(f"{completed} threads completed instead of {expected}")
         if self._sqlite:
-            began, ended = parse_time(began), parse_time(ended)
-        return (ended - began).total_seconds()
+            started, ended = parse_time(started), parse_time(ended)
+        return (ended - started).total_seconds()
 
 
-def _peer(others: Crew, number: int) -> Side:
+def _peer(peer_crew: Crew, number: int) -> Side:
     """Return the threads per second of a peer's processes, from the first start to the last end."""
-    each = number // len(others.members)
+    per_worker = number // len(peer_crew.members)
 
     async def side() -> float:
-        for member in others.members:
-            await member.tell(str(each))
-        answers = [(await member.line()).split() for member in others.members]
-        began = min(float(answer[0]) for answer in answers)
-        ended = max(float(answer[1]) for answer in answers)
-        return each * len(others.members) / (ended - began)
+        for member in peer_crew.members:
+            await member.tell(str(per_worker))
+        answers = [(await member.line()).split() for member in peer_crew.members]
+        started = min(float(answer[0]) for answer in answers)
+        ended_at = max(float(answer[1]) for answer in answers)
+        return per_worker * len(peer_crew.members) / (ended_at - started)
 
     return side
 

@@ -38,14 +38,14 @@ class Step:
 def steps(size: int = BODY) -> list[Step]:
     """Return responses and results in turn, with messages of `size` bytes of JSON."""
     prose = Prose(1)
-    found: list[Step] = []
+    found_steps: list[Step] = []
     for number in range(VARIETY // 2):
         call_id = f"toolu_01{number:024x}"
         response = _sized(lambda text, call_id=call_id: _asks(call_id, text), prose, size)
         answer = _sized(lambda text, call_id=call_id: tool_result(call_id, text), prose, size)
-        found.append(Step("llm_call", "tool_use", None, None, response, _text(response), 900, 450, 1200))
-        found.append(Step("tool_call", "ok", "look", call_id, answer, _text(answer), None, None, 35))
-    return found
+        found_steps.append(Step("llm_call", "tool_use", None, None, response, _text(response), 900, 450, 1200))
+        found_steps.append(Step("tool_call", "ok", "look", call_id, answer, _text(answer), None, None, 35))
+    return found_steps
 
 
 def run_fields(position: int) -> dict[str, Any]:

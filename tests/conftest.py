@@ -1,4 +1,4 @@
-"""Loads what all tests share."""
+"""Load the plugins and settings of all tests."""
 
 import gc
 import os
@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from tests import faults
 
-# A shell that starts us in the background has us ignore interrupts, and whatever we start would ignore them too.
+# A shell that starts pytest in the background makes it ignore interrupts. Its child processes would ignore them, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -32,7 +32,7 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).
 
 
 def pytest_collection_finish() -> None:
-    """Exclude the collected tests from garbage collection, which would look at all of them again and again."""
+    """Exclude the collected tests from garbage collection, which would examine all of them repeatedly."""
     gc.collect()
     gc.freeze()
 

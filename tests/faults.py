@@ -49,8 +49,8 @@ class UnfencedWriter(CommitWriter):
 
     def plan(self, transaction: Transaction) -> Commit:
         """Plan for the worker that took the thread over. The engine updates one thread per transaction."""
-        lost = [update.head for update in transaction.updates if update.head.id in self._lost]
-        worker_id = lost[0].worker_id if lost else self._leases.worker_id
+        lost_threads = [update.head for update in transaction.updates if update.head.id in self._lost]
+        worker_id = lost_threads[0].worker_id if lost_threads else self._leases.worker_id
         return plan_commit(transaction, worker_id, self._clock.now())
 
     async def _current(self, update: ThreadUpdate) -> ThreadUpdate:

@@ -1,4 +1,4 @@
-"""What tests share: a fresh store on every backend, and the real servers behind them."""
+"""Shared fixtures: a new store on every backend, and the servers that they need."""
 
 import asyncio
 import shutil
@@ -80,13 +80,13 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> str:
-    """The name of a backend: whoever takes this fixture, directly or through `store_url`, runs on all three."""
+    """The name of a backend. A test with this fixture, also through `store_url`, runs on all three backends."""
     return request.param
 
 
 @pytest.fixture
 def store_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of a fresh store of the backend at hand, in a folder of the test's own."""
+    """The URL of a new store of the current backend, in the temporary folder of the test."""
     if backend == "files":
         yield f"file:///{tmp_path / 'store'}"
     elif backend == "sqlite":
@@ -112,12 +112,12 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 async def timed_store(store_url: str, clock: FakeClock) -> AsyncIterator[Store]:
-    """A store whose time is `clock`'s."""
+    """A store that uses `clock`."""
     async with open_store(store_url, clock=clock) as opened:
         yield opened
 
 
 @pytest.fixture
 async def full_backend(store: Store) -> FullBackend:
-    """The backend itself, migrated, for tests of the contract."""
+    """The migrated backend of `store`, for tests of the backend contract."""
     return store._backend

@@ -29,19 +29,21 @@ class Liveness:
         self.problems: dict[tuple[object, ...], str] = {}
 
     async def look(self, store: Store) -> None:
-        workers = {one.id: one for one in await store._backend.find(Find(Worker, (Where("dead", "=", False),)))}
-        held = await store._backend.find(Find(Thread, (Where("worker_id", "is not null"),)))
+        workers = {
+            worker.id: worker for worker in await store._backend.find(Find(Worker, (Where("dead", "=", False),)))
+        }
+        held_threads = await store._backend.find(Find(Thread, (Where("worker_id", "is not null"),)))
         before, self._unexecuted = self._unexecuted, {}
-        for head in held:
+        for head in held_threads:
             worker = workers.get(head.worker_id) if head.worker_id is not None else None
             if worker is None or str(head.id) in worker.doing:
                 continue
             tenure = (head.id, head.worker_id, head.fence)
-            found = self._unexecuted[tenure] = before.get(tenure) or _Unexecuted(worker.beat_at)
+            unexecuted = self._unexecuted[tenure] = before.get(tenure) or _Unexecuted(worker.beat_at)
             # A longer gap between two heartbeats is an outage, or a worker that was stopped.
             regular = 2 * min(HEARTBEAT_SECONDS, worker.lease_seconds / 6)
-            found.seconds += min((worker.beat_at - found.heartbeat).total_seconds(), regular)
-            found.heartbeat = worker.beat_at
-            if found.seconds > self._patience:
-                said = f"thread {head.id} is held by process {worker.pid} under fence {head.fence}, and not executed"
-                self.problems[tenure] = said
+            unexecuted.seconds += min((worker.beat_at - unexecuted.heartbeat).total_seconds(), regular)
+            unexecuted.heartbeat = worker.beat_at
+            if unexecuted.seconds > self._patience:
+                message = f"thread {head.id} is held by process {worker.pid} under fence {head.fence}, and not executed"
+                self.problems[tenure] = message

@@ -23,7 +23,7 @@ PROPERTY = "lockstitch.requirements"
 
 def pytest_configure(config: pytest.Config) -> None:
     lists = read_lists(config.rootpath / "docs" / "requirements")
-    config.pluginmanager.register(Marks({line.id for one in lists for line in one.lines}))
+    config.pluginmanager.register(Marks({line.id for requirement_list in lists for line in requirement_list.lines}))
     in_worker = hasattr(config, "workerinput")
     if not in_worker and not config.option.collectonly:
         config.pluginmanager.register(Proofs())
@@ -44,8 +44,8 @@ def backend_of(item: pytest.Item) -> str:
 class Marks:
     """Refuses wrong marks while collecting, and fastens right ones to the reports."""
 
-    def __init__(self, known: set[str]) -> None:
-        self._known = known
+    def __init__(self, known_ids: set[str]) -> None:
+        self._known = known_ids
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -93,7 +93,7 @@ class Proofs:
         self._all_collected = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        # xdist runs the rest of the suite beside a file that could not be collected.
+        # xdist also runs the suite if a file could not be collected.
         if report.failed:
             self._all_collected = False
 
@@ -101,23 +101,23 @@ class Proofs:
         test = report.nodeid.split("[", 1)[0]
         properties: dict[str, Any] = dict(report.user_properties)
         claim = properties.get(PROPERTY, {"ids": []})
-        good = report.passed and not hasattr(report, "wasxfail")
+        is_passed = report.passed and not hasattr(report, "wasxfail")
         for id in claim["ids"]:
             self._tests[id].add(test)
-            if not good:
+            if not is_passed:
                 self._broken_ids.add(id)
             elif report.when == "call":
                 self._backends[id].add(claim["backend"])
         # The report of a worker that died in a test carries no properties, only the test's name.
-        if not good and not claim["ids"]:
+        if not is_passed and not claim["ids"]:
             self._broken_tests.add(test)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        ran_to_its_end = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not (
+        finished = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not (
             session.shouldfail or session.shouldstop
         )
-        whole = ran_to_its_end and self._all_collected and covers_whole_suite(session.config)
-        name = "requirements.json" if whole else "requirements-partial.json"
+        complete = finished and self._all_collected and covers_whole_suite(session.config)
+        name = "requirements.json" if complete else "requirements-partial.json"
         write(session.config.rootpath / "build" / name, self.proven())
 
     def proven(self) -> dict[str, Proof]:
@@ -129,7 +129,7 @@ class Proofs:
 
 
 def covers_whole_suite(config: pytest.Config) -> bool:
-    """Whether nothing on the command line narrowed the run: a part must not pass for the whole."""
+    """True if no option limits the run to a part of the suite."""
     narrowing = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not any(
         config.getoption(name, None) for name in narrowing

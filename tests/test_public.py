@@ -1,20 +1,24 @@
 """The public names of the package: their docstrings, and the modules that an import loads."""
 
+import ast
 import inspect
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lockstitch
-from lockstitch import errors, ext
+from lockstitch import Committed, Event, Result, Turn, errors, ext, sync
 from lockstitch.agents.tools.mcp import McpServer
 from lockstitch.engine.config import AgentDefinition
+from lockstitch.model import Delivery, Entry, Feedback, File, Memory, Record, Run, Stitch, Thread, Worker
 from lockstitch.testing import Scripted
 from tests.cli.calling import environment
 
@@ -149,6 +153,8 @@ EXT_NAMES = [
     "tool_uses",
 ]
 
+RECORDS = (Delivery, Entry, Feedback, File, Memory, Record, Run, Stitch, Thread, Worker)
+
 HEAVY = {
     *("sqlite3", "psycopg", "psycopg_pool", "typer", "click", "rich", "fastapi", "starlette", "uvicorn"),
     *("anthropic", "openai", "mcp", "obstore", "opentelemetry", "jinja2"),
@@ -213,10 +219,10 @@ def test_version_is_that_of_the_project() -> None:
 def loaded(statement: str) -> set[str]:
     """Return the modules that a new process has loaded after a statement."""
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], env=environment(), check=True, capture_output=True, text=True, timeout=60
     )
-    return set(done.stdout.split())
+    return set(process.stdout.split())
 
 
 def test_import_loads_no_dependency() -> None:
@@ -251,41 +257,91 @@ def test_open_store_loads_only_its_driver() -> None:
     assert not modules & (HEAVY - {"sqlite3"})
 
 
-DOCUMENTED = ("lockstitch.agents",)
-"""Packages in which every public name, and every public method of these classes, documents all parameters."""
-WITH_METHODS = {"Agent", "Team", "App", "Plugin", "Store", "Client", "McpServer", "Scripted"}
+WITH_CLASS_PARAMETERS = {"Agent", "Team", "App", "Client", "McpServer", "Scripted"}
+"""Classes that users create, so that their docstrings explain the parameters."""
+FORWARDS = {
+    # A TypedDict has the options, and the docstring explains each.
+    *("Agent.run", "Agent.stream", "Agent.frames", "run", "stream", "McpServer.http", "McpServer.stdio"),
+    # The names come from the query, or from the class of the record.
+    *("Store.query", "Store.execute", "SyncStore.query", "SyncStore.execute"),
+    *("SyncTable.list", "SyncTable.delete", "Record.changed"),
+}
+"""Public functions and methods with keyword arguments that the signature does not name."""
 
 
 def documented() -> Iterator[tuple[str, Any]]:
-    """Yield the public names of the documented packages, and the methods of the classes with methods."""
-    public = {name: getattr(lockstitch, name) for name in lockstitch.__all__}
-    for name, value in {**public, "McpServer": McpServer, "Scripted": Scripted}.items():
-        if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith(DOCUMENTED):
-            yield name, value
-            if name in WITH_METHODS:
-                yield from methods(name, value)
+    """Yield the public classes, functions and methods of the package, of `sync` and of `ext`, each once."""
+    values = [getattr(module, name) for module in (lockstitch, sync, ext) for name in module.__all__]
+    values = [value for value in (*values, McpServer, Scripted) if inspect.isclass(value) or inspect.isfunction(value)]
+    members = [member for value in values if inspect.isclass(value) for member in methods(value)]
+    for value in dict.fromkeys([*values, *members]):
+        if value.__module__.startswith("lockstitch"):
+            yield value.__qualname__, value
 
 
-def methods(name: str, kind: type) -> Iterator[tuple[str, Any]]:
-    for method, function in inspect.getmembers(kind, inspect.isroutine):
-        if not method.startswith("_") and function.__module__.startswith(DOCUMENTED):
-            yield f"{name}.{method}", function
+def methods(kind: type) -> list[Any]:
+    members = inspect.getmembers(kind, lambda member: inspect.isfunction(member) or inspect.ismethod(member))
+    # A class method is bound to each subclass, but its function is the same.
+    return [getattr(member, "__func__", member) for name, member in members if not name.startswith("_")]
 
 
-@pytest.mark.parametrize(("name", "value"), [pytest.param(*item, id=item[0]) for item in documented()])
+DOCUMENTED = list(documented())
+FUNCTIONS = [(name, value) for name, value in DOCUMENTED if not inspect.isclass(value)]
+
+
+def parameters_of(value: Any) -> list[inspect.Parameter]:
+    return [
+        parameter for parameter in inspect.signature(value).parameters.values() if parameter.name not in ("self", "cls")
+    ]
+
+
+@pytest.mark.parametrize(("name", "value"), DOCUMENTED)
 def test_public_name_documents_its_parameters(name: str, value: Any) -> None:
     doc = inspect.getdoc(value)
     assert doc, f"{name} has no docstring"
-    if inspect.isclass(value) and getattr(value, "_is_protocol", False):
+    if inspect.isclass(value) and name not in WITH_CLASS_PARAMETERS:
         return
-    parameters = [parameter for parameter in inspect.signature(value).parameters.values() if parameter.name != "self"]
+    parameters = parameters_of(value)
     explained = set(re.findall(r"^ +(\w+): ", doc, re.MULTILINE))
     missing = [parameter.name for parameter in parameters if parameter.name not in explained]
     assert not missing, f"{name} does not document {missing}"
     for parameter in parameters:
-        if parameter.kind is parameter.VAR_KEYWORD and parameter.name != "unknown":
+        if parameter.kind is parameter.VAR_KEYWORD and hasattr(parameter.annotation, "__args__"):
             options = parameter.annotation.__args__[0].__annotations__
             assert [option for option in options if f"`{option}`" not in doc] == [], f"{name}: {parameter}"
+
+
+@pytest.mark.parametrize(("name", "value"), FUNCTIONS)
+def test_public_function_names_its_keyword_arguments(name: str, value: Any) -> None:
+    forwards = [parameter for parameter in parameters_of(value) if parameter.kind is parameter.VAR_KEYWORD]
+    assert not forwards or name in FORWARDS
+
+
+@pytest.mark.parametrize(("name", "value"), FUNCTIONS)
+def test_public_function_documents_its_result_and_errors(name: str, value: Any) -> None:
+    doc = inspect.getdoc(value) or ""
+    if inspect.signature(value).return_annotation not in (None, inspect.Signature.empty):
+        assert re.search(r"\b(returns?|yields?|true if)\b", doc, re.IGNORECASE), f"{name} returns a value"
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(value))).body
+    raised = [
+        node.exc.func for node in ast.walk(function) if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+    ]
+    errors = {error.id for error in raised if isinstance(error, ast.Name)}
+    assert [error for error in errors if error not in doc] == [], f"{name} raises errors that it does not document"
+
+
+@pytest.mark.parametrize("record", [*RECORDS, Result, Turn, Event, Committed])
+def test_public_record_explains_every_field(record: type) -> None:
+    for kind in record.__mro__:
+        if kind in (Record, object, tuple) or not kind.__module__.startswith("lockstitch"):
+            continue
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, following in pairwise([*definition.body, ast.Pass()]):
+            if isinstance(field, ast.AnnAssign) and "ClassVar" not in ast.unparse(field.annotation):
+                assert isinstance(following, ast.Expr), (
+                    f"{kind.__name__}.{ast.unparse(field.target)} has no description"
+                )
 
 
 def test_agent_has_the_defaults_of_its_definition() -> None:

@@ -97,17 +97,18 @@ def test_runs_an_agent_with_approvals_and_replies(store: sync.SyncStore) -> None
     assert waiting.status == "waiting"
     sync.approve(store, "t", "call_1_1_0", by="ada")
     event_types: list[str] = []
-    done = sync.resume(agent, "t", store=store, listener=lambda event: event_types.append(event.type))
-    assert done is not None
-    assert done.output_text == "Paid."
+    final_result = sync.resume(agent, "t", store=store, listener=lambda event: event_types.append(event.type))
+    assert final_result is not None
+    assert final_result.output_text == "Paid."
     assert event_types[-1] == "finished"
     events = list(sync.stream(agent, "And?", store=store, thread="t"))
     assert [event.type for event in events] == ["started", "text", "finished"]
     sync.run(agent, "Pay", store=store, thread="t")
     sync.deny(store, "t", "call_3_1_0", reason="enough")
-    done = sync.resume(agent, "t", store=store)
-    assert done is not None
-    assert done.output_text == "As you like."
+    final_result = sync.resume(agent, "t", store=store)
+    assert final_result is not None
+    assert final_result.output_text == "As you like."
+    assert sync.messages(final_result, store=store) == store.messages(final_result.run_id) != []
     assert sync.resume(agent, "t", store=store) is None
     for call in (
         lambda: sync.answer(store, "t", "x"),
@@ -138,9 +139,9 @@ def test_claims_a_thread_and_reads_its_inbox(store: sync.SyncStore) -> None:
     assert store.register_worker().id == store.claim("k").worker_id
     message = Entry(type="input", message={"role": "user", "content": "hi"})
     assert store.deliver("k", message, kind="input", sender="ada").position is None
-    seen, deliveries = store.inbox(store.thread("k"))
-    held = store.append(seen, consumed=deliveries, fields={"status": "pending"}).head
-    assert held.position == 1
+    current, deliveries = store.inbox(store.thread("k"))
+    held_thread = store.append(current, consumed=deliveries, fields={"status": "pending"}).head
+    assert held_thread.position == 1
     assert [thread.id for thread in store.claim_next()] == [head.id]
     assert store.reap() == []
 
@@ -153,11 +154,11 @@ def test_finds_threads_runs_stitches_and_limits(store: sync.SyncStore) -> None:
     store.create(parent_id=head.id)
     assert store.threads_by_id([head.id]) == {head.id: head}
     assert store.children_of([head.id]) == store.find_threads(Where("parent_id", "=", head.id))
-    assert [len(list(tree.walk())) for tree in store.trees([head]) + store.whole_trees([head])] == [2, 2]
+    assert [len(list(tree.walk())) for tree in store.trees([head]) + store.trees_of([head])] == [2, 2]
     assert (store.find_runs(head.id), store.find_stitches(head.id), store.count_stitches(head.id)) == ([], [], 0)
     assert (store.runs_by_id(head.id, [new_id()]), store.stitches_by_id([head.id], [new_id()])) == ({}, [])
     store.set_limit(Limit(name="one", agents=["a"], at_most=1))
-    assert [held for _, held in store.limits()] == [0]
+    assert [held_count for _, held_count in store.limits()] == [0]
     assert (store.held_by([new_id()]), store.projects(), store.statistics.daily_of_threads([head.id])) == (
         [],
         ["default"],
@@ -196,23 +197,23 @@ def test_reads_and_writes_tables_and_agent_versions(store: sync.SyncStore) -> No
 
 def test_copies_between_stores_on_different_loops(store: sync.SyncStore, tmp_path: Path) -> None:
     store.import_messages([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}], key="k")
-    seen: list[int] = []
-    with sync.open_store(f"sqlite:///{tmp_path / 'other.db'}") as other:
-        assert store.copy_to(other, progress=lambda copied: seen.append(copied.stitches)).stitches == 2
-        assert store.copy_to(other, tree="k").total == 0
-        assert other.context("k") == store.context("k")
-        assert other.copy_to(store).total == 0
-    assert seen[-1] == 2
+    values: list[int] = []
+    with sync.open_store(f"sqlite:///{tmp_path / 'other.db'}") as other_store:
+        assert store.copy_to(other_store, progress=lambda copied: values.append(copied.stitches)).stitches == 2
+        assert store.copy_to(other_store, tree="k").total == 0
+        assert other_store.context("k") == store.context("k")
+        assert other_store.copy_to(store).total == 0
+    assert values[-1] == 2
 
 
 def test_watches_in_one_thread_while_another_appends(store: sync.SyncStore) -> None:
     head = store.create()
     watching = store.watch(head.id)
-    seen: list[int] = []
+    values: list[int] = []
 
     def follow() -> None:
         for stitch in watching:
-            seen.append(stitch.position)
+            values.append(stitch.position)
             if stitch.position == 20:
                 return
 
@@ -221,7 +222,7 @@ def test_watches_in_one_thread_while_another_appends(store: sync.SyncStore) -> N
     for _ in range(20):
         head = store.append(head, [Entry(type="error")]).head
     reader.join(60)
-    assert seen == list(range(1, 21))
+    assert values == list(range(1, 21))
     watching.close()
     assert list(watching) == []
     assert [stitch.position for stitch in _first(store.watch(recent=2), 2)] == [19, 20]
@@ -296,10 +297,10 @@ def test_leaves_no_thread_or_file_when_opening_fails(tmp_path: Path) -> None:
 def test_rejects_calls_from_a_callback_of_the_same_store(store: sync.SyncStore, tmp_path: Path) -> None:
     store.create()
     with (
-        sync.open_store(f"sqlite:///{tmp_path / 'other.db'}") as other,
+        sync.open_store(f"sqlite:///{tmp_path / 'other.db'}") as other_store,
         pytest.raises(Refused, match="callback"),
     ):
-        store.copy_to(other, progress=lambda copied: print(store.count()))
+        store.copy_to(other_store, progress=lambda copied: print(store.count()))
 
 
 # Newer versions of Python warn if a process with threads is forked.
@@ -375,8 +376,8 @@ store.create(key="kept")
 
 def test_program_exits_without_closing_the_store(store_url: str) -> None:
     command = [sys.executable, "-c", FORGOTTEN, store_url]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=True)
-    assert done.stderr == ""
+    process = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=True)
+    assert process.stderr == ""
     with sync.open_store(store_url) as store:
         assert store.thread("kept")
 

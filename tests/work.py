@@ -48,23 +48,23 @@ def steps(pattern: "re.Pattern[Any]", text: Text) -> int:
     The matches are compared with those of the `re` module, so that a mistake here fails the test that uses it.
     """
     matcher = _Matcher(pattern, text)
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     at = 0
     while at <= len(text):
         end = matcher.match(at)
         if end is None:
             at += 1
             continue
-        found.append((at, end))
+        spans.append((at, end))
         at = end if end > at else at + 1
     expected = [match.span() for match in pattern.finditer(text)]
-    empty_aside = [span for span in found if span[0] != span[1]]
+    empty_aside = [span for span in spans if span[0] != span[1]]
     assert empty_aside == [span for span in expected if span[0] != span[1]], pattern.pattern
     return matcher.steps
 
 
 class _Matcher:
-    """A backtracking matcher over the syntax tree of a pattern. Groups are not kept, since no pattern refers to one."""
+    """A backtracking matcher over the syntax tree of a pattern. It stores no groups: no pattern refers to one."""
 
     def __init__(self, pattern: "re.Pattern[Any]", text: Text) -> None:
         self._tree = list(parser.parse(pattern.pattern, pattern.flags))
@@ -84,36 +84,36 @@ class _Matcher:
             yield from self._sequence(nodes[1:], end, flags)
 
     def _node(self, node: Any, at: int, flags: int) -> Iterator[int]:
-        kind, given = node
+        kind, argument = node
         if kind in (c.LITERAL, c.NOT_LITERAL, c.ANY, c.IN):
             if self._fits(node, at, flags):
                 yield at + 1
         elif kind is c.BRANCH:
-            for way in given[1]:
+            for way in argument[1]:
                 yield from self._sequence(list(way), at, flags)
         elif kind is c.SUBPATTERN:
-            _, added, removed, inner = given
+            _, added, removed, inner = argument
             yield from self._sequence(list(inner), at, (flags | added) & ~removed)
         elif kind in (c.MAX_REPEAT, c.MIN_REPEAT):
-            least, most, inner = given
+            least, most, inner = argument
             yield from self._repeat(list(inner), at, least, most, flags, greedy=kind is c.MAX_REPEAT)
         elif kind is c.POSSESSIVE_REPEAT:
-            least, most, inner = given
+            least, most, inner = argument
             count = 0
             while count < most and (end := next(self._sequence(list(inner), at, flags), None)) not in (None, at):
                 count, at = count + 1, end
             if count >= least:
                 yield at
         elif kind is c.ATOMIC_GROUP:
-            yield from list(self._first(list(given), at, flags))
+            yield from list(self._first(list(argument), at, flags))
         elif kind in (c.ASSERT, c.ASSERT_NOT):
-            direction, inner = given
-            found = self._looks(direction, list(inner), at, flags)
-            if found == (kind is c.ASSERT):
+            direction, inner = argument
+            matches = self._looks(direction, list(inner), at, flags)
+            if matches == (kind is c.ASSERT):
                 yield at
         elif kind is c.AT:
             self.steps += 1
-            if self._at(given, at, flags):
+            if self._at(argument, at, flags):
                 yield at
         else:
             raise NotImplementedError(kind)
@@ -186,30 +186,30 @@ class _Matcher:
         self.steps += 1
         if at >= len(self._text):
             return False
-        kind, given = node
+        kind, argument = node
         code = self._text[at] if self._binary else ord(self._text[at])
         codes = self._cases(code, flags)
         if kind is c.LITERAL:
-            return given in codes
+            return argument in codes
         if kind is c.NOT_LITERAL:
-            return given not in codes
+            return argument not in codes
         if kind is c.ANY:
             return bool(flags & re.DOTALL) or code != 10
-        negated = given[0][0] is c.NEGATE
-        return any(self._in(one, each) for one in codes for each in given[negated:]) != negated
+        negated = argument[0][0] is c.NEGATE
+        return any(self._in(code, item) for code in codes for item in argument[negated:]) != negated
 
     def _cases(self, code: int, flags: int) -> set[int]:
         if not flags & re.IGNORECASE:
             return {code}
-        return {code} | {ord(each) for each in (chr(code).lower(), chr(code).upper()) if len(each) == 1}
+        return {code} | {ord(variant) for variant in (chr(code).lower(), chr(code).upper()) if len(variant) == 1}
 
-    def _in(self, code: int, each: Any) -> bool:
-        kind, given = each
+    def _in(self, code: int, item: Any) -> bool:
+        kind, argument = item
         if kind is c.LITERAL:
-            return code == given
+            return code == argument
         if kind is c.RANGE:
-            return given[0] <= code <= given[1]
-        return self._category(str(given), code)
+            return argument[0] <= code <= argument[1]
+        return self._category(str(argument), code)
 
     def _category(self, name: str, code: int) -> bool:
         character = chr(code)

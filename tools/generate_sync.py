@@ -140,16 +140,16 @@ FILES: Final = (
             FunctionInput("lockstitch.agents.agent:Agent.resume", executes=True),
             FunctionInput("lockstitch.agents.agent:Agent.submit", executes=True),
             FunctionInput("lockstitch.agents.agent:Agent.retry", executes=True),
-            FunctionInput("lockstitch.engine.control:approve"),
-            FunctionInput("lockstitch.engine.control:deny"),
-            FunctionInput("lockstitch.engine.control:settle"),
-            FunctionInput("lockstitch.engine.control:submit_results"),
-            FunctionInput("lockstitch.engine.control:answer"),
+            FunctionInput("lockstitch.engine.replies:approve"),
+            FunctionInput("lockstitch.engine.replies:deny"),
+            FunctionInput("lockstitch.engine.replies:settle"),
+            FunctionInput("lockstitch.engine.replies:submit_results"),
+            FunctionInput("lockstitch.engine.replies:answer"),
             FunctionInput("lockstitch.engine.cancel:cancel", executes=True),
             FunctionInput("lockstitch.agents.evals.runner:evaluate", executes=True),
             FunctionInput("lockstitch.integrations.importer:import_traces", lazy=True),
         ],
-        additions=["close"],
+        additions=["close", "messages"],
     ),
 )
 
@@ -555,7 +555,11 @@ class Output:
         body = self._override(None, function) or self._function_body(item, function, module, owner)
         head = f"def {function.name}({self._parameters(function, module, owner)}){self._returns(function, module)}:"
         self._lazy_package = None
-        return _block(head, [*_docstring_lines(ast.get_docstring(function)), *body])
+        docstring = ast.get_docstring(function) or ""
+        if owner is not None:
+            # The first parameter replaces `self`.
+            docstring = docstring.replace("Args:\n", f"Args:\n    {owner.lower()}: {owner} of the call.\n", 1)
+        return _block(head, [*_docstring_lines(docstring), *body])
 
     def _find_function(self, item: FunctionInput, module: Module, path: str) -> tuple[Function, str | None]:
         owner, _, name = path.rpartition(".")

@@ -1,8 +1,9 @@
 """Take screenshots of every page of `lockstitch serve --demo`: light and dark, desktop and phone.
 
     python -m tools.screenshots [--out build/screenshots] [--only stats] [--chromium PATH]
+    python -m tools.screenshots --readme
 
-They are for reviews and for the README. No test compares them.
+They are for reviews. With --readme the tool writes the images of the README instead. No test compares them.
 """
 
 import argparse
@@ -19,6 +20,14 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from tools.browser import ensure
 
 SIZES: Final = {"1280": {"width": 1280, "height": 900}, "390": {"width": 390, "height": 844}}
+README_IMAGES: Final = {
+    "threads": {"width": 1180, "height": 640},
+    "run": {"width": 1280, "height": 760},
+    "plan": {"width": 1280, "height": 860},
+    "notebook": {"width": 1280, "height": 753},
+}
+"""The images of the README, with their sizes."""
+
 THEMES: Final = ("light", "dark")
 FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run")
 
@@ -127,23 +136,41 @@ async def picture(browser: Browser, url: str, out: Path, only: str) -> int:
     return count
 
 
+async def readme_images(browser: Browser, url: str, out: Path) -> int:
+    """Take the screenshots of the README. Return their number."""
+    context = await browser.new_context(color_scheme="light", reduced_motion="reduce")
+    page = await context.new_page()
+    pages = await links(page, url)
+    for name, size in README_IMAGES.items():
+        await page.set_viewport_size(size)  # type: ignore[arg-type]
+        await page.goto(url + pages[name])
+        await settle(page)
+        await page.screenshot(path=out / f"{name}.png")
+    await context.close()
+    return len(README_IMAGES)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--out", type=Path, default=Path("build/screenshots"))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--readme", action="store_true", help="write the images of the README to docs/images")
     parser.add_argument("--only", default="", help="only pages with this prefix of their name")
     parser.add_argument("--chromium", help="path of the browser")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    count = asyncio.run(take_all(options.chromium or ensure(), options.out, options.only))
-    print(f"{count} screenshots in {options.out}")
+    out = options.out or Path("docs/images" if options.readme else "build/screenshots")
+    out.mkdir(parents=True, exist_ok=True)
+    count = asyncio.run(take_all(options.chromium or ensure(), out, options.only, readme=options.readme))
+    print(f"{count} screenshots in {out}")
 
 
-async def take_all(browser_path: str, out: Path, only: str) -> int:
+async def take_all(browser_path: str, out: Path, only: str, *, readme: bool) -> int:
     """Start the demo server and the browser. Return the number of screenshots."""
-    async with demonstration(out / "server.log") as url, async_playwright() as playwright:
+    log = Path("build/screenshots/server.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    async with demonstration(log) as url, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=browser_path, args=list(FLAGS))
         try:
-            return await picture(browser, url, out, only)
+            return await (readme_images(browser, url, out) if readme else picture(browser, url, out, only))
         finally:
             await browser.close()
 

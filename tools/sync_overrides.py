@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from lockstitch.agents import Agent, App, Event, Result
 from lockstitch.agents.agent import Prompt, RunOptions
 from lockstitch.engine.events import Listener
-from lockstitch.model import Clock
+from lockstitch.model import Clock, Message
 from lockstitch.store import CopyReport
 from lockstitch.store import open_store as open_async_store
 from lockstitch.store.maintenance.copy import Progress
@@ -92,5 +92,23 @@ def stream(
 
 
 def close(agent: Agent | App, *, store: SyncStore) -> None:
-    """Close the connections that an agent, or all agents of an app, opened on the loop of this store."""
+    """Close the connections that an agent, or all agents of an app, opened on the loop of this store.
+
+    Args:
+        agent: Agent or app.
+        store: Store with the loop.
+    """
     store.portal.call(agent.close())
+
+
+def messages(result: Result, *, store: SyncStore) -> list[Message]:
+    """Return all messages of the run of a result, also those that were compacted since.
+
+    Args:
+        result: Result of the run. Its method `messages` is for the async API.
+        store: Store of the run.
+
+    Raises:
+        NotFound: If the run was deleted.
+    """
+    return store.messages(result.run_id)

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.places import sqlite_path
-from lockstitch.backends.sqlite.query import look_through
+from lockstitch.backends.sqlite.query import create_lens_views
 
 _SCRIPTS = Path(__file__).with_name("documents")
 _TABLE = re.compile(r"^CREATE TABLE (\w+) \((.*?)^\);", re.MULTILINE | re.DOTALL)
@@ -39,7 +39,7 @@ async def _sqlite(url: str, lens: str) -> AsyncIterator[sqlite3.Connection]:
         with closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as connection:
             connection.execute("ATTACH ? AS hand", (str(path),))
             connection.execute("PRAGMA hand.synchronous = OFF")
-            look_through(connection, lens)
+            create_lens_views(connection, lens)
             for table, columns in _tables(lens):
                 connection.execute(f"INSERT INTO hand.{table} ({columns}) SELECT {columns} FROM temp.{table}")
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:

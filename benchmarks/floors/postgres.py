@@ -41,11 +41,11 @@ class PostgresFloor:
 
     async def append(self, number: int) -> float:
         """Make concurrent appends, spread over the threads. Return appends per second."""
-        each = max(number // len(self._threads), 1)
-        pending = [thread.take(each) for thread in self._threads]
+        per_agent = max(number // len(self._threads), 1)
+        pending = [thread.take(per_agent) for thread in self._threads]
         started = time.perf_counter()
         await asyncio.gather(*(thread.append(appends) for thread, appends in zip(self._threads, pending, strict=True)))
-        return each * len(self._threads) / (time.perf_counter() - started)
+        return per_agent * len(self._threads) / (time.perf_counter() - started)
 
     async def close(self) -> None:
         for thread in self._threads:
@@ -97,20 +97,20 @@ class _Thread:
 
     def _appends(self) -> Iterator[tuple[Parameters, Parameters, Parameters]]:
         bodies = steps()
-        seen, run_id = self._agent.head, self._agent.run.id
-        previous = seen.tip_id
+        thread, run_id = self._agent.head, self._agent.run.id
+        previous = thread.tip_id
         while True:
             position = self._position + 1
             step = bodies[(position - 1) % len(bodies)]
             answers = step.type == "tool_call"
             stitch_id, now = new_id(), SystemClock().now()
-            head = (position, stitch_id, now, seen.id, seen.fence, self._position, seen.worker_id)
+            head = (position, stitch_id, now, thread.id, thread.fence, self._position, thread.worker_id)
             run = (*run_fields(position).values(), run_id)
             stitch = (
-                *(seen.id, position, stitch_id, run_id, None, previous),
+                *(thread.id, position, stitch_id, run_id, None, previous),
                 *((position - 1, 0) if answers else (None, None)),
                 *(None if answers else 1, None, None),
-                *(seen.fence, (position + 1) // 2, step.type, step.name, step.call_id, step.status),
+                *(thread.fence, (position + 1) // 2, step.type, step.name, step.call_id, step.status),
                 *(step.text, "{}", step.input_tokens, step.output_tokens, None, None),
                 *(step.duration_ms, None, None, now),
             )

@@ -40,24 +40,26 @@ class _Shape(NamedTuple):
 class PostgresThreads:
     """Executes every ready thread."""
 
-    def __init__(self, url: str, connections: list[psycopg.AsyncConnection], agent: str, made: "_Made") -> None:
+    def __init__(
+        self, url: str, connections: list[psycopg.AsyncConnection], agent: str, template: "_ThreadTemplate"
+    ) -> None:
         self._url = url
         self._connections = connections
         self._agent = agent
-        self._made = made
+        self._thread_template = template
 
     @classmethod
     async def open(cls, url: str, concurrency: int) -> "PostgresThreads":
         connections = [await _connect(url) for _ in range(concurrency)]
         async with await _connect(url) as connection:
-            made, agent = await _template(connection)
-        return cls(url, connections, agent, made)
+            template, agent = await _template(connection)
+        return cls(url, connections, agent, template)
 
     async def work(self) -> None:
         worker = current_process(SystemClock().now())
         first = psycopg.AsyncRawCursor(self._connections[0])
-        given = (worker.id, worker.host, worker.boot_id, worker.pid, worker.process_started, worker.lease_seconds)
-        await first.execute(_REGISTER, (*given, worker.started_at, worker.beat_at))
+        values = (worker.id, worker.host, worker.boot_id, worker.pid, worker.process_started, worker.lease_seconds)
+        await first.execute(_REGISTER, (*values, worker.started_at, worker.beat_at))
         await asyncio.gather(*(self._place(connection, worker.id) for connection in self._connections))
 
     async def close(self) -> None:
@@ -73,14 +75,14 @@ class PostgresThreads:
             if claimed is None:
                 return
             thread_id, fence = claimed
-            for sql, values in self._made.appends(thread_id, fence, worker_id):
+            for sql, values in self._thread_template.appends(thread_id, fence, worker_id):
                 await cursor.execute(sql, values, prepare=True)
                 if cursor.rowcount != 1:
                     raise RuntimeError("another writer changed the thread of the baseline")
 
 
-class _Made:
-    """Return the appends of a thread, as statements with their values."""
+class _ThreadTemplate:
+    """The appends of one thread, as statements with their values."""
 
     def __init__(self, planned: list[Append], texts: list[str]) -> None:
         self._planned = planned
@@ -93,10 +95,10 @@ class _Made:
             now = SystemClock().now()
             stitches: list[Row] = []
             for stitch in append.stitches:
-                own: Row = {"id": new_id(), "thread_id": thread_id, "run_id": run_id, "previous_id": None}
+                entry: Row = {"id": new_id(), "thread_id": thread_id, "run_id": run_id, "previous_id": None}
                 if stitch["type"] in CHAIN_TYPES:
-                    own["previous_id"], tip = tip, own["id"]
-                stitches.append({**stitch, **own, "fence": fence, "at": now})
+                    entry["previous_id"], tip = tip, entry["id"]
+                stitches.append({**stitch, **entry, "fence": fence, "at": now})
             head = {**append.head, "tip_id": tip, "updated_at": now}
             if append.last:
                 head["worker_id"] = None
@@ -144,7 +146,7 @@ WHERE id = $1 AND fence = $2 AND position = $3 AND worker_id = $4 RETURNING id)"
     return f"{', '.join(parts)} {inserts[-1]}".encode()
 
 
-async def _template(connection: psycopg.AsyncConnection) -> tuple[_Made, str]:
+async def _template(connection: psycopg.AsyncConnection) -> tuple[_ThreadTemplate, str]:
     # Unchanged from the table, because the rows must have the same bytes.
     set_json_loads(lambda text: text if isinstance(text, str) else bytes(text).decode(), connection)
     cursor = connection.cursor(row_factory=dict_row)
@@ -156,7 +158,7 @@ async def _template(connection: psycopg.AsyncConnection) -> tuple[_Made, str]:
     stitches = [{name: value for name, value in row.items() if name != "log_id"} for row in await cursor.fetchall()]
     await cursor.execute("SELECT sha256 FROM blob_uses WHERE thread_id = %s", (head["id"],))
     texts = [row["sha256"] for row in await cursor.fetchall()]
-    return _Made(plan(head, run or {}, stitches), texts), head["agent"]
+    return _ThreadTemplate(plan(head, run or {}, stitches), texts), head["agent"]
 
 
 async def _connect(url: str) -> psycopg.AsyncConnection:

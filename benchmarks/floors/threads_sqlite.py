@@ -38,11 +38,11 @@ class SqliteThreads:
 
     def work(self) -> None:
         worker = current_process(SystemClock().now())
-        given = (worker.host, worker.boot_id, worker.pid, worker.process_started, worker.lease_seconds)
+        values = (worker.host, worker.boot_id, worker.pid, worker.process_started, worker.lease_seconds)
         times = (format_time(worker.started_at), format_time(worker.beat_at))
         worker_id = str(worker.id)
         self._begin()
-        self._connection.execute(_REGISTER, (worker_id, *given, *times))
+        self._connection.execute(_REGISTER, (worker_id, *values, *times))
         self._connection.execute("COMMIT")
         places: deque[Iterator[None]] = deque()
         for _ in range(self._concurrency):
@@ -67,9 +67,9 @@ class SqliteThreads:
                 return
             yield
             number, thread_id, fence = claimed[0]
-            yield from self._drive(number, thread_id, fence, worker_id)
+            yield from self._execute(number, thread_id, fence, worker_id)
 
-    def _drive(self, number: int, thread_id: str, fence: int, worker_id: str) -> Iterator[None]:
+    def _execute(self, number: int, thread_id: str, fence: int, worker_id: str) -> Iterator[None]:
         execute = self._connection.execute
         position, tip, run_no = 0, (None, None), None
         for append in self._planned:
@@ -77,10 +77,10 @@ class SqliteThreads:
             now = format_time(SystemClock().now())
             rows: list[Row] = []
             for stitch in append.stitches:
-                own: Row = {"id": str(new_id()), "previous": None}
+                entry: Row = {"id": str(new_id()), "previous": None}
                 if stitch["type"] in CHAIN_TYPES:
-                    own["previous"], tip = tip[1], (own["id"], stitch["position"])
-                rows.append({**stitch, **own, "fence": fence, "at": now})
+                    entry["previous"], tip = tip[1], (entry["id"], stitch["position"])
+                rows.append({**stitch, **entry, "fence": fence, "at": now})
             head = {**append.head, "tip_id": tip[0], "updated_at": now, "position": position + len(rows), "crashes": 0}
             if append.last:
                 head["worker_id"] = None

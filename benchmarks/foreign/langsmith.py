@@ -25,13 +25,13 @@ def agents(number: int | None = None) -> Iterator[list[Json]]:
         yield _agent(place, texts[place % _TEXTS], texts[(place + 7) % _TEXTS])
 
 
-def generations(number: int, each: int) -> Iterator[list[Json]]:
+def generations(number: int, per_trace: int) -> Iterator[list[Json]]:
     """Yield traces with model calls below their root."""
     text = Prose(4).take(300)
     for place in range(number):
         trace = _Trace(f"generations {place}", place)
         root = trace.run(None, "chain", "agent", _said(text), _answered(text))
-        for turn in range(each):
+        for turn in range(per_trace):
             trace.model(root, text, f"{text} {turn}", [])
         yield trace.runs
 
@@ -118,8 +118,8 @@ class _Trace:
             },
         }
         generation = {"text": text, "type": "ChatGeneration", "message": _constructed("AIMessage", message)}
-        asked = _constructed("HumanMessage", {"content": heard, "type": "human"})
-        return self.run(parent, "llm", "ChatOpenAI", {"messages": [[asked]]}, {"generations": [[generation]]})
+        human_message = _constructed("HumanMessage", {"content": heard, "type": "human"})
+        return self.run(parent, "llm", "ChatOpenAI", {"messages": [[human_message]]}, {"generations": [[generation]]})
 
 
 def _agent(place: int, question: str, answer: str) -> list[Json]:

@@ -121,8 +121,8 @@ def _agent(place: int, question: str, answer: str) -> list[Span]:
 
 
 def _messages(role: str, parts: list[Json], finish: str | None = None) -> str:
-    ended = {"finish_reason": finish} if finish else {}
-    return codec.dumps([{"role": role, "parts": parts, **ended}]).decode()
+    finish_data = {"finish_reason": finish} if finish else {}
+    return codec.dumps([{"role": role, "parts": parts, **finish_data}]).decode()
 
 
 def request(trace: list[Span]) -> bytes:
@@ -133,16 +133,16 @@ def request(trace: list[Span]) -> bytes:
 def _request(trace: list[Span]) -> ExportTraceServiceRequest:
     spans = [
         ProtobufSpan(
-            trace_id=bytes.fromhex(one.trace_id),
-            span_id=bytes.fromhex(one.span_id),
-            parent_span_id=bytes.fromhex(one.parent_id),
-            name=one.name,
+            trace_id=bytes.fromhex(span.trace_id),
+            span_id=bytes.fromhex(span.span_id),
+            parent_span_id=bytes.fromhex(span.parent_id),
+            name=span.name,
             kind=ProtobufSpan.SPAN_KIND_INTERNAL,
-            start_time_unix_nano=one.start,
-            end_time_unix_nano=one.end,
-            attributes=[KeyValue(key=key, value=_value(value)) for key, value in one.attributes.items()],
+            start_time_unix_nano=span.start,
+            end_time_unix_nano=span.end,
+            attributes=[KeyValue(key=key, value=_value(value)) for key, value in span.attributes.items()],
         )
-        for one in trace
+        for span in trace
     ]
     scope = ScopeSpans(scope=InstrumentationScope(name=_SCOPE), spans=spans)
     return ExportTraceServiceRequest(resource_spans=[ResourceSpans(scope_spans=[scope])])
@@ -155,18 +155,18 @@ def _value(value: str | int) -> AnyValue:
 def _document(trace: list[Span]) -> Json:
     spans = [
         {
-            "traceId": one.trace_id,
-            "spanId": one.span_id,
-            "parentSpanId": one.parent_id,
-            "name": one.name,
+            "traceId": span.trace_id,
+            "spanId": span.span_id,
+            "parentSpanId": span.parent_id,
+            "name": span.name,
             "kind": _INTERNAL,
-            "startTimeUnixNano": str(one.start),
-            "endTimeUnixNano": str(one.end),
+            "startTimeUnixNano": str(span.start),
+            "endTimeUnixNano": str(span.end),
             "attributes": [
                 {"key": key, "value": {"stringValue": value} if isinstance(value, str) else {"intValue": str(value)}}
-                for key, value in one.attributes.items()
+                for key, value in span.attributes.items()
             ],
         }
-        for one in trace
+        for span in trace
     ]
     return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {"name": _SCOPE}, "spans": spans}]}]}

@@ -32,10 +32,10 @@ def thread(goal: str) -> str:
     step = 0
     while True:
         step += 1
-        said = model(step)
-        if isinstance(said["content"], str):
-            return said["content"]
-        look(said["content"][-1]["id"])
+        response = model(step)
+        if isinstance(response["content"], str):
+            return response["content"]
+        look(response["content"][-1]["id"])
 
 
 def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callable[[], None]]:
@@ -54,10 +54,10 @@ def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callabl
     places = ThreadPoolExecutor(concurrency)
 
     def ready(number: int) -> Callable[[], None]:
-        def drive() -> None:
+        def execute() -> None:
             if set(places.map(thread, ["Go"] * number)) != {"Done."}:
                 raise RuntimeError("a workflow did not finish")
 
-        return drive
+        return execute
 
     return ready

@@ -61,8 +61,8 @@ class Peer(AbstractContextManager["Peer"]):
             return {"messages": [{"role": "assistant", "content": [{"type": "text", "text": text}, call]}]}
 
         def tool(state: State) -> dict[str, Any]:
-            asked = state["messages"][-1]["content"][-1]["id"]
-            block = {"type": "tool_result", "tool_use_id": asked, "content": result}
+            call_id = state["messages"][-1]["content"][-1]["id"]
+            block = {"type": "tool_result", "tool_use_id": call_id, "content": result}
             return {"messages": [{"role": "user", "content": [block]}]}
 
         def route(state: State) -> str:
@@ -99,10 +99,10 @@ def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callabl
     places = ThreadPoolExecutor(concurrency)
 
     def ready(number: int) -> Callable[[], None]:
-        def drive() -> None:
+        def execute() -> None:
             for _ in places.map(peer.run, [STEPS] * number):
                 pass
 
-        return drive
+        return execute
 
     return ready

@@ -44,10 +44,10 @@ def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callabl
             raise RuntimeError("a job did not finish")
 
     async def some(condition: LiteralString) -> bool:
-        found: dict[str, Any] = await app.connector.execute_query_one_async(
+        row: dict[str, Any] = await app.connector.execute_query_one_async(
             f"SELECT EXISTS (SELECT 1 FROM procrastinate_jobs WHERE {condition}) AS some"
         )
-        return found["some"]
+        return row["some"]
 
     runner.run(opened())
 
@@ -58,5 +58,5 @@ def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callabl
     return ready
 
 
-async def _deferred(piece: Any, number: int) -> None:
-    await piece.batch_defer_async(*[{"number": 0, "said": TEXT}] * number)
+async def _deferred(job: Any, number: int) -> None:
+    await job.batch_defer_async(*[{"number": 0, "said": TEXT}] * number)

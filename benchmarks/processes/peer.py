@@ -17,9 +17,9 @@ def main(name: str, backend: str, concurrency: int) -> None:
     print("ready", flush=True)
     while line := sys.stdin.readline().strip():
         begin = drive(int(line))
-        began = time.monotonic()
+        started = time.monotonic()
         begin()
-        print(began, time.monotonic(), flush=True)
+        print(started, time.monotonic(), flush=True)
 
 
 if __name__ == "__main__":

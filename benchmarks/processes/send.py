@@ -36,21 +36,21 @@ def main(url: str, folder: str, concurrency: int, headers: dict[str, str]) -> No
             while True:
                 connection.request("POST", where.path, body, {"Content-Type": "application/x-protobuf", **headers})
                 answer = connection.getresponse()
-                said = answer.read()
+                response_body = answer.read()
                 if answer.status == 200:
                     break
                 if answer.status != 503 or time.perf_counter() - started > PATIENCE:
-                    raise RuntimeError(f"{answer.status}: {said[:300]!r}")
+                    raise RuntimeError(f"{answer.status}: {response_body[:300]!r}")
                 # Like exporters.
                 time.sleep(float(answer.getheader("Retry-After") or 0.1))
             spent.append(time.perf_counter() - started)
 
     started = time.perf_counter()
     with ThreadPoolExecutor(concurrency) as pool:
-        spent = sorted(one for some in pool.map(send, range(concurrency)) for one in some)
+        spent = sorted(duration for durations in pool.map(send, range(concurrency)) for duration in durations)
     seconds = time.perf_counter() - started
     print(json.dumps({"seconds": seconds, "p95_ms": 1000 * spent[int(len(spent) * 0.95)]}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), dict(one.split("=", 1) for one in sys.argv[4:]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), dict(header.split("=", 1) for header in sys.argv[4:]))

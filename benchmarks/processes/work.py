@@ -14,15 +14,15 @@ from lockstitch.store import Store
 
 
 async def main(app: str, concurrency: int, number: int) -> None:
-    made = [APPS[app]() for _ in range(number)]
+    apps = [APPS[app]() for _ in range(number)]
     print("ready", flush=True)
     while line := await _line():
         url = line.removeprefix("open ")
         async with AsyncExitStack() as stack:
-            stores: list[Store] = [await stack.enter_async_context(open_store(url)) for _ in made]
+            stores: list[Store] = [await stack.enter_async_context(open_store(url)) for _ in apps]
             print("ready", flush=True)
             await _line()
-            loops = [WorkerLoop(one, store, concurrency=concurrency) for one, store in zip(made, stores, strict=True)]
+            loops = [WorkerLoop(app, store, concurrency=concurrency) for app, store in zip(apps, stores, strict=True)]
             async with asyncio.TaskGroup() as group:
                 for loop in loops:
                     group.create_task(loop.run())

@@ -69,13 +69,10 @@ class ThreadChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadEdit:
-    """Fields that every caller may write at any time, because no decision depends on them. See `EDITABLE`."""
+    """Fields that every caller may write at any time, because no decision depends on them. See `Store.edit`."""
 
     thread_id: UUID
     fields: Fields
-
-
-EDITABLE = frozenset({"title", "extras", "priority", "expires_at", "cancel_requested"})
 
 
 class Receipt(NamedTuple):
@@ -191,7 +188,7 @@ class Backend(Protocol):
         exist.
 
         Raises `Conflict` if a thread is not as a change expects, `NotFound` if the thread of a delivery or an edit does
-        not exist, and `OutcomeUnknown` if the connection broke and the commit may or may not have happened.
+        not exist, and `OutcomeUnknown` if the connection broke and the commit may or may not be stored.
         """
         ...
 
@@ -243,10 +240,10 @@ class Backend(Protocol):
     ) -> list[Thread]:
         """Claim threads for a worker: set their status to running and raise their fence. Return them in claim order.
 
-        With `thread_id`, claim that thread in any state of waiting, if no worker holds it or its holder's lease has
-        expired. A thread that has ended is not claimed. Otherwise claim up to `limit` ready threads (pending, or
-        waiting with a `wake_at` in the past), of `agents` only if given. Projects take turns, starting with the first
-        name after `after`. Within a project, higher priority comes first, then the longest ready.
+        With `thread_id`, claim that thread, ready or not, if no worker holds it or its holder's lease has expired. A
+        thread that has ended is not claimed. Without it, claim up to `limit` ready threads (pending, or waiting with a
+        `wake_at` in the past). `agents` limits the claim to threads of these agents. Projects take turns, starting with
+        the first name after `after`. Within a project, higher priority comes first, then the longest ready.
 
         A claim never exceeds a limit. The backend counts held threads while it holds the lock of the limit, so two
         concurrent claims cannot exceed it together. `limits` must be stored.
@@ -423,8 +420,8 @@ class FullBackend(Backend, Reports, Protocol):
 
         The statement comes from a user. It runs in a place where it can be stopped and can read only the record. Raises
         `Refused` if it is not one reading statement, takes too long or needs too much memory, or if the database offers
-        no read-only login. With `force`, it runs as the store's own user then, in a read-only transaction. `own` is for
-        statements that Lockstitch itself contains. They need no such protection.
+        no read-only login. With `force`, a database without such a login runs it as the store's user, in a read-only
+        transaction. `own` is for statements of Lockstitch itself, which need no such protection.
 
         With a lens, its views hide core tables of the same names. Raises `Refused` if the database has no such lens.
         """

@@ -26,7 +26,7 @@
     │   └── KeyTaken                      the key belongs to another thread
     └── StoreError
         ├── StoreUnreachable (ConnectionError)
-        │   └── OutcomeUnknown            the commit may or may not have happened
+        │   └── OutcomeUnknown            the commit may or may not be stored
         ├── StoreDamaged
         ├── StoreReadOnly    (PermissionError)
         ├── StoreFull        (OSError)
@@ -67,7 +67,7 @@ class NotFound(LockstitchError, LookupError):
 
 
 class Unreadable(LockstitchError, ValueError):
-    """What another system wrote cannot be read."""
+    """A record of another system cannot be read."""
 
     def __init__(self, name: str, reason: str = "", *, where: str | None = None, cut: bool = False) -> None:
         super().__init__(f"{name}{f', {where}' if where else ''}{f': {reason}' if reason else ''}")
@@ -75,7 +75,7 @@ class Unreadable(LockstitchError, ValueError):
         self.reason = reason
         self.where = where
         self.cut = cut
-        """Whether it is the beginning of something longer: all that came before its end was read."""
+        """True if the record is truncated and everything before the cut was read."""
 
 
 class BodyTooExpensive(LockstitchError):
@@ -237,7 +237,7 @@ class StoreUnreachable(StoreError, ConnectionError):
 
 
 class OutcomeUnknown(StoreUnreachable):
-    """The connection broke during a commit: it may or may not have happened. Read the thread to find out."""
+    """The connection broke during a commit. The commit may or may not be stored. Read the thread to find out."""
 
 
 class StoreDamaged(StoreError):

@@ -51,15 +51,28 @@ class Extension:
     """Function to call when the store is purged."""
 
     def migrations(self, dialect: str) -> list[tuple[int, str, str]]:
-        """Return the numbered migrations in order, as number, name and text."""
+        """Return the numbered migrations in order, as number, name and text.
+
+        Args:
+            dialect: `sqlite` or `postgres`.
+        """
         return _migrations(self.package, dialect)
 
     def queries(self, dialect: str) -> dict[str, str]:
-        """Return the named queries. Queries of the dialect replace shared ones."""
+        """Return the named queries. Queries of the dialect replace shared ones.
+
+        Args:
+            dialect: `sqlite` or `postgres`.
+        """
         return {**_queries(self.package, ""), **_queries(self.package, dialect)}
 
     def lens(self, name: str, dialect: str) -> str:
-        """Return the SQL that the extension adds to a lens, or an empty text."""
+        """Return the SQL that the extension adds to a lens, or an empty text.
+
+        Args:
+            name: Name of the lens.
+            dialect: `sqlite` or `postgres`.
+        """
         return _read(_file(self.package, "lenses", name, f"{dialect}.sql"))
 
 

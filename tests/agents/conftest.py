@@ -1,4 +1,4 @@
-"""The fake server for each test, and agents that speak to it through the real SDK."""
+"""Fixtures: a fake server for each test, and agents that call it with the real SDK."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -10,7 +10,7 @@ from lockstitch.agents.providers.anthropic import AnthropicProvider
 from tests.agents.fake_api import FakeApi, fake_api
 
 Claude = Callable[..., Agent]
-"""Makes agents on Anthropic's SDK."""
+"""Creates agents that use Anthropic's SDK."""
 
 
 @pytest.fixture
@@ -21,14 +21,14 @@ async def api() -> AsyncIterator[FakeApi]:
 
 @pytest.fixture
 async def claude(api: FakeApi) -> AsyncIterator[Claude]:
-    made: list[AnthropicProvider] = []
+    providers: list[AnthropicProvider] = []
 
     def make(**options: Any) -> Agent:
         provider = AnthropicProvider(base_url=api.url, api_key="k")
         provider.model = options.pop("model", "claude-opus-4-6")  # type: ignore[attr-defined]
-        made.append(provider)
+        providers.append(provider)
         return Agent("helper", model=provider, **{"title": False, "base_delay": 0.0, **options})
 
     yield make
-    for provider in made:
+    for provider in providers:
         await provider.close()

@@ -1,6 +1,6 @@
-"""A small server on the loopback that speaks as Anthropic and OpenAI do, for the real SDKs to talk to.
+"""A small loopback server with the APIs of Anthropic and OpenAI, for their real SDKs.
 
-It answers from a list of answers, the last of them again and again, and keeps every request it got.
+It sends the answers of a list and repeats the last one. It stores every request.
 """
 
 import asyncio
@@ -28,24 +28,24 @@ class Request:
 
 @dataclass
 class Answer:
-    """What to answer, as content blocks; or a status with a body; or something that goes wrong."""
+    """An answer of the server: content blocks, a status with a body, or a failure."""
 
     content: list[Json] = field(default_factory=list)
     stop: str = "end_turn"
     usage: Json = field(default_factory=dict)
     more: Json = field(default_factory=dict)
-    """What else the message says: container, model, …"""
+    """Further fields of the message: container, model, …"""
     status: int = 200
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     change: Callable[[list[str]], list[str]] | None = None
-    """Changes the lines of the stream on their way: leaves out, garbles, repeats."""
+    """Changes the lines of the stream before they are sent: omits, garbles or repeats them."""
     cut_after: int | None = None
-    """How many events come before the connection is reset."""
+    """Number of events before the connection is reset."""
     pause: float = 0.0
     """Seconds before each event."""
     hang_after: int | None = None
-    """How many events come before there is nothing more, on an open connection."""
+    """Number of events before the server stops sending on the open connection."""
 
 
 class FakeApi:
@@ -54,9 +54,9 @@ class FakeApi:
         self.requests: list[Request] = []
         self.files: dict[str, tuple[str, str, bytes]] = {}
         self.silent = asyncio.Event()
-        """An answer has come to where it hangs."""
+        """Set when an answer has reached the event at which it hangs."""
         self.hung_up = asyncio.Event()
-        """Somebody closed a connection on which an answer was still to come."""
+        """Set when a client has closed a connection before the end of an answer."""
         self.url = ""
         self._cache = Cache()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,4 +1,4 @@
-"""Counts tokens as the real ones do: four bytes each, and what was sent before is read from the cache."""
+"""A fake prompt cache. It counts four bytes as a token and reads repeated content from the cache."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ class Cache:
         self._sent: list[str] = []
 
     def anthropic(self, body: Json) -> Json:
-        """Only what a breakpoint closed can be read; a later breakpoint finds an earlier entry that is a prefix."""
+        """Only content before a breakpoint can be read. A breakpoint finds earlier entries that are its prefix."""
         prefix, reachable, marked = "", [], []
         for block, has_mark in _blocks(body):
             prefix += block
@@ -21,7 +21,7 @@ class Cache:
             if has_mark:
                 marked.append(prefix)
         end = len(marked[-1]) if marked else 0
-        read = max((len(one) for one in reachable if one in self._marked and len(one) <= end), default=0)
+        read = max((len(prefix) for prefix in reachable if prefix in self._marked and len(prefix) <= end), default=0)
         self._marked.update(marked)
         return {
             "input_tokens": (len(prefix) - end) // 4,
@@ -31,9 +31,9 @@ class Cache:
         }
 
     def openai(self, body: Json) -> Json:
-        """Whatever begins as an earlier request did is read, without any mark."""
+        """The longest prefix that an earlier request also has is read, without breakpoints."""
         sent = json.dumps(body.get("messages") or [body.get("instructions"), *body.get("input", ())])
-        shared = max((_shared(sent, one) for one in self._sent), default=0)
+        shared = max((_shared(sent, earlier) for earlier in self._sent), default=0)
         self._sent.append(sent)
         return {"input": len(sent) // 4, "cached": shared // 4, "output": 7, "reasoning": 3}
 
@@ -49,7 +49,7 @@ def _blocks(body: Json) -> Iterator[tuple[str, bool]]:
         yield json.dumps(bare, sort_keys=True), "cache_control" in block
 
 
-def _shared(one: str, other: str) -> int:
+def _shared(first: str, second: str) -> int:
     return next(
-        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+        (place for place, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
     )

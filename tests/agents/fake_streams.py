@@ -1,4 +1,4 @@
-"""Content blocks as the events of a stream, in the three languages, cut into small deltas."""
+"""Content blocks as the events of a stream, in three formats, divided into small deltas."""
 
 import json
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def _anthropic_block(block: Json) -> tuple[Json, list[Json]]:
     kind = block["type"]
     if kind == "text":
         deltas = [{"type": "text_delta", "text": part} for part in _cut(block["text"])]
-        deltas += [{"type": "citations_delta", "citation": one} for one in block.get("citations", ())]
+        deltas += [{"type": "citations_delta", "citation": citation} for citation in block.get("citations", ())]
         return {"type": "text", "text": ""}, deltas
     if kind == "thinking":
         deltas = [{"type": "thinking_delta", "thinking": part} for part in _cut(block["thinking"])]
@@ -52,7 +52,7 @@ def _anthropic_block(block: Json) -> tuple[Json, list[Json]]:
 
 
 def chat(content: list[Json], stop: str, usage: Json, model: str, more: Json) -> Iterator[str]:
-    """`more` may say "thoughts", the name under which the server tells thinking."""
+    """`more` may have "thoughts", the field in which the server sends thinking."""
     yield _chunk(model, {"role": "assistant", "content": ""})
     calls = 0
     for block in content:
@@ -91,12 +91,12 @@ def _chunk(model: str, delta: Json, finish: str | None = None) -> str:
 
 
 def responses(content: list[Json], stop: str, usage: Json, model: str, more: Json) -> Iterator[str]:
-    """`content` are output items as the API has them. `stop` is the status, or why it is incomplete."""
+    """`content` has output items of the API. `stop` is the status, or the reason why it is incomplete."""
     response = {"id": "resp_1", "object": "response", "model": model, "status": "in_progress", "output": []}
     number = iter(range(10_000))
 
-    def event(kind: str, **rest: Any) -> str:
-        return _named({"type": kind, "sequence_number": next(number), **rest})
+    def event(kind: str, **fields: Any) -> str:
+        return _named({"type": kind, "sequence_number": next(number), **fields})
 
     yield event("response.created", response=response)
     yield event("response.in_progress", response=response)

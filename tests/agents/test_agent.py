@@ -1,4 +1,4 @@
-"""An agent in a store: running, going on, pausing, being told apart from others, on every backend."""
+"""`Agent` on every backend: run, resume, pause, cancel and retry."""
 
 import asyncio
 from typing import Any
@@ -11,8 +11,8 @@ from lockstitch.agents.app import App
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
 from lockstitch.engine.cancel import cancel
-from lockstitch.engine.control import approve, deny, settle, submit_results
 from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.engine.replies import approve, deny, settle, submit_results
 from lockstitch.errors import NotFound, Refused, ThreadBusy, ThreadEnded, ThreadWaiting
 from lockstitch.model import Stitch
 from lockstitch.store import Store, open_store
@@ -49,8 +49,8 @@ def calls(*names: str, **inputs: Any) -> dict[str, Any]:
 
 
 def agent(*script: Any, **options: Any) -> Agent:
-    given = {"title": False, "base_delay": 0.0, **options}
-    return Agent("helper", model=Scripted(list(script)), **given)
+    agent_options = {"title": False, "base_delay": 0.0, **options}
+    return Agent("helper", model=Scripted(list(script)), **agent_options)
 
 
 def types(stitches: list[Stitch]) -> list[str]:
@@ -58,7 +58,7 @@ def types(stitches: list[Stitch]) -> list[str]:
 
 
 async def commits(store: Store, thread: str) -> int:
-    """How many commits wrote the log: stitches of one commit have one time."""
+    """Return the number of commits in the log. Stitches of one commit have the same time."""
     return len({stitch.at for stitch in await store.stitches(thread)})
 
 
@@ -118,8 +118,13 @@ async def test_reports_tool_exception_to_model_and_continues_run(store: Store):
     log = await store.stitches("t")
     failed = next(stitch for stitch in log if stitch.type == "tool_call")
     assert failed.status == "error"
-    said = "ValueError: no such luck"
-    assert failed.message == {"type": "tool_result", "tool_use_id": "call_1_1_0", "content": said, "is_error": True}
+    error_text = "ValueError: no such luck"
+    assert failed.message == {
+        "type": "tool_result",
+        "tool_use_id": "call_1_1_0",
+        "content": error_text,
+        "is_error": True,
+    }
     assert next(stitch for stitch in log if stitch.type == "tool_error").data["type"] == "ValueError"
 
 
@@ -132,10 +137,10 @@ async def test_answers_unknown_tools_and_invalid_arguments(store: Store):
         tools=[add],
     )
     await helper.run("Go", store=store, thread="t")
-    said = [stitch.message["content"] for stitch in await store.stitches("t") if stitch.type == "tool_call"]
-    assert said[0] == "There is no tool missing. Tools: add."
-    assert said[1].startswith("Invalid arguments: a: ")
-    assert "c: Extra inputs are not permitted" in said[2]
+    contents = [stitch.message["content"] for stitch in await store.stitches("t") if stitch.type == "tool_call"]
+    assert contents[0] == "Tool missing is unknown. Choose from: add."
+    assert contents[1].startswith("Invalid arguments: a: ")
+    assert "c: Extra inputs are not permitted" in contents[2]
 
 
 @pytest.mark.req("S0-044", "S0-045", "S0-046", "S0-047", "S0-048")
@@ -171,22 +176,27 @@ async def test_rejects_results_that_do_not_match_the_waiting_calls(store: Store)
     helper_script = await helper.run("Go", store=store, thread="t")
     assert helper_script.status == "waiting"
     before = await store.stitches("t")
-    one = {"tool_use_id": "call_1_1_0", "content": "yes"}
-    two = {"tool_use_id": "call_1_1_1", "content": "no", "is_error": True}
-    for wrong in ([one], [one, two, {"tool_use_id": "x", "content": ""}], [one, one], []):
+    first_result = {"tool_use_id": "call_1_1_0", "content": "yes"}
+    second_result = {"tool_use_id": "call_1_1_1", "content": "no", "is_error": True}
+    for wrong in (
+        [first_result],
+        [first_result, second_result, {"tool_use_id": "x", "content": ""}],
+        [first_result, first_result],
+        [],
+    ):
         with pytest.raises(Refused, match="exactly these calls"):
             await submit_results(store, "t", wrong)
     assert await store.stitches("t") == before
-    again = await helper.submit("t", [two, one], store=store)
-    assert again is not None
-    assert again.status == "waiting"
+    repeated = await helper.submit("t", [second_result, first_result], store=store)
+    assert repeated is not None
+    assert repeated.status == "waiting"
     done = await helper.submit("t", [{"tool_use_id": "call_1_2_0", "content": "ok"}], store=store)
     assert done is not None
     assert (done.status, done.steps) == ("completed", 3)
-    said = [block for message in await done.messages() if message["role"] == "user" for block in message["content"]]
-    assert [block.get("content") for block in said if isinstance(block, dict)] == ["yes", "no", "ok"]
+    blocks = [block for message in await done.messages() if message["role"] == "user" for block in message["content"]]
+    assert [block.get("content") for block in blocks if isinstance(block, dict)] == ["yes", "no", "ok"]
     with pytest.raises(ThreadWaiting):
-        await submit_results(store, "t", [one])
+        await submit_results(store, "t", [first_result])
 
 
 @pytest.mark.req("S0-054")
@@ -196,14 +206,14 @@ async def test_cancels_waiting_run_when_next_message_arrives(store: Store):
     result = await helper.run("Never mind", store=store, thread="t", on_waiting="cancel")
     assert result.output_text == "Second."
     assert [run.status for run in await store.runs("t")] == ["cancelled", "completed"]
-    answered = (await store.context("t"))[2]["content"][0]
-    assert answered["is_error"] is True
+    answer = (await store.context("t"))[2]["content"][0]
+    assert answer["is_error"] is True
 
 
 async def test_asks_for_approval_before_tool_runs(store: Store):
     helper = agent(calls("pay", pay={"amount": 5}), "Paid.", tools=[pay])
     paused = await helper.run("Pay", store=store, thread="t")
-    assert [one["kind"] for one in paused.waiting_for] == ["approval"]
+    assert [wait["kind"] for wait in paused.waiting_for] == ["approval"]
     assert await helper.resume("t", store=store) is not None
     assert types(await store.stitches("t")).count("run_paused") == 1
     with pytest.raises(NotFound):
@@ -250,7 +260,7 @@ async def test_sends_answer_back_when_check_fails(store: Store):
     result = await helper.run("What is it?", store=store, thread="t")
     assert result.output_text == "It is 42."
     log = await store.stitches("t")
-    assert [one.data["passed"] for one in log if one.type == "final_answer_validation"] == [False, True]
+    assert [stitch.data["passed"] for stitch in log if stitch.type == "final_answer_validation"] == [False, True]
     assert "final_answer_validation_failed" in types(log)
     assert (await store.context("t"))[2] == {"role": "user", "content": "It must name the number."}
     assert len(await result.messages()) == 4
@@ -275,7 +285,7 @@ async def test_retries_and_records_temporary_errors(store: Store):
     result = await helper.run("Hi", store=store, thread="t")
     assert result.output_text == "At last."
     retries = [stitch for stitch in await store.stitches("t") if stitch.type == "api_retry"]
-    assert [one.data["attempt"] for one in retries] == [1, 2]
+    assert [retry.data["attempt"] for retry in retries] == [1, 2]
     assert await commits(store, "t") == 2
 
 
@@ -313,25 +323,25 @@ async def test_retries_failed_goal_on_the_same_context(store: Store):
 
 
 async def test_cancel_reaches_running_tool_and_answers_its_call(store: Store):
-    begun = asyncio.Event()
-    ended = asyncio.Event()
+    started = asyncio.Event()
+    finished = asyncio.Event()
 
     @tool
     async def wait() -> str:
         """Wait for ever."""
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            finished.set()
         return ""
 
     helper = agent(calls("wait"), tools=[wait])
     task = asyncio.create_task(helper.run("Go", store=store, thread="t"))
-    await begun.wait()
+    await started.wait()
     await cancel(store, "t")
     result = await task
-    assert ended.is_set()
+    assert finished.is_set()
     assert (result.status, result.stop_reason) == ("cancelled", "cancelled")
     head = await store.thread("t")
     assert (head.status, head.cancel_requested) == ("waiting", False)
@@ -340,16 +350,16 @@ async def test_cancel_reaches_running_tool_and_answers_its_call(store: Store):
 
 async def test_cancel_keeps_streamed_text(store: Store):
     helper = agent({"text": "A long story that never ends. " * 50, "chunk": 5, "pause": 0.02})
-    heard = ""
+    text = ""
     async for event in helper.stream("Tell", store=store, thread="t"):
         if event.type == "text":
-            heard += event.data["text"]
-            if len(heard) == 20:
+            text += event.data["text"]
+            if len(text) == 20:
                 await cancel(store, "t")
     last = [stitch for stitch in await store.stitches("t") if stitch.type == "llm_call"][-1]
     assert last.status == "cancelled"
     assert last.message["content"][0]["text"].startswith("A long story")
-    assert heard.startswith(last.message["content"][0]["text"])
+    assert text.startswith(last.message["content"][0]["text"])
     assert (await store.runs("t"))[0].status == "cancelled"
 
 
@@ -385,19 +395,19 @@ async def test_leaving_the_stream_stops_run_at_its_last_commit(store: Store):
 
 @pytest.mark.req("S0-133")
 async def test_refuses_queues_or_interrupts_for_second_message(store: Store):
-    begun = asyncio.Event()
+    started = asyncio.Event()
     go_on = asyncio.Event()
 
     @tool
     async def wait() -> str:
         """Wait."""
-        begun.set()
+        started.set()
         await go_on.wait()
         return "waited"
 
     helper = Agent("helper", model=Scripted([[calls("wait"), "One."], ["Two."]]), tools=[wait], title=False)
     first = asyncio.create_task(helper.run("1", store=store, thread="t"))
-    await begun.wait()
+    await started.wait()
     with pytest.raises(ThreadBusy, match="held by process"):
         await helper.run("2", store=store, thread="t")
     second = asyncio.create_task(helper.run("2", store=store, thread="t", on_busy="queue"))
@@ -418,18 +428,18 @@ async def _until_delivered(store: Store) -> None:
 
 
 async def test_second_message_interrupts_run(store: Store):
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     @tool
     async def wait() -> str:
         """Wait."""
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
         return ""
 
     helper = Agent("helper", model=Scripted([[calls("wait"), "One."], ["Two."]]), tools=[wait], title=False)
     first = asyncio.create_task(helper.run("1", store=store, thread="t"))
-    await begun.wait()
+    await started.wait()
     second = await helper.run("2", store=store, thread="t", on_busy="interrupt")
     assert (await first).status == "cancelled"
     assert second.output_text == "Two."
@@ -465,7 +475,7 @@ async def test_chat_gets_one_title(store: Store):
 
 
 async def test_tells_or_settles_call_in_doubt(store: Store):
-    """A call that an earlier holder began: here the process goes on, so the doubt is made by giving the run up."""
+    """A call of an earlier holder is in doubt. The process does not end here, so the test abandons the run."""
     runs: list[str] = []
 
     @tool(on_doubt="ask")
@@ -495,7 +505,7 @@ async def test_tells_or_settles_call_in_doubt(store: Store):
 
 
 async def test_tells_model_about_doubt_that_no_person_can_settle(store: Store):
-    """As if nobody had been asked: the call is answered with an error, and is not made again."""
+    """If no person is asked, the call gets an error as its result and is not repeated."""
     runs: list[str] = []
 
     @tool(on_doubt="ask")
@@ -518,9 +528,9 @@ async def test_tells_model_about_doubt_that_no_person_can_settle(store: Store):
     done = await helper.resume("t", store=store)
     assert done is not None
     assert (done.output_text, len(runs)) == ("I do not know.", 1)
-    told = (await store.context("t"))[2]["content"][0]
-    assert told["is_error"] is True
-    assert "unknown" in told["content"]
+    block = (await store.context("t"))[2]["content"][0]
+    assert block["is_error"] is True
+    assert "unknown" in block["content"]
 
 
 @pytest.mark.req("S0-135")
@@ -528,9 +538,9 @@ async def test_tells_model_about_doubt_that_no_person_can_settle(store: Store):
 async def test_frames_use_the_format_of_the_agent(store: Store, name: str, mark: str):
     model = Scripted(["Hello."], raw_events=name == "raw")
     helper = Agent("helper", model=model, title=False, formatter=name)
-    whole = "".join([frame async for frame in helper.frames("Hi", store=store, thread="t")])
-    assert "Hello." in whole
-    assert mark in whole
+    text = "".join([frame async for frame in helper.frames("Hi", store=store, thread="t")])
+    assert "Hello." in text
+    assert mark in text
     await helper.run("Again", store=store, thread="t")
     started = [stitch.data for stitch in await store.stitches("t") if stitch.type == "run_started"]
     assert [data["queue_present"] for data in started] == [True, False]

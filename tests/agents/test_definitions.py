@@ -1,4 +1,4 @@
-"""Versions of an agent: a new run takes the code's, an open run finishes on its own, with tools by name."""
+"""Versions of an agent: a new run uses the version of the code. An open run finishes with its own version."""
 
 from typing import Any
 
@@ -41,14 +41,14 @@ async def test_new_run_uses_definition_of_code_and_open_run_its_own(store_url: s
         changed = helper(instructions="Second.", max_tokens=2000)
         done = await changed.submit("t", [{"tool_use_id": "call_1_1_0", "content": "y"}], store=store)
         assert (done.status, done.run_id) == ("completed", paused.run_id)
-        again = await changed.run("Go", store=store, thread="t")
-        assert again.output_text == "Two."
+        second_result = await changed.run("Go", store=store, thread="t")
+        assert second_result.output_text == "Two."
         await changed.run("Go", store=store, thread="t", on_waiting="cancel")
         runs = await store.runs("t")
         assert [run.version for run in runs] == [1, 2, 2]
         assert (await store.thread("t")).version == 2
-        requests = [await request_of(store, one) for one in await log(store, "llm_call")]
-        assert [(one["system"], one["max_tokens"]) for one in requests] == [
+        requests = [await request_of(store, stitch) for stitch in await log(store, "llm_call")]
+        assert [(request["system"], request["max_tokens"]) for request in requests] == [
             *([("First.", 1000)] * 3),
             *([("Second.", 2000)] * 2),
         ]
@@ -66,7 +66,7 @@ async def test_parks_thread_until_code_has_missing_tool(store: Store):
     assert (parked.status, parked.stop_reason) == ("waiting", "awaiting_retry")
     (wait,) = (await store.thread("t")).waiting_for
     assert (wait["kind"], wait["name"]) == ("retry", "look")
-    assert wait["reason"] == "unknown_tool: this code has no tool look; resume with one that has"
+    assert wait["reason"] == "unknown_tool: this app has no tool look. Resume the thread with an app that has it."
     still = await without.resume("t", store=store)
     assert still.status == "waiting"
     done = await helper().resume("t", store=store)
@@ -75,11 +75,11 @@ async def test_parks_thread_until_code_has_missing_tool(store: Store):
 
 
 async def test_finds_components_outside_of_registry_in_code(store: Store):
-    """An open run finishes with the code's own memory and compactor, also when the rest of the code has changed."""
-    asked: list[str] = []
+    """An open run finishes with the memory and the compactor of the code, even if other code has changed."""
+    calls: list[str] = []
 
     def extract(messages: Any) -> list[str]:
-        asked.append("extract")
+        calls.append("extract")
         return []
 
     for key, memory in (("t", BrokenMemory("nowhere")), ("u", RecordMemoryStore(extract=extract))):
@@ -88,7 +88,7 @@ async def test_finds_components_outside_of_registry_in_code(store: Store):
         changed = helper(instructions="Second.", **options)
         done = await changed.submit(key, [{"tool_use_id": "call_1_1_0", "content": "y"}], store=store)
         assert done.status == "completed"
-    assert asked
+    assert calls
 
 
 async def test_same_code_has_the_same_version(store_url: str):
@@ -105,11 +105,11 @@ async def test_same_code_has_the_same_version(store_url: str):
 async def test_open_run_is_not_executed_by_another_agent(store: Store):
     await helper().run("Go", store=store, thread="t")
     before = await store.thread("t")
-    other = scripted("Mine.", name="other", tools=[confirm])
+    other_agent = scripted("Mine.", name="other", tools=[confirm])
     with pytest.raises(Refused, match="belongs to agent helper, not to other"):
-        await other.submit("t", [{"tool_use_id": "call_1_1_0", "content": "y"}], store=store)
+        await other_agent.submit("t", [{"tool_use_id": "call_1_1_0", "content": "y"}], store=store)
     head = await store.thread("t")
     assert (head.worker_id, head.agent) == (None, before.agent)
     await cancel(store, "t")
-    assert (await other.run("Go", store=store, thread="t")).output_text == "Mine."
+    assert (await other_agent.run("Go", store=store, thread="t")).output_text == "Mine."
     assert [run.agent for run in await store.runs("t")] == ["helper", "other"]

@@ -1,4 +1,4 @@
-"""Pauses for the browser: what is kept and shown, how a run goes on in another process, and what stays the same."""
+"""Pauses for frontend tools: their stored state, and runs that continue in another process."""
 
 from typing import Any
 from uuid import uuid4
@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from lockstitch.agents.agent import Agent
-from lockstitch.engine.control import approve, submit_results
+from lockstitch.engine.replies import approve, submit_results
 from lockstitch.errors import NotFound, Refused, ThreadWaiting
 from lockstitch.model import Json
 from lockstitch.store import Store, open_store
@@ -39,7 +39,7 @@ async def test_pause_shows_its_waits_until_it_ends(store_url: str):
     async with open_store(store_url) as store:
         paused = await helper().run("Go", store=store, thread="t")
         head = await store.thread("t")
-        assert [(one["kind"], one["id"], one["name"]) for one in head.waiting_for] == [
+        assert [(wait["kind"], wait["id"], wait["name"]) for wait in head.waiting_for] == [
             ("frontend_tools", "call_1_1_0", "confirm")
         ]
         assert (paused.status, paused.stop_reason, paused.steps) == ("waiting", "awaiting_frontend_tools", 1)
@@ -55,7 +55,7 @@ async def test_pause_shows_its_waits_until_it_ends(store_url: str):
             ]
             assert config["current_step"] == 1
             assert config["conversation_history"] == await store.messages(paused.run_id)
-            # Results of a response enter the context when all are there.
+            # The results of a response enter the context together.
             assert [message["role"] for message in config["messages"]] == ["user", "assistant"]
         for ids in PAUSES:
             done = await helper().submit("t", yes(*ids), store=store)
@@ -71,39 +71,39 @@ async def test_pause_shows_its_waits_until_it_ends(store_url: str):
 @pytest.mark.req("S0-050", "S0-051", "S0-052", "S0-053")
 async def test_run_continues_as_the_same_run_through_pauses(store_url: str):
     async with open_store(store_url) as store:
-        whole = await helper().run("Go", store=store, thread="whole")
+        uninterrupted = await helper().run("Go", store=store, thread="whole")
         for ids in PAUSES:
-            whole = await helper().submit("whole", yes(*ids), store=store)
-        assert whole is not None
-    begun: Any = None
+            uninterrupted = await helper().submit("whole", yes(*ids), store=store)
+        assert uninterrupted is not None
+    latest: Any = None
     for number, ids in enumerate([[], *PAUSES]):
-        # Another process each time, which has nothing but the key.
+        # Like a new process each time, which knows only the key.
         async with open_store(store_url) as store:
             result = await (helper().submit("t", yes(*ids), store=store) if ids else _run(store))
             assert result is not None
             run = await store.run(result.run_id)
-            begun = begun or (run.id, run.started_at, run.turn, run.sequence)
-            assert (run.id, run.started_at, run.turn, run.sequence) == begun
+            latest = latest or (run.id, run.started_at, run.turn, run.sequence)
+            assert (run.id, run.started_at, run.turn, run.sequence) == latest
             if number < len(PAUSES):
                 assert (result.status, run.completed_at) == ("waiting", None)
                 assert (await store.history("t")).turns == []
                 assert (await store.thread("t")).total_runs == 0
     async with open_store(store_url) as store:
-        said = await store.messages(result.run_id)
+        messages = await store.messages(result.run_id)
         assert (result.status, result.steps, result.output_text) == ("completed", 5, "Done.")
-        assert result.usage == whole.usage
-        assert result.cost == whole.cost
-        assert said == await store.messages(whole.run_id)
+        assert result.usage == uninterrupted.usage
+        assert result.cost == uninterrupted.cost
+        assert messages == await store.messages(uninterrupted.run_id)
         assert types(await store.stitches("t")) == types(await store.stitches("whole"))
-        assert [one.step_number for one in await log(store, "llm_call")] == [1, 2, 3, 4, 5]
-        (first, second, _, last) = [message for message in said if message["role"] == "user"][1:]
+        assert [stitch.step_number for stitch in await log(store, "llm_call")] == [1, 2, 3, 4, 5]
+        (first, second, _, last) = [message for message in messages if message["role"] == "user"][1:]
         assert [block["tool_use_id"] for block in first["content"]] == ["call_1_1_0", "call_1_1_1"]
         assert [block["content"] for block in second["content"]] == ["yes call_1_2_0", "yes call_1_2_1"]
         assert [block["content"] for block in last["content"]] == ["yes call_1_4_0"]
-        assert await store.context("t") == said
+        assert await store.context("t") == messages
         shown_record = shown(store_url, result.thread_id, "conversation_history", str(result.thread_id), "001.json")
         if shown_record is not None:
-            assert shown_record["messages"] == said
+            assert shown_record["messages"] == messages
         assert len((await store.history("t")).turns) == 1
 
 
@@ -156,19 +156,19 @@ async def test_pause_lists_frontend_calls_and_approvals_together(store: Store):
     script = [calls("pay", "confirm", "add", pay={"amount": 5}, add={"a": 1, "b": 1}), "Done."]
     agent = scripted(*script, tools=[add, confirm, pay])
     paused = await agent.run("Go", store=store, thread="t")
-    assert [(one["kind"], one["name"]) for one in paused.waiting_for] == [
+    assert [(wait["kind"], wait["name"]) for wait in paused.waiting_for] == [
         *(("approval", "pay"), ("frontend_tools", "confirm")),
     ]
-    told = types(await log(store))
-    assert told.count("run_paused") == 1
-    assert told.index("tool_call") < told.index("run_paused")
+    stitch_types = types(await log(store))
+    assert stitch_types.count("run_paused") == 1
+    assert stitch_types.index("tool_call") < stitch_types.index("run_paused")
     (answer,) = await log(store, "tool_call")
     assert answer.name == "add"
-    # Each comes by itself; what is still missing is waited for again.
+    # The results arrive one by one. The run waits again for the missing ones.
     await submit_results(store, "t", [{"tool_use_id": "call_1_1_1", "content": "yes"}])
-    again = await agent.resume("t", store=store)
-    assert again is not None
-    assert [one["kind"] for one in again.waiting_for] == ["approval"]
+    second_result = await agent.resume("t", store=store)
+    assert second_result is not None
+    assert [wait["kind"] for wait in second_result.waiting_for] == ["approval"]
     await approve(store, "t", "call_1_1_0")
     done = await agent.resume("t", store=store)
     assert done is not None
@@ -177,18 +177,18 @@ async def test_pause_lists_frontend_calls_and_approvals_together(store: Store):
 
 @pytest.mark.req("S0-046", "S0-047")
 async def test_commits_pause_before_announcing_it(store_url: str):
-    """Whoever hears of it answers at once, through another store."""
-    async with open_store(store_url) as store, open_store(store_url) as other:
-        answered = False
+    """Answer the pause at once, through another store."""
+    async with open_store(store_url) as store, open_store(store_url) as other_store:
+        submitted = False
         async for event in helper().stream("Go", store=store, thread="t"):
             if event.type == "paused":
                 assert [call["tool_use_id"] for call in event.data["pending"]] == ["call_1_1_0"]
-                head = await other.thread("t")
+                head = await other_store.thread("t")
                 assert (head.status, head.worker_id) == ("waiting", None)
-                await submit_results(other, "t", yes("call_1_1_0"))
-                answered = True
-        assert answered
-        result = await helper().resume("t", store=other)
+                await submit_results(other_store, "t", yes("call_1_1_0"))
+                submitted = True
+        assert submitted
+        result = await helper().resume("t", store=other_store)
         assert result is not None
         assert (result.status, result.steps) == ("waiting", 2)
         assert result.stop_reason == "awaiting_frontend_tools"
@@ -196,11 +196,11 @@ async def test_commits_pause_before_announcing_it(store_url: str):
 
 @pytest.mark.req("S0-042", "S0-054")
 async def test_unknown_ids_start_threads_and_waiting_threads_reject_messages(store: Store):
-    wanted = uuid4()
-    result = await scripted("Hi.").run("Hi", store=store, thread=str(wanted))
-    assert (result.thread_id, result.status) == (wanted, "completed")
-    wanted = uuid4()
-    assert (await scripted("Hi.").run("Hi", store=store, thread=wanted)).thread_id == wanted
+    thread_id = uuid4()
+    result = await scripted("Hi.").run("Hi", store=store, thread=str(thread_id))
+    assert (result.thread_id, result.status) == (thread_id, "completed")
+    thread_id = uuid4()
+    assert (await scripted("Hi.").run("Hi", store=store, thread=thread_id)).thread_id == thread_id
     with pytest.raises(NotFound):
         await scripted("Hi.").resume(str(uuid4()), store=store)
     await helper().run("Go", store=store, thread="t")

@@ -1,4 +1,4 @@
-"""What an agent is set to: what of it is really sent, what is kept, and what a thread shows of it."""
+"""Settings of an agent: the requests that are sent, the stored settings, and the columns of the thread."""
 
 import json
 from typing import Any
@@ -25,8 +25,8 @@ SAID = {"type": "text", "text": "Hello."}
 SERVER_TOOLS = [{"type": "code_execution_20250825", "name": "code_execution"}, {"type": "web_search_20250305"}]
 
 
-def use(name: str, id: str, **given: Any) -> Json:
-    return {"type": "tool_use", "id": id, "name": name, "input": given}
+def use(name: str, id: str, **arguments: Any) -> Json:
+    return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
 
 @pytest.mark.req("S0-012", "S0-013", "S0-018", "S0-019", "S0-020")
@@ -63,7 +63,7 @@ async def test_settings_are_sent_with_each_request_and_stored(store_url: str, ap
             assert config["api_kwargs"] == kwargs
             assert (config["system_prompt"], config["model"]) == ("You help.", "claude-opus-4-6")
             assert [schema["name"] for schema in config["tool_schemas"]] == config["tool_names"] == ["add"]
-        # By default neither is asked for.
+        # By default, neither is requested.
         api.answer(Answer([SAID]))
         await claude().run("Hi", store=store, thread="u")
         assert api.last["max_tokens"] == 2048
@@ -96,12 +96,12 @@ async def test_keeps_container_across_steps_runs_and_processes(store_url: str, a
         config = shown(store_url, result.thread_id)
         assert config is None or config["container_id"] == "container_1"
     async with open_store(store_url) as store:
-        other = {"container": {"id": "container_2", "expires_at": "2026-01-02T00:00:00Z"}}
-        api.answer(Answer([SAID], more=other), Answer([SAID]))
-        again = await claude(tools=[add]).run("Two", store=store, thread="t")
+        second_container = {"container": {"id": "container_2", "expires_at": "2026-01-02T00:00:00Z"}}
+        api.answer(Answer([SAID], more=second_container), Answer([SAID]))
+        second_result = await claude(tools=[add]).run("Two", store=store, thread="t")
         assert api.last["container"] == "container_1"
-        assert again.container_id == "container_2"
-        config = shown(store_url, again.thread_id)
+        assert second_result.container_id == "container_2"
+        config = shown(store_url, second_result.thread_id)
         assert config is None or config["container_id"] == "container_2"
         await claude(tools=[add]).run("Three", store=store, thread="t")
         assert api.last["container"] == "container_2"
@@ -110,7 +110,7 @@ async def test_keeps_container_across_steps_runs_and_processes(store_url: str, a
 
 
 async def test_usage_shows_prompt_caching(store: Store, api: FakeApi, claude: Claude):
-    """A resumed thread sends the same bytes, so that what was sent before is read from the cache."""
+    """A resumed thread sends the same bytes, so that the provider reads them from its cache."""
     api.answer(Answer([use("add", "toolu_1", a=1, b=2)], stop="tool_use"), Answer([SAID]))
     helper = claude(tools=[add], instructions="You help. " * 50)
     first = await helper.run("One, with some more words to it.", store=store, thread="t")
@@ -143,11 +143,11 @@ async def test_images_and_documents_reach_every_provider(store: Store, api: Fake
     await provider.close()
     assert result.status == "completed", result.error
     if kind != "scripted":
-        sent = json.dumps(api.last)
-        assert PNG["source"]["data"] in sent
-        assert large["source"]["data"] in sent
-        assert PDF["source"]["data"] in sent
-        assert "Hi." in sent
+        request_text = json.dumps(api.last)
+        assert PNG["source"]["data"] in request_text
+        assert large["source"]["data"] in request_text
+        assert PDF["source"]["data"] in request_text
+        assert "Hi." in request_text
     assert (await store.context("t"))[0]["content"] == [text, PNG, large, PDF, NOTE]
     assert (await result.messages())[0]["content"][2] == large
     assert (await store.history("t")).turns[0].user_message == "What is this?"
@@ -236,9 +236,9 @@ async def test_deps_reach_tools_and_instructions(store: Store):
     )
     await helper.run("Hi", store=store, thread="t", deps={"name": "Ada"})
     await helper.run("Hi", store=store, thread="t")
-    said = [str((stitch.message or {}).get("content")) for stitch in await log(store, "tool_call")]
-    assert said[0].startswith("Ada at step 1")
-    assert said[1].startswith("nobody at step 1")
+    contents = [str((stitch.message or {}).get("content")) for stitch in await log(store, "tool_call")]
+    assert contents[0].startswith("Ada at step 1")
+    assert contents[1].startswith("nobody at step 1")
     responses = await log(store, "llm_call")
     assert (await store.request(responses[0].id))["system"] == "You help Ada."
     assert (await store.request(responses[-1].id))["system"] == "You help nobody."

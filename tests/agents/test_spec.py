@@ -1,4 +1,4 @@
-"""Options by keyword: a misspelt one is refused, wherever it is given."""
+"""Unknown options are rejected everywhere."""
 
 import pytest
 
@@ -13,16 +13,16 @@ def helper(**settings: object) -> Agent:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"max_step": 5}, "Agent 'helper' has no option 'max_step'. Did you mean max_steps?"),
         ({"colour": "red"}, "Agent 'helper' has no option 'colour'. Options: api_kwargs, base_delay, "),
     ],
 )
-def test_agent_rejects_unknown_option(given: dict[str, object], said: str):
+def test_agent_rejects_unknown_option(options: dict[str, object], message: str):
     with pytest.raises(Refused) as refused:
-        helper(**given)
-    assert str(refused.value).startswith(said)
+        helper(**options)
+    assert str(refused.value).startswith(message)
 
 
 def test_team_rejects_unknown_option():

@@ -1,4 +1,4 @@
-"""Teams: a leader's turns and its members' work, each a run, in the order in which they were made."""
+"""Teams: each turn of a leader and each task of a member is a run."""
 
 import asyncio
 from dataclasses import replace
@@ -50,8 +50,10 @@ async def runs_of(store: Store, thread: str = "t") -> list[Run]:
 
 
 async def check_requests(store: Store, thread: str = "t") -> int:
-    """Every request can be rebuilt to the bytes that were sent; how many there are."""
-    calls = [one for one in await store.stitches(thread) if one.type == "llm_call" and one.data.get("request")]
+    """Check that every request can be rebuilt with equal bytes. Return the number of requests."""
+    calls = [
+        stitch for stitch in await store.stitches(thread) if stitch.type == "llm_call" and stitch.data.get("request")
+    ]
     for call in calls:
         await store.request(call.id)
     return len(calls)
@@ -62,7 +64,7 @@ async def check_record(store: Store) -> None:
 
 
 class Listening:
-    """A model that says what it is told to, and remembers what it was asked."""
+    """A fake model with fixed replies that stores its messages."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = replies
@@ -73,13 +75,13 @@ class Listening:
         return self.replies[(len(self.asked) - 1) % len(self.replies)]
 
 
-# The document's example
+# The example of the document
 
 
 @pytest.mark.req("S4-033", "S4-034", "S4-046", "S4-048", "S4-049")
 async def test_three_messages_make_seven_runs(store: Store) -> None:
     crew = books()
-    results = [await crew.run(said, store=store, thread="books") for said in MESSAGES]
+    results = [await crew.run(message, store=store, thread="books") for message in MESSAGES]
     assert [result.output_text for result in results] == list(ANSWERS)
     runs = await runs_of(store, "books")
     assert [(run.turn, run.role, run.agent) for run in runs] == list(RUNS)
@@ -107,28 +109,30 @@ async def test_passed_through_answer_is_stored_once(store: Store) -> None:
     leader, worker = await runs_of(store)
     assert leader.output_position == worker.output_position
     assert result.output_text == "Here."
-    (found,) = await store.stitches("t", leader.output_position or 0, leader.output_position)
-    assert (found.type, found.run_id, found.lane) == ("llm_call", worker.id, worker.id)
+    (answer,) = await store.stitches("t", leader.output_position or 0, leader.output_position)
+    assert (answer.type, answer.run_id, answer.lane) == ("llm_call", worker.id, worker.id)
 
 
 async def test_member_sees_only_its_task(store: Store) -> None:
-    one, two = Listening("One."), Listening("Two.")
-    crew = team([[asks(delegate("a", "task a"), delegate("b", "task b")), "Done."]], member("a", one), member("b", two))
+    first, second = Listening("One."), Listening("Two.")
+    crew = team(
+        [[asks(delegate("a", "task a"), delegate("b", "task b")), "Done."]], member("a", first), member("b", second)
+    )
     await crew.run("Hi", store=store, thread="t")
-    assert [text_of(message) for message in one.asked[0]] == ["task a"]
-    assert [text_of(message) for message in two.asked[0]] == ["a answered:\n\nOne.", "task b"]
+    assert [text_of(message) for message in first.asked[0]] == ["task a"]
+    assert [text_of(message) for message in second.asked[0]] == ["a answered:\n\nOne.", "task b"]
     runs = await runs_of(store)
     assert [text_of(message) for message in await store.messages(runs[2].id)] == ["task b", "Two."], "said, not stored"
     assert await check_requests(store) == 4
 
 
 async def test_parallel_members_do_not_see_each_other(store: Store) -> None:
-    met = asyncio.Barrier(2)
+    barrier = asyncio.Barrier(2)
 
-    def meeting(said: str) -> Any:
+    def meeting(text: str) -> Any:
         async def reply(request: ModelRequest) -> str:
-            await asyncio.wait_for(met.wait(), 60)
-            return f"{said} to {text_of(request.messages[-1])}"
+            await asyncio.wait_for(barrier.wait(), 60)
+            return f"{text} to {text_of(request.messages[-1])}"
 
         return reply
 
@@ -140,10 +144,10 @@ async def test_parallel_members_do_not_see_each_other(store: Store) -> None:
     result = await crew.run("Hi", store=store, thread="t")
     assert result.output_text == "Done."
     runs = await runs_of(store)
-    assert [run.agent for run in runs] == ["team", "a", "b", "team"], "they begin in the order of the calls"
+    assert [run.agent for run in runs] == ["team", "a", "b", "team"], "they start in the order of the calls"
     context = await store.context("t")
-    told = [block["content"] for block in context[2]["content"]]
-    assert told == ["A to x", "B to y"], "and answer in it"
+    contents = [block["content"] for block in context[2]["content"]]
+    assert contents == ["A to x", "B to y"], "and answer in it"
     assert await check_requests(store) == 4
     await check_record(store)
 
@@ -175,19 +179,19 @@ async def test_leader_that_always_delegates_reaches_step_limit(store: Store) -> 
     assert await check_requests(store) == 7
 
 
-# Trouble
+# Failures
 
 
 @pytest.mark.req("S4-047")
 async def test_leader_answers_after_member_fails(store: Store) -> None:
-    heard = Listening(asks(delegate("a", "go")), "It did not work.")
-    crew = team(heard, member("a", [{"fail": "request", "message": "No such model."}]))
+    listening = Listening(asks(delegate("a", "go")), "It did not work.")
+    crew = team(listening, member("a", [{"fail": "request", "message": "No such model."}]))
     result = await crew.run("Hi", store=store, thread="t")
     assert (result.status, result.output_text) == ("completed", "It did not work.")
     _, worker, compiled = await runs_of(store)
     assert (worker.status, worker.error) == ("failed", "No such model.")
     assert compiled.status == "completed"
-    (block,) = heard.asked[1][-1]["content"]
+    (block,) = listening.asked[1][-1]["content"]
     assert block["is_error"]
     assert block["content"] == "a failed: No such model."
     assert (await store.thread("t")).status == "waiting"
@@ -211,26 +215,26 @@ async def test_failed_leader_fails_turn_and_is_retried(store: Store) -> None:
     result = await crew.run("Hi", store=store, thread="t")
     assert (result.status, result.error) == ("failed", "Away.")
     assert [run.status for run in await runs_of(store)] == ["failed", "completed", "failed"]
-    again = await crew.retry("t", store=store)
-    assert again is not None
-    assert again.output_text == "Here it is."
+    second_result = await crew.retry("t", store=store)
+    assert second_result is not None
+    assert second_result.output_text == "Here it is."
     assert tries == [1, 3, 3], "what the member said is not asked for again"
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
-        (delegate("nobody", "go"), "There is no member nobody. Members: a."),
-        (delegate("a", " "), "Say what the member is to do (task)."),
-        ({"name": "delegate", "input": {}}, "There is no member without a name. Members: a."),
+        (delegate("nobody", "go"), "Your team has no member 'nobody'. Choose from: a."),
+        (delegate("a", " "), "The task is empty. Describe the task of the member."),
+        ({"name": "delegate", "input": {}}, "Your team has no member ''. Choose from: a."),
     ],
 )
-async def test_answers_delegation_to_unknown_member(store: Store, call: Any, said: str) -> None:
-    heard = Listening(asks(call), "I see.")
-    result = await team(heard, member("a", ["Yes."])).run("Hi", store=store, thread="t")
+async def test_answers_delegation_to_unknown_member(store: Store, call: Any, message: str) -> None:
+    listening = Listening(asks(call), "I see.")
+    result = await team(listening, member("a", ["Yes."])).run("Hi", store=store, thread="t")
     assert result.output_text == "I see."
-    (block,) = heard.asked[1][-1]["content"]
-    assert (block["is_error"], block["content"]) == (True, said)
+    (block,) = listening.asked[1][-1]["content"]
+    assert (block["is_error"], block["content"]) == (True, message)
     assert len(await runs_of(store)) == 1
 
 
@@ -245,9 +249,9 @@ def test_rejects_invalid_team() -> None:
         team(["x"], books())
     with pytest.raises(Refused, match="num_history_runs"):
         team(["x"], member("a", ["x"]), num_history_runs=0)
-    mine = replace(pay, name="delegate")
+    own_tool = replace(pay, name="delegate")
     with pytest.raises(Refused, match="two tools are named delegate"):
-        team(["x"], member("a", ["x"]), tools=[mine])
+        team(["x"], member("a", ["x"]), tools=[own_tool])
 
 
 # Waiting
@@ -265,15 +269,15 @@ def locate() -> str:
     raise AssertionError
 
 
-def call(name: str, id: str | None = None, **given: Any) -> dict[str, Any]:
-    return asks({"name": name, "input": given, **({"id": id} if id else {})})
+def call(name: str, id: str | None = None, **arguments: Any) -> dict[str, Any]:
+    return asks({"name": name, "input": arguments, **({"id": id} if id else {})})
 
 
 async def test_waiting_member_makes_thread_wait_after_other_members_finish(store: Store) -> None:
-    asked = Listening(call("pay", "p1", amount=5), "Paid it.")
+    listening = Listening(call("pay", "p1", amount=5), "Paid it.")
     crew = team(
         [[asks(delegate("payer", "pay"), delegate("other", "look")), "All done."]],
-        *(member("payer", asked, tools=[pay]), member("other", ["Looked."])),
+        *(member("payer", listening, tools=[pay]), member("other", ["Looked."])),
         mode="parallel",
     )
     result = await crew.run("Hi", store=store, thread="t")
@@ -291,8 +295,8 @@ async def test_waiting_member_makes_thread_wait_after_other_members_finish(store
     assert went_on is not None
     assert (went_on.status, went_on.output_text, went_on.run_id) == ("completed", "All done.", result.run_id)
     log = await store.log(runs["payer"].id)
-    assert {one.lane for one in log} == {runs["payer"].id}
-    assert [one.type for one in log].count("permission") == 1
+    assert {stitch.lane for stitch in log} == {runs["payer"].id}
+    assert [stitch.type for stitch in log].count("permission") == 1
     assert await check_requests(store) == 5
     await check_record(store)
 
@@ -306,12 +310,12 @@ async def test_frontends_and_people_answer_members(store: Store) -> None:
     )
     events = [event async for event in crew.stream("Hi", store=store, thread="t")]
     (paused,) = [event for event in events if event.type == "paused"]
-    assert {one["tool_use_id"] for one in paused.data["pending"]} == {"l1", "q1"}
-    assert {one["kind"] for one in paused.data["waiting_for"]} == {"frontend_tools", "input"}
+    assert {item["tool_use_id"] for item in paused.data["pending"]} == {"l1", "q1"}
+    assert {wait["kind"] for wait in paused.data["waiting_for"]} == {"frontend_tools", "input"}
     await submit_results(store, "t", [{"tool_use_id": "l1", "content": "Oslo"}])
     result = await crew.resume("t", store=store)
     assert result is not None
-    assert [one["id"] for one in result.waiting_for] == ["q1"]
+    assert [wait["id"] for wait in result.waiting_for] == ["q1"]
     await answer(store, "t", "Yes")
     result = await crew.resume("t", store=store)
     assert result is not None
@@ -323,7 +327,7 @@ async def test_compiling_leader_can_wait(store: Store) -> None:
         [[asks(delegate("a", "go")), call("pay", "p1", amount=1), "Paid."]], member("a", ["Found."]), tools=[pay]
     )
     result = await crew.run("Hi", store=store, thread="t")
-    assert [one["id"] for one in result.waiting_for] == ["p1"]
+    assert [wait["id"] for wait in result.waiting_for] == ["p1"]
     await approve(store, "t", "p1")
     result = await crew.resume("t", store=store)
     assert result is not None
@@ -343,7 +347,7 @@ async def test_cancels_waiting_team_completely(store: Store) -> None:
     runs = await runs_of(store)
     assert [(run.agent, run.status) for run in runs] == [("team", "cancelled"), ("a", "cancelled"), ("b", "completed")]
     head = await store.thread("t")
-    assert (head.status, [one["kind"] for one in head.waiting_for]) == ("waiting", ["input"])
+    assert (head.status, [wait["kind"] for wait in head.waiting_for]) == ("waiting", ["input"])
     await check_record(store)
     result = await crew.run("And now?", store=store, thread="t")
     assert result.output_text == "Fine."
@@ -374,7 +378,7 @@ async def test_cancels_working_team_completely(store: Store) -> None:
 
 @pytest.mark.req("S4-050", "S4-051", "S4-052")
 @pytest.mark.parametrize(
-    ("settings", "seen"),
+    ("settings", "inputs"),
     [
         ({"add_history_to_context": False}, ["Three?"]),
         ({}, ["One?", "1", "Two?", "2", "Three?"]),
@@ -382,12 +386,12 @@ async def test_cancels_working_team_completely(store: Store) -> None:
         ({"num_history_runs": 5}, ["One?", "1", "Two?", "2", "Three?"]),
     ],
 )
-async def test_history_options_limit_the_turns_that_leader_sees(store: Store, settings: Any, seen: list[str]) -> None:
-    heard = Listening("1", "2", "3")
-    crew = team(heard, member("a", ["x"]), **settings)
-    for said in ("One?", "Two?", "Three?"):
-        await crew.run(said, store=store, thread="t")
-    assert [text_of(message) for message in heard.asked[2]] == seen
+async def test_history_options_limit_the_turns_that_leader_sees(store: Store, settings: Any, inputs: list[str]) -> None:
+    listening = Listening("1", "2", "3")
+    crew = team(listening, member("a", ["x"]), **settings)
+    for text in ("One?", "Two?", "Three?"):
+        await crew.run(text, store=store, thread="t")
+    assert [text_of(message) for message in listening.asked[2]] == inputs
     assert len(await runs_of(store)) == 3, "stored in any case"
     assert await check_requests(store) == 3
 
@@ -395,15 +399,15 @@ async def test_history_options_limit_the_turns_that_leader_sees(store: Store, se
 @pytest.mark.req("S4-053", "S4-054")
 @pytest.mark.parametrize("settings", [{"num_history_runs": 2}, {}])
 async def test_history_counts_completed_turns(store: Store, settings: Any) -> None:
-    heard = Listening("1", asks(delegate("a", "go")), "2", {"fail": "request"}, "4")
-    crew = team(heard, member("a", ["Among us."]), **settings)
-    for said in ("One?", "Two?", "Fails?", "Four?"):
-        await crew.run(said, store=store, thread="t")
-    texts = [text_of(message) for message in heard.asked[-1]]
+    listening = Listening("1", asks(delegate("a", "go")), "2", {"fail": "request"}, "4")
+    crew = team(listening, member("a", ["Among us."]), **settings)
+    for text in ("One?", "Two?", "Fails?", "Four?"):
+        await crew.run(text, store=store, thread="t")
+    texts = [text_of(message) for message in listening.asked[-1]]
     assert texts == ["One?", "1", "Two?", "", "", "2", "Four?"], "with the calls of turn 2 and their results"
     assert await check_requests(store) == 5
-    stored = [one for one in await store.stitches("t") if one.type == "input"]
-    assert [text_of(one.message) for one in stored] == ["One?", "Two?", "go", "Fails?", "Four?"], "each once"
+    stored = [stitch for stitch in await store.stitches("t") if stitch.type == "input"]
+    assert [text_of(stitch.message) for stitch in stored] == ["One?", "Two?", "go", "Fails?", "Four?"], "each once"
 
 
 # Registration, events, cost
@@ -412,14 +416,14 @@ async def test_history_counts_completed_turns(store: Store, settings: Any) -> No
 @pytest.mark.req("S4-021")
 async def test_registers_team_with_members(store: Store) -> None:
     await books().run(MESSAGES[0], store=store, thread="books")
-    found = await store.agents.list(project="default")
-    assert {(one.name, one.role, one.version) for one in found} == {
+    stored_agents = await store.agents.list(project="default")
+    assert {(agent.name, agent.role, agent.version) for agent in stored_agents} == {
         ("NotebookLM", "team", 1),
         ("Researcher", "agent", 1),
         ("Writer", "agent", 1),
     }
     links = await store._backend.find(Find(TeamMember, (Where("team", "=", "NotebookLM"),), order=("place",)))
-    assert [(one.version, one.place, one.member, one.member_version) for one in links] == [
+    assert [(link.version, link.place, link.member, link.member_version) for link in links] == [
         (1, 1, "Researcher", 1),
         (1, 2, "Writer", 1),
     ]
@@ -428,8 +432,8 @@ async def test_registers_team_with_members(store: Store) -> None:
 async def test_events_name_the_acting_agent(store: Store) -> None:
     await books().run(MESSAGES[0], store=store, thread="books")
     events = [event async for event in books().stream(MESSAGES[1], store=store, thread="books")]
-    told = [(event.type, event.agent) for event in events if event.type != "text"]
-    assert told == [
+    acting = [(event.type, event.agent) for event in events if event.type != "text"]
+    assert acting == [
         ("started", "NotebookLM"),
         ("tool_call", "NotebookLM"),
         ("member_started", "Researcher"),
@@ -443,13 +447,15 @@ async def test_events_name_the_acting_agent(store: Store) -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 async def test_answer_contains_no_text_of_members(store: Store, number: int) -> None:
-    for said in MESSAGES[:number]:
-        await books().run(said, store=store, thread="books")
+    for message in MESSAGES[:number]:
+        await books().run(message, store=store, thread="books")
     events = [event async for event in books().stream(MESSAGES[number], store=store, thread="books")]
-    spoken = [event for event in events if event.type == "text"]
-    assert "".join(event.data["text"] for event in spoken if not event.member) == ANSWERS[number]
+    text_events = [event for event in events if event.type == "text"]
+    assert "".join(event.data["text"] for event in text_events if not event.member) == ANSWERS[number]
     assert (
-        {event.agent for event in spoken if event.member} == {"Researcher", "Writer"} if number == 2 else {"Researcher"}
+        {event.agent for event in text_events if event.member} == {"Researcher", "Writer"}
+        if number == 2
+        else {"Researcher"}
     )
     frames = [frame async for frame in books().frames(MESSAGES[number], store=store, thread="other")]
     assert frames, "and so it is in every format"
@@ -474,7 +480,7 @@ async def test_members_with_equal_call_ids_have_different_keys(store: Store) -> 
     assert len(set(keys)) == len(keys) == 2
 
 
-# Cost, and where it is driven
+# Commits and workers
 
 
 class Counting:
@@ -519,11 +525,11 @@ async def test_workers_execute_team_like_an_agent(store: Store) -> None:
     crew = books()
     app = App([crew])
     crew = app.agent(crew.name)
-    begun = await crew.run(MESSAGES[0], store=store, thread="books", detach=True)
-    assert begun.status == "pending"
-    for number, said in enumerate(MESSAGES):
+    result = await crew.run(MESSAGES[0], store=store, thread="books", detach=True)
+    assert result.status == "pending"
+    for number, message in enumerate(MESSAGES):
         if number:
-            await crew.run(said, store=store, thread="books", detach=True)
+            await crew.run(message, store=store, thread="books", detach=True)
         await run_worker(app, store=store, until_idle=True)
     assert [(run.turn, run.role, run.agent) for run in await runs_of(store, "books")] == list(RUNS)
     turns = (await store.history("books")).turns
@@ -531,26 +537,26 @@ async def test_workers_execute_team_like_an_agent(store: Store) -> None:
 
 
 async def test_child_of_member_reports_to_member(store: Store) -> None:
-    heard = Listening(
+    listening = Listening(
         call("create_thread", goal="dig", agent="digger", wait_for_completion=True), "The hole is dug, it says."
     )
-    crew = team([[asks(delegate("a", "go")), "Done."]], member("a", heard, tools=thread_tools()))
+    crew = team([[asks(delegate("a", "go")), "Done."]], member("a", listening, tools=thread_tools()))
     crew = App([crew, member("digger", ["Dug."])]).agent(crew.name)
     result = await crew.run("Hi", store=store, thread="t")
     assert result.output_text == "Done."
     _, worker, _ = await runs_of(store)
-    (told,) = [one for one in await store.stitches("t") if one.type == "thread_result"]
-    assert (told.run_id, told.lane) == (worker.id, worker.id)
-    assert "Dug." in text_of(heard.asked[1][-1])
-    assert "Dug." not in str(await store.context("t")), "the leader is told what the member makes of it"
+    (thread_result,) = [stitch for stitch in await store.stitches("t") if stitch.type == "thread_result"]
+    assert (thread_result.run_id, thread_result.lane) == (worker.id, worker.id)
+    assert "Dug." in text_of(listening.asked[1][-1])
+    assert "Dug." not in str(await store.context("t")), "the leader receives the answer of the member"
     assert await check_requests(store) == 4
 
 
 async def test_member_without_code_waits_for_it(store: Store) -> None:
     leader = [[asks(delegate("payer", "pay"), delegate("b", "go")), "Done."]]
     payer = member("payer", [call("pay", "p1", amount=5), "Paid."], tools=[pay])
-    whole = team(leader, payer, member("b", ["Yes."]))
-    await whole.run("Hi", store=store, thread="t")
+    crew = team(leader, payer, member("b", ["Yes."]))
+    await crew.run("Hi", store=store, thread="t")
     await approve(store, "t", "p1")
     less = team(leader, member("b", ["Yes."]))
     result = await less.resume("t", store=store)
@@ -558,7 +564,7 @@ async def test_member_without_code_waits_for_it(store: Store) -> None:
     (wait,) = result.waiting_for
     assert (wait["kind"], wait["name"]) == ("retry", "payer")
     assert "unknown_member" in wait["reason"]
-    result = await whole.resume("t", store=store)
+    result = await crew.resume("t", store=store)
     assert result is not None
     assert result.output_text == "Done."
 
@@ -579,15 +585,15 @@ async def test_members_obey_limits_of_thread(store: Store) -> None:
 
 async def test_trace_shows_members_below_their_calls(store: Store) -> None:
     crew = books()
-    results = [await crew.run(said, store=store, thread="books") for said in MESSAGES]
+    results = [await crew.run(message, store=store, thread="books") for message in MESSAGES]
 
     def drawn(node: Any) -> Any:
-        below = [drawn(one) for one in node["children"] if one["kind"] != "event"]
+        below = [drawn(child) for child in node["children"] if child["kind"] != "event"]
         return (f"{node['kind']} {node['name']}", below) if below else f"{node['kind']} {node['name']}"
 
-    shown = (await store.trace(results[1].run_id)).root.as_json()
+    tree = (await store.trace(results[1].run_id)).root.as_json()
     search = ("model scripted", ["tool search"])
-    assert drawn(shown) == (
+    assert drawn(tree) == (
         "run NotebookLM",
         [
             ("model scripted", [("tool delegate", [("run Researcher", [search, "model scripted"])])]),

@@ -154,16 +154,16 @@ CLAIMS = {
 def statements(dialect: Dialect, claim: str) -> list[Statement]:
     """Return all statements of a claim with a limit and with held threads."""
     answers = {"FROM limits": ["l", 2, "[]" if dialect.unnest is None else []], "count(*)": ["a", 1]}
-    script, said = choosing(dialect, CLAIMS[claim], 10), list[Statement]()
+    script, executed = choosing(dialect, CLAIMS[claim], 10), list[Statement]()
     try:
         statement = next(script)
         while True:
-            said.append(statement)
+            executed.append(statement)
             plain = statement.sql.replace("lockstitch.", "")
             rows = [answer for words, answer in answers.items() if words in plain]
             statement = script.send(rows or ([["a"]] if "RECURSIVE" in plain else []))
     except StopIteration as stop:
-        return [*said, stop.value]
+        return [*executed, stop.value]
 
 
 THREADS = {
@@ -221,9 +221,9 @@ def test_thread_lists_use_indexes(explain: Explain, query: str) -> None:
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_claims_use_indexes(dialect: Dialect, explain_sql: ExplainSql, claim: str) -> None:
     """A claim may read and sort its lanes and candidates, workers and limits. They are few."""
-    said = statements(dialect, claim)
-    assert len(said) == (5 if CLAIMS[claim].limits else 2)
-    for statement in said:
+    executed = statements(dialect, claim)
+    assert len(executed) == (5 if CLAIMS[claim].limits else 2)
+    for statement in executed:
         plan = explain_sql(statement)
         assert "Seq Scan on threads" not in plan, plan
         assert not re.search(r"^SCAN (t|threads)\b(?!.*USING INDEX threads_(ready|held))", plan, re.MULTILINE), plan

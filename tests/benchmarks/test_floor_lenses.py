@@ -36,9 +36,9 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
     async def full(url: str) -> Known:
         async with open_store(url) as store:
-            known = await fill(store, 1000)
+            sample = await fill(store, 1000)
         await Places.settle(url)
-        return known
+        return sample
 
     yield Filled(request.param, url, asyncio.run(full(url)))
     if server is not None:
@@ -46,13 +46,13 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 async def test_fills_store_with_valid_sessions(filled: Filled) -> None:
-    known = filled.known
+    sample = filled.known
     async with open_store(filled.url) as store:
         assert (await store.verify()).ok
-        assert len(known.typical.stitches) == 50
-        assert len(await store.runs(known.small.thread.id)) == 20
-        assert len(await store.context(known.small.thread.id)) == 20 * 20
-        chain = [stitch for stitch in known.long.stitches if stitch.previous_id is not None]
+        assert len(sample.typical.stitches) == 50
+        assert len(await store.runs(sample.small.thread.id)) == 20
+        assert len(await store.context(sample.small.thread.id)) == 20 * 20
+        chain = [stitch for stitch in sample.long.stitches if stitch.previous_id is not None]
         assert len(chain) == 1000
 
 
@@ -63,11 +63,11 @@ async def test_plain_tables_answer_like_lens(lens: str, filled: Filled) -> None:
         by_hand(filled.url, lens) as tables,
         store.lens(lens) as views,
     ):
-        for one in questions(lens, filled.backend, filled.known):
-            expected, shown = await _rows(tables, one.sql), await _rows(views, one.sql)
+        for question in questions(lens, filled.backend, filled.known):
+            expected, from_views = await _rows(tables, question.sql), await _rows(views, question.sql)
             # Not every query has an ORDER BY.
-            assert shown
-            assert sorted(map(repr, shown)) == sorted(map(repr, expected)), one.heading
+            assert from_views
+            assert sorted(map(repr, from_views)) == sorted(map(repr, expected)), question.heading
 
 
 def test_detects_full_scan_of_stitches(filled: Filled) -> None:

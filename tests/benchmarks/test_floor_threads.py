@@ -23,18 +23,18 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 async def test_baseline_writes_rows_of_worker(backend: str, store_url: str) -> None:
-    one = agent()
+    echo = agent()
     async with open_store(store_url) as store:
-        await one.start(store=store, goal="Go", key=TEMPLATE)
-        await WorkerLoop(App([one]), store, until_idle=True).run()
-        ids = [(await one.start(store=store, goal="Go")).id for _ in range(NUMBER)]
+        await echo.start(store=store, goal="Go", key=TEMPLATE)
+        await WorkerLoop(App([echo]), store, until_idle=True).run()
+        ids = [(await echo.start(store=store, goal="Go")).id for _ in range(NUMBER)]
         with Commits(store_url) as commits:
             await _floor(backend, store_url)
             # The worker's row, and a claim and the appends of each thread.
             _check(backend, commits, NUMBER * (1 + APPENDS) + 1)
-        ours = await _written(store, TEMPLATE)
+        store_rows = await _written(store, TEMPLATE)
         for thread_id in ids:
-            assert await _written(store, str(thread_id)) == ours
+            assert await _written(store, str(thread_id)) == store_rows
         assert (await store.verify()).ok
 
 

@@ -43,20 +43,20 @@ def another_url(backend: str, tmp_path: Path, request: pytest.FixtureRequest) ->
     server.drop_database(url)
 
 
-async def _import(store: Store, bridge: str, path: Path) -> Report:
-    opened = open_source(bridge, str(path), io.BytesIO())
+async def _import(store: Store, source: str, path: Path) -> Report:
+    opened = open_source(source, str(path), io.BytesIO())
     return await TraceImport(store, opened.source).run(opened.sources)
 
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_imports_generated_traces_completely(form: str, tmp_path: Path) -> None:
-    bridge, write = FORMS[form]
+    source, write = FORMS[form]
     assert write(tmp_path / "traces") == TRACES * 10
     async with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        report = (await _import(store, bridge, tmp_path / "traces")).as_json()
-    counted = {name: report[name] for name in ("traces", "runs", "llm_calls", "tool_calls", "tokens", "skipped")}
+        report = (await _import(store, source, tmp_path / "traces")).as_json()
+    counts = {name: report[name] for name in ("traces", "runs", "llm_calls", "tool_calls", "tokens", "skipped")}
     # Two model calls of 900 and 120 tokens, and two tools each.
-    assert counted == {
+    assert counts == {
         "traces": TRACES,
         "runs": 10 * TRACES,
         "llm_calls": 2 * TRACES,
@@ -78,17 +78,17 @@ async def test_imports_every_span_of_large_trace(tmp_path: Path) -> None:
 async def test_baseline_writes_rows_of_import(
     form: str, backend: str, store_url: str, another_url: str, tmp_path: Path
 ) -> None:
-    bridge, write = FORMS[form]
+    source, write = FORMS[form]
     write(tmp_path / "traces")
     async with open_store(store_url) as store:
-        await _import(store, bridge, tmp_path / "traces")
+        await _import(store, source, tmp_path / "traces")
     tables = taken(store_url)
     async with open_store(another_url) as store:
         assert written(another_url, tables) > 0
         assert (await store.verify()).ok
         assert taken(another_url) == tables
         # The rows equal those of an import, so another import changes nothing.
-        report = await _import(store, bridge, tmp_path / "traces")
+        report = await _import(store, source, tmp_path / "traces")
         assert report.spans == 10 * TRACES
     assert taken(another_url) == tables
 
@@ -103,6 +103,6 @@ def test_ends_file_at_requested_size(tmp_path: Path) -> None:
 
 
 def test_measures_memory_of_command_only(tmp_path: Path) -> None:
-    ours = bytearray(400_000_000)
-    seen = watched(f"sqlite:///{tmp_path}/store.db", "migrate")
-    assert len(ours) / 1e6 > seen.megabytes > 5
+    allocated = bytearray(400_000_000)
+    peak = watched(f"sqlite:///{tmp_path}/store.db", "migrate")
+    assert len(allocated) / 1e6 > peak.megabytes > 5

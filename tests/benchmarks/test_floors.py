@@ -48,10 +48,10 @@ def append(floor: str, store_url: str) -> Callable[[Agent], Awaitable[None]]:
 
 async def test_baseline_writes_rows_of_store(append: Callable[[Agent], Awaitable[None]], store_url: str) -> None:
     async with open_store(store_url) as store:
-        ours, theirs = await Agent.start(store), await Agent.start(store)
-        await ours.append(NUMBER)
-        await append(theirs)
-        assert await _written(store, ours) == await _written(store, theirs)
+        first, second = await Agent.start(store), await Agent.start(store)
+        await first.append(NUMBER)
+        await append(second)
+        assert await _written(store, first) == await _written(store, second)
         assert (await store.verify()).ok
 
 

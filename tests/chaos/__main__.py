@@ -22,7 +22,7 @@ BACKENDS = ("sqlite", "postgres")
 def main() -> int:
     install()
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="of mischief, per backend")
+    parser.add_argument("--seconds", type=float, default=60, help="of faults, per backend")
     parser.add_argument("--houses", type=int, default=12, help="that are built at once; eleven threads each")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--poison", type=int, default=2, help="threads that kill their process, per backend")
@@ -41,7 +41,7 @@ def main() -> int:
             server = PostgresServer() if backend == "postgres" else None
             url = server.create_database() if server else f"sqlite:///{folder / 'store.db'}"
             try:
-                found, toll = play(
+                findings, counts = play(
                     url,
                     folder,
                     seconds=arguments.seconds,
@@ -59,18 +59,19 @@ def main() -> int:
                     server.close()
             print(f"{backend}: {arguments.rounds} rounds of 20 children ending at once: {dict(faults) or 'no fault'}")
             for kind in faults:
-                found.add(kind if kind in sums else "lost", "rounds", f"{faults[kind]} times {kind}")
-            print(f"{backend}: {found.threads} threads, {toll.kills} kills, {toll.stops} stops, {toll.cuts} cuts, "
-                  f"{toll.restarts} restarts, {toll.full_disks} full disks: {found}; "
-                  f"{found.in_doubt} calls in doubt, {found.crashed} given up, {found.poison} poison",
-                  *found.problems[:20], sep="\n  ", flush=True)  # fmt: skip
-            if not found.sound:
+                findings.add(kind if kind in sums else "lost", "rounds", f"{faults[kind]} times {kind}")
+            print(f"{backend}: {findings.threads} threads, {counts.kills} kills, {counts.stops} stops, "
+                  f"{counts.cuts} cuts, {counts.restarts} restarts, {counts.full_disks} full disks: {findings}; "
+                  f"{findings.in_doubt} calls in doubt, {findings.crashed} stopped by the crash limit, "
+                  f"{findings.poison} poison",
+                  *findings.problems[:20], sep="\n  ", flush=True)  # fmt: skip
+            if not findings.sound:
                 print((folder / "workers.log").read_text()[-4000:], file=sys.stderr)
-        threads, kills, stops = threads + found.threads, kills + toll.kills, stops + toll.stops
-        restarts, full_disks = restarts + toll.restarts, full_disks + toll.full_disks
-        sound = sound and found.sound
+        threads, kills, stops = threads + findings.threads, kills + counts.kills, stops + counts.stops
+        restarts, full_disks = restarts + counts.restarts, full_disks + counts.full_disks
+        sound = sound and findings.sound
         for kind in sums:
-            sums[kind] += found.counts[kind]
+            sums[kind] += findings.counts[kind]
     verdict = ", ".join(f"{kind} {number}" for kind, number in sums.items())
     outages = f"{restarts} restarts, {full_disks} full disks"
     print(f"chaos: {threads} threads, {kills} kills, {stops} stops, {outages}: {verdict}")

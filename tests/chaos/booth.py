@@ -14,7 +14,7 @@ from typing import Final
 
 from examples.ledger import PAUSE, look, put, write
 from lockstitch import Agent, ToolContext, cancel, tool
-from lockstitch.engine.control import settle
+from lockstitch.engine.replies import settle
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Thread
 from lockstitch.store import Store
@@ -64,15 +64,15 @@ async def _settle(store: Store, head: Thread, ledger: Path) -> None:
     paid = payments(ledger)
     for wait in head.waiting_for if head.status == "waiting" else ():
         if wait["kind"] == "doubt":
-            known = paid[str(head.id), wait["id"]]
-            await settle(store, head, wait["id"], **({"done": "charged"} if known else {"unknown": True}))
+            times_paid = paid[str(head.id), wait["id"]]
+            await settle(store, head, wait["id"], **({"done": "charged"} if times_paid else {"unknown": True}))
 
 
 def payments(ledger: Path) -> Counter[tuple[str, str]]:
     """Return how often each call took effect, by thread and call id. An incomplete line is not an effect."""
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for line in ledger.read_text().splitlines() if ledger.exists() else []:
         with suppress(ValueError):
-            told = json.loads(line)
-            found[told["thread"], told["call"]] += 1
-    return found
+            entry = json.loads(line)
+            counts[entry["thread"], entry["call"]] += 1
+    return counts

@@ -1,8 +1,8 @@
 """The crew: worker processes that are killed, stopped and started again at any moment, and lose their store.
 
 They are forked from a process that has imported everything, so that a new one starts at once. Half of them have a short
-lease, which they lose when they are stopped or the store is unreachable. The others keep theirs: no other worker may
-take the threads that they hold after an outage.
+lease, which they lose when they are stopped or the store is unreachable. The other half keep their lease: no
+worker may take the threads that they hold after an outage.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from lockstitch.engine import worker
 from lockstitch.engine.worker import WorkerLoop
 from lockstitch.store import open_store
 from lockstitch.store.writes import writer
-from tests.chaos.house import app
+from tests.chaos.scenario import app
 
 LONG_LEASE = 12.0
 """Seconds: longer than any outage here."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from lockstitch.errors import StoreError
 from lockstitch.store import Store, open_store
 from tests.chaos.booth import open_booths, tend_booths
-from tests.chaos.checking import Findings, check
+from tests.chaos.checks import Findings, check
 from tests.chaos.crew import Crew
-from tests.chaos.house import app, house, termite
-from tests.chaos.mischief import Toll, make_mischief
+from tests.chaos.faults import FaultCounts, inject_faults
+from tests.chaos.scenario import app, house, termite
 from tests.liveness import Liveness
 from tests.servers import PostgresServer
 
@@ -32,7 +32,7 @@ def play(
     workers: int = 4,
     patience: float = 120.0,
     poison: int = 1,
-) -> tuple[Findings, Toll]:
+) -> tuple[Findings, FaultCounts]:
     """Let a crew build houses while faults happen, let it finish without faults, and check the record.
 
     At no time may a living worker hold a thread that it does not execute.
@@ -41,45 +41,45 @@ def play(
     os.environ["LEDGER"] = str(ledger)
     liveness, die = Liveness(patience=UNEXECUTED), random.Random(seed)
     asyncio.run(_feed(url, open_houses, liveness, die, ledger))
-    asyncio.run(_infest(url, poison))
+    asyncio.run(_start_poison(url, poison))
     crew = Crew(url, folder / "workers.log", size=workers)
 
     def feed() -> None:
         asyncio.run(_feed_if_possible(url, open_houses, liveness, die, ledger))
 
     try:
-        toll = make_mischief(crew, seconds, seed, server, feed)
+        counts = inject_faults(crew, seconds, seed, server, feed)
         asyncio.run(_settle(url, crew, patience, liveness, ledger))
     finally:
         crew.dismiss()
-    found = asyncio.run(_look(url, ledger, toll.killed))
+    findings = asyncio.run(_check(url, ledger, counts.killed))
     for problem in liveness.problems.values():
-        found.add("unfinished", "liveness", problem)
-    return found, toll
+        findings.add("unfinished", "liveness", problem)
+    return findings, counts
 
 
-async def _feed(url: str, wanted: int, liveness: Liveness, die: random.Random, ledger: Path) -> None:
+async def _feed(url: str, expected: int, liveness: Liveness, die: random.Random, ledger: Path) -> None:
     """Keep this number of houses in progress until the end, and cancel some booths."""
     async with open_store(url) as store:
         await liveness.look(store)
         open_now = await store.count(agent="house", status=["pending", "running", "waiting"])
-        for number in range(wanted - open_now):
+        for number in range(expected - open_now):
             await house.start(store=store, goal=f"house {number}")
         await open_booths(store, die, ledger)
 
 
-async def _infest(url: str, count: int) -> None:
+async def _start_poison(url: str, count: int) -> None:
     """Start threads that end their process. Each ends four processes or a few more, and then fails."""
     async with open_store(url) as store:
         for number in range(count):
             await termite.start(store=store, goal=f"termite {number}")
 
 
-async def _feed_if_possible(url: str, wanted: int, liveness: Liveness, die: random.Random, ledger: Path) -> None:
+async def _feed_if_possible(url: str, expected: int, liveness: Liveness, die: random.Random, ledger: Path) -> None:
     """Feed, unless a worker that was stopped during a write to SQLite blocks other writers. Then the next call
     feeds."""
     with suppress(StoreError):
-        await _feed(url, wanted, liveness, die, ledger)
+        await _feed(url, expected, liveness, die, ledger)
 
 
 async def _settle(url: str, crew: Crew, patience: float, liveness: Liveness, ledger: Path) -> None:
@@ -98,6 +98,6 @@ async def _open(store: Store) -> int:
     return cancelled + await store.count(status=["pending", "running", "waiting"], agent=sorted(app.agents))
 
 
-async def _look(url: str, ledger: Path, killed: set[int]) -> Findings:
+async def _check(url: str, ledger: Path, killed: set[int]) -> Findings:
     async with open_store(url) as store:
         return await check(store, ledger, killed)

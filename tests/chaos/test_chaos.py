@@ -27,10 +27,10 @@ def play(backend: str, seed: int = 7, unsafe: str | None = None) -> subprocess.C
 @pytest.mark.req("S3-035", "S3-036", "S3-037", "S3-026")
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 def test_loses_nothing_and_repeats_nothing(backend: str):
-    ended = play(backend)
+    process = play(backend)
 
-    last = ended.stdout.splitlines()[-1] if ended.stdout else ended.stderr
-    assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
+    last = process.stdout.splitlines()[-1] if process.stdout else process.stderr
+    assert process.returncode == 0, process.stdout + process.stderr[-3000:]
     assert last.startswith("chaos: ")
     assert last.endswith(": unfinished 0, lost 0, doubled 0, forked 0, stale 0")
     kills, stops, restarts, full_disks = (int(part.split()[0]) for part in last.split(", ")[1:5])
@@ -43,7 +43,7 @@ def test_loses_nothing_and_repeats_nothing(backend: str):
 def test_fails_without_safety(unsafe: str):
     # The time is short and processes are scheduled at random, so one detection in several plays is enough.
     for seed in range(7, 13):
-        ended = play("sqlite", seed, unsafe)
-        if ended.returncode == 1 and "doubled 0" not in ended.stdout.splitlines()[-1]:
+        process = play("sqlite", seed, unsafe)
+        if process.returncode == 1 and "doubled 0" not in process.stdout.splitlines()[-1]:
             return
-    raise AssertionError(ended.stdout)
+    raise AssertionError(process.stdout)

@@ -18,7 +18,7 @@ SOURCE = str(Path(lockstitch.__file__).parents[1])
 
 
 @dataclass(frozen=True)
-class Told:
+class CommandResult:
     """The output and the exit code of a command."""
 
     code: int
@@ -36,7 +36,7 @@ class Told:
         return self.out.splitlines()
 
 
-Call = Callable[..., Told]
+Call = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("LOCKSTITCH_STORE", raising=False)
     monkeypatch.delenv("LOCKSTITCH_APP", raising=False)
 
-    def called(*arguments: str) -> Told:
+    def called(*arguments: str) -> CommandResult:
         capsys.readouterr()
         code = entry.run(arguments)
-        said = capsys.readouterr()
-        return Told(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return CommandResult(code, captured.out, captured.err)
 
     return called
 
@@ -73,8 +73,8 @@ def begin(
     )
 
 
-def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, **how: Any) -> Told:
+def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, **how: Any) -> CommandResult:
     """Run a real process to its end."""
     with begin(*arguments, cwd=cwd, env=env, **how) as process:
         out, err = process.communicate(timeout=120)
-        return Told(process.returncode, out or "", err or "")
+        return CommandResult(process.returncode, out or "", err or "")

@@ -20,21 +20,21 @@ def lockstitch(call: Call, store_url: str, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 @pytest.fixture(scope="session")
-def telling(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Story]]:
+def story_template(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Story]]:
     """A folder with the story in a file store and a SQLite store. Tests copy it."""
 
     @cache
-    def told(backend: str) -> tuple[Path, Story]:
+    def template(backend: str) -> tuple[Path, Story]:
         folder = tmp_path_factory.mktemp(f"story-{backend}")
         return folder, tell(f"file:///{folder}/store" if backend == "files" else f"sqlite:///{folder}/store.db")
 
-    return told
+    return template
 
 
 @pytest.fixture
-def story(store_url: str, backend: str, telling: Callable[[str], tuple[Path, Story]], tmp_path: Path) -> Story:
+def story(store_url: str, backend: str, story_template: Callable[[str], tuple[Path, Story]], tmp_path: Path) -> Story:
     if backend == "postgres":
         return tell(store_url)
-    folder, told = telling(backend)
+    folder, template = story_template(backend)
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    return replace(told, url=store_url)
+    return replace(template, url=store_url)

@@ -30,8 +30,8 @@ async def hammer(ctx: ToolContext) -> str:
     return "done"
 
 
-def calls(name: str, *given: dict[str, Any]) -> dict[str, Any]:
-    return {"calls": [{"name": name, "input": one} for one in given or [{}]]}
+def calls(name: str, *inputs: dict[str, Any]) -> dict[str, Any]:
+    return {"calls": [{"name": name, "input": arguments} for arguments in inputs or [{}]]}
 
 
 def agent(name: str, script: Any, *tools: Any) -> Agent:

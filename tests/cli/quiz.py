@@ -16,8 +16,8 @@ def know(request: ModelRequest) -> str:
     question = text_of(request.messages[-1])
     if "Grade" in question:
         raise ValueError("the quiz is not a judge")
-    with open(os.environ["ASKED"], "a") as asked:
-        asked.write(question + "\n")
+    with open(os.environ["ASKED"], "a") as file:
+        file.write(question + "\n")
     if "2 + 2" in question:
         return "It is 4."
     if "capital" in question:
@@ -29,11 +29,11 @@ class Stuck(Scripted):
     """Blocks at one question until the process is killed."""
 
     async def stream(self, request: ModelRequest) -> Any:
-        async for piece in super().stream(request):
+        async for part in super().stream(request):
             word = os.environ.get("STUCK")
             if word and word in text_of(request.messages[-1]):
                 await asyncio.sleep(600)
-            yield piece
+            yield part
 
 
 def moody(request: ModelRequest) -> Any:

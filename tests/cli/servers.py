@@ -20,11 +20,11 @@ class Server:
     """One process of `lockstitch serve` and its first output."""
 
     process: Popen[str]
-    told: dict[str, Any]
+    started: dict[str, Any]
 
     @property
     def url(self) -> str:
-        return self.told["url"]
+        return self.started["url"]
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and return the exit code."""

@@ -45,8 +45,8 @@ async def charge(amount: int, ctx: ToolContext) -> str:
     return f"charged {amount}"
 
 
-def calls(name: str, **given: Any) -> dict[str, Any]:
-    return {"calls": [{"name": name, "input": given}]}
+def calls(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"calls": [{"name": name, "input": arguments}]}
 
 
 def agent(name: str, script: Any, *tools: Any, **options: Any) -> Agent:

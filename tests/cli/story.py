@@ -60,19 +60,21 @@ async def _tell(url: str) -> Story:
             )
         chat, charge = await _charge(store, chat)
         goal, failed, children = await _fail(store)
-        async with open_store(url, project="elsewhere") as other:
-            elsewhere = await turn(other, await other.create(key="customer-42"), "Anybody?", "Nobody.")
-            await other.append(elsewhere, [Entry(type="error", data={"error": "elsewhere"})])
+        async with open_store(url, project="elsewhere") as other_store:
+            elsewhere = await turn(other_store, await other_store.create(key="customer-42"), "Anybody?", "Nobody.")
+            await other_store.append(elsewhere, [Entry(type="error", data={"error": "elsewhere"})])
         return Story(url, chat, charge, goal, failed, children, elsewhere)
 
 
 async def _charge(store: Store, chat: Thread) -> tuple[Thread, Run]:
     """A turn with two parallel tools, one of which fails, and with requests that can be rebuilt."""
-    begun, run = await begin_turn(store, chat, HOSTILE, model="scripted-1")
+    committed, run = await begin_turn(store, chat, HOSTILE, model="scripted-1")
     system = await store.store_text(chat, "be kind")
-    sent = build({"model": "scripted-1"}, "be kind", [], await store.context(chat))
-    kept = {"request": reference({"model": "scripted-1"}, system, None, sent)}
-    step = await store.append(begun.head, [asked("c1", "c2", name="charge", run_id=run.id, data=kept, duration_ms=900)])
+    request = build({"model": "scripted-1"}, "be kind", [], await store.context(chat))
+    data = {"request": reference({"model": "scripted-1"}, system, None, request)}
+    step = await store.append(
+        committed.head, [asked("c1", "c2", name="charge", run_id=run.id, data=data, duration_ms=900)]
+    )
     reply = step.stitches[0].position
     done = await store.append(
         step.head,
@@ -102,15 +104,17 @@ async def _fail(store: Store) -> tuple[Thread, Run, list[Thread]]:
     ]
     run = store.new_run(goal, input_position=1)
     fields = {"status": "running"}
-    begun = await store.append(goal, [said("go", run_id=run.id)], new_runs=[run], new_threads=children, fields=fields)
+    committed = await store.append(
+        goal, [said("go", run_id=run.id)], new_runs=[run], new_threads=children, fields=fields
+    )
     now = store.clock.now()
-    ended = await store.append(
-        begun.head,
+    finished = await store.append(
+        committed.head,
         [Entry(type="run_failed", run_id=run.id, data={"error": "the model refused"})],
         run_updates=[(run, {"status": "failed", "error": "the model refused", "completed_at": now})],
         fields={"status": "failed", "result": {"error": "the model refused"}},
     )
-    return ended.head, run, children
+    return finished.head, run, children
 
 
 async def long_chat(store: Store, turns: int, key: str = "long") -> Thread:
@@ -123,5 +127,5 @@ async def long_chat(store: Store, turns: int, key: str = "long") -> Thread:
 
 async def open_turn(store: Store, key: str) -> Thread:
     """A chat in the middle of a turn."""
-    begun, run = await begin_turn(store, await store.create(key=key), "Are you there?")
-    return (await store.append(begun.head, [answered("Wait…", run_id=run.id)])).head
+    committed, run = await begin_turn(store, await store.create(key=key), "Are you there?")
+    return (await store.append(committed.head, [answered("Wait…", run_id=run.id)])).head

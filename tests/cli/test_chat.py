@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calling import Call, Told, environment
+from tests.cli.calling import Call, CommandResult, environment
 from tests.cli.shop import STORY
 from tests.cli.test_runs import ROOT
 
@@ -34,19 +34,19 @@ def surroundings(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ur
     monkeypatch.setenv("BANK", str(tmp_path / "bank"))
 
 
-Piped = Callable[..., Told]
+Piped = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def piped(call: Call, monkeypatch: pytest.MonkeyPatch) -> Piped:
     """`chat` with messages from a pipe."""
 
-    def told(said: str, *arguments: str) -> Told:
-        content = io.BytesIO(said.encode("utf-8", "surrogateescape"))
+    def chat_with(text: str, *arguments: str) -> CommandResult:
+        content = io.BytesIO(text.encode("utf-8", "surrogateescape"))
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(content, encoding="utf-8"))
         return call("chat", *arguments)
 
-    return told
+    return chat_with
 
 
 # In a pipe
@@ -66,34 +66,34 @@ def test_chat_answers_messages_from_real_pipe() -> None:
 
 
 def test_chat_answers_line_by_line(piped: Piped) -> None:
-    told = piped("one\n\n  \ntwo", "echo", "--thread", "k", "--user", "ada")
-    assert told.lines == ["You said: one", "You said: two"]
-    assert told.err.count("1 step · ") == 2
-    assert told.err.count(" total") == 2
-    told = piped("three\n", "echo", "--thread", "k", "--json")
-    assert json.loads(told.out)["output_text"] == "You said: three"
+    result = piped("one\n\n  \ntwo", "echo", "--thread", "k", "--user", "ada")
+    assert result.lines == ["You said: one", "You said: two"]
+    assert result.err.count("1 step · ") == 2
+    assert result.err.count(" total") == 2
+    result = piped("three\n", "echo", "--thread", "k", "--json")
+    assert json.loads(result.out)["output_text"] == "You said: three"
     assert piped("x\n", "echo", "--thread", "k", "--user", "bob").code == 2
 
 
 def test_chat_prints_thread_name_if_none_is_set(piped: Piped, call: Call) -> None:
-    told = piped("Hello\n", "echo")
-    name = re.search(r"--thread (\S+)`", told.err)
+    result = piped("Hello\n", "echo")
+    name = re.search(r"--thread (\S+)`", result.err)
     assert name
-    told = piped("Again\n", "echo", "--thread", name[1])
-    assert "1 turn" in told.err
+    result = piped("Again\n", "echo", "--thread", name[1])
+    assert "1 turn" in result.err
     assert len(call("history", name[1], "--json").json) == 2
 
 
 def test_chat_continues_after_failed_run(piped: Piped) -> None:
-    told = piped("one\ntwo\n", "failing")
-    assert (told.code, told.out) == (0, "Fine.\n")
-    assert "The run failed: No such model." in told.err
+    result = piped("one\ntwo\n", "failing")
+    assert (result.code, result.out) == (0, "Fine.\n")
+    assert "The run failed: No such model." in result.err
 
 
 def test_chat_asks_for_approval(piped: Piped, call: Call) -> None:
-    told = piped("Pay\nwhat?\ny\nPay\nn too much\n", "payer", "--thread", "k")
-    assert told.lines == ["Done.", "Done."]
-    assert 'pay({"amount":5})' in told.err
+    command_result = piped("Pay\nwhat?\ny\nPay\nn too much\n", "payer", "--thread", "k")
+    assert command_result.lines == ["Done.", "Done."]
+    assert 'pay({"amount":5})' in command_result.err
     results = [
         message["content"][0]
         for message in call("context", "k", "--json").json
@@ -104,15 +104,15 @@ def test_chat_asks_for_approval(piped: Piped, call: Call) -> None:
 
 
 def test_chat_exits_with_code_4_if_question_stays_open(piped: Piped) -> None:
-    told = piped("Pay\n", "payer", "--thread", "k")
-    assert told.code == 4
-    assert "`lockstitch approve k call_1_1_0`" in told.err
+    result = piped("Pay\n", "payer", "--thread", "k")
+    assert result.code == 4
+    assert "`lockstitch approve k call_1_1_0`" in result.err
     assert piped("y\n", "payer", "--thread", "k").out == "Done.\n", "the same question is asked again"
 
 
 def test_chat_asks_for_frontend_tool_result(piped: Piped, call: Call) -> None:
-    told = piped("Look\nthe title is Parcels\n", "looker", "--thread", "k")
-    assert told.out == "I see.\n"
+    result = piped("Look\nthe title is Parcels\n", "looker", "--thread", "k")
+    assert result.out == "I see.\n"
     assert call("context", "k", "--json").json[2]["content"][0]["content"] == "the title is Parcels"
 
 
@@ -127,9 +127,9 @@ def test_chat_settles_call_with_unknown_outcome(piped: Piped, tmp_path: Path) ->
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()
-    told = piped("hm\ndone it was charged\n", "charger", "--thread", "k")
-    assert told.out == "Charged.\n"
-    assert "its outcome is unknown" in told.err
+    result = piped("hm\ndone it was charged\n", "charger", "--thread", "k")
+    assert result.out == "Charged.\n"
+    assert "its outcome is unknown" in result.err
     assert len(bank.read_text().splitlines()) == 1
 
 
@@ -185,33 +185,33 @@ class Terminal:
         if self.ended or not select.select([self._screen], [], [], within)[0]:
             return False
         try:
-            piece = os.read(self._screen, 65536)
+            chunk = os.read(self._screen, 65536)
         except OSError:
-            piece = b""
-        self.ended = not piece
-        self.seen += COLOUR.sub("", piece.decode(errors="replace"))
+            chunk = b""
+        self.ended = not chunk
+        self.seen += COLOUR.sub("", chunk.decode(errors="replace"))
         return True
 
 
 @contextmanager
 def terminal(*arguments: str, **env: str) -> Iterator[Terminal]:
-    ours, theirs = os.openpty()
+    master, slave = os.openpty()
     command = [sys.executable, "-c", TAKE_THE_TERMINAL, "-m", "lockstitch", "chat", *arguments]
     with subprocess.Popen(
         command,
         cwd=ROOT,
         env=environment(TERM="dumb", **env),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
         start_new_session=True,
     ) as process:
-        os.close(theirs)
+        os.close(slave)
         try:
-            yield Terminal(process, ours)
+            yield Terminal(process, master)
         finally:
             process.kill()
-            os.close(ours)
+            os.close(master)
 
 
 def test_ctrl_c_cancels_answer_and_stores_its_text(call: Call) -> None:

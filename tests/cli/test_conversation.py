@@ -31,21 +31,21 @@ def test_history_pages_by_offset(lockstitch: Call, store_url: str) -> None:
 def test_history_pages_by_cursor(lockstitch: Call, store_url: str) -> None:
     """Pattern 2 with a cursor: turns before a sequence number, and a flag if there are more."""
     within(store_url, lambda store: long_chat(store, 7))
-    before, more, seen = 8, True, []
+    before, more, positions = 8, True, []
     while more:
         page = within(store_url, lambda store, before=before: store.history("long", limit=3, before=before))
         options = ["long", "--limit", "3", "--before", str(before)]
         assert lockstitch("history", *options, "--json").json == [turn.as_json() for turn in page.turns]
-        seen.append([turn.run.turn for turn in page.turns])
-        before, more = seen[-1][-1], page.more
+        positions.append([turn.run.turn for turn in page.turns])
+        before, more = positions[-1][-1], page.has_more
         assert lockstitch("history", *options).err == (f"There are more. Use --before {before}.\n" if more else "")
-    assert seen == [[7, 6, 5], [4, 3, 2], [1]]
+    assert positions == [[7, 6, 5], [4, 3, 2], [1]]
 
 
 def test_open_turn_is_in_context_but_not_in_history(lockstitch: Call, store_url: str) -> None:
     within(store_url, lambda store: open_turn(store, "open"))
-    told = lockstitch("history", "open")
-    assert (told.out, told.err) == ("", "No finished turns.\n")
+    result = lockstitch("history", "open")
+    assert (result.out, result.err) == ("", "No finished turns.\n")
     assert [message["role"] for message in lockstitch("context", "open", "--json").json] == ["user", "assistant"]
 
 
@@ -62,6 +62,6 @@ def test_history_and_context_print_readable_text(lockstitch: Call, story: Story)
 
 def test_context_reports_empty_context(lockstitch: Call, story: Story) -> None:
     child = str(story.children[0].id)
-    told = lockstitch("context", child)
-    assert (told.code, told.out, told.err) == (0, "", "The context is empty.\n")
+    result = lockstitch("context", child)
+    assert (result.code, result.out, result.err) == (0, "", "The context is empty.\n")
     assert lockstitch("context", child, "--json").json == []

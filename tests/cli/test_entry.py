@@ -57,10 +57,10 @@ def shell(line: str, url: str) -> subprocess.CompletedProcess[str]:
 
 def test_command_handles_closed_and_full_streams(call: Call, url: str) -> None:
     command = f"{sys.executable} -m lockstitch"
-    for asked in ("threads", "threads --json"):
-        closed = shell(f"{command} {asked} >&-", url)
+    for shell_command in ("threads", "threads --json"):
+        closed = shell(f"{command} {shell_command} >&-", url)
         assert (closed.returncode, closed.stderr) == (0, "")
-        full = shell(f"{command} {asked} >/dev/full", url)
+        full = shell(f"{command} {shell_command} >/dev/full", url)
         assert full.returncode == 1
         assert "No space left on device" in full.stderr
         assert "Traceback" not in full.stderr
@@ -106,11 +106,11 @@ def test_interrupt_during_imports_exits_with_130(url: str, tmp_path: Path) -> No
 
 
 def test_limited_encoding_prints_escapes(url: str) -> None:
-    told = run("context", "customer-42", "--store", url, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
-    assert told.code == 0
-    assert "\\u2190 charged 12 EUR" in told.out
-    told = run("title", "customer-42", "Größe", "--json", "--store", url, env={"PYTHONIOENCODING": "ascii"})
-    assert told.json["title"] == "Größe"
+    result = run("context", "customer-42", "--store", url, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert result.code == 0
+    assert "\\u2190 charged 12 EUR" in result.out
+    result = run("title", "customer-42", "Größe", "--json", "--store", url, env={"PYTHONIOENCODING": "ascii"})
+    assert result.json["title"] == "Größe"
 
 
 def test_arguments_that_are_not_utf8_are_rejected(call: Call, url: str) -> None:
@@ -118,26 +118,26 @@ def test_arguments_that_are_not_utf8_are_rejected(call: Call, url: str) -> None:
     real = subprocess.run(line, check=False, env=environment(), capture_output=True, timeout=60)
     assert (real.returncode, b"not valid UTF-8" in real.stderr, b"Traceback" in real.stderr) == (2, True, False)
     for command in ([b"search", b"\xff\xfe"], [b"sql", b"SELECT '\xff'"], [b"--project", b"\xff", b"threads"]):
-        told = call("--store", url, *map(os.fsdecode, command))
-        assert (told.code, "not valid UTF-8" in told.err) == (2, True)
+        result = call("--store", url, *map(os.fsdecode, command))
+        assert (result.code, "not valid UTF-8" in result.err) == (2, True)
 
 
 def test_errors_are_one_line_or_one_json_object(call: Call, tmp_path: Path) -> None:
     missing = f"sqlite:///{tmp_path / 'none.db'}"
-    told = call("threads", "--store", missing)
-    assert (told.code, told.out) == (5, "")
-    assert told.err == (
+    result = call("threads", "--store", missing)
+    assert (result.code, result.out) == (5, "")
+    assert result.err == (
         f"lockstitch: No store found at {tmp_path / 'none.db'}. Run `lockstitch migrate` to create it, "
         "or check the URL and the current folder.\n"
     )
     for arguments in (["--json", "threads"], ["threads", "--json"]):
-        told = call(*arguments, "--store", missing)
-        assert told.code == 5
-        error = json.loads(told.err)
+        result = call(*arguments, "--store", missing)
+        assert result.code == 5
+        error = json.loads(result.err)
         assert list(error) == ["error", "message"]
         assert error["error"] == "StoreUnreachable"
-    told = call("threads", "--wrong", "--json")
-    assert (told.code, json.loads(told.err)["error"]) == (2, "Usage")
+    result = call("threads", "--wrong", "--json")
+    assert (result.code, json.loads(result.err)["error"]) == (2, "Usage")
     assert not list(tmp_path.iterdir()), "reading created no file"
 
 
@@ -146,15 +146,15 @@ def test_unexpected_error_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatc
         raise ZeroDivisionError("two\nlines")
 
     monkeypatch.setattr("lockstitch.sync.open_store", break_down)
-    told = call("threads")
-    assert told.code == 1
-    assert told.err.startswith("lockstitch: unexpected ZeroDivisionError: two lines (")
+    result = call("threads")
+    assert result.code == 1
+    assert result.err.startswith("lockstitch: unexpected ZeroDivisionError: two lines (")
     monkeypatch.setenv("LOCKSTITCH_DEBUG", "1")
     assert "Traceback" in call("threads").err
 
 
 def test_no_arguments_print_help(call: Call) -> None:
-    told = call()
-    assert told.code == 0
-    assert told.out == call("--help").out
+    result = call()
+    assert result.code == 0
+    assert result.out == call("--help").out
     assert run_here(["--version"]) == 0

@@ -9,7 +9,7 @@ import pytest
 from lockstitch.model.side_records import IngestBody
 from lockstitch.store import Store
 from tests.cli.calling import Call
-from tests.cli.test_importing import looked
+from tests.cli.test_import import query_store
 
 
 async def fill(store: Store) -> list[str]:
@@ -28,40 +28,40 @@ async def fill(store: Store) -> list[str]:
 
 @pytest.fixture
 def rows(lockstitch: Call, store_url: str) -> list[str]:
-    return looked(store_url, fill)
+    return query_store(store_url, fill)
 
 
 def test_status_shows_waiting_stuck_and_quarantined_bodies(lockstitch: Call, rows: list[str]) -> None:
-    told = lockstitch("ingest", "status", "--json")
-    assert told.code == 0
-    found = json.loads(told.out)
-    assert (found["waiting"], found["stuck"], found["quarantined"]) == (2, 1, 2)
-    assert found["oldest_seconds"] >= 90
-    assert [(one["id"], one["problem"], one["size"]) for one in found["quarantine"]] == [
+    result = lockstitch("ingest", "status", "--json")
+    assert result.code == 0
+    status = json.loads(result.out)
+    assert (status["waiting"], status["stuck"], status["quarantined"]) == (2, 1, 2)
+    assert status["oldest_seconds"] >= 90
+    assert [(body["id"], body["problem"], body["size"]) for body in status["quarantine"]] == [
         (rows[3], "It is empty.", 1),
         (rows[2], "span a: Conflict: no", 5),
     ]
-    spoken = lockstitch("ingest", "status")
-    assert spoken.out.startswith("Waiting: 2 bodies, the oldest for ")
-    assert "Stuck: 1. In quarantine: 2." in spoken.out
-    assert rows[2] in spoken.out
-    assert "span a: Conflict: no" in spoken.out
+    text_result = lockstitch("ingest", "status")
+    assert text_result.out.startswith("Waiting: 2 bodies, the oldest for ")
+    assert "Stuck: 1. In quarantine: 2." in text_result.out
+    assert rows[2] in text_result.out
+    assert "span a: Conflict: no" in text_result.out
 
 
 def test_retry_puts_one_body_into_the_queue_again(lockstitch: Call, rows: list[str]) -> None:
-    told = lockstitch("ingest", "retry", rows[2], "--json")
-    assert (told.code, json.loads(told.out)) == (0, {"retried": [rows[2]]})
-    found = json.loads(lockstitch("ingest", "status", "--json").out)
-    assert (found["waiting"], found["quarantined"]) == (3, 1)
+    result = lockstitch("ingest", "retry", rows[2], "--json")
+    assert (result.code, json.loads(result.out)) == (0, {"retried": [rows[2]]})
+    status = json.loads(lockstitch("ingest", "status", "--json").out)
+    assert (status["waiting"], status["quarantined"]) == (3, 1)
 
 
 def test_retry_without_id_puts_all_bodies_of_the_project_into_the_queue(lockstitch: Call, rows: list[str]) -> None:
-    told = lockstitch("ingest", "retry")
-    assert (told.code, told.out) == (0, "2 bodies in the ingest queue again.\n")
-    found = json.loads(lockstitch("ingest", "status", "--json").out)
-    assert (found["waiting"], found["quarantined"]) == (4, 0)
-    other = json.loads(lockstitch("ingest", "status", "--json", "--project", "other").out)
-    assert other["quarantined"] == 1
+    result = lockstitch("ingest", "retry")
+    assert (result.code, result.out) == (0, "2 bodies in the ingest queue again.\n")
+    status = json.loads(lockstitch("ingest", "status", "--json").out)
+    assert (status["waiting"], status["quarantined"]) == (4, 0)
+    other_status = json.loads(lockstitch("ingest", "status", "--json", "--project", "other").out)
+    assert other_status["quarantined"] == 1
     assert "no body in quarantine" in lockstitch("ingest", "retry").err
 
 

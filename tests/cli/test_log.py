@@ -33,22 +33,22 @@ def test_log_prints_readable_table(lockstitch: Call, story: Story) -> None:
 
 
 def test_shows_takeover_in_words(lockstitch: Call, store_url: str) -> None:
-    async def told(store: Store) -> None:
+    async def write_log(store: Store) -> None:
         head = await store.create(key="t")
         data = {"lost_by": {"pid": 1}, "taken_by": {"pid": 2}, "alone": True}
         name = "process 1 on vm ended, process 2 on vm continues the thread alone"
         await store.append(head, [Entry(type="thread_taken_over", name=name, data=data)])
 
-    within(store_url, told)
+    within(store_url, write_log)
     lines = lockstitch("tail", "t").lines
     assert lines[-1].endswith("thread_taken_over  process 1 on vm ended, process 2 on vm continues the thread alone")
 
 
 def test_log_of_thread_names_command_for_runs(lockstitch: Call, story: Story) -> None:
-    told = lockstitch("log", "customer-42")
-    assert told.code == 3
+    result = lockstitch("log", "customer-42")
+    assert result.code == 3
     assert (
-        told.err
+        result.err
         == f"lockstitch: customer-42 is a thread, not a run. Use `lockstitch show {story.chat.id}` to list its runs.\n"
     )
 
@@ -74,13 +74,13 @@ def test_errors_limits_to_50_by_default(lockstitch: Call, store_url: str) -> Non
     async def fail(store: Store) -> None:
         heads = [await store.create() for _ in range(3)]
         for number in range(60):
-            one = heads[number % 3]
+            head = heads[number % 3]
             entries = [
                 Entry(type=types[number % 5], data={"error": f"number {number}"}),
                 Entry(type="tool_started", name="t"),
                 Entry(type="api_retry", data={"error": "once more"}),
             ]
-            heads[number % 3] = (await store.append(one, entries)).head
+            heads[number % 3] = (await store.append(head, entries)).head
 
     within(store_url, fail)
     errors = lockstitch("errors", "--json").json

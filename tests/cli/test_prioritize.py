@@ -21,38 +21,38 @@ def url(tmp_path: Path) -> str:
 
 
 def test_prioritize_prints_plan(call: Call, url: str) -> None:
-    told = call("prioritize", str(TASKS), *OUTCOME, "--store", url)
-    assert told.code == 0, told
-    assert told.out.splitlines()[:5] == [
+    result = call("prioritize", str(TASKS), *OUTCOME, "--store", url)
+    assert result.code == 0, result
+    assert result.out.splitlines()[:5] == [
         "Open the shop",
         "Start with “Paint the wall”: 1 of 1 other tasks depend on it.",
         "",
         "WAVE  ID  TASK            CONFIDENCE  HOURS  AFTER",
         "   1  T1  Paint the wall        0.70      3",
     ]
-    assert "2 tasks in 2 waves; 5 steps" in told.out
-    found = call("prioritize", str(TASKS), *OUTCOME, "--user", "ada", "--store", url, "--json").json
-    assert (found["status"], found["user_id"], found["tasks"]["T2"]) == ("completed", "ada", "Hang the sign")
-    assert found["prioritized_plan"]["ordered_task_ids"] == ["T1", "T2"]
-    assert call("show", found["session_id"], "--store", url).code == 0
+    assert "2 tasks in 2 waves; 5 steps" in result.out
+    plan = call("prioritize", str(TASKS), *OUTCOME, "--user", "ada", "--store", url, "--json").json
+    assert (plan["status"], plan["user_id"], plan["tasks"]["T2"]) == ("completed", "ada", "Hang the sign")
+    assert plan["prioritized_plan"]["ordered_task_ids"] == ["T1", "T2"]
+    assert call("show", plan["session_id"], "--store", url).code == 0
     rows = call("sql", "SELECT count(*) AS n FROM agent_sessions", "--lens", "reasoning", "--store", url, "--json").json
     assert "2" in str(rows)
 
 
 def test_prioritize_reads_pipe(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"- [ ] Only this")))
-    told = call("prioritize", "-", *OUTCOME, "--store", url, "--json")
-    assert told.json["prioritized_plan"]["ordered_task_ids"] == ["only-this"]
+    result = call("prioritize", "-", *OUTCOME, "--store", url, "--json")
+    assert result.json["prioritized_plan"]["ordered_task_ids"] == ["only-this"]
 
 
 def test_prioritize_reads_csv(call: Call, url: str, tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("task,after\nPaint,\nSign,paint\n")
-    told = call("prioritize", str(tmp_path / "list.csv"), *OUTCOME, "--store", url, "--json")
-    assert told.json["prioritized_plan"]["ordered_task_ids"] == ["paint", "sign"]
+    result = call("prioritize", str(tmp_path / "list.csv"), *OUTCOME, "--store", url, "--json")
+    assert result.json["prioritized_plan"]["ordered_task_ids"] == ["paint", "sign"]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "code", "said"),
+    ("name", "content", "code", "message"),
     [
         ("empty.md", b"", 2, "no tasks found"),
         ("words.md", b"Nothing to do.", 2, "no tasks found"),
@@ -67,14 +67,14 @@ def test_prioritize_reads_csv(call: Call, url: str, tmp_path: Path) -> None:
     ],
 )
 def test_prioritize_rejects_invalid_list(
-    call: Call, url: str, tmp_path: Path, name: str | None, content: bytes, code: int, said: str
+    call: Call, url: str, tmp_path: Path, name: str | None, content: bytes, code: int, message: str
 ) -> None:
     path = tmp_path / (name or "missing.md")
     if name not in (None, "."):
         path.write_bytes(content)
-    told = call("prioritize", str(path), *OUTCOME, "--store", url)
-    assert (told.code, told.err.count("\n")) == (code, 1), told
-    assert said in told.err
+    result = call("prioritize", str(path), *OUTCOME, "--store", url)
+    assert (result.code, result.err.count("\n")) == (code, 1), result
+    assert message in result.err
     assert not (tmp_path / "store.db").exists(), "nothing was created"
 
 
@@ -96,9 +96,9 @@ def test_prioritize_rejects_other_invalid_input(call: Call, url: str, tmp_path: 
 
 
 def test_prioritize_rejects_too_long_outcome(call: Call, url: str) -> None:
-    told = call("prioritize", str(TASKS), "--outcome", "x" * 2_001, "--store", url)
-    assert told.code == 2
-    assert "An outcome has 1 to 2,000 characters, not 2,001." in told.err
+    result = call("prioritize", str(TASKS), "--outcome", "x" * 2_001, "--store", url)
+    assert result.code == 2
+    assert "An outcome has 1 to 2,000 characters, not 2,001." in result.err
     assert call("threads", "--store", url, "--json").json == [], "no session was started"
 
 
@@ -111,9 +111,9 @@ def test_prioritize_continues_interrupted_session(call: Call, url: str) -> None:
             await planner.setup(store)
             return str(await planner.start_from_list(store, "local", OUTCOME[1], TASKS.read_bytes(), TASKS.name))
 
-    begun = asyncio.run(start())
-    other = call("prioritize", str(TASKS), "--outcome", "Close the shop", "--store", url)
-    assert (other.code, begun in other.err) == (4, True), other
-    told = call("prioritize", str(TASKS), *OUTCOME, "--store", url, "--json").json
-    assert (told["session_id"], told["status"]) == (begun, "completed")
-    assert call("prioritize", str(TASKS), *OUTCOME, "--store", url, "--json").json["session_id"] != begun
+    session = asyncio.run(start())
+    other_result = call("prioritize", str(TASKS), "--outcome", "Close the shop", "--store", url)
+    assert (other_result.code, session in other_result.err) == (4, True), other_result
+    plan = call("prioritize", str(TASKS), *OUTCOME, "--store", url, "--json").json
+    assert (plan["session_id"], plan["status"]) == (session, "completed")
+    assert call("prioritize", str(TASKS), *OUTCOME, "--store", url, "--json").json["session_id"] != session

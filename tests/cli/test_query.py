@@ -47,9 +47,9 @@ def test_sql_renames_duplicate_columns(lockstitch: Call, story: Story) -> None:
 
 @pytest.mark.req("S2-057")
 def test_sql_reports_row_limit(lockstitch: Call, story: Story) -> None:
-    told = lockstitch("sql", "SELECT position FROM stitches", "--limit", "3")
-    assert len(told.lines) == 4
-    assert told.err == "Only the first 3 rows; use --limit for more.\n"
+    result = lockstitch("sql", "SELECT position FROM stitches", "--limit", "3")
+    assert len(result.lines) == 4
+    assert result.err == "Only the first 3 rows; use --limit for more.\n"
 
 
 @pytest.mark.req("S2-057")
@@ -63,18 +63,18 @@ def test_sql_rejects_statements_that_write(lockstitch: Call, story: Story) -> No
         "SELECT 1; SELECT 2",
         "DROP TABLE threads",
     ):
-        told = lockstitch("sql", query)
-        assert told.code == 2, (query, told.err)
-        assert told.err.startswith("lockstitch: ")
-        assert told.err.count("\n") == 1
+        result = lockstitch("sql", query)
+        assert result.code == 2, (query, result.err)
+        assert result.err.startswith("lockstitch: ")
+        assert result.err.count("\n") == 1
         assert len(lockstitch("threads", "--json").json) == 4, query
 
 
 def test_sql_stops_slow_query(lockstitch: Call, story: Story) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
-    told = lockstitch("sql", endless, "--seconds", "0.2")
-    assert told.code == 2
-    assert "0.2 s" in told.err
+    result = lockstitch("sql", endless, "--seconds", "0.2")
+    assert result.code == 2
+    assert "0.2 s" in result.err
 
 
 def test_sql_rejects_unknown_format(lockstitch: Call, story: Story) -> None:
@@ -87,9 +87,9 @@ def test_sql_reads_lens(lockstitch: Call, story: Story) -> None:
         {"title": "The lost parcel", "total_runs": 4}
     ]
     assert lockstitch("sql", query).code == 2
-    told = lockstitch("sql", "--lens", "nothing", query)
-    assert told.code == 2
-    assert "three_table, reasoning, langsmith, agentic_threads, agno" in told.err
+    result = lockstitch("sql", "--lens", "nothing", query)
+    assert result.code == 2
+    assert "three_table, reasoning, langsmith, agentic_threads, agno" in result.err
 
 
 def test_sql_reads_query_from_pipe(lockstitch: Call, story: Story, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,17 +36,19 @@ def test_archived_turns_stay_readable(lockstitch: Call, store_url: str, backend:
 
 def test_purge_requires_yes_without_terminal(lockstitch: Call, story: Story) -> None:
     for command in (["purge", "--older-than", "0s"], ["purge", "--user", "ada"], ["delete", "customer-42"]):
-        told = lockstitch(*command)
-        assert told.code == 2
-        assert told.err.endswith("Not a terminal: pass --yes to confirm.\n")
+        result = lockstitch(*command)
+        assert result.code == 2
+        assert result.err.endswith("Not a terminal: pass --yes to confirm.\n")
     assert len(lockstitch("threads", "--json").json) == 4
 
 
 def test_purge_by_age_deletes_idle_threads(lockstitch: Call, story: Story) -> None:
     assert lockstitch("purge", "--older-than", "1d", "--yes", "--json").json == {"threads": 0}
     assert lockstitch("purge", "--older-than", "0s", "--yes").lines == ["Deleted 1 thread."]
-    left = {row["id"] for row in lockstitch("threads", "--json").json}
-    assert left == {str(story.goal.id), *(str(child.id) for child in story.children)}, "the goal's children are pending"
+    remaining = {row["id"] for row in lockstitch("threads", "--json").json}
+    assert remaining == {str(story.goal.id), *(str(child.id) for child in story.children)}, (
+        "the goal's children are pending"
+    )
     assert len(lockstitch("threads", "--project", "elsewhere", "--json").json) == 1
 
 
@@ -84,7 +86,7 @@ def test_delete_of_held_thread_is_busy(lockstitch: Call, story: Story) -> None:
 
     with sync.open_store(story.url) as store:
         store.claim("customer-42")
-        told = lockstitch("delete", "customer-42", "--yes")
-        assert told.code == 4, told.err
+        result = lockstitch("delete", "customer-42", "--yes")
+        assert result.code == 4, result.err
         assert lockstitch("purge", "--user", "ada", "--yes").code == 4
         assert lockstitch("delete", "customer-42", "--yes", "--force", "--json").json == {"threads": 1}

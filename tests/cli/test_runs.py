@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.cli.calling import Call, begin, run
-from tests.cli.test_nonsense import UNKNOWN, check
+from tests.cli.test_invalid_arguments import UNKNOWN, check
 
 ROOT = Path(__file__).parents[2]
 RESULT = [
@@ -36,23 +36,23 @@ def url(tmp_path: Path) -> str:
 
 
 def test_run_prints_result_in_last_line(lockstitch: Call) -> None:
-    told = lockstitch("run", "adder", "How much?", "--thread", "k", "--user", "ada", "--json")
-    result = json.loads(told.lines[-1])
+    command_result = lockstitch("run", "adder", "How much?", "--thread", "k", "--user", "ada", "--json")
+    result = json.loads(command_result.lines[-1])
     assert list(result)[: len(RESULT)] == RESULT
     assert list(result["usage"]) == USAGE
     assert (result["status"], result["stop_reason"], result["output_text"]) == ("completed", "end_turn", "It is 3.")
-    assert (result["steps"], result["in_doubt"], told.err) == (2, [], "")
+    assert (result["steps"], result["in_doubt"], command_result.err) == (2, [], "")
     assert result["total_cost"] > 0
-    shown = lockstitch("show", "k", "--json").json
-    assert (shown["id"], shown["user_id"], shown["agent"]) == (result["thread_id"], "ada", "adder")
-    assert shown["total_cost"] == pytest.approx(result["total_cost"])
+    thread = lockstitch("show", "k", "--json").json
+    assert (thread["id"], thread["user_id"], thread["agent"]) == (result["thread_id"], "ada", "adder")
+    assert thread["total_cost"] == pytest.approx(result["total_cost"])
     assert lockstitch("run", "adder", "Mine?", "--thread", "k", "--user", "bob").code == 2
 
 
 def test_run_prints_answer_to_stdout_and_progress_to_stderr(lockstitch: Call) -> None:
-    told = lockstitch("run", "adder", "How much?")
-    assert told.out == "It is 3.\n"
-    call, result, sums = told.err.splitlines()
+    command_result = lockstitch("run", "adder", "How much?")
+    assert command_result.out == "It is 3.\n"
+    call, result, sums = command_result.err.splitlines()
     assert call == '→ add({"a":1,"b":2})'
     assert result == "← 3"
     assert "2 steps" in sums
@@ -65,65 +65,65 @@ def test_run_continues_known_thread(lockstitch: Call) -> None:
     second = lockstitch("run", "echo", "two", "--thread", first["thread_id"], "--json").json
     assert second["thread_id"] == first["thread_id"]
     assert [turn["user_message"] for turn in lockstitch("history", "k", "--json").json] == ["two", "one"]
-    wanted = "0198c0de-0000-7000-8000-00000000000a"
-    assert lockstitch("run", "echo", "x", "--thread", wanted, "--json").json["thread_id"] == wanted
+    thread_id = "0198c0de-0000-7000-8000-00000000000a"
+    assert lockstitch("run", "echo", "x", "--thread", thread_id, "--json").json["thread_id"] == thread_id
 
 
 def test_run_reads_prompt_from_stdin(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def given(content: bytes) -> None:
+    def set_stdin(content: bytes) -> None:
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content), isatty=lambda: False))
 
-    given("Größe\nzwei\n".encode())
+    set_stdin("Größe\nzwei\n".encode())
     assert call("run", "echo", "-", "--store", url).out == "You said: Größe\nzwei\n"
     for content in (b"", b" \n", b"\xff"):
-        given(content)
+        set_stdin(content)
         check(call("run", "echo", "-", "--store", url), 2)
 
 
 def test_run_reports_retries(lockstitch: Call) -> None:
-    told = lockstitch("run", "retrying", "Hi")
-    assert told.out == "At last.\n"
-    assert told.err.count("Next attempt in") == 2
+    result = lockstitch("run", "retrying", "Hi")
+    assert result.out == "At last.\n"
+    assert result.err.count("Next attempt in") == 2
 
 
 def test_run_reports_failure(lockstitch: Call) -> None:
-    told = lockstitch("run", "failing", "Hi", "--thread", "k", "--json")
-    assert told.code == 1
-    result = json.loads(told.out)
+    command_result = lockstitch("run", "failing", "Hi", "--thread", "k", "--json")
+    assert command_result.code == 1
+    result = json.loads(command_result.out)
     assert (result["status"], result["error"]) == ("failed", "No such\nmodel.")
     assert lockstitch("resume", "k").code == 0, "there is nothing to resume"
     assert lockstitch("retry", "k").out == "Fine.\n"
     assert lockstitch("retry", "k").code == 4, "it completed"
-    told = lockstitch("run", "failing", "Hi", "--thread", "other")
-    assert (told.code, told.out) == (1, "")
-    assert "The run failed: No such model. Run `lockstitch retry other` to try again." in told.err
+    command_result = lockstitch("run", "failing", "Hi", "--thread", "other")
+    assert (command_result.code, command_result.out) == (1, "")
+    assert "The run failed: No such model. Run `lockstitch retry other` to try again." in command_result.err
 
 
 def test_run_reports_what_thread_waits_for(lockstitch: Call) -> None:
-    told = lockstitch("run", "payer", "Pay", "--thread", "my key")
-    assert told.code == 4
+    result = lockstitch("run", "payer", "Pay", "--thread", "my key")
+    assert result.code == 4
     expected = "`lockstitch approve 'my key' call_1_1_0` or `lockstitch deny 'my key' call_1_1_0`"
-    assert f"Approval needed for pay call_1_1_0: {expected}." in told.err
+    assert f"Approval needed for pay call_1_1_0: {expected}." in result.err
     for command in (["resume", "my key"], ["run", "payer", "More", "--thread", "my key"]):
-        told = lockstitch(*command)
-        assert told.code == 4
-        assert expected in told.err
-    told = lockstitch("run", "payer", "More", "--thread", "my key", "--json")
-    assert (told.code, json.loads(told.err)["error"]) == (4, "ThreadWaiting")
-    told = lockstitch("run", "payer", "Pay", "--json")
-    assert told.code == 4
-    assert json.loads(told.out)["waiting_for"][0]["kind"] == "approval"
-    told = lockstitch("run", "looker", "Look")
-    assert (told.code, "submit_results" in told.err) == (4, True)
+        result = lockstitch(*command)
+        assert result.code == 4
+        assert expected in result.err
+    result = lockstitch("run", "payer", "More", "--thread", "my key", "--json")
+    assert (result.code, json.loads(result.err)["error"]) == (4, "ThreadWaiting")
+    result = lockstitch("run", "payer", "Pay", "--json")
+    assert result.code == 4
+    assert json.loads(result.out)["waiting_for"][0]["kind"] == "approval"
+    result = lockstitch("run", "looker", "Look")
+    assert (result.code, "submit_results" in result.err) == (4, True)
 
 
 def test_run_rejects_missing_apps_and_agents(call: Call, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "broken.py").write_text("import os\nos.environ['NO SUCH VARIABLE']\n")
     (tmp_path / "unreadable.py").write_text("def (:\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    told = call("run", "nobody", "Hi", "--store", url)
-    check(told, 3)
-    assert "Agents: adder, charger, echo" in told.err
+    result = call("run", "nobody", "Hi", "--store", url)
+    check(result, 3)
+    assert "Agents: adder, charger, echo" in result.err
     for wrong in (
         "nonsense",
         "nonsense:app",
@@ -134,25 +134,25 @@ def test_run_rejects_missing_apps_and_agents(call: Call, url: str, monkeypatch: 
     ):
         check(call("run", "echo", "Hi", "--app", wrong, "--store", url), 2)
     for wrong in ("broken:app", "unreadable:app"):
-        told = call("run", "echo", "Hi", "--app", wrong, "--store", url)
-        check(told, 2)
-        assert wrong.partition(":")[0] in told.err
+        result = call("run", "echo", "Hi", "--app", wrong, "--store", url)
+        check(result, 2)
+        assert wrong.partition(":")[0] in result.err
     monkeypatch.delenv("LOCKSTITCH_APP")
     for command in (["run", "echo", "Hi"], ["start", "echo", "--goal", "g"], ["resume", "k"], ["chat", "echo"]):
-        told = call(*command, "--store", url)
-        check(told, 2)
-        assert "--app module:name" in told.err
+        result = call(*command, "--store", url)
+        check(result, 2)
+        assert "--app module:name" in result.err
     assert not (tmp_path / "store.db").exists()
 
 
 def test_run_rejects_missing_models(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    told = call("run", "keyless", "Hi", "--thread", "k", "--store", url)
-    check(told, 1)
-    assert "ANTHROPIC_API_KEY" in told.err
-    told = call("run", "nowhere", "Hi", "--thread", "k", "--store", url, "--json")
-    assert (told.code, json.loads(told.err)["error"]) == (1, "ProviderError")
+    result = call("run", "keyless", "Hi", "--thread", "k", "--store", url)
+    check(result, 1)
+    assert "ANTHROPIC_API_KEY" in result.err
+    result = call("run", "nowhere", "Hi", "--thread", "k", "--store", url, "--json")
+    assert (result.code, json.loads(result.err)["error"]) == (1, "ProviderError")
     assert call("threads", "--store", url, "--json").json == [], "no thread was created"
     check(call("run", "echo", "", "--store", url), 2)
 
@@ -161,27 +161,27 @@ def test_run_rejects_missing_models(call: Call, url: str, monkeypatch: pytest.Mo
 
 
 def test_start_creates_goals_that_resume_executes(lockstitch: Call) -> None:
-    told = lockstitch("start", "adder", "--goal", "Add it up", "--count", "3")
-    assert len(set(told.lines)) == 3
+    result = lockstitch("start", "adder", "--goal", "Add it up", "--count", "3")
+    assert len(set(result.lines)) == 3
     assert [row["status"] for row in lockstitch("threads", "--json").json] == ["pending"] * 3
-    one = json.loads(lockstitch("start", "adder", "--goal", "g", "--key", "k", "--user", "ada", "--json").out)
-    assert (one["key"], one["status"]) == ("k", "pending")
+    thread = json.loads(lockstitch("start", "adder", "--goal", "g", "--key", "k", "--user", "ada", "--json").out)
+    assert (thread["key"], thread["status"]) == ("k", "pending")
     assert lockstitch("start", "adder", "--goal", "g", "--key", "k").code == 4
     for wrong in (["--count", "0"], ["--count", "2", "--key", "x"], ["--goal", " "]):
         check(lockstitch("start", "adder", "--goal", "g", *wrong), 2)
-    told = lockstitch("resume", "k")
-    assert (told.code, told.out) == (0, "It is 3.\n")
-    told = lockstitch("resume", "k")
-    assert (told.code, told.out) == (0, "")
-    assert "Nothing to do" in told.err
-    assert "is completed" in told.err
+    result = lockstitch("resume", "k")
+    assert (result.code, result.out) == (0, "It is 3.\n")
+    result = lockstitch("resume", "k")
+    assert (result.code, result.out) == (0, "")
+    assert "Nothing to do" in result.err
+    assert "is completed" in result.err
     assert lockstitch("resume", "k", "--json").json["output_text"] == "It is 3."
 
 
 def test_resume_reports_nothing_to_do(lockstitch: Call) -> None:
     lockstitch("run", "echo", "Hi", "--thread", "k")
-    told = lockstitch("resume", "k")
-    assert (told.code, "is idle" in told.err) == (0, True)
+    result = lockstitch("resume", "k")
+    assert (result.code, "is idle" in result.err) == (0, True)
     before = lockstitch("threads", "--json").json
     check(lockstitch("resume", "nobody"), 3)
     check(lockstitch("resume", UNKNOWN), 3)
@@ -190,26 +190,26 @@ def test_resume_reports_nothing_to_do(lockstitch: Call) -> None:
 
 def test_cancel_ends_thread_that_no_process_executes(lockstitch: Call) -> None:
     lockstitch("run", "payer", "Pay", "--thread", "k")
-    told = lockstitch("cancel", "k")
-    assert (told.code, "is idle" in told.out) == (0, True)
+    result = lockstitch("cancel", "k")
+    assert (result.code, "is idle" in result.out) == (0, True)
     check(lockstitch("cancel", "k"), 2)
     goal = lockstitch("start", "adder", "--goal", "g").out.strip()
     assert lockstitch("cancel", goal, "--json").json == {"id": goal, "status": "cancelled", "cancel_requested": False}
     check(lockstitch("cancel", goal), 4)
-    told = lockstitch("resume", goal)
-    assert (told.code, f"Run `lockstitch retry {goal}`" in told.err) == (0, True)
+    result = lockstitch("resume", goal)
+    assert (result.code, f"Run `lockstitch retry {goal}`" in result.err) == (0, True)
 
 
 def test_fork_continues_separately(lockstitch: Call) -> None:
     lockstitch("run", "adder", "How much?", "--thread", "k")
-    made = lockstitch("fork", "k", "--at", "3").out.strip()
+    fork_id = lockstitch("fork", "k", "--at", "3").out.strip()
     forked = lockstitch("fork", "k", "--key", "other", "--json").json
     assert (forked["key"], forked["forked_from"]["position"]) == (
         "other",
         lockstitch("show", "k", "--json").json["position"],
     )
-    assert lockstitch("context", made, "--json").json[-1]["content"][0]["is_error"]
-    assert lockstitch("run", "echo", "And?", "--thread", made).out == "You said: And?\n"
+    assert lockstitch("context", fork_id, "--json").json[-1]["content"][0]["is_error"]
+    assert lockstitch("run", "echo", "And?", "--thread", fork_id).out == "You said: And?\n"
     for wrong in ("0", "-1", "999", "x"):
         check(lockstitch("fork", "k", "--at", wrong), 2)
     check(lockstitch("fork", "nobody"), 3)
@@ -240,15 +240,15 @@ def charging(url: str, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
 
 def test_resume_of_held_thread_names_holder(charging: "subprocess.Popen[str]", call: Call, url: str) -> None:
     for command in (["run", "charger", "More", "--thread", "k"], ["resume", "k"]):
-        told = call(*command, "--store", url)
-        check(told, 4)
-        assert f"held by process {charging.pid} on " in told.err
-        assert "lease for " in told.err
+        result = call(*command, "--store", url)
+        check(result, 4)
+        assert f"held by process {charging.pid} on " in result.err
+        assert "Its lease expires in " in result.err
 
 
 def test_cancel_ends_run_of_another_process(charging: "subprocess.Popen[str]", call: Call, url: str) -> None:
-    told = call("cancel", "k", "--store", url)
-    assert (told.code, "Cancelled." in told.out) == (0, True)
+    result = call("cancel", "k", "--store", url)
+    assert (result.code, "Cancelled." in result.out) == (0, True)
     _, err = charging.communicate(timeout=60)
     assert charging.returncode == 1
     assert "The run was cancelled." in err
@@ -262,9 +262,9 @@ def test_retry_waits_when_call_of_cancelled_run_has_unknown_outcome(
     assert call("cancel", "k", "--store", url, "--json").json["in_doubt"] == doubts
     _, err = charging.communicate(timeout=60)
     assert "charge call_1_1_0 was interrupted and its outcome is unknown." in err
-    told = call("retry", "k", "--store", url)
-    assert told.code == 4
-    assert '`lockstitch settle k call_1_1_0 --done "result"`' in told.err
+    result = call("retry", "k", "--store", url)
+    assert result.code == 4
+    assert '`lockstitch settle k call_1_1_0 --done "result"`' in result.err
     waiting = call("resume", "k", "--store", url, "--json")
     assert (waiting.code, json.loads(waiting.out)["in_doubt"]) == (4, doubts)
     assert call("settle", "k", "call_1_1_0", "--unknown", "--no-resume", "--store", url).code == 0
@@ -279,17 +279,17 @@ def test_settle_continues_killed_run(
     charging.kill()
     charging.wait()
     began = time.monotonic()
-    told = call("resume", "k", "--store", url)
+    result = call("resume", "k", "--store", url)
     assert time.monotonic() - began < 25, "not after its lease"
-    assert told.code == 4
-    assert '`lockstitch settle k call_1_1_0 --done "result"`' in told.err
+    assert result.code == 4
+    assert '`lockstitch settle k call_1_1_0 --done "result"`' in result.err
     waiting = call("resume", "k", "--store", url, "--json")
     assert json.loads(waiting.out)["in_doubt"] == [{"call_id": "call_1_1_0", "name": "charge"}]
     for wrong in ([], ["--done", "x", "--redo"]):
         check(call("settle", "k", "call_1_1_0", *wrong, "--store", url), 2)
     check(call("settle", "k", "nonsense", "--redo", "--store", url), 3)
-    told = call("settle", "k", "call_1_1_0", "--done", "charged 7", "--store", url)
-    assert (told.code, told.out) == (0, "Charged.\n")
+    result = call("settle", "k", "call_1_1_0", "--done", "charged 7", "--store", url)
+    assert (result.code, result.out) == (0, "Charged.\n")
     assert len((tmp_path / "bank").read_text().splitlines()) == 1
     check(call("settle", "k", "call_1_1_0", "--redo", "--store", url), 4)
 
@@ -316,8 +316,8 @@ def test_interrupt_releases_thread(url: str, call: Call, number: signal.Signals)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == "lockstitch: Interrupted. The thread was released. Run `lockstitch resume k` to continue.\n"
-    shown = call("show", "k", "--store", url, "--json").json
-    assert (shown["status"], shown["worker_id"]) == ("pending", None)
+    thread = call("show", "k", "--store", url, "--json").json
+    assert (thread["status"], thread["worker_id"]) == ("pending", None)
 
 
 def test_interrupt_prints_json_error(url: str, tmp_path: Path) -> None:
@@ -339,6 +339,6 @@ def test_run_continues_after_reader_is_gone(url: str, call: Call) -> None:
 
 
 def test_real_process_prints_same_output(url: str) -> None:
-    told = run("run", "adder", "Hi", "--store", url, "--json", cwd=ROOT)
-    assert told.json["status"] == "completed"
+    result = run("run", "adder", "Hi", "--store", url, "--json", cwd=ROOT)
+    assert result.json["status"] == "completed"
     check(run("resume", "nobody", "--store", url, cwd=ROOT), 3)

@@ -15,7 +15,7 @@ from tests.cli.servers import server
 def test_serve_answers_and_stops(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/agents.db"
     with server("--store", url) as serving:
-        assert serving.told == {"event": "serves", "url": serving.url, "store": url, "tokens": False}
+        assert serving.started == {"event": "serves", "url": serving.url, "store": url, "tokens": False}
         assert httpx2.get(f"{serving.url}/readyz").text == "ready\n"
         assert serving.end() == 0
         assert serving.process.stderr is not None
@@ -29,35 +29,35 @@ def test_ctrl_c_stops_server_with_code_130(tmp_path: Path) -> None:
 
 
 def test_serve_reports_port_in_use(call: Call, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        told = call("serve", "--port", port, "--store", f"sqlite:///{tmp_path}/agents.db")
-    assert told.code == 1
-    assert f"127.0.0.1:{port}" in told.err
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        result = call("serve", "--port", port, "--store", f"sqlite:///{tmp_path}/agents.db")
+    assert result.code == 1
+    assert f"127.0.0.1:{port}" in result.err
     assert not (tmp_path / "agents.db").exists()
 
 
 @pytest.mark.parametrize("options", [["--host", "0.0.0.0"], ["--tokens"], ["--host", "::"]])
 def test_serve_requires_token_for_other_addresses(call: Call, tmp_path: Path, options: list[str]) -> None:
-    told = call("serve", "--port", "0", *options, "--store", f"sqlite:///{tmp_path}/agents.db")
-    assert told.code == 2
-    assert "lockstitch token create" in told.err
+    result = call("serve", "--port", "0", *options, "--store", f"sqlite:///{tmp_path}/agents.db")
+    assert result.code == 2
+    assert "lockstitch token create" in result.err
 
 
 def test_token_can_be_created_listed_and_revoked(call: Call, tmp_path: Path) -> None:
     store = ("--store", f"sqlite:///{tmp_path}/agents.db")
     scopes = ("--scope", "read", "--scope", "write")
-    made = call("token", "create", "ada", *scopes, "--expires", "90d", *store, "--json").json
-    assert made["scopes"] == ["read", "write"]
-    assert made["expires_at"]
+    token = call("token", "create", "ada", *scopes, "--expires", "90d", *store, "--json").json
+    assert token["scopes"] == ["read", "write"]
+    assert token["expires_at"]
     with server("--host", "127.0.0.1", "--tokens", *store) as serving:
-        assert serving.told["tokens"] is True
-        headers = {"Authorization": f"Bearer {made['token']}"}
+        assert serving.started["tokens"] is True
+        headers = {"Authorization": f"Bearer {token['token']}"}
         assert httpx2.get(f"{serving.url}/api/threads", headers=headers).status_code == 200
         assert httpx2.get(f"{serving.url}/api/threads").status_code == 401
         listed = call("token", "list", *store)
         assert "ada" in listed.out
-        assert made["token"] not in listed.out
+        assert token["token"] not in listed.out
         assert call("token", "revoke", "ada", *store).code == 0
         assert httpx2.get(f"{serving.url}/api/threads", headers=headers).status_code == 401
     assert call("token", "revoke", "ada", *store).code == 3
@@ -66,13 +66,13 @@ def test_token_can_be_created_listed_and_revoked(call: Call, tmp_path: Path) -> 
 
 def _own_notebook(url: str) -> None:
     """A new notebook is answered from its own sources, not from those of the script."""
-    made = httpx2.post(f"{url}/api/notebooks", json={"title": "Mine"}).json()["id"]
+    notebook_id = httpx2.post(f"{url}/api/notebooks", json={"title": "Mine"}).json()["id"]
     source = {"name": "zoo.md", "text": "The penguin eats 17 herrings."}
-    assert httpx2.post(f"{url}/api/notebooks/{made}/sources", json=source).status_code == 201
-    asked = {"message": "What does the penguin eat? Recommend something."}
-    told = httpx2.post(f"{url}/api/notebooks/{made}/run", json=asked, timeout=60).json()
-    assert "17 herrings" in told["output_text"]
-    assert "Wild Robot" not in told["output_text"]
+    assert httpx2.post(f"{url}/api/notebooks/{notebook_id}/sources", json=source).status_code == 201
+    body = {"message": "What does the penguin eat? Recommend something."}
+    answer = httpx2.post(f"{url}/api/notebooks/{notebook_id}/run", json=body, timeout=60).json()
+    assert "17 herrings" in answer["output_text"]
+    assert "Wild Robot" not in answer["output_text"]
 
 
 def test_demo_serves_temporary_store() -> None:
@@ -85,7 +85,7 @@ def test_demo_serves_temporary_store() -> None:
         assert plans.count("completed</span>") == 2
         assert ">200<" in plans
         _own_notebook(serving.url)
-        folder = Path(serving.told["store"].removeprefix("sqlite:///")).parent
+        folder = Path(serving.started["store"].removeprefix("sqlite:///")).parent
         assert folder.exists()
         assert serving.end() == 0
     assert not folder.exists()

@@ -38,8 +38,8 @@ def test_show_lists_runs_and_children(lockstitch: Call, story: Story) -> None:
 
 def test_show_lists_members_of_team(lockstitch: Call, store_url: str) -> None:
     async def talk(store: Store) -> None:
-        for said in MESSAGES[:2]:
-            await books().run(said, store=store, thread="books")
+        for message in MESSAGES[:2]:
+            await books().run(message, store=store, thread="books")
 
     within(store_url, talk)
     lines = lockstitch("show", "books").lines
@@ -50,9 +50,9 @@ def test_show_lists_members_of_team(lockstitch: Call, store_url: str) -> None:
 @pytest.mark.req("S3-069")
 def test_show_lists_stitches_children_and_ancestors(lockstitch: Call, story: Story) -> None:
     goal, child = story.goal, story.children[0]
-    shown = lockstitch("show", str(goal.id), "--stitches", "--json").json
-    assert [stitch["type"] for stitch in shown["stitches"]] == ["input", "run_failed"]
-    assert shown["ancestors"] == []
+    thread = lockstitch("show", str(goal.id), "--stitches", "--json").json
+    assert [stitch["type"] for stitch in thread["stitches"]] == ["input", "run_failed"]
+    assert thread["ancestors"] == []
     assert lockstitch("show", str(child.id), "--json").json["ancestors"] == [str(goal.id)]
     lines = lockstitch("show", str(child.id)).lines
     above = lines.index("ABOVE                                 STATUS  STITCHES  NAME")
@@ -70,12 +70,12 @@ def test_show_of_run_returns_tree_and_messages(lockstitch: Call, story: Story) -
     assert run["usage"]["input_tokens"] == 3000
     assert run["tree"] == within(story.url, lambda store: store.trace(story.charge.id)).root.as_json()
     assert (run["shown"], run["left_off"]) == (6, 0)
-    asked = run["tree"]["children"][0]
-    assert [(tool["name"], tool["args"], tool["text"]) for tool in asked["children"]] == [
+    call = run["tree"]["children"][0]
+    assert [(tool["name"], tool["args"], tool["text"]) for tool in call["children"]] == [
         ("charge", '{"of":"c1"}', "charged 12 EUR"),
         ("charge", '{"of":"c2"}', "declined"),
     ]
-    assert asked["children"][1]["children"][0]["error"] == "card declined"
+    assert call["children"][1]["children"][0]["error"] == "card declined"
     alone = lockstitch("show", str(story.charge.id), "--depth", "1", "--json").json
     assert ("messages" in alone, alone["shown"], alone["left_off"]) == (False, 3, 3)
     assert alone["tree"]["children"][0]["left_off"] == 3
@@ -100,42 +100,42 @@ def test_show_of_run_prints_tree(lockstitch: Call, story: Story) -> None:
 
 
 def test_show_finds_imported_trace_by_foreign_id(lockstitch: Call, store_url: str) -> None:
-    made = mirror(foreign_id="4bf92f3577b34da6a3ce929d0e0e4736", model="gpt-9", input_tokens=5, total_cost=0.5)
-    top = span(made, "assistant", took=10)
-    span(made, "gpt-9", top.id, after=2, took=3, type="llm_call", step_number=1, input_tokens=5)
-    span(made, "search", top.id, after=6, status="error", data={"kind": "retriever", "error": "\x1b[31mno\x1b[0m"})
-    within(store_url, made.put)
-    told = lockstitch("show", "4bf92f3577b34da6a3ce929d0e0e4736")
-    assert "imported   langsmith 4bf92f3577b34da6a3ce929d0e0e4736" in told.lines
-    assert "\x1b" not in told.out
-    drawn = [line.split() for line in told.lines[-4:]]
+    world = mirror(foreign_id="4bf92f3577b34da6a3ce929d0e0e4736", model="gpt-9", input_tokens=5, total_cost=0.5)
+    top = span(world, "assistant", took=10)
+    span(world, "gpt-9", top.id, after=2, took=3, type="llm_call", step_number=1, input_tokens=5)
+    span(world, "search", top.id, after=6, status="error", data={"kind": "retriever", "error": "\x1b[31mno\x1b[0m"})
+    within(store_url, world.put)
+    result = lockstitch("show", "4bf92f3577b34da6a3ce929d0e0e4736")
+    assert "imported   langsmith 4bf92f3577b34da6a3ce929d0e0e4736" in result.lines
+    assert "\x1b" not in result.out
+    drawn = [line.split() for line in result.lines[-4:]]
     assert drawn[0][:2] == ["assistant", "completed"]
     assert drawn[2] == ["├─", "1", "gpt-9", "ok", "+2.0", "s", "3.0", "s", "5", "→", "0"]
     assert drawn[3][:4] == ["└─", "search", "(retriever)", "error"]
-    assert told.lines[-1].endswith("␛[31mno␛[0m")
+    assert result.lines[-1].endswith("␛[31mno␛[0m")
 
 
 def test_show_of_two_runs_prints_difference(lockstitch: Call, story: Story) -> None:
     runs = lockstitch("show", "customer-42", "--json").json["runs"]
     first, second = runs[0]["id"], runs[1]["id"]
-    found = lockstitch("show", first, second, "--json").json
-    assert found == within(story.url, lambda store: store.difference(first, second)).as_json()
-    assert (found["a"]["id"], found["b"]["id"], found["same"]) == (first, second, False)
-    (step,) = found["steps"]
+    comparison = lockstitch("show", first, second, "--json").json
+    assert comparison == within(story.url, lambda store: store.difference(first, second)).as_json()
+    assert (comparison["a"]["id"], comparison["b"]["id"], comparison["same"]) == (first, second, False)
+    (step,) = comparison["steps"]
     assert step["changes"] == [{"name": "answer", "a": "Parcel 0 is in Graz.", "b": "Parcel 1 is in Graz."}]
     lines = lockstitch("show", first, second).lines
     assert "      - Parcel 0 is in Graz." in lines
     assert "      + Parcel 1 is in Graz." in lines
     assert lines[-1] == "0 steps equal, 1 step different."
-    other = lockstitch("show", first, str(story.charge.id)).lines
-    assert any(line.startswith("+ 1 model") for line in other)
+    other_lines = lockstitch("show", first, str(story.charge.id)).lines
+    assert any(line.startswith("+ 1 model") for line in other_lines)
 
 
 def test_show_rejects_runs_that_cannot_be_compared(lockstitch: Call, story: Story) -> None:
     for names in ([str(story.charge.id), "nobody"], ["nobody", str(story.charge.id)], ["customer-42", "customer-42"]):
-        told = lockstitch("show", *names)
-        assert (told.code, told.out) == (3, "")
-        assert told.err.startswith("lockstitch: Run ")
+        result = lockstitch("show", *names)
+        assert (result.code, result.out) == (3, "")
+        assert result.err.startswith("lockstitch: Run ")
     assert lockstitch("show", "a", "b", "c").code == 2
     assert lockstitch("show", str(story.charge.id), "--depth", "-1").code == 2
 
@@ -157,16 +157,16 @@ def test_show_prints_readable_text(lockstitch: Call, story: Story) -> None:
 def test_show_neutralises_terminal_sequences(lockstitch: Call, story: Story) -> None:
     """Neither escape sequences nor markup have an effect."""
     for command in (["show", str(story.charge.id)], ["context", "customer-42"], ["history", "customer-42"]):
-        told = lockstitch(*command)
-        assert "\x1b" not in told.out
-        assert "␛[31mplease␛[0m [bold]now[/bold]" in told.out
+        result = lockstitch(*command)
+        assert "\x1b" not in result.out
+        assert "␛[31mplease␛[0m [bold]now[/bold]" in result.out
 
 
 def test_commands_report_unknown_names(lockstitch: Call, story: Story) -> None:
     unknown = ("nobody", "0198c0de-0000-7000-8000-000000000000", "../../etc/passwd", "ä", "[bold]")
     for command, name in product(("show", "context", "history", "log", "request", "size", "tail"), unknown):
-        told = lockstitch(command, name)
-        assert told.code == 3, (command, name)
-        assert told.out == ""
-        assert told.err.startswith("lockstitch: "), command
-        assert told.err.count("\n") == 1, command
+        result = lockstitch(command, name)
+        assert result.code == 3, (command, name)
+        assert result.out == ""
+        assert result.err.startswith("lockstitch: "), command
+        assert result.err.count("\n") == 1, command

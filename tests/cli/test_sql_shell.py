@@ -12,7 +12,7 @@ from lockstitch import sync
 from lockstitch.cli.render.output import Output
 from lockstitch.cli.services.sql_shell import QueryOptions, Shell
 from tests.cli.story import Story, tell
-from tests.cli.test_terminal import COLOUR, seen
+from tests.cli.test_terminal import COLOUR, run_in_terminal
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +41,10 @@ def typed(url: str, *lines: str | type[BaseException], lens: str | None = None) 
 
 
 def test_statement_can_span_lines(store_url: str, story: Story) -> None:
-    said, _, prompts = typed(
+    output, _, prompts = typed(
         store_url, "", "SELECT count(*) AS n", "  -- a comment;", "FROM threads;", "SELECT 1 AS one;"
     )
-    assert [line.strip() for line in said[:4]] == ["n", "5", "one", "1"]
+    assert [line.strip() for line in output[:4]] == ["n", "5", "one", "1"]
     assert prompts == [
         "lockstitch=> ",
         "lockstitch=> ",
@@ -57,9 +57,9 @@ def test_statement_can_span_lines(store_url: str, story: Story) -> None:
 
 def test_error_does_not_end_shell(store_url: str, story: Story) -> None:
     wrong = ("nonsense;", "DELETE FROM threads;", "\\lens nothing", "\\what", "SELECT", KeyboardInterrupt)
-    said, beside, _ = typed(store_url, *wrong, "SELECT count(*) AS n FROM threads;")
-    assert "n" in said
-    assert "5" in [line.strip() for line in said]
+    output, beside, _ = typed(store_url, *wrong, "SELECT count(*) AS n FROM threads;")
+    assert "n" in output
+    assert "5" in [line.strip() for line in output]
     assert "Lens 'nothing' not found" in beside
     assert "\\what is not a command" in beside
 
@@ -71,8 +71,8 @@ def test_lens_command_changes_lens(store_url: str, story: Story) -> None:
         "\\lens",
         "SELECT count(*) FROM agent_config;",
     )
-    said, beside, prompts = typed(store_url, *lines)
-    assert [line.strip() for line in said[:2]] == ["n", "5"]
+    output, beside, prompts = typed(store_url, *lines)
+    assert [line.strip() for line in output[:2]] == ["n", "5"]
     assert prompts[1:4] == ["three_table=> ", "three_table=> ", "lockstitch=> "]
     assert "agent_config" in beside
 
@@ -88,8 +88,8 @@ def test_tables_command_lists_tables(store_url: str, story: Story) -> None:
 
 
 def test_shell_reports_omitted_rows(store_url: str, story: Story) -> None:
-    said, beside, _ = typed(store_url, "SELECT id FROM threads;")
-    assert len([line for line in said if re.fullmatch(r"[0-9a-f-]{36}", line)]) == 2
+    output, beside, _ = typed(store_url, "SELECT id FROM threads;")
+    assert len([line for line in output if re.fullmatch(r"[0-9a-f-]{36}", line)]) == 2
     assert "Only the first 2 rows." in beside
 
 
@@ -97,7 +97,7 @@ def test_shell_works_at_terminal(tmp_path: Path, state: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     tell(url)
     keys = "SELECT count(*) AS number\nFROM agent_config;\n\\q\n"
-    code, screen = seen("sql", "--store", url, "--lens", "three_table", keys=keys, XDG_STATE_HOME=str(state))
+    code, screen = run_in_terminal("sql", "--store", url, "--lens", "three_table", keys=keys, XDG_STATE_HOME=str(state))
     assert code == 0
     assert re.search(r"number\s+5", COLOUR.sub("", screen))
     history = (state / "lockstitch" / "sql_history").read_text()

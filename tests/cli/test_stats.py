@@ -10,10 +10,10 @@ from tests.cli.story import Story, within
 from tests.store.worlds import World, mirror, span, world
 
 
-def put(url: str, made: World) -> World:
+def put(url: str, world: World) -> World:
     async def run() -> World:
         async with open_store(url) as store:
-            return await made.put(store)
+            return await world.put(store)
 
     return asyncio.run(run())
 
@@ -75,8 +75,8 @@ def test_stats_supports_every_group_and_filter(lockstitch: Call, store_url: str)
     assert both["total"] == totals[0]
     by_model = lockstitch("stats", "--by", "model", "--all-projects", "--json").json["usage"]["rows"]
     (large,) = [row for row in by_model if row["model"] == "large-1"]
-    one = lockstitch("stats", "--by", "model", "--model", "large-1", "--all-projects", "--json").json["usage"]
-    assert one["rows"] == [large]
+    usage = lockstitch("stats", "--by", "model", "--model", "large-1", "--all-projects", "--json").json["usage"]
+    assert usage["rows"] == [large]
     ada = lockstitch("stats", "--by", "user", "--user", "ada", "--all-projects", "--json").json["usage"]["rows"]
     assert [row["user"] for row in ada] == ["ada"]
     days = lockstitch("stats", "--by", "day", "--since", "2026-03-08", "--until", "2026-03-10", "--json").json["usage"]
@@ -89,8 +89,8 @@ def test_stats_shows_tools_latencies_and_runs(lockstitch: Call, store_url: str) 
     put(store_url, world(5, trees=20))
     page = lockstitch("stats", "--tools", "--latency", "--runs", "slowest", "--limit", "3", "--json").json
     assert [len(page["tools"]), len(page["runs"])] == [3, 3]
-    took = [run["duration_ms"] for run in page["runs"]]
-    assert took == sorted(took, reverse=True)
+    durations = [run["duration_ms"] for run in page["runs"]]
+    assert durations == sorted(durations, reverse=True)
     assert {"large-1", "small-1"} <= {row["name"] for row in page["latency"]}
     assert all(0 <= row["error_rate"] <= 1 for row in page["tools"])
     failed = lockstitch("stats", "--runs", "failed", "--json").json["runs"]
@@ -113,9 +113,9 @@ def test_stats_of_empty_store_is_empty(lockstitch: Call, store_url: str) -> None
 
 
 def test_stats_chart_shows_tokens_if_no_cost_is_known(lockstitch: Call, store_url: str) -> None:
-    made = mirror(input_tokens=90, output_tokens=10, steps=1, model="unheard-of")
-    span(made, "unheard-of", type="llm_call", input_tokens=90, output_tokens=10)
-    put(store_url, made)
+    world = mirror(input_tokens=90, output_tokens=10, steps=1, model="unheard-of")
+    span(world, "unheard-of", type="llm_call", input_tokens=90, output_tokens=10)
+    put(store_url, world)
     lines = lockstitch("stats").lines
     assert lines[0].endswith("1 model call without a known price")
     assert any(line.split()[:3] == ["2026-03-10", "100", "█" * 40] for line in lines)
@@ -130,6 +130,6 @@ def test_stats_rejects_invalid_options(lockstitch: Call, story: Story) -> None:
         ["--limit", "0"],
         ["nonsense"],
     ):
-        told = lockstitch("stats", *wrong)
-        assert (told.code, told.out) == (2, ""), wrong
-        assert told.err.startswith("lockstitch: ")
+        result = lockstitch("stats", *wrong)
+        assert (result.code, result.out) == (2, ""), wrong
+        assert result.err.startswith("lockstitch: ")

@@ -59,21 +59,23 @@ def leaves() -> list[list[str]]:
     """Return every command as it is typed."""
     groups = {"stats": ("tokens",), "token": ("create", "list", "revoke"), "ingest": ("status", "retry")}
     names = [name for names in SECTIONS.values() for name in names]
-    return [typed for name in names for typed in ([[name, one] for one in groups.get(name, ())] or [[name]])]
+    return [
+        typed for name in names for typed in ([[name, subcommand] for subcommand in groups.get(name, ())] or [[name]])
+    ]
 
 
 def test_every_command_is_in_a_help_section(call: Call) -> None:
     assert sorted(command.commands) == sorted(name for names in SECTIONS.values() for name in names)  # type: ignore[attr-defined]
-    told = call("--help")
-    assert all(len(line) <= 80 for line in told.lines)
-    assert "..." not in told.out.partition("Run agents")[2], "every line of help fits"
+    result = call("--help")
+    assert all(len(line) <= 80 for line in result.lines)
+    assert "..." not in result.out.partition("Run agents")[2], "every line of help fits"
 
 
 @pytest.mark.parametrize("name", leaves(), ids=" ".join)
 def test_every_command_has_help_with_examples(call: Call, name: list[str]) -> None:
-    told = call(*name, "--help")
-    assert told.code == 0
-    assert f"    lockstitch {' '.join(name)}" in told.out or "| lockstitch" in told.out
-    assert "Example" in told.out
-    assert "--json" in told.out
-    assert call(*name, "-h").out == told.out
+    result = call(*name, "--help")
+    assert result.code == 0
+    assert f"    lockstitch {' '.join(name)}" in result.out or "| lockstitch" in result.out
+    assert "Example" in result.out
+    assert "--json" in result.out
+    assert call(*name, "-h").out == result.out

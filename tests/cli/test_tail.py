@@ -79,9 +79,9 @@ def test_follow_of_all_threads_misses_no_stitch(story: Story) -> None:
         elsewhere = store.thread(story.elsewhere)
         store.append(elsewhere, [Entry(type="error", data={"error": "not to be seen"})])
         new = store.append(store.create(), [Entry(type="error", data={"error": "the last"})]).stitches[0]
-        seen = [tail.next() for _ in range(21)]
-        assert [row["position"] for row in seen if row["thread_id"] == str(head.id)] == list(range(14, 34))
-        assert [row["data"] for row in seen if row["thread_id"] == str(new.thread_id)] == [{"error": "the last"}]
+        entries = [tail.next() for _ in range(21)]
+        assert [row["position"] for row in entries if row["thread_id"] == str(head.id)] == list(range(14, 34))
+        assert [row["data"] for row in entries if row["thread_id"] == str(new.thread_id)] == [{"error": "the last"}]
         tail.process.send_signal(signal.SIGINT)
         assert tail.process.wait(60) == 130
         assert tail.process.stderr is not None

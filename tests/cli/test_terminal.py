@@ -28,30 +28,30 @@ for line in sys.argv[1:]:
 """
 
 
-def seen(*arguments: str, keys: str = "", columns: int = 80, **more: str) -> tuple[int, str]:
+def run_in_terminal(*arguments: str, keys: str = "", columns: int = 80, **more: str) -> tuple[int, str]:
     """Return the exit code and the screen of a command at a terminal. `keys` are typed."""
-    return seen_of(["-m", "lockstitch", *arguments], keys=keys, columns=columns, **more)
+    return run_commands_in_terminal(["-m", "lockstitch", *arguments], keys=keys, columns=columns, **more)
 
 
-def seen_of(program: list[str], *, keys: str = "", columns: int = 80, **more: str) -> tuple[int, str]:
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+def run_commands_in_terminal(program: list[str], *, keys: str = "", columns: int = 80, **more: str) -> tuple[int, str]:
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     plain = {name: value for name, value in environment().items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
     with subprocess.Popen(
         [sys.executable, *program],
         env={**plain, "TERM": "xterm-256color", **more},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
         start_new_session=True,
     ) as process:
-        os.close(theirs)
-        os.write(ours, keys.encode())
+        os.close(slave)
+        os.write(master, keys.encode())
         screen = b""
-        while piece := _read(ours):
-            screen += piece
+        while chunk := _read(master):
+            screen += chunk
         code = process.wait(60)
-    os.close(ours)
+    os.close(master)
     return code, screen.decode().replace("\r\n", "\n")
 
 
@@ -64,60 +64,64 @@ def _read(terminal: int) -> bytes:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Story:
+def story(tmp_path: Path) -> Story:
     return tell(f"sqlite:///{tmp_path / 'store.db'}")
 
 
-def test_output_fits_terminal_and_ids_are_complete(told: Story) -> None:
+def test_output_fits_terminal_and_ids_are_complete(story: Story) -> None:
     commands = (
         *(["threads"], ["threads", "--tree"], ["threads", "--all-projects"], ["show", "customer-42"], ["errors"]),
-        *(["history", "customer-42"], ["context", "customer-42"], ["log", str(told.charge.id)], ["tail"], ["size"]),
-        *(["show", str(told.charge.id)], ["search", "graz"], ["stats", "tokens"], ["doctor", "--verify"]),
+        *(["history", "customer-42"], ["context", "customer-42"], ["log", str(story.charge.id)], ["tail"], ["size"]),
+        *(["show", str(story.charge.id)], ["search", "graz"], ["stats", "tokens"], ["doctor", "--verify"]),
         *(["sql", "SELECT id, title, goal, settings, created_at FROM threads"],),
     )
-    given = [json.dumps([*command, "--store", told.url]) for command in commands]
-    code, screens = seen_of(["-c", ONE_AFTER_ANOTHER, *given])
+    arguments = [json.dumps([*command, "--store", story.url]) for command in commands]
+    code, screens = run_commands_in_terminal(["-c", ONE_AFTER_ANOTHER, *arguments])
     assert code == 0, screens
     for command, screen in zip(commands, screens.split("\f\n")[:-1], strict=True):
         assert "\x1b[" in screen, command
         lines = COLOUR.sub("", screen).split("\n")
         assert max(map(len, lines)) <= 80, (command, screen)
         if command[0] in ("threads", "stats", "sql"):
-            assert any(line.startswith(str(told.chat.id)) for line in lines), command
+            assert any(line.startswith(str(story.chat.id)) for line in lines), command
 
 
-def test_wide_terminal_shows_more_columns(told: Story) -> None:
-    narrow, wide = (COLOUR.sub("", seen("threads", "--store", told.url, columns=columns)[1]) for columns in (80, 140))
+def test_wide_terminal_shows_more_columns(story: Story) -> None:
+    narrow, wide = (
+        COLOUR.sub("", run_in_terminal("threads", "--store", story.url, columns=columns)[1]) for columns in (80, 140)
+    )
     assert "AGENT" not in narrow
     assert "helper v3" in wide
 
 
-def test_no_colour_and_pipes_disable_colours(told: Story) -> None:
-    assert "\x1b[3" not in seen("threads", "--store", told.url, NO_COLOR="1")[1]
-    assert "\x1b" not in run("threads", "--store", told.url).out
+def test_no_colour_and_pipes_disable_colours(story: Story) -> None:
+    assert "\x1b[3" not in run_in_terminal("threads", "--store", story.url, NO_COLOR="1")[1]
+    assert "\x1b" not in run("threads", "--store", story.url).out
 
 
-def test_json_at_terminal_has_no_colours(told: Story) -> None:
-    assert "\x1b" not in seen("threads", "--json", "--store", told.url)[1]
+def test_json_at_terminal_has_no_colours(story: Story) -> None:
+    assert "\x1b" not in run_in_terminal("threads", "--json", "--store", story.url)[1]
 
 
-def test_delete_asks_for_confirmation(told: Story) -> None:
-    code, screen = seen("delete", "customer-42", "--store", told.url, keys="no\n")
+def test_delete_asks_for_confirmation(story: Story) -> None:
+    code, screen = run_in_terminal("delete", "customer-42", "--store", story.url, keys="no\n")
     assert code == 1
-    assert f"Delete thread {told.chat.id} (customer-42)? [y/N]" in screen
+    assert f"Delete thread {story.chat.id} (customer-42)? [y/N]" in screen
     assert "Nothing was deleted." in screen
-    assert seen("delete", "customer-42", "--store", told.url, keys="\x04")[0] == 1, "end of input is not a yes"
-    code, screen = seen("delete", str(told.goal.id), "--store", told.url, keys="y\n")
+    assert run_in_terminal("delete", "customer-42", "--store", story.url, keys="\x04")[0] == 1, (
+        "end of input is not a yes"
+    )
+    code, screen = run_in_terminal("delete", str(story.goal.id), "--store", story.url, keys="y\n")
     assert code == 0
     assert "and 2 descendants?" in screen
     assert "Deleted 3 threads." in screen
-    code, screen = seen("purge", "--older-than", "0s", "--store", told.url, keys="yes\n")
+    code, screen = run_in_terminal("purge", "--older-than", "0s", "--store", story.url, keys="yes\n")
     assert (code, "Deleted 1 thread." in screen) == (0, True)
 
 
 def test_copy_shows_progress(tmp_path: Path) -> None:
     source = f"sqlite:///{tmp_path / 'source.db'}"
     within(source, lambda store: long_chat(store, 5))
-    code, screen = seen("copy", source, f"sqlite:///{tmp_path / 'target.db'}")
+    code, screen = run_in_terminal("copy", source, f"sqlite:///{tmp_path / 'target.db'}")
     assert code == 0
     assert "Copied 10 stitches and 6 other records; verified 1 of 1 thread." in screen

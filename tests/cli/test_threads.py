@@ -7,7 +7,7 @@ import pytest
 from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.story import Story, within
-from tests.cli.test_nonsense import check
+from tests.cli.test_invalid_arguments import check
 from tests.waits import waiting
 
 ROW = (
@@ -50,18 +50,18 @@ def test_threads_are_newest_first_and_paged(lockstitch: Call, story: Story) -> N
 
 
 def test_threads_can_be_filtered(lockstitch: Call, story: Story) -> None:
-    def found(*options: str) -> set[object]:
+    def listed_ids(*options: str) -> set[object]:
         return set(ids(lockstitch("threads", "--json", *options).json))
 
     chat, goal, children = str(story.chat.id), str(story.goal.id), {str(child.id) for child in story.children}
-    assert found("--status", "failed") == {goal}
-    assert found("--kind", "task") == children
-    assert found("--user", "ada") == {chat}
-    assert found("--agent", "scout", "--status", "pending") == children
-    assert found("--since", "1d") == {chat, goal, *children}
-    assert found("--since", "2999-01-01") == set()
-    assert found("--project", "elsewhere") == {str(story.elsewhere.id)}
-    assert found("--all-projects") == {chat, goal, *children, str(story.elsewhere.id)}
+    assert listed_ids("--status", "failed") == {goal}
+    assert listed_ids("--kind", "task") == children
+    assert listed_ids("--user", "ada") == {chat}
+    assert listed_ids("--agent", "scout", "--status", "pending") == children
+    assert listed_ids("--since", "1d") == {chat, goal, *children}
+    assert listed_ids("--since", "2999-01-01") == set()
+    assert listed_ids("--project", "elsewhere") == {str(story.elsewhere.id)}
+    assert listed_ids("--all-projects") == {chat, goal, *children, str(story.elsewhere.id)}
 
 
 @pytest.mark.req("S3-011", "S3-069")
@@ -115,19 +115,19 @@ def test_tree_shows_tasks_and_waits(lockstitch: Call, store_url: str) -> None:
 
 
 def test_threads_prints_complete_ids_and_names(lockstitch: Call, story: Story) -> None:
-    told = lockstitch("threads")
-    assert told.lines[0].split() == ["THREAD", "STATUS", "RUNS", "COST", "AGE", "AGENT", "NAME"]
-    line = next(line for line in told.lines if line.startswith(str(story.chat.id)))
+    result = lockstitch("threads")
+    assert result.lines[0].split() == ["THREAD", "STATUS", "RUNS", "COST", "AGE", "AGENT", "NAME"]
+    line = next(line for line in result.lines if line.startswith(str(story.chat.id)))
     assert line.split()[1:4] == ["waiting", "4", "$0.7500"]
     assert line.endswith("helper v3  customer-42")
-    assert "\x1b" not in told.out
+    assert "\x1b" not in result.out
     assert "may be more" in lockstitch("threads", "--limit", "1").err
 
 
 def test_empty_store_is_no_error(lockstitch: Call) -> None:
     assert lockstitch("migrate").code == 0
-    told = lockstitch("threads")
-    assert (told.code, told.out, told.err) == (0, "", "No threads match.\n")
+    result = lockstitch("threads")
+    assert (result.code, result.out, result.err) == (0, "", "No threads match.\n")
     assert lockstitch("threads", "--json").json == []
 
 

@@ -32,17 +32,17 @@ class Terminal:
     """`lockstitch watch` at a terminal with 120 columns."""
 
     def __init__(self, url: str, *arguments: str) -> None:
-        self._ours, theirs = os.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        self.before = termios.tcgetattr(theirs)
-        self._theirs = theirs
+        self._ours, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.before = termios.tcgetattr(slave)
+        self._theirs = slave
         plain = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.process = subprocess.Popen(
             [sys.executable, "-c", TAKE_THE_TERMINAL, "-m", "lockstitch", "watch", "--store", url, *arguments],
             env={**plain, "TERM": "xterm-256color"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
             start_new_session=True,
         )
         self.raw = ""
@@ -51,10 +51,10 @@ class Terminal:
     def read(self, seconds: float) -> str:
         """Return the output so far, after reading for `seconds`."""
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and select.select([self._ours], [], [], left)[0]:
-            piece = os.read(self._ours, 65536).decode(errors="replace")
-            self.drawn += [time.monotonic()] * piece.count("q to quit")
-            self.raw += piece
+        while (remaining := until - time.monotonic()) > 0 and select.select([self._ours], [], [], remaining)[0]:
+            chunk = os.read(self._ours, 65536).decode(errors="replace")
+            self.drawn += [time.monotonic()] * chunk.count("q to quit")
+            self.raw += chunk
         return self.raw
 
     @property
@@ -114,7 +114,7 @@ def test_watch_prints_once_in_pipe_and_as_json(
     assert lockstitch("start", "scout", "--goal", "Look", "--at", "1h").code == 0
     with working(store_url, STUCK="1") as worker:
         wait_for(ledger.read_text)
-        told = lockstitch("watch")
+        result = lockstitch("watch")
         facts = lockstitch("watch", "--json").json
         assert lockstitch("watch", "nail", "--json").json["threads"] == [
             row for row in facts["threads"] if row["key"] == "nail"
@@ -127,29 +127,29 @@ def test_watch_prints_once_in_pipe_and_as_json(
     assert alive["seconds_since_beat"] < alive["lease_seconds"]
     assert set(facts["cost"]) == {"today", "shown"}
     assert facts["cost"]["today"] > 0
-    text = told.out
+    text = result.out
     assert "1 running · 1 waiting · 0 pending · $" in text
     assert f"{alive['host']} {worker.process.pid}" in text
     assert re.search(r"running .* goal smith +nail", text)
     assert re.search(r"waiting .* Look +timer 20.*Z since \d+s", text)
     assert "\x1b" not in text
-    assert told.out.count("\n") < 12
+    assert result.out.count("\n") < 12
     assert lockstitch("watch", "--once", "nobody").code == 3
 
 
 def test_watch_updates_after_changes(store_url: str) -> None:
     within(store_url, lambda store: store.start("scout", "Look around", key="first"))
     with terminal(store_url) as screen:
-        screen.until(lambda seen: "0 running · 0 waiting · 1 pending" in seen)
+        screen.until(lambda screen_text: "0 running · 0 waiting · 1 pending" in screen_text)
         assert "\x1b[?1049h" in screen.raw, "a separate screen"
         with sync.open_store(store_url) as store:
             tasks = [{"description": "Climb the tower", "status": "in_progress"}, "Come down"]
             store.start("boss", "Second", key="second", priority=9, tasks=tasks)
-            screen.until(lambda seen: "2 pending" in seen)
+            screen.until(lambda screen_text: "2 pending" in screen_text)
             assert store.claim("second").held
-            screen.until(lambda seen: "1 running · 0 waiting · 1 pending" in seen)
-            screen.until(lambda seen: "TODO 0/2" in seen and "▸ Climb the tower" in seen)
-        screen.until(lambda seen: "0 running · 0 waiting · 2 pending" in seen)
+            screen.until(lambda screen_text: "1 running · 0 waiting · 1 pending" in screen_text)
+            screen.until(lambda screen_text: "TODO 0/2" in screen_text and "▸ Climb the tower" in screen_text)
+        screen.until(lambda screen_text: "0 running · 0 waiting · 2 pending" in screen_text)
         screen.type("q")
         assert screen.ended() == 0
         assert screen.raw.rstrip().endswith("\x1b[?25h") or "\x1b[?1049l" in screen.raw
@@ -161,7 +161,7 @@ def test_watch_draws_one_to_four_times_per_second(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     within(url, lambda store: store.create(key="k"))
     with terminal(url) as screen:
-        screen.until(lambda seen: "q to quit" in seen)
+        screen.until(lambda screen_text: "q to quit" in screen_text)
         screen.drawn.clear()
         screen.until(lambda _: len(screen.drawn) >= 4)
         pauses = [later - earlier for earlier, later in pairwise(screen.drawn)]
@@ -182,7 +182,7 @@ def test_signal_restores_terminal(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     within(url, lambda store: store.create(key="k"))
     with terminal(url, "k") as screen:
-        screen.until(lambda seen: "q to quit" in seen)
+        screen.until(lambda screen_text: "q to quit" in screen_text)
         os.kill(screen.process.pid, signal.SIGTERM)
         assert screen.ended() == 0
         assert "\x1b[?1049l" in screen.raw

@@ -72,7 +72,7 @@ def test_workers_execute_threads_with_children_to_their_end(store_url: str, ledg
     done = threads(store_url)
     assert len(done) == 18
     assert {thread.status for thread in done.values()} == {"completed"}
-    ends = Counter(event["thread_id"] for worker in crew for event in worker.told("ends", status="completed"))
+    ends = Counter(event["thread_id"] for worker in crew for event in worker.logged("ends", status="completed"))
     assert ends == dict.fromkeys(done, 1), "each thread ended in one worker"
     assert len(effects(ledger)) == 24
     assert set(effects(ledger).values()) == {1}
@@ -98,8 +98,8 @@ def test_signal_drains_worker_and_repeats_no_call(store_url: str, ledger: Path, 
         wait_for(ledger.read_text)
         first.signal(signal.SIGTERM)
         assert first.ended() == 0
-        assert first.told("leaves") == [{"event": "leaves", "held": 1, "grace": 30.0}]
-        assert first.told("ends")[0]["status"] == "released"
+        assert first.logged("leaves") == [{"event": "leaves", "held": 1, "grace": 30.0}]
+        assert first.logged("ends")[0]["status"] == "released"
         assert first.complaints == []
     before = effects(ledger)
     head = threads(store_url)[thread]
@@ -107,7 +107,7 @@ def test_signal_drains_worker_and_repeats_no_call(store_url: str, ledger: Path, 
     assert 0 < len(before) < 8
     with working(store_url, "--until-idle", app=LEDGER) as second:
         assert second.ended() == 0
-        assert second.told("ends")[0]["status"] == "completed"
+        assert second.logged("ends")[0]["status"] == "completed"
     assert len(effects(ledger)) == 8
     assert set(effects(ledger).values()) == {1}
     with sync.open_store(store_url) as store:
@@ -121,7 +121,7 @@ def test_worker_releases_threads_after_grace(url: str, ledger: Path, number: int
         wait_for(ledger.read_text)
         worker.signal(number)
         assert worker.ended() == code
-        assert worker.told("ends")[0]["status"] == "released"
+        assert worker.logged("ends")[0]["status"] == "released"
         assert worker.complaints == []
     head = threads(url)[thread]
     assert (head.status, head.held) == ("pending", False)
@@ -141,7 +141,7 @@ def test_worker_leaves_threads_of_unknown_agents(url: str, start: Start) -> None
     [boss], [scout] = start(url, "boss"), start(url, "scout")
     with working(url, "--until-idle", app="tests.cli.crew:only_scouts") as worker:
         assert worker.ended() == 0
-        assert [event["thread_id"] for event in worker.told("begins")] == [scout]
+        assert [event["thread_id"] for event in worker.logged("begins")] == [scout]
     assert {name: head.status for name, head in threads(url).items()} == {boss: "pending", scout: "completed"}
 
 
@@ -155,33 +155,33 @@ def test_thread_waits_if_worker_lacks_tool(url: str, ledger: Path, start: Start,
         assert new.ended() == 0
     head = threads(url)[thread]
     assert (head.status, head.held) == ("waiting", False)
-    assert [(one["kind"], one["name"]) for one in head.waiting_for] == [("retry", "hammer")]
+    assert [(wait["kind"], wait["name"]) for wait in head.waiting_for] == [("retry", "hammer")]
     assert "hammer" in head.waiting_for[0]["reason"]
-    told = call("resume", thread, "--app", CREW, "--store", url)
-    assert (told.code, told.out) == (0, "Hammered.\n")
+    result = call("resume", thread, "--app", CREW, "--store", url)
+    assert (result.code, result.out) == (0, "Hammered.\n")
 
 
 def test_worker_takes_threads_of_one_project_only(url: str, start: Start) -> None:
-    [here], [there] = start(url, "scout"), start(url, "scout", "--project", "acme")
+    [here], [elsewhere] = start(url, "scout"), start(url, "scout", "--project", "acme")
     with working(url, "--until-idle", "--project", "acme") as worker:
         assert worker.ended() == 0
-        assert worker.told("works")[0]["project"] == "acme"
-        assert [event["thread_id"] for event in worker.told("ends")] == [there]
+        assert worker.logged("works")[0]["project"] == "acme"
+        assert [event["thread_id"] for event in worker.logged("ends")] == [elsewhere]
     with working(url, "--until-idle") as worker:
         assert worker.ended() == 0
-        assert worker.told("works")[0]["project"] is None
-        assert [event["thread_id"] for event in worker.told("ends")] == [here]
+        assert worker.logged("works")[0]["project"] is None
+        assert [event["thread_id"] for event in worker.logged("ends")] == [here]
 
 
 def test_worker_prints_lines_for_people(lockstitch: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTITCH_APP", CREW)
     scout = lockstitch("start", "scout", "--goal", "Look around").lines[0]
     assert lockstitch("start", "smith", "--goal", "Hammer", "--key", "nail", "--priority", "5").code == 0
-    later = lockstitch("start", "scout", "--goal", "Look again", "--at", "12h", "--json").json
-    assert later["status"] == "waiting"
-    told = lockstitch("worker", "--until-idle", "--concurrency", "1")
-    assert told.err == ""
-    first, *lines, last = told.lines
+    scheduled = lockstitch("start", "scout", "--goal", "Look again", "--at", "12h", "--json").json
+    assert scheduled["status"] == "waiting"
+    result = lockstitch("worker", "--until-idle", "--concurrency", "1")
+    assert result.err == ""
+    first, *lines, last = result.lines
     assert first.startswith("Worker started: agents boss, scout, smith, all projects, concurrency 1, store ")
     assert last == "Stopped after 2 threads"
     assert [line.split()[:3] for line in lines] == [
@@ -259,8 +259,8 @@ def test_log_line_is_one_line_and_not_repeated(capsys: pytest.CaptureFixture[str
         except ValueError:
             log.exception("Thread %s could not be executed", "u")
         log.info("nothing to complain of")
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
         "lockstitch: Thread t was lost: another\u241b[31m has it",
         "lockstitch: Thread u could not be executed: ValueError: out of reach",
     ]

@@ -36,12 +36,12 @@ class Worker:
         assert self.process.stderr is not None
         self.complaints.extend(self.process.stderr)
 
-    def told(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        return [one for one in list(self.events) if {"event": event, **fields}.items() <= one.items()]
+    def logged(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        return [entry for entry in list(self.events) if {"event": event, **fields}.items() <= entry.items()]
 
     def until(self, event: str, number: int = 1, seconds: float = 60, **fields: Any) -> None:
         """Wait until the worker has printed `number` events of a kind."""
-        wait_for(lambda: len(self.told(event, **fields)) >= number, seconds, lambda: (self.events, self.complaints))
+        wait_for(lambda: len(self.logged(event, **fields)) >= number, seconds, lambda: (self.events, self.complaints))
 
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)

@@ -42,7 +42,7 @@ async def test_client_reads_same_data_as_store(store: Store, client: Client) -> 
     assert await client.stitches("story", 2, 3) == await store.stitches(head, 2, 3)
     assert await client.context("story") == await store.context("story")
     page = await client.history("story")
-    assert ([turn["run_id"] for turn in page.turns], page.more) == ([str(done.run_id)], False)
+    assert ([turn["run_id"] for turn in page.turns], page.has_more) == ([str(done.run_id)], False)
     assert await client.runs("story") == await store.runs("story")
     run = await client.run(done.run_id)
     assert run == await store.run(done.run_id)
@@ -51,17 +51,17 @@ async def test_client_reads_same_data_as_store(store: Store, client: Client) -> 
     assert await client.messages(run.id) == await store.messages(run.id)
     assert (await client.trace(run.id))["tree"] == (await store.trace(run.id)).as_json()["tree"]
     assert (await client.difference(run.id, run.id))["same"] is True
-    call = next(one for one in await client.log(run.id) if one.type == "llm_call")
+    call = next(stitch for stitch in await client.log(run.id) if stitch.type == "llm_call")
     assert await client.stitch(call.id) == call
     assert await client.request(call.id) == await store.request(call.id)
     assert [hit.thread_id for hit in await client.search("end")] == [head.id]
     assert (await client.statistics("agent"))["usage"]["rows"][0]["agent"] == "teller"
     assert await client.errors() == []
-    said = await client.give_feedback("good", run=run.id, score=1)
-    assert await client.feedback("story") == [said]
+    feedback = await client.give_feedback("good", run=run.id, score=1)
+    assert await client.feedback("story") == [feedback]
     assert (await client.edit("story", title="A story")).title == "A story"
     fork = await client.fork("story", at=2, key="fork")
-    assert [one.key for one in await client.threads(limit=1)] == ["fork"]
+    assert [thread.key for thread in await client.threads(limit=1)] == ["fork"]
     assert await client.delete(fork) == 1
 
 
@@ -92,17 +92,17 @@ async def test_client_approves_call_and_delivers_message(client: Client) -> None
     async with aclosing(client.events("pay", until="idle")) as events:
         assert [event async for event in events][-1].type == "end"
     assert (await client.result(waits.run_id)).status == "completed"
-    told = [event async for event in client.stream("echo", "And?", thread="chat")]
-    assert [one.stitch.position for one in told if one.stitch] == list(range(1, told[-1].position + 1))
+    received = [event async for event in client.stream("echo", "And?", thread="chat")]
+    assert [event.stitch.position for event in received if event.stitch] == list(range(1, received[-1].position + 1))
     await client.deliver("chat", "More", id="1")
-    async with aclosing(client.events("chat", until="idle", after=told[-1].position)) as events:
+    async with aclosing(client.events("chat", until="idle", after=received[-1].position)) as events:
         assert [event async for event in events][-1].data["status"] == "waiting"
 
 
 async def test_stream_continues_after_server_restart(store: Store) -> None:
     """The server stops and starts again at the same address. The reader sees each stitch once."""
     head = await store.create(kind="goal", goal="Count")
-    seen: list[int] = []
+    positions: list[int] = []
     news = asyncio.Event()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -110,7 +110,7 @@ async def test_stream_continues_after_server_restart(store: Store) -> None:
     async def read() -> None:
         async with Client(f"http://127.0.0.1:{port}") as client:
             async for stitch in client.watch(head):
-                seen.append(stitch.position)
+                positions.append(stitch.position)
                 news.set()
 
     reader: asyncio.Task[None] | None = None
@@ -122,7 +122,7 @@ async def test_stream_continues_after_server_restart(store: Store) -> None:
             if number != 1:
                 # The reader may receive the second stitch from the next server only.
                 async with asyncio.timeout(60):
-                    while len(seen) <= number:
+                    while len(positions) <= number:
                         await news.wait()
                         news.clear()
     now = await store.thread(head)
@@ -130,7 +130,7 @@ async def test_stream_continues_after_server_restart(store: Store) -> None:
     assert reader is not None
     async with serving(store, port=port), asyncio.timeout(60):
         await reader
-    assert seen == [1, 2, 3, 4]
+    assert positions == [1, 2, 3, 4]
 
 
 def test_client_is_public_and_has_names_of_store() -> None:
@@ -138,7 +138,11 @@ def test_client_is_public_and_has_names_of_store() -> None:
     shared = {"thread", "threads", "tree", "children", "context", "history", "stitches", "runs", "run", "log", "watch"}
     shared |= {"messages", "trace", "difference", "stitch", "request", "search", "errors", "size", "fork", "edit"}
     for name in shared:
-        theirs = inspect.signature(getattr(Store, name)).parameters
-        ours = inspect.signature(getattr(Client, name)).parameters
-        required = [one for one in ours.values() if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
-        assert {one.name for one in required} <= theirs.keys(), name
+        store_parameters = inspect.signature(getattr(Store, name)).parameters
+        client_parameters = inspect.signature(getattr(Client, name)).parameters
+        required = [
+            parameter
+            for parameter in client_parameters.values()
+            if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
+        assert {parameter.name for parameter in required} <= store_parameters.keys(), name

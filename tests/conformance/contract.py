@@ -65,12 +65,12 @@ def note(text: str = "hi") -> Entry:
     return Entry(type="note", message={"role": "user", "content": text})
 
 
-def a_letter(head: Thread, entry: Entry | None = None, *, sender: str = "ada", **fields: Any) -> Delivery:
+def a_delivery(head: Thread, entry: Entry | None = None, *, sender: str = "ada", **fields: Any) -> Delivery:
     body = (entry or said(f"from {sender}")).changed(at=NOW).as_json()
     return Delivery(**{"thread_id": head.id, "sender": sender, "kind": "input", "entry": body, "at": NOW, **fields})
 
 
-def a_notice(head: Thread, **fields: Any) -> WebhookEvent:
+def a_webhook_event(head: Thread, **fields: Any) -> WebhookEvent:
     values = {"thread_id": head.id, "hook": "pager", "event": "failed", "body": {"why": "x"}, "due_at": NOW, "at": NOW}
     return WebhookEvent(**{**values, **fields})
 
@@ -84,10 +84,10 @@ def stitched(head: Thread, *entries: Entry) -> list[Stitch]:
     return stitches
 
 
-def change(seen: Thread, /, *entries: Entry, **more: Any) -> ThreadChange:
+def change(head: Thread, /, *entries: Entry, **more: Any) -> ThreadChange:
     """Return a change that fits the thread as it was seen, unless `more` overrides it."""
-    compared = {"fence": seen.fence, "position": seen.position, "worker_id": seen.worker_id}
-    return ThreadChange(seen.id, **{**compared, "stitches": stitched(seen, *entries), **more})
+    compared = {"fence": head.fence, "position": head.position, "worker_id": head.worker_id}
+    return ThreadChange(head.id, **{**compared, "stitches": stitched(head, *entries), **more})
 
 
 async def commit(
@@ -131,7 +131,7 @@ async def held(backend: FullBackend, thread: Thread, worker: Worker | None = Non
     return claimed[0]
 
 
-async def letters_of(backend: FullBackend, thread: Thread) -> list[Delivery]:
+async def deliveries_of(backend: FullBackend, thread: Thread) -> list[Delivery]:
     return await backend.find(Find(Delivery, (Where("thread_id", "=", thread.id),), order=("id",)))
 
 
@@ -147,13 +147,13 @@ async def everything(backend: FullBackend) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-async def refused(error: type[E], act: Awaitable[object], what: str) -> E:
+async def refused(error: type[E], act: Awaitable[object], message: str) -> E:
     """Return the error that `act` raises. The test fails if it raises none."""
     try:
         outcome = await act
     except error as exc:
         return exc
-    pytest.fail(f"{what} was taken: {outcome}")
+    pytest.fail(f"{message} was taken: {outcome}")
 
 
 def an_unknown_thread() -> Thread:

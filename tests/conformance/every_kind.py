@@ -43,7 +43,7 @@ def records() -> list[Record]:
     root = Thread(created_at=NOW, updated_at=NOW)
     thread = _thread(root)
     run = _run(thread)
-    return [root, thread, run, _stitch(thread, run), *_beside(thread), *_shelves(thread, run)]
+    return [root, thread, run, _stitch(thread, run), *_side_records(thread), *_table_records(thread, run)]
 
 
 def _thread(parent: Thread) -> Thread:
@@ -153,7 +153,7 @@ def _stitch(thread: Thread, run: Run) -> Stitch:
     )
 
 
-def _beside(thread: Thread) -> list[Record]:
+def _side_records(thread: Thread) -> list[Record]:
     return [
         Delivery(thread_id=thread.id, sender="s/1", call_id="c", kind="approval", entry=BAG, position=9, at=NOW),
         Worker(
@@ -170,7 +170,7 @@ def _beside(thread: Thread) -> list[Record]:
     ]
 
 
-def _shelves(thread: Thread, run: Run) -> list[Record]:
+def _table_records(thread: Thread, run: Run) -> list[Record]:
     times = {"created_at": NOW, "updated_at": later(1)}
     shop = {"project": "shop"}
     return [

@@ -12,10 +12,10 @@ from lockstitch.model import Blob, BlobUse, Delivery, Run, Stitch, Thread, Webho
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import (
     NOW,
-    a_letter,
-    a_notice,
+    a_delivery,
     a_run,
     a_thread,
+    a_webhook_event,
     an_unknown_thread,
     change,
     commit,
@@ -49,14 +49,14 @@ async def test_head_and_runs_are_written_field_by_field(full_backend: FullBacken
     run = a_run(thread, model="m-1", metadata={"k": 1})
     head = await grown(full_backend, thread, said("Hi"), new_runs=[run])
     await commit(full_backend, ThreadEdit(thread.id, {"title": "new"}))
-    ended = {"status": "completed", "completed_at": NOW, "output_tokens": 7}
+    final_fields = {"status": "completed", "completed_at": NOW, "output_tokens": 7}
     await commit(
         full_backend,
-        change(head, answered("Ho"), head={"state": {"b": 2}, "updated_at": later(5)}, runs=[(run.id, ended)]),
+        change(head, answered("Ho"), head={"state": {"b": 2}, "updated_at": later(5)}, runs=[(run.id, final_fields)]),
     )
     head = await head_of(full_backend, thread)
     assert (head.title, head.state, head.priority, head.updated_at) == ("new", {"b": 2}, 3, later(5))
-    assert await full_backend.get(Run, (run.id,)) == run.changed(**ended)
+    assert await full_backend.get(Run, (run.id,)) == run.changed(**final_fields)
 
 
 async def test_change_without_stitches_is_accepted(full_backend: FullBackend) -> None:
@@ -85,18 +85,18 @@ async def test_child_threads_and_their_cause_are_one_commit(full_backend: FullBa
 
 
 async def test_commit_stores_its_blob_references(full_backend: FullBackend) -> None:
-    thread, other = await created(full_backend), a_thread()
+    thread, other_thread = await created(full_backend), a_thread()
     digests = [character * 64 for character in "ab"]
-    await full_backend.put([Blob(sha256=one, size=1, content=b"x", created_at=NOW) for one in digests])
+    await full_backend.put([Blob(sha256=digest, size=1, content=b"x", created_at=NOW) for digest in digests])
 
     await commit(full_backend, change(thread, said("1"), blob_refs=digests))
     thread = await head_of(full_backend, thread)
     await commit(full_backend, change(thread, said("2"), blob_refs=digests[:1]))
-    await commit(full_backend, change(other, said("1"), blob_refs=digests[1:]), threads=[other])
+    await commit(full_backend, change(other_thread, said("1"), blob_refs=digests[1:]), threads=[other_thread])
 
-    found = await full_backend.find(Find(BlobUse))
-    assert sorted((use.thread_id, use.sha256) for use in found) == sorted(
-        [(thread.id, digests[0]), (thread.id, digests[1]), (other.id, digests[1])]
+    uses = await full_backend.find(Find(BlobUse))
+    assert sorted((use.thread_id, use.sha256) for use in uses) == sorted(
+        [(thread.id, digests[0]), (thread.id, digests[1]), (other_thread.id, digests[1])]
     )
     thread = await head_of(full_backend, thread)
     with pytest.raises(LockstitchError):
@@ -106,34 +106,36 @@ async def test_commit_stores_its_blob_references(full_backend: FullBackend) -> N
 
 async def test_webhook_events_are_written_in_the_commit_they_report(full_backend: FullBackend) -> None:
     """With a new thread, a change, a delivery, an edit, several of them, or alone."""
-    thread, other = await created(full_backend), a_thread()
-    told: list[WebhookEvent] = []
+    thread, other_thread = await created(full_backend), a_thread()
+    events: list[WebhookEvent] = []
 
-    async def tell(
+    async def add_event(
         *steps: ThreadChange | Delivery | ThreadEdit, about: Thread = thread, threads: Sequence[Thread] = ()
     ) -> None:
-        told.extend(a_notice(about) for _ in range(2))
-        assert len(await commit(full_backend, *steps, threads=threads, webhook_events=told[-2:])) == len(steps)
-        assert await full_backend.find(Find(WebhookEvent, order=("id",))) == told
+        events.extend(a_webhook_event(about) for _ in range(2))
+        assert len(await commit(full_backend, *steps, threads=threads, webhook_events=events[-2:])) == len(steps)
+        assert await full_backend.find(Find(WebhookEvent, order=("id",))) == events
 
-    await tell(about=other, threads=[other])
-    await tell(change(thread, said("1")))
-    await tell(a_letter(other))
-    await tell(ThreadEdit(thread.id, {"title": "t"}))
+    await add_event(about=other_thread, threads=[other_thread])
+    await add_event(change(thread, said("1")))
+    await add_event(a_delivery(other_thread))
+    await add_event(ThreadEdit(thread.id, {"title": "t"}))
     thread = await head_of(full_backend, thread)
-    await tell(change(thread, said("2")), a_letter(other, sender="bob"))
-    await tell()
-    await full_backend.delete(Find(Thread, (Where("id", "=", other.id),)))
-    left = await full_backend.find(Find(WebhookEvent, (Where("due_at", "<=", NOW),), order=("due_at", "id")))
-    assert left == [notice for notice in told if notice.thread_id == thread.id]
+    await add_event(change(thread, said("2")), a_delivery(other_thread, sender="bob"))
+    await add_event()
+    await full_backend.delete(Find(Thread, (Where("id", "=", other_thread.id),)))
+    remaining_events = await full_backend.find(
+        Find(WebhookEvent, (Where("due_at", "<=", NOW),), order=("due_at", "id"))
+    )
+    assert remaining_events == [event for event in events if event.thread_id == thread.id]
 
 
 async def test_receipts_have_the_order_of_the_steps(full_backend: FullBackend) -> None:
-    one, two = await created(full_backend), await created(full_backend)
-    steps = sorted([change(one, said("a")), change(two, said("b"), said("c"))], key=lambda step: step.thread_id)
-    receipts = await commit(full_backend, *steps, ThreadEdit(one.id, {"cancel_requested": True}))
+    first, second = await created(full_backend), await created(full_backend)
+    steps = sorted([change(first, said("a")), change(second, said("b"), said("c"))], key=lambda step: step.thread_id)
+    receipts = await commit(full_backend, *steps, ThreadEdit(first.id, {"cancel_requested": True}))
     assert [receipt.position for receipt in receipts] == [len(step.stitches) for step in steps] + [None]
-    (receipt,) = await commit(full_backend, change(await head_of(full_backend, one), said("d")))
+    (receipt,) = await commit(full_backend, change(await head_of(full_backend, first), said("d")))
     assert receipt.cancel_requested, "the receipt reports the request to the holder"
 
 
@@ -165,18 +167,18 @@ async def test_empty_commit_is_accepted(full_backend: FullBackend) -> None:
 
 @pytest.mark.req("S0-005", "S0-089")
 async def test_acknowledged_commit_is_visible_to_other_processes(store: Store, store_url: str) -> None:
-    async with open_store(store_url) as other:
+    async with open_store(store_url) as other_store:
         head = await store.create(key="k")
         for number in range(1, 6):
             head = (await store.append(head, [said(str(number))])).head
-            assert (await other.thread("k")).position == number
-            assert len(await other.stitches("k")) == number
+            assert (await other_store.thread("k")).position == number
+            assert len(await other_store.stitches("k")) == number
 
 
 async def test_many_tasks_append_concurrently(full_backend: FullBackend) -> None:
     """Appends of one iteration of the event loop may share a transaction.
 
-    One that conflicts does not affect the others.
+    An append that conflicts does not affect the other appends.
     """
     threads = [await created(full_backend) for _ in range(20)]
     stale = [change(thread, said("late"), position=9) for thread in threads[::2]]
@@ -209,20 +211,20 @@ async def test_failed_append_does_not_affect_concurrent_ones(full_backend: FullB
 async def test_cancelled_append_writes_all_or_nothing(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     run = a_run(thread)
-    wanted = change(thread, *(said(str(n), run_id=run.id) for n in range(5)), new_runs=[run])
-    waiting = asyncio.ensure_future(commit(full_backend, wanted))
+    wanted_change = change(thread, *(said(str(n), run_id=run.id) for n in range(5)), new_runs=[run])
+    waiting = asyncio.ensure_future(commit(full_backend, wanted_change))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
     async with asyncio.timeout(10):
         while True:
-            # The append may still be in progress, so read from the end to the beginning, and repeat.
-            kept = await full_backend.get(Run, (run.id,)) is not None
+            # The append may still be in progress, so read from the end to the start, and repeat.
+            is_stored = await full_backend.get(Run, (run.id,)) is not None
             log, head = await log_of(full_backend, thread), await head_of(full_backend, thread)
             with suppress(Conflict):
-                await commit(full_backend, change(head, said("go on")))
+                await commit(full_backend, change(head, said("continue")))
                 break
-    assert (head.position, len(log), kept) in ((0, 0, False), (5, 5, True))
+    assert (head.position, len(log), is_stored) in ((0, 0, False), (5, 5, True))
 
 
 @pytest.mark.req("S3-014", "S3-015")
@@ -243,7 +245,7 @@ async def test_store_assigns_numbers_of_runs(store: Store) -> None:
     """Numbers that a caller sets are ignored, so that pages and files never have gaps."""
     head = await store.create()
     for number in (1, 2):
-        run = store.new_run(head, sequence=77, turn=99, status="completed")
+        run = store.new_run(head, status="completed").changed(sequence=77, turn=99)
         head = (await store.append(head, [said("x", run_id=run.id)], new_runs=[run])).head
         assert [(run.sequence, run.turn) for run in await store.runs(head)][-1] == (number, number)
     assert (await store.verify()).problems == []
@@ -254,30 +256,30 @@ async def test_rest_of_commit_can_use_ids_of_superseded_thread(full_backend: Ful
     run = a_run(thread)
     head = await grown(full_backend, thread, said("Hi").changed(run_id=run.id), new_runs=[run])
     (stitch,) = await log_of(full_backend, thread)
-    other = a_thread(kind="trace")
-    moved = Stitch.unchecked({**stitch.__dict__, "thread_id": other.id, "run_id": None, "log_id": None})
+    other_thread = a_thread(kind="trace")
+    moved = Stitch.unchecked({**stitch.__dict__, "thread_id": other_thread.id, "run_id": None, "log_id": None})
     remade = a_thread(id=thread.id, key="k", kind="trace")
-    again = a_run(remade, id=run.id, model="m-2")
-    seen = ThreadChange(thread.id, head.fence, head.position)
-    steps = [ThreadChange(other.id, 0, 0, stitches=[moved]), ThreadChange(remade.id, 0, 0, new_runs=[again])]
-    use = BlobUse(thread_id=other.id, sha256="a" * 64)
+    run_again = a_run(remade, id=run.id, model="m-2")
+    thread_change = ThreadChange(thread.id, head.fence, head.position)
+    steps = [ThreadChange(other_thread.id, 0, 0, stitches=[moved]), ThreadChange(remade.id, 0, 0, new_runs=[run_again])]
+    use = BlobUse(thread_id=other_thread.id, sha256="a" * 64)
     blob = Blob(sha256="a" * 64, size=1, content=b"a", created_at=NOW)
-    await full_backend.append(Commit(steps, [other, remade], records=[blob, use], superseded=[seen]))
+    await full_backend.append(Commit(steps, [other_thread, remade], records=[blob, use], superseded=[thread_change]))
 
-    assert [one.id for one in await log_of(full_backend, other)] == [stitch.id]
+    assert [stitch.id for stitch in await log_of(full_backend, other_thread)] == [stitch.id]
     assert await log_of(full_backend, remade) == []
     assert (await head_of(full_backend, remade)).key == "k"
     assert (await full_backend.get(Run, (run.id,)) or run).model == "m-2"
-    assert await full_backend.get(BlobUse, (other.id, use.sha256)) == use
+    assert await full_backend.get(BlobUse, (other_thread.id, use.sha256)) == use
 
 
 async def test_rejects_commit_when_superseded_thread_has_changed(full_backend: FullBackend) -> None:
     thread = await created(full_backend, kind="trace")
     await grown(full_backend, thread, said("Hi"))
-    other = a_thread(kind="trace")
+    other_thread = a_thread(kind="trace")
     with pytest.raises(Conflict):
         await full_backend.append(
-            Commit([], [other], superseded=[ThreadChange(thread.id, thread.fence, thread.position)])
+            Commit([], [other_thread], superseded=[ThreadChange(thread.id, thread.fence, thread.position)])
         )
     assert len(await log_of(full_backend, thread)) == 1
-    assert await full_backend.get(Thread, (other.id,)) is None
+    assert await full_backend.get(Thread, (other_thread.id,)) is None

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def ready(store: Store, **fields: object) -> Thread:
-    return await store.create(**{"kind": "goal", "goal": "g", **fields})
+    return await store._create({"kind": "goal", "goal": "g", **fields})
 
 
 async def claimed(store: Store, worker: Worker, **more: object) -> list[UUID]:
@@ -57,18 +57,18 @@ async def test_ended_thread_is_not_claimed(timed_store: Store) -> None:
 @pytest.mark.req("S3-033")
 async def test_held_thread_is_not_claimed_while_lease_is_valid(timed_store: Store, clock: FakeClock) -> None:
     holder = await registered(timed_store._backend, lease_seconds=30.0)
-    other = await registered(timed_store._backend, lease_seconds=500.0)
+    worker = await registered(timed_store._backend, lease_seconds=500.0)
     thread = await ready(timed_store)
     assert await claimed(timed_store, holder, thread_id=thread.id) == [thread.id]
     for seconds in (0, 29, 0.9):
         clock.advance(seconds)
-        assert await claimed(timed_store, other, thread_id=thread.id) == []
+        assert await claimed(timed_store, worker, thread_id=thread.id) == []
     assert await timed_store._backend.heartbeat(holder)
     clock.advance(29)
-    assert await claimed(timed_store, other, thread_id=thread.id) == [], "a heartbeat renews the lease"
+    assert await claimed(timed_store, worker, thread_id=thread.id) == [], "a heartbeat renews the lease"
     clock.advance(1.1)
-    (head,) = await timed_store._backend.claim(other.id, thread_id=thread.id)
-    assert (head.worker_id, head.fence, head.losses, head.lost_by) == (other.id, 2, 1, holder.id)
+    (head,) = await timed_store._backend.claim(worker.id, thread_id=thread.id)
+    assert (head.worker_id, head.fence, head.losses, head.lost_by) == (worker.id, 2, 1, holder.id)
 
 
 async def test_holder_cannot_claim_its_thread_again(timed_store: Store) -> None:
@@ -81,10 +81,10 @@ async def test_holder_cannot_claim_its_thread_again(timed_store: Store) -> None:
 
 async def test_stale_holder_cannot_write(timed_store: Store, clock: FakeClock) -> None:
     backend = timed_store._backend
-    holder, other = await registered(backend), await registered(backend, lease_seconds=500.0)
+    holder, worker = await registered(backend), await registered(backend, lease_seconds=500.0)
     (stale,) = await backend.claim(holder.id, thread_id=(await ready(timed_store)).id)
     clock.advance(31)
-    (fresh,) = await backend.claim(other.id, thread_id=stale.id)
+    (fresh,) = await backend.claim(worker.id, thread_id=stale.id)
     with pytest.raises(Conflict):
         await commit(backend, change(stale, said("too late")))
     await commit(backend, change(fresh, said("in time")))
@@ -112,7 +112,7 @@ async def test_claims_by_priority_then_by_time_ready(timed_store: Store, clock: 
         await timed_store._backend.put([thread.changed(wake_at=clock.now().replace(second=after))])
         names[thread.id] = name
     clock.advance(60)
-    order = [names[one] for _ in range(5) for one in await claimed(timed_store, worker)]
+    order = [names[thread_id] for _ in range(5) for thread_id in await claimed(timed_store, worker)]
     assert order == ["a", "b", "c", "d", "e"], "equal ones by id, thus by age"
 
 
@@ -120,23 +120,23 @@ async def test_claims_several_threads_in_the_same_order(timed_store: Store, cloc
     worker = await registered(timed_store._backend, lease_seconds=1000.0)
     threads = [await ready(timed_store, priority=priority) for priority in (0, 2, 1, 2)]
     clock.advance(1)
-    wanted = [threads[1].id, threads[3].id, threads[2].id]
-    assert await claimed(timed_store, worker, limit=3) == wanted
+    expected_ids = [threads[1].id, threads[3].id, threads[2].id]
+    assert await claimed(timed_store, worker, limit=3) == expected_ids
     assert await claimed(timed_store, worker, limit=3) == [threads[0].id]
     assert await claimed(timed_store, worker, limit=3) == []
 
 
 async def test_claims_only_given_agents_and_project(timed_store: Store) -> None:
     worker = await registered(timed_store._backend)
-    ours = await ready(timed_store, agent="helper")
-    theirs = await ready(timed_store, agent="other")
+    helper_thread = await ready(timed_store, agent="helper")
+    other_thread = await ready(timed_store, agent="other")
     elsewhere = await ready(timed_store, agent="helper", project="elsewhere")
     await ready(timed_store)
     assert await claimed(timed_store, worker, agents=[], limit=9) == []
-    assert await claimed(timed_store, worker, agents=["nobody"], limit=9) == []
-    assert await claimed(timed_store, worker, agents=["helper", "x"], project="default", limit=9) == [ours.id]
-    both = await claimed(timed_store, worker, agents=["other", "helper"], limit=9)
-    assert sorted(both) == sorted([theirs.id, elsewhere.id])
+    assert await claimed(timed_store, worker, agents=["unknown"], limit=9) == []
+    assert await claimed(timed_store, worker, agents=["helper", "x"], project="default", limit=9) == [helper_thread.id]
+    claimed_ids = await claimed(timed_store, worker, agents=["other", "helper"], limit=9)
+    assert sorted(claimed_ids) == sorted([other_thread.id, elsewhere.id])
     assert len(await claimed(timed_store, worker, limit=9)) == 1
 
 
@@ -182,13 +182,13 @@ async def test_counts_losses_by_how_the_worker_ended(timed_store: Store, cause: 
     suspect = await ready(timed_store, losses=1, lost_by=new_id())
     (head,) = await backend.claim(worker.id, suspects=True, alone=True)
     await backend.release(worker.id, cause=cause)
-    lost = cause != "stopped"
-    found = await head_of(backend, suspect)
-    assert (found.losses, found.lost_by) == ((2, worker.id) if lost else (1, head.lost_by))
-    assert (found.crashes, found.alone) == (int(cause in ("died", "expired")), False)
-    ended = await backend.get(Worker, (worker.id,))
-    assert ended is not None
-    assert ended.end_cause == cause
+    is_lost = cause != "stopped"
+    found_thread = await head_of(backend, suspect)
+    assert (found_thread.losses, found_thread.lost_by) == ((2, worker.id) if is_lost else (1, head.lost_by))
+    assert (found_thread.crashes, found_thread.alone) == (int(cause in ("died", "expired")), False)
+    lost_worker = await backend.get(Worker, (worker.id,))
+    assert lost_worker is not None
+    assert lost_worker.end_cause == cause
 
 
 async def test_counts_no_crash_when_the_worker_held_another_thread(timed_store: Store) -> None:
@@ -196,28 +196,28 @@ async def test_counts_no_crash_when_the_worker_held_another_thread(timed_store: 
     worker = await registered(backend)
     suspect = await ready(timed_store, losses=1, lost_by=new_id())
     await backend.claim(worker.id, suspects=True, alone=True)
-    beside = await ready(timed_store)
-    await backend.claim(worker.id, thread_id=beside.id)
+    other_thread = await ready(timed_store)
+    await backend.claim(worker.id, thread_id=other_thread.id)
     await backend.release(worker.id, cause="died")
-    assert [(await head_of(backend, one)).losses for one in (suspect, beside)] == [2, 1]
-    assert [(await head_of(backend, one)).crashes for one in (suspect, beside)] == [0, 0]
+    assert [(await head_of(backend, thread)).losses for thread in (suspect, other_thread)] == [2, 1]
+    assert [(await head_of(backend, thread)).crashes for thread in (suspect, other_thread)] == [0, 0]
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("holds_another", [False, True])
 async def test_counts_a_crash_when_an_expired_holder_loses_one_thread(
-    timed_store: Store, clock: FakeClock, beside: bool
+    timed_store: Store, clock: FakeClock, holds_another: bool
 ) -> None:
     backend = timed_store._backend
-    worker, other = await registered(backend), await registered(backend)
+    worker, other_worker = await registered(backend), await registered(backend)
     suspect = await ready(timed_store, losses=1, lost_by=new_id())
     await backend.claim(worker.id, suspects=True, alone=True)
-    if beside:
+    if holds_another:
         await backend.claim(worker.id, thread_id=(await ready(timed_store)).id)
     clock.advance(31)
-    assert await backend.heartbeat(other)
-    (head,) = await backend.claim(other.id, thread_id=suspect.id)
+    assert await backend.heartbeat(other_worker)
+    (head,) = await backend.claim(other_worker.id, thread_id=suspect.id)
     assert (head.losses, head.lost_by, head.alone) == (2, worker.id, False)
-    assert head.crashes == (0 if beside else 1)
+    assert head.crashes == (0 if holds_another else 1)
 
 
 async def test_claims_suspects_separately(timed_store: Store, clock: FakeClock) -> None:
@@ -284,10 +284,10 @@ async def test_claim_next_claims_for_this_process(timed_store: Store) -> None:
 
 async def test_one_of_many_concurrent_claims_succeeds(timed_store: Store) -> None:
     workers = [await registered(timed_store._backend) for _ in range(10)]
-    one = a_goal(wake_at=timed_store.clock.now())
-    await commit(timed_store._backend, threads=[one])
-    got = await asyncio.gather(*(claimed(timed_store, worker, thread_id=one.id) for worker in workers))
-    assert sorted(map(len, got)) == [0] * 9 + [1]
+    thread = a_goal(wake_at=timed_store.clock.now())
+    await commit(timed_store._backend, threads=[thread])
+    claims = await asyncio.gather(*(claimed(timed_store, worker, thread_id=thread.id) for worker in workers))
+    assert sorted(map(len, claims)) == [0] * 9 + [1]
 
 
 async def test_thousands_of_timers_are_claimed(timed_store: Store, clock: FakeClock) -> None:
@@ -295,5 +295,5 @@ async def test_thousands_of_timers_are_claimed(timed_store: Store, clock: FakeCl
     worker = await registered(timed_store._backend, lease_seconds=1000.0)
     timers = [a_goal(status="waiting", waiting_for=[waiting("timer", clock.now())]) for _ in range(1200)]
     await timed_store._backend.put([timer.changed(wake_at=clock.now()) for timer in timers])
-    got = [one for _ in range(3) for one in await claimed(timed_store, worker, limit=800)]
-    assert sorted(got) == sorted(timer.id for timer in timers)
+    claimed_ids = [thread_id for _ in range(3) for thread_id in await claimed(timed_store, worker, limit=800)]
+    assert sorted(claimed_ids) == sorted(timer.id for timer in timers)

@@ -97,8 +97,8 @@ async def test_closed_store_raises_error(store_url: str) -> None:
     await store.close()
     with pytest.raises(LockstitchError):
         await store.append(head, [said("too late")])
-    async with open_store(store_url) as again:
-        assert (await again.thread("k")).position == 0
+    async with open_store(store_url) as reopened:
+        assert (await reopened.thread("k")).position == 0
 
 
 async def test_store_that_was_never_entered_can_be_closed(store_url: str) -> None:

@@ -25,7 +25,7 @@ from lockstitch.model import (
 from lockstitch.store import Store
 from tests.conformance.contract import (
     NOW,
-    a_letter,
+    a_delivery,
     a_run,
     change,
     commit,
@@ -56,7 +56,7 @@ async def furnished(backend: FullBackend, *blobs: Blob, **fields: object) -> Thr
     run = a_run(thread)
     head = await grown(backend, thread, said("Hi", run_id=run.id), answered("Ho", run_id=run.id), new_runs=[run])
     head = await held(backend, head)
-    await commit(backend, a_letter(head))
+    await commit(backend, a_delivery(head))
     await backend.release(head.worker_id)  # type: ignore[arg-type]
     for blob in blobs:
         await backend.put([blob])
@@ -69,7 +69,7 @@ async def furnished(backend: FullBackend, *blobs: Blob, **fields: object) -> Thr
     return await head_of(backend, thread)
 
 
-async def left(backend: FullBackend, thread: Thread) -> list[str]:
+async def tables_with_records(backend: FullBackend, thread: Thread) -> list[str]:
     """Return the classes of which a record of this thread still exists."""
     kinds = {Thread: "id", Run: "thread_id", Stitch: "thread_id", Delivery: "thread_id", **OWNED_BY_THREAD}
     return [
@@ -79,13 +79,13 @@ async def left(backend: FullBackend, thread: Thread) -> list[str]:
 
 @pytest.mark.req("S0-006")
 async def test_delete_removes_everything_of_a_thread(full_backend: FullBackend) -> None:
-    shared, own = a_blob(b"shared"), a_blob(b"own")
-    doomed = await furnished(full_backend, shared, own, key="k")
+    shared, own_blob = a_blob(b"shared"), a_blob(b"own")
+    doomed = await furnished(full_backend, shared, own_blob, key="k")
     bystander = await furnished(full_backend, shared)
-    assert len(await left(full_backend, doomed)) == 9
+    assert len(await tables_with_records(full_backend, doomed)) == 9
     assert await full_backend.delete(the(doomed)) == 1
-    assert await left(full_backend, doomed) == []
-    assert len(await left(full_backend, bystander)) == 9
+    assert await tables_with_records(full_backend, doomed) == []
+    assert len(await tables_with_records(full_backend, bystander)) == 9
     assert [blob.sha256 for blob in await full_backend.find(Find(Blob))] == [shared.sha256]
     assert await log_of(full_backend, doomed) == []
     await created(full_backend, key="k")
@@ -100,16 +100,16 @@ async def test_delete_removes_descendants_and_their_records(full_backend: FullBa
     grandchild = await furnished(full_backend, blob, parent_id=child.id, depth=2)
     fork = await furnished(full_backend, extras={"forked_from": str(root.id)})
     await full_backend.delete(the(root))
-    for gone in (root, child, grandchild):
-        assert await left(full_backend, gone) == []
+    for deleted_thread in (root, child, grandchild):
+        assert await tables_with_records(full_backend, deleted_thread) == []
     assert await full_backend.find(Find(Blob)) == []
-    assert len(await left(full_backend, fork)) == 8
+    assert len(await tables_with_records(full_backend, fork)) == 8
 
 
 @pytest.mark.req("S3-030")
 async def test_parent_keeps_report_of_deleted_child(store: Store) -> None:
     parent = await store.create()
-    child = await store.create(parent_id=parent.id, depth=1)
+    child = await store.create(parent_id=parent.id)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "It was 42."})
     await store.deliver(parent, report, kind="children", sender=str(child.id))
     assert await store.delete(child) == 1
@@ -148,17 +148,17 @@ async def test_holder_of_deleted_thread_cannot_write(full_backend: FullBackend) 
 
 
 async def test_deletes_stitches_by_thread_and_positions(full_backend: FullBackend) -> None:
-    thread, other = await created(full_backend), await created(full_backend)
+    thread, other_thread = await created(full_backend), await created(full_backend)
     head = await grown(full_backend, thread, said("1"), answered("2"), answered("3"), said("4"), answered("5"))
-    await grown(full_backend, other, *(answered(str(number)) for number in range(5)))
+    await grown(full_backend, other_thread, *(answered(str(number)) for number in range(5)))
     links = {stitch.position: stitch.previous_id for stitch in await log_of(full_backend, thread)}
     span = [Where("thread_id", "=", thread.id), Where("position", ">=", 1), Where("position", "<=", 3)]
     assert await full_backend.delete(Find(Stitch, span)) == 3
-    rest = await log_of(full_backend, thread)
-    assert [(stitch.position, stitch.previous_id) for stitch in rest] == [(4, links[4]), (5, links[5])]
-    assert len(await log_of(full_backend, other)) == 5
+    remaining = await log_of(full_backend, thread)
+    assert [(stitch.position, stitch.previous_id) for stitch in remaining] == [(4, links[4]), (5, links[5])]
+    assert len(await log_of(full_backend, other_thread)) == 5
     head = await grown(full_backend, head, answered("6"))
-    assert (await log_of(full_backend, thread))[-1].previous_id == rest[-1].id
+    assert (await log_of(full_backend, thread))[-1].previous_id == remaining[-1].id
     assert await full_backend.delete(Find(Stitch, span)) == 0
 
 
@@ -185,10 +185,10 @@ async def test_deletes_side_records_by_any_condition(full_backend: FullBackend) 
     memories = [Memory(user_id="ada", text=text, created_at=NOW, updated_at=NOW) for text in texts]
     await full_backend.put(memories)
     await full_backend.put([Memory(user_id="bob", text="tea", created_at=NOW, updated_at=NOW)])
-    theirs = Where("user_id", "=", "ada")
-    assert await full_backend.delete(Find(Memory, (theirs, Where("text", "in", ["tea", "go"])))) == 2
+    of_ada = Where("user_id", "=", "ada")
+    assert await full_backend.delete(Find(Memory, (of_ada, Where("text", "in", ["tea", "go"])))) == 2
     assert sorted(memory.text for memory in await full_backend.find(Find(Memory))) == ["chess", "tea"]
-    assert await full_backend.delete(Find(Memory, (theirs,))) == 1
+    assert await full_backend.delete(Find(Memory, (of_ada,))) == 1
 
 
 async def test_delete_of_nothing_returns_zero(full_backend: FullBackend) -> None:
@@ -205,7 +205,7 @@ async def test_id_of_deleted_thread_can_be_used_again(full_backend: FullBackend)
     thread = await created(full_backend)
     await grown(full_backend, thread, answered("first life"))
     await full_backend.delete(the(thread))
-    again = await created(full_backend, id=thread.id)
-    await commit(full_backend, change(again, stitches=stitched(again, answered("second life"))))
-    assert [stitch.position for stitch in await log_of(full_backend, again)] == [1]
-    assert (await head_of(full_backend, again)).position == 1
+    recreated = await created(full_backend, id=thread.id)
+    await commit(full_backend, change(recreated, stitches=stitched(recreated, answered("second life"))))
+    assert [stitch.position for stitch in await log_of(full_backend, recreated)] == [1]
+    assert (await head_of(full_backend, recreated)).position == 1

@@ -100,14 +100,14 @@ async def test_find_applies_limit_and_offset(full_backend: FullBackend) -> None:
 @pytest.mark.usefixtures("five")
 async def test_cursor_pages_return_every_record_once(full_backend: FullBackend) -> None:
     for order in (("priority",), ("-recent_at", "-id"), ("project", "id")):
-        whole = [thread.id for thread in await full_backend.find(Find(Thread, order=order))]
-        seen: list[UUID] = []
+        all_ids = [thread.id for thread in await full_backend.find(Find(Thread, order=order))]
+        read_ids: list[UUID] = []
         after: tuple[Any, ...] | None = None
         while page := await full_backend.find(Find(Thread, order=order, after=after, limit=2)):
-            seen += [thread.id for thread in page]
+            read_ids += [thread.id for thread in page]
             after = tuple(getattr(page[-1], field.removeprefix("-")) for field in order)
-        assert seen == whole, order
-        assert len(seen) == 5
+        assert read_ids == all_ids, order
+        assert len(read_ids) == 5
 
 
 async def test_cursor_is_stable_when_earlier_records_are_added(full_backend: FullBackend) -> None:
@@ -116,8 +116,8 @@ async def test_cursor_is_stable_when_earlier_records_are_added(full_backend: Ful
         await created(full_backend, id=thread_id)
     (first,) = await full_backend.find(Find(Thread, order=("id",), limit=1))
     await created(full_backend, id=ids[0])
-    rest = await full_backend.find(Find(Thread, order=("id",), after=(first.id,)))
-    assert [thread.id for thread in rest] == [ids[3], ids[5]]
+    later_threads = await full_backend.find(Find(Thread, order=("id",), after=(first.id,)))
+    assert [thread.id for thread in later_threads] == [ids[3], ids[5]]
 
 
 async def test_id_orders_records_with_equal_values(full_backend: FullBackend) -> None:
@@ -136,11 +136,11 @@ async def test_every_record_class_is_found_by_each_key_field(full_backend: FullB
     for record in written:
         kind = type(record)
         where = [Where(field, "=", getattr(record, field)) for field in kind.primary_key]
-        both = await full_backend.find(Find(kind, where, order=kind.primary_key))
-        assert len(both) == 1, kind.table
+        pair = await full_backend.find(Find(kind, where, order=kind.primary_key))
+        assert len(pair) == 1, kind.table
         downward = tuple(f"-{field}" for field in kind.primary_key)
         everyone = await full_backend.find(Find(kind, order=downward, limit=10))
-        assert len(everyone) == sum(type(other) is kind for other in written), kind.table
+        assert len(everyone) == sum(type(other_record) is kind for other_record in written), kind.table
     assert {type(record) for record in written} == set(EVERY_KIND)
 
 
@@ -163,8 +163,8 @@ async def test_finds_runs_of_thread(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     runs = [a_run(thread, sequence=number, turn=number) for number in (1, 2, 3)]
     await commit(full_backend, change(thread, new_runs=runs))
-    wanted = Find(Run, (Where("thread_id", "=", thread.id), Where("turn", "<", 3)), order=("-turn",), limit=1)
-    assert [run.sequence for run in await full_backend.find(wanted)] == [2]
+    query = Find(Run, (Where("thread_id", "=", thread.id), Where("turn", "<", 3)), order=("-turn",), limit=1)
+    assert [run.sequence for run in await full_backend.find(query)] == [2]
 
 
 async def test_finds_live_workers(full_backend: FullBackend) -> None:
@@ -178,4 +178,4 @@ async def test_finds_live_workers(full_backend: FullBackend) -> None:
 async def test_find_returns_empty_list_without_match(full_backend: FullBackend) -> None:
     for kind in EVERY_KIND:
         assert await full_backend.find(Find(kind)) == []
-    assert await full_backend.find(Find(Memory, (Where("user_id", "=", "nobody"),))) == []
+    assert await full_backend.find(Find(Memory, (Where("user_id", "=", "unknown"),))) == []

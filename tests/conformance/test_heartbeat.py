@@ -12,17 +12,17 @@ from tests.conformance.contract import a_worker, held
 pytestmark = pytest.mark.anyio
 
 
-async def kept(store: Store, worker: Worker) -> Worker:
-    found = await store._backend.get(Worker, (worker.id,))
-    assert found is not None
-    return found
+async def stored_worker(store: Store, worker: Worker) -> Worker:
+    stored = await store._backend.get(Worker, (worker.id,))
+    assert stored is not None
+    return stored
 
 
 async def test_first_heartbeat_registers_worker(timed_store: Store, clock: FakeClock) -> None:
     worker = a_worker(host="h", boot_id="b", pid=7, process_started="12", lease_seconds=2.5, doing={"n": 1})
     assert await timed_store._backend.heartbeat(worker)
-    found = await kept(timed_store, worker)
-    assert found == worker.changed(beat_at=clock.now(), dead=False, uptime=found.uptime)
+    stored = await stored_worker(timed_store, worker)
+    assert stored == worker.changed(beat_at=clock.now(), dead=False, uptime=stored.uptime)
 
 
 async def test_heartbeat_renews_lease_by_store_clock(timed_store: Store, clock: FakeClock) -> None:
@@ -31,7 +31,7 @@ async def test_heartbeat_renews_lease_by_store_clock(timed_store: Store, clock: 
     await timed_store._backend.heartbeat(worker)
     clock.advance(12.5)
     assert await timed_store._backend.heartbeat(worker.changed(doing={"step": 3}))
-    after = await kept(timed_store, worker)
+    after = await stored_worker(timed_store, worker)
     assert (after.beat_at, after.doing) == (clock.now(), {"step": 3})
     assert after.started_at == worker.started_at
 
@@ -51,11 +51,11 @@ async def test_dead_worker_stays_dead(timed_store: Store, clock: FakeClock) -> N
     await timed_store._backend.heartbeat(worker)
     await timed_store._backend.release(worker.id)
     clock.advance(1)
-    before = await kept(timed_store, worker)
+    before = await stored_worker(timed_store, worker)
     assert before.dead
     for _ in range(2):
         assert not await timed_store._backend.heartbeat(worker)
-    assert await kept(timed_store, worker) == before
+    assert await stored_worker(timed_store, worker) == before
 
 
 async def test_heartbeat_fails_after_death_and_process_can_register_again(timed_store: Store) -> None:
@@ -77,5 +77,5 @@ async def test_lease_can_be_shorter_than_a_second(timed_store: Store, clock: Fak
     clock.advance(0.2)
     assert await timed_store._backend.release(worker.id, expired_only=True) == []
     clock.advance(0.1)
-    assert clock.now() - timedelta(seconds=0.3) == (await kept(timed_store, worker)).beat_at
+    assert clock.now() - timedelta(seconds=0.3) == (await stored_worker(timed_store, worker)).beat_at
     assert await timed_store._backend.release(worker.id, expired_only=True) == [head.id]

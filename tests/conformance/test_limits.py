@@ -40,13 +40,13 @@ async def claimed(store: Store, worker: Worker, **more: object) -> str:
 
 
 async def test_claims_never_exceed_limit(timed_store: Store, worker: Worker) -> None:
-    other = await registered(timed_store._backend, lease_seconds=1000.0)
+    other_worker = await registered(timed_store._backend, lease_seconds=1000.0)
     await ready(timed_store, a=3, b=3)
     limits = await stored(timed_store, TWO)
     assert await claimed(timed_store, worker, limit=1, limits=limits) in ("a", "b")
-    assert len(await claimed(timed_store, other, agents=["a", "b"], limit=9, limits=limits)) == 1
-    assert await claimed(timed_store, other, limit=9, limits=limits) == ""
-    await timed_store._backend.release(other.id)
+    assert len(await claimed(timed_store, other_worker, agents=["a", "b"], limit=9, limits=limits)) == 1
+    assert await claimed(timed_store, other_worker, limit=9, limits=limits) == ""
+    await timed_store._backend.release(other_worker.id)
     assert len(await claimed(timed_store, worker, limit=9, limits=limits)) == 1, "a released thread frees a slot"
 
 
@@ -61,11 +61,11 @@ async def test_limit_does_not_block_other_agents(timed_store: Store, worker: Wor
 async def test_narrowest_of_several_limits_applies(timed_store: Store, worker: Worker) -> None:
     await ready(timed_store, a=3, b=3)
     limits = await stored(timed_store, TWO, ONE)
-    got = ""
+    claimed_names = ""
     while more := await claimed(timed_store, worker, limit=9, limits=limits):
-        got += more
-    assert len(got) == 2
-    assert got.count("b") <= 1
+        claimed_names += more
+    assert len(claimed_names) == 2
+    assert claimed_names.count("b") <= 1
 
 
 async def test_limit_of_zero_allows_no_thread(timed_store: Store, worker: Worker) -> None:
@@ -79,10 +79,10 @@ async def test_stored_limit_counts_not_cached_one(timed_store: Store, worker: Wo
     await ready(timed_store, a=9)
     before = await stored(timed_store, TWO)
     await stored(timed_store, TWO.changed(at_most=3))
-    got = ""
+    claimed_names = ""
     while more := await claimed(timed_store, worker, limit=9, limits=before):
-        got += more
-    assert got == "aaa"
+        claimed_names += more
+    assert claimed_names == "aaa"
     await timed_store._backend.delete(Find(Limit, (Where("name", "=", TWO.name),)))
     assert await claimed(timed_store, worker, limit=9, limits=before) == "a" * 6
 
@@ -110,10 +110,10 @@ async def test_taken_over_thread_is_not_counted_against_itself(
 ) -> None:
     limits = await stored(timed_store, ONE)
     dying = await registered(timed_store._backend, lease_seconds=1.0)
-    thread, other = await ready(timed_store, b=2)
+    thread, other_thread = await ready(timed_store, b=2)
     assert await claimed(timed_store, dying, thread_id=thread.id, limits=limits) == "b"
     clock.advance(2)
-    assert await claimed(timed_store, worker, thread_id=other.id, limits=limits) == ""
+    assert await claimed(timed_store, worker, thread_id=other_thread.id, limits=limits) == ""
     assert await claimed(timed_store, worker, thread_id=thread.id, limits=limits) == "b"
 
 
@@ -121,15 +121,15 @@ async def test_concurrent_claims_never_exceed_limit(store: Store, store_url: str
     """By id and in turns, in two stores, with many workers."""
     limits = await stored(store, TWO)
     threads = await ready(store, a=20, b=20)
-    async with open_store(store_url) as other:
-        backends = [store._backend if number % 2 else other._backend for number in range(20)]
+    async with open_store(store_url) as other_store:
+        backends = [store._backend if number % 2 else other_store._backend for number in range(20)]
         workers = [await registered(backend, lease_seconds=1e6) for backend in backends]
-        asked = [
+        claims = [
             backend.claim(worker.id, limits=limits, **({"thread_id": thread.id} if number % 3 else {"limit": 3}))
             for number, (backend, worker, thread) in enumerate(zip(backends, workers, threads, strict=False))
         ]
-        got = [head for heads in await asyncio.gather(*asked) for head in heads]
-    assert len(got) == 2
+        claimed_threads = [head for heads in await asyncio.gather(*claims) for head in heads]
+    assert len(claimed_threads) == 2
 
 
 # Limits in the store
@@ -138,8 +138,8 @@ async def test_concurrent_claims_never_exceed_limit(store: Store, store_url: str
 async def test_store_applies_stored_limits(timed_store: Store, clock: FakeClock) -> None:
     await ready(timed_store, a=5, c=1)
     await stored(timed_store, TWO)
-    got = [head for _ in range(6) for head in await timed_store.claim_next(limit=9)]
-    assert sorted(head.agent or "" for head in got) == ["a", "a", "c"]
+    claimed_threads = [head for _ in range(6) for head in await timed_store.claim_next(limit=9)]
+    assert sorted(head.agent or "" for head in claimed_threads) == ["a", "a", "c"]
     await timed_store._backend.delete(Find(Limit))
     clock.advance(1)
     assert len(await timed_store.claim_next(agents=["a"], limit=9)) == 3, "after a second it has read the limits again"

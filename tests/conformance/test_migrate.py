@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -41,6 +42,33 @@ async def test_second_migrate_changes_nothing(full_backend: FullBackend) -> None
     before = await everything(full_backend)
     assert await full_backend.migrate() == await full_backend.migrate()
     assert await everything(full_backend) == before
+
+
+OLD_LAYOUT = (
+    "DELETE FROM {schema}schema_versions",
+    "INSERT INTO {schema}schema_versions VALUES ({version}, 'record', '2026-01-01T00:00:00Z')",
+    "ALTER TABLE {schema}daily_metrics RENAME TO metrics",
+)
+"""Statements that make the tables of a new store similar to those of an unreleased version."""
+
+
+@pytest.mark.parametrize("version", [1, 6])
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+async def test_rejects_store_of_unreleased_version(empty_url: str, version: int) -> None:
+    async with open_store(empty_url):
+        pass
+    is_sqlite = empty_url.startswith("sqlite")
+    statements = [line.format(schema="" if is_sqlite else "lockstitch.", version=version) for line in OLD_LAYOUT]
+    if is_sqlite:
+        with closing(sqlite3.connect(empty_url.removeprefix("sqlite:///"))) as connection:
+            connection.executescript(";".join(statements))
+    else:
+        with psycopg.connect(empty_url, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+    with pytest.raises(SchemaMismatch, match="unreleased version of Lockstitch"):
+        async with open_store(empty_url):
+            pass
 
 
 SECOND = """

@@ -49,18 +49,18 @@ async def test_put_new_conflicts_with_existing_record(full_backend: FullBackend)
         await full_backend.put([an_agent("b"), an_agent("a", version=2)], new=True)
     assert await everything(full_backend) == before
     # Enough records to use the bulk path.
-    many = [an_agent(f"many {number}") for number in range(60)]
-    await full_backend.put(many, new=True)
+    agents = [an_agent(f"many {number}") for number in range(60)]
+    await full_backend.put(agents, new=True)
     with pytest.raises(Conflict):
-        await full_backend.put([an_agent("c"), *many], new=True)
+        await full_backend.put([an_agent("c"), *agents], new=True)
     assert len(await full_backend.find(Find(Agent))) == 61
 
 
 async def test_one_of_many_concurrent_new_puts_succeeds(full_backend: FullBackend) -> None:
     written = [full_backend.put([an_agent("a", version=number)], new=True) for number in range(1, 6)]
-    told = await asyncio.gather(*written, return_exceptions=True)
-    (first,) = [number for number, one in enumerate(told, start=1) if one is None]
-    assert sum(isinstance(one, Conflict) for one in told) == 4
+    errors = await asyncio.gather(*written, return_exceptions=True)
+    (first,) = [number for number, error in enumerate(errors, start=1) if error is None]
+    assert sum(isinstance(error, Conflict) for error in errors) == 4
     assert await full_backend.find(Find(Agent)) == [an_agent("a", version=first)]
 
 
@@ -107,9 +107,9 @@ async def test_log_can_be_put_in_pieces(full_backend: FullBackend) -> None:
     stitches = stitched(thread, *entries)
     await full_backend.put(stitches[:2])
     await full_backend.put(stitches[1:])
-    read = await log_of(full_backend, thread)
-    assert [stitch.changed(log_id=None) for stitch in read] == stitches
-    assert len({stitch.log_id for stitch in read}) == 4
+    read_stitches = await log_of(full_backend, thread)
+    assert [stitch.changed(log_id=None) for stitch in read_stitches] == stitches
+    assert len({stitch.log_id for stitch in read_stitches}) == 4
 
 
 async def test_imported_stitch_is_replaced_in_place(full_backend: FullBackend) -> None:
@@ -119,8 +119,8 @@ async def test_imported_stitch_is_replaced_in_place(full_backend: FullBackend) -
     await full_backend.put(stitches)
     more = stitches[1].changed(status="done", message=None, data={"much": "more" * 500}, at=later(1))
     await full_backend.put([more])
-    read = [stitch.changed(log_id=None) for stitch in await log_of(full_backend, thread)]
-    assert read == [stitches[0], more, stitches[2]]
+    read_stitches = [stitch.changed(log_id=None) for stitch in await log_of(full_backend, thread)]
+    assert read_stitches == [stitches[0], more, stitches[2]]
 
 
 async def test_rejects_put_stitch_of_missing_run(full_backend: FullBackend) -> None:

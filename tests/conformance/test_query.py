@@ -211,8 +211,8 @@ async def test_settings_of_query_end_with_its_session(store: Store, backend: str
                 await refused(Refused, store.sql(sql, lens=lens), sql)
     assert await everything(store._backend) == before
     if backend == "postgres":
-        left = "SELECT current_setting('lockstitch.x', true), current_setting('statement_timeout')"
-        assert (await store.sql(left, lens=lens)).rows == [(None, "10s")]
+        leftovers = "SELECT current_setting('lockstitch.x', true), current_setting('statement_timeout')"
+        assert (await store.sql(leftovers, lens=lens)).rows == [(None, "10s")]
     assert len((await store.sql("SELECT id FROM threads", lens=lens)).rows) == 1
 
 
@@ -227,15 +227,15 @@ async def test_rejects_unknown_lens(store: Store) -> None:
 async def test_lens_connection_is_read_only(store: Store, backend: str) -> None:
     head = await store.create(title="Mine")
     before = await everything(store._backend)
-    wanted = "SELECT agent_uuid, title FROM agent_config"
+    statement = "SELECT agent_uuid, title FROM agent_config"
     async with store.lens("three_table") as connection:
         if backend == "postgres":
-            rows = await (await connection.execute(wanted)).fetchall()
+            rows = await (await connection.execute(statement)).fetchall()
             for sql in ("DELETE FROM lockstitch.threads", "CREATE TEMP TABLE mine (x int)", "DROP VIEW agent_config"):
                 with pytest.raises(Exception, match=r"read-only|permission denied|must be owner"):
                     await connection.execute(sql)
         else:
-            rows = connection.execute(wanted).fetchall()
+            rows = connection.execute(statement).fetchall()
             for sql in ("DELETE FROM main.threads", "CREATE TEMP TABLE mine (x int)", "DROP VIEW agent_config"):
                 with pytest.raises(Exception, match="readonly"):
                     connection.execute(sql)

@@ -44,20 +44,20 @@ async def test_read_of_empty_or_missing_thread_returns_nothing(full_backend: Ful
 
 
 async def test_read_returns_only_stitches_of_thread(full_backend: FullBackend) -> None:
-    one, other = await created(full_backend), await created(full_backend)
-    await grown(full_backend, one, said("mine"))
-    await grown(full_backend, other, said("theirs"))
-    read = await full_backend.read(one.id, [(1, None)])
-    assert [stitch.message for stitch in read] == [{"role": "user", "content": "mine"}]
+    first, second = await created(full_backend), await created(full_backend)
+    await grown(full_backend, first, said("mine"))
+    await grown(full_backend, second, said("theirs"))
+    stitches = await full_backend.read(first.id, [(1, None)])
+    assert [stitch.message for stitch in stitches] == [{"role": "user", "content": "mine"}]
 
 
 @pytest.mark.req("S3-067", "S0-091")
 async def test_stitches_are_ordered_by_position_not_by_time(store: Store) -> None:
     """All stitches of one commit have the same time, and a later commit has an earlier time."""
-    begun, run = await begin_turn(store, await store.create(), "Where?")
+    started, run = await begin_turn(store, await store.create(), "Where?")
     step = [asked("c1", "c2", run_id=run.id), result("c2", 1, 2, run_id=run.id), result("c1", 0, 2, run_id=run.id)]
     early = store.clock.now().replace(year=2020)
-    head = (await store.append(begun.head, [entry.changed(at=early) for entry in step])).head
+    head = (await store.append(started.head, [entry.changed(at=early) for entry in step])).head
     await finish_turn(store, head, run, "There.")
     log = await store.stitches(head)
     assert positions(log) == [1, 2, 3, 4, 5]
@@ -80,20 +80,34 @@ async def test_last_stitch_returns_stitch_or_none(store: Store) -> None:
 
 
 async def test_log_ids_rise_with_every_commit(full_backend: FullBackend) -> None:
-    one, other = await created(full_backend), await created(full_backend)
+    first, second = await created(full_backend), await created(full_backend)
     for _ in range(3):
-        one = await grown(full_backend, one, said("a"), said("b"))
-        other = await grown(full_backend, other, said("c"))
-    ours = [stitch.log_id or 0 for stitch in await full_backend.read(one.id, [(1, None)])]
-    theirs = [stitch.log_id or 0 for stitch in await full_backend.read(other.id, [(1, None)])]
-    in_order = [ours[0], ours[1], theirs[0], ours[2], ours[3], theirs[1], ours[4], ours[5], theirs[2]]
+        first = await grown(full_backend, first, said("a"), said("b"))
+        second = await grown(full_backend, second, said("c"))
+    first_ids = [stitch.log_id or 0 for stitch in await full_backend.read(first.id, [(1, None)])]
+    second_ids = [stitch.log_id or 0 for stitch in await full_backend.read(second.id, [(1, None)])]
+    in_order = [
+        first_ids[0],
+        first_ids[1],
+        second_ids[0],
+        first_ids[2],
+        first_ids[3],
+        second_ids[1],
+        first_ids[4],
+        first_ids[5],
+        second_ids[2],
+    ]
     assert in_order == sorted(set(in_order))
 
 
 async def test_stitch_is_read_back_unchanged(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
-    wanted = stitched(thread, asked("c1", data={"b": 1, "a": 2}), result("c1", 0, 1, "found"), answered("So."))
-    await commit(full_backend, change(thread, stitches=wanted))
-    read = await full_backend.read(thread.id, [(1, None)])
-    assert [stitch.changed(log_id=None).as_json() for stitch in read] == [stitch.as_json() for stitch in wanted]
-    assert (await head_of(full_backend, thread)).tip_id == wanted[-1].id
+    expected_stitches = stitched(
+        thread, asked("c1", data={"b": 1, "a": 2}), result("c1", 0, 1, "found"), answered("So.")
+    )
+    await commit(full_backend, change(thread, stitches=expected_stitches))
+    read_stitches = await full_backend.read(thread.id, [(1, None)])
+    assert [stitch.changed(log_id=None).as_json() for stitch in read_stitches] == [
+        stitch.as_json() for stitch in expected_stitches
+    ]
+    assert (await head_of(full_backend, thread)).tip_id == expected_stitches[-1].id

@@ -14,17 +14,17 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.req("S3-037")
 async def test_released_thread_keeps_place_in_queue(timed_store: Store, clock: FakeClock) -> None:
     backend = timed_store._backend
-    worker, other = await registered(backend), await registered(backend)
+    worker, other_worker = await registered(backend), await registered(backend)
     early = await timed_store.create(kind="goal", goal="g")
     clock.advance(5)
     late = await timed_store.create(kind="goal", goal="g")
-    mine = await held(backend, early, worker)
+    held_early = await held(backend, early, worker)
     clock.advance(5)
     assert await backend.release(worker.id) == [early.id]
     after = await timed_store.thread(early)
-    assert after == mine.changed(status="pending", worker_id=None, fence=2, updated_at=clock.now())
+    assert after == held_early.changed(status="pending", worker_id=None, fence=2, updated_at=clock.now())
     assert after.wake_at == early.wake_at
-    order = [head.id for head in await backend.claim(other.id, limit=2)]
+    order = [head.id for head in await backend.claim(other_worker.id, limit=2)]
     assert order == [early.id, late.id], "it was ready before the other"
 
 
@@ -33,7 +33,7 @@ async def test_released_chat_becomes_ready(timed_store: Store) -> None:
     backend = timed_store._backend
     head = await held(backend, await timed_store.create(), worker := await registered(backend))
     await backend.release(worker.id)
-    assert [one.id for one in await backend.claim((await registered(backend)).id)] == [head.id]
+    assert [thread.id for thread in await backend.claim((await registered(backend)).id)] == [head.id]
 
 
 async def test_released_worker_cannot_write(timed_store: Store) -> None:
@@ -50,14 +50,14 @@ async def test_released_worker_cannot_write(timed_store: Store) -> None:
 
 async def test_release_releases_only_threads_of_worker(timed_store: Store) -> None:
     backend = timed_store._backend
-    worker, other = await registered(backend), await registered(backend)
+    worker, other_worker = await registered(backend), await registered(backend)
     root = await timed_store.create()
-    mine = [root, await timed_store.create(parent_id=root.id, depth=1), await timed_store.create()]
-    theirs = await held(backend, await timed_store.create(), other)
-    for thread in mine:
+    own_threads = [root, await timed_store.create(parent_id=root.id), await timed_store.create()]
+    other_thread = await held(backend, await timed_store.create(), other_worker)
+    for thread in own_threads:
         await held(backend, thread, worker)
-    assert sorted(await backend.release(worker.id)) == sorted(thread.id for thread in mine)
-    assert await timed_store.thread(theirs) == theirs
+    assert sorted(await backend.release(worker.id)) == sorted(thread.id for thread in own_threads)
+    assert await timed_store.thread(other_thread) == other_thread
 
 
 async def test_release_with_expired_only_waits_for_lease(timed_store: Store, clock: FakeClock) -> None:
@@ -90,23 +90,23 @@ async def test_reap_releases_threads_of_dead_workers(timed_store: Store, clock: 
     Not released: live workers and this one.
     """
     backend = timed_store._backend
-    gone = current_process(clock.now(), 1e9).changed(id=new_id(), process_started="1")
-    await backend.heartbeat(gone)
+    dead_worker = current_process(clock.now(), 1e9).changed(id=new_id(), process_started="1")
+    await backend.heartbeat(dead_worker)
     silent = await registered(backend, host="elsewhere", lease_seconds=30.0)
-    threads = {worker.id: await held(backend, await timed_store.create(), worker) for worker in (gone, silent)}
-    own = await timed_store.claim(await timed_store.create())
+    threads = {worker.id: await held(backend, await timed_store.create(), worker) for worker in (dead_worker, silent)}
+    own_thread = await timed_store.claim(await timed_store.create())
     clock.advance(31)
     alive = await registered(backend, host="elsewhere", lease_seconds=30.0)
-    kept = await held(backend, await timed_store.create(), alive)
+    held_thread = await held(backend, await timed_store.create(), alive)
     assert sorted(await timed_store.reap()) == sorted(head.id for head in threads.values())
-    assert (await timed_store.thread(own)).worker_id == own.worker_id
-    assert (await timed_store.thread(kept)).worker_id == alive.id
+    assert (await timed_store.thread(own_thread)).worker_id == own_thread.worker_id
+    assert (await timed_store.thread(held_thread)).worker_id == alive.id
     assert await timed_store.reap() == []
 
 
 async def test_close_releases_held_threads(store: Store, store_url: str) -> None:
-    async with open_store(store_url) as other:
-        head = await other.claim(await other.create())
+    async with open_store(store_url) as other_store:
+        head = await other_store.claim(await other_store.create())
         assert head.held
     after = await store.thread(head)
     assert (after.worker_id, after.status, after.fence) == (None, "pending", 2)

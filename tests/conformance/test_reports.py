@@ -32,20 +32,20 @@ async def test_count_ignores_order_cursor_and_limits(full_backend: FullBackend) 
 
 
 async def test_average_tokens_counts_turns_since_time(timed_store: Store, clock: FakeClock) -> None:
-    one, two = await timed_store.create(), await timed_store.create()
-    elsewhere = await timed_store.create(project="elsewhere")
-    one = await turn(timed_store, one, "old", "old", input_tokens=10**6, output_tokens=0)
+    first, second = await timed_store.create(), await timed_store.create()
+    elsewhere = await timed_store.in_project("elsewhere").create()
+    first = await turn(timed_store, first, "old", "old", input_tokens=10**6, output_tokens=0)
     clock.advance(60)
     since = clock.now() - timedelta(seconds=30)
     for tokens in (100, 200):
-        one = await turn(timed_store, one, "q", "a", input_tokens=tokens, output_tokens=10)
+        first = await turn(timed_store, first, "q", "a", input_tokens=tokens, output_tokens=10)
     await turn(timed_store, elsewhere, "q", "a", input_tokens=1)
-    begun, run = await begin_turn(timed_store, two, "q")
-    member = timed_store.new_run(begun.head, parent_run_id=run.id, input_tokens=999)
-    head = (await timed_store.append(begun.head, [said("m", run_id=member.id)], new_runs=[member])).head
+    started, run = await begin_turn(timed_store, second, "q")
+    member = timed_store.new_run(started.head, parent_run_id=run.id).changed(input_tokens=999)
+    head = (await timed_store.append(started.head, [said("m", run_id=member.id)], new_runs=[member])).head
     await finish_turn(timed_store, head, run, "a", input_tokens=7, output_tokens=0)
     report = await timed_store.average_tokens(since)
-    assert sorted(report) == sorted([(one.id, 2, 160.0), (two.id, 1, 7.0)]), "nested runs do not count"
+    assert sorted(report) == sorted([(first.id, 2, 160.0), (second.id, 1, 7.0)]), "nested runs do not count"
     assert await timed_store.average_tokens(clock.now()) == []
 
 
@@ -64,10 +64,10 @@ async def test_search_finds_every_word_in_titles_inputs_and_answers(store: Store
 
 async def test_search_reads_only_titles_inputs_and_answers(store: Store) -> None:
     """Tool results, texts between tool calls and other projects are not searched."""
-    begun, run = await begin_turn(store, await store.create(extras={"w": "zebra"}), "q")
+    started, run = await begin_turn(store, await store.create(extras={"w": "zebra"}), "q")
     step = [asked("c1", run_id=run.id, data={"w": "zebra"}), result("c1", 0, 2, "zebra", run_id=run.id)]
-    await store.append(begun.head, step)
-    elsewhere = await store.create(project="elsewhere", title="zebra")
+    await store.append(started.head, step)
+    elsewhere = await store.in_project("elsewhere").create(title="zebra")
     await store.append(elsewhere, [said("zebra")])
     assert await store.search("zebra") == []
 
@@ -91,8 +91,8 @@ async def test_search_follows_deletes_and_new_titles(store: Store) -> None:
     assert [hit.position for hit in await store.search("dragon")] == [None]
     await store.delete(head)
     assert await store.search("unicorn") == await store.search("dragon") == []
-    again = (await store.append(await store.create(), [said("a unicorn again")])).head
-    assert [hit.thread_id for hit in await store.search("unicorn")] == [again.id]
+    second_hit = (await store.append(await store.create(), [said("a unicorn again")])).head
+    assert [hit.thread_id for hit in await store.search("unicorn")] == [second_hit.id]
 
 
 async def test_search_does_not_find_deleted_stitches(full_backend: FullBackend) -> None:
@@ -116,17 +116,17 @@ async def test_search_follows_replaced_stitches(full_backend: FullBackend) -> No
     """Replaced before or after it was indexed. A stitch may become searchable, or stop being so."""
     thread = await created(full_backend, kind="trace")
     entries = [said("unicorn"), Entry(type="span"), said("unicorn"), answered("unicorn"), said("unicorn")]
-    *known, new = stitched(thread, *entries, said("unicorn"))
-    await full_backend.put(known)
+    *known_stitches, new_stitch = stitched(thread, *entries, said("unicorn"))
+    await full_backend.put(known_stitches)
     assert await places(full_backend, "unicorn") == {1, 3, 4, 5}
-    await full_backend.put([new])
+    await full_backend.put([new_stitch])
     dragon = said("dragon").message
     tells = [
-        known[0].changed(message=dragon),
-        known[1].changed(type="input", message=dragon),
-        known[2].changed(message=None),
-        known[3].changed(status="tool_use"),
-        new.changed(message=dragon),
+        known_stitches[0].changed(message=dragon),
+        known_stitches[1].changed(type="input", message=dragon),
+        known_stitches[2].changed(message=None),
+        known_stitches[3].changed(status="tool_use"),
+        new_stitch.changed(message=dragon),
     ]
     for _ in range(2):
         await full_backend.put(tells)
@@ -142,10 +142,12 @@ async def test_concurrent_searches_succeed(store: Store, store_url: str) -> None
     """All searches find the same results without duplicates, no matter which one fills the index."""
     for number in range(30):
         await store.append(await store.create(), [said(f"treasure {number}"), answered("treasure")])
-    async with open_store(store_url) as one, open_store(store_url) as two:
-        found = await asyncio.gather(*(each.search("treasure", limit=100) for each in [one, two, store] * 4))
-    assert [len(hits) for hits in found] == [60] * 12
-    assert all(hits == found[0] for hits in found)
+    async with open_store(store_url) as first_store, open_store(store_url) as second_store:
+        results = await asyncio.gather(
+            *(reader.search("treasure", limit=100) for reader in [first_store, second_store, store] * 4)
+        )
+    assert [len(hits) for hits in results] == [60] * 12
+    assert all(hits == results[0] for hits in results)
 
 
 async def test_search_finds_words_beyond_ascii(store: Store) -> None:
@@ -155,8 +157,8 @@ async def test_search_finds_words_beyond_ascii(store: Store) -> None:
 
 
 async def test_size_grows_with_stored_content(full_backend: FullBackend) -> None:
-    thread, other = await created(full_backend), await created(full_backend)
-    await grown(full_backend, other, said("y" * 50_000))
+    thread, other_thread = await created(full_backend), await created(full_backend)
+    await grown(full_backend, other_thread, said("y" * 50_000))
     before = await full_backend.size(thread.id)
     run = a_run(thread)
     await commit(full_backend, change(thread, said("x" * 10_000, run_id=run.id), new_runs=[run]))
@@ -168,10 +170,10 @@ async def test_size_grows_with_stored_content(full_backend: FullBackend) -> None
     assert after["runs"] > before["runs"] == 0
     assert after["blobs"] - before["blobs"] == 3000
     assert after["heads"] > 0
-    whole = await full_backend.size(None)
-    assert whole["stitches"] > 60_000
-    assert whole["blobs"] == 3000
-    assert whole["disk"] > 63_000
+    total = await full_backend.size(None)
+    assert total["stitches"] > 60_000
+    assert total["blobs"] == 3000
+    assert total["disk"] > 63_000
     assert await full_backend.find(Find(Blob)) == [blob]
 
 

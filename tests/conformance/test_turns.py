@@ -100,11 +100,11 @@ async def test_most_urgent_thread_of_all_agents_comes_first_in_project(
 
 async def test_unknown_agents_do_not_block_claims(timed_store: Store, clock: FakeClock, worker: Worker) -> None:
     now = clock.now()
-    theirs = [a_goal(agent="theirs", project=f"p{number}", priority=9, wake_at=now) for number in range(30)]
-    ours = [a_goal(agent=agent, project="q", wake_at=now) for agent in ("ours", "mine")]
-    await timed_store._backend.put([*theirs, *ours])
-    claimed = await timed_store._backend.claim(worker.id, agents=["mine", "ours", "nobody", "mine"], limit=9)
-    assert {head.id for head in claimed} == {thread.id for thread in ours}
+    other_threads = [a_goal(agent="theirs", project=f"p{number}", priority=9, wake_at=now) for number in range(30)]
+    own_threads = [a_goal(agent=agent, project="q", wake_at=now) for agent in ("ours", "mine")]
+    await timed_store._backend.put([*other_threads, *own_threads])
+    claimed = await timed_store._backend.claim(worker.id, agents=["mine", "ours", "unknown", "mine"], limit=9)
+    assert {head.id for head in claimed} == {thread.id for thread in own_threads}
 
 
 async def test_projects_with_later_timers_do_not_block_claims(
@@ -113,10 +113,10 @@ async def test_projects_with_later_timers_do_not_block_claims(
     """More of them than wanted, before and after the ready one, and with higher priority."""
     now = clock.now()
     later = now + timedelta(hours=1)
-    others = [a_goal(project=f"{side}{number}", wake_at=later) for side in "az" for number in range(25)]
+    other_threads = [a_goal(project=f"{side}{number}", wake_at=later) for side in "az" for number in range(25)]
     urgent = [a_goal(project="m", priority=9, wake_at=later) for _ in range(25)]
     ready = a_goal(project="m", wake_at=now)
-    await timed_store._backend.put([*others, *urgent, ready])
+    await timed_store._backend.put([*other_threads, *urgent, ready])
     for after in ("", "b", "m", "z5"):
         (claimed,) = await timed_store._backend.claim(worker.id, after=after)
         assert claimed.id == ready.id

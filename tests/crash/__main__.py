@@ -1,7 +1,7 @@
 """`make crash`: kill processes, check the record, count. The last line is the verdict.
 
 Writers are killed at random moments, the engine at every named point of an errand and of the work of teams. Threads
-with tools that kill their process fail, and no others.
+with tools that kill their process fail, and no other threads.
 """
 
 import argparse
@@ -12,8 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from tests.crash.killing import kill
-from tests.crash.matrix import PLAYS, kill_at_points
-from tests.crash.matrix import Toll as Kills
+from tests.crash.matrix import PLAYS, MatrixReport, kill_at_points
 from tests.crash.poison import poisoned
 from tests.faults import install
 from tests.fixtures import BACKENDS
@@ -38,16 +37,17 @@ def main() -> int:
             server = PostgresServer() if backend == "postgres" else None
             try:
                 url = _url(backend, Path(folder), server)
-                toll = kill(url, arguments.kills, arguments.seed)
-                print(f"{backend}: {toll.kills} kills, {toll.acknowledged} commits acknowledged, lost {toll.lost}, "
-                      f"repeated {toll.repeated}", *toll.problems, sep="\n  ", flush=True)  # fmt: skip
+                report = kill(url, arguments.kills, arguments.seed)
+                print(f"{backend}: {report.kills} kills, {report.acknowledged} commits acknowledged, "
+                      f"lost {report.lost}, repeated {report.repeated}",
+                      *report.problems, sep="\n  ", flush=True)  # fmt: skip
                 faults = Faults()
                 if arguments.rounds:
                     rounds = _url(backend, Path(folder) / "rounds", server)
                     faults = play(rounds, arguments.rounds, arguments.seed, 7200)
                 print(f"{backend}: {arguments.rounds} rounds of deliveries: {dict(faults) or 'no fault'}", flush=True)
                 number = count()
-                plays: list[Kills] = []
+                plays: list[MatrixReport] = []
                 for name in arguments.plays:
                     plays.append(
                         kill_at_points(
@@ -63,12 +63,12 @@ def main() -> int:
             finally:
                 if server:
                     server.close()
-        points = max(points, toll.kills + sum(len(killed.verdicts) for killed in plays))
-        lost += poison.lost + toll.lost + faults["lost"] + faults["asleep"] + sum(killed.lost for killed in plays)
-        repeated += poison.repeated + toll.repeated + faults["doubled"] + sum(killed.repeated for killed in plays)
+        points = max(points, report.kills + sum(len(killed.verdicts) for killed in plays))
+        lost += poison.lost + report.lost + faults["lost"] + faults["asleep"] + sum(killed.lost for killed in plays)
+        repeated += poison.repeated + report.repeated + faults["doubled"] + sum(killed.repeated for killed in plays)
         doubts += sum(killed.in_doubt for killed in plays)
         problems += (
-            len(poison.problems) + len(toll.problems) + faults["gaps"] + sum(len(killed.problems) for killed in plays)
+            len(poison.problems) + len(report.problems) + faults["gaps"] + sum(len(killed.problems) for killed in plays)
         )
     print(f"crash: {points} points x {len(arguments.backends)} backends: "
           f"lost {lost}, repeated {repeated}, in doubt {doubts}")  # fmt: skip

@@ -13,9 +13,9 @@ from typing import Any, Final
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
-from lockstitch.engine.control import settle
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.engine.replies import settle
 from lockstitch.errors import NotFound
 from lockstitch.model import Json, text_of
 from lockstitch.model.message import blocks
@@ -29,20 +29,20 @@ THREAD: Final = "cancelling"
 GIVEN: Final = {name: {"what": f"{name} it"} for name in ("look", "charge", "put")}
 
 
-def paying(given: Mapping[str, Json]) -> Callable[[ModelRequest], Any]:
+def paying(arguments: Mapping[str, Json]) -> Callable[[ModelRequest], Any]:
     """Return a model that pays unless it is done or unknown, puts the receipt away, and ends. Tools get `given`."""
 
     def answer(request: ModelRequest) -> Any:
-        state, put = _read(request)
+        state, has_put = _read(request)
         if state in ("new", "not paid"):
             names = ["look", "charge"] if state == "new" else ["charge"]
         elif state == "unknown":
             return "I do not know whether it is paid."
-        elif not put:
+        elif not has_put:
             names = ["put"]
         else:
             return "All done."
-        return {"calls": [{"name": name, "input": given[name]} for name in names]}
+        return {"calls": [{"name": name, "input": arguments[name]} for name in names]}
 
     return answer
 
@@ -50,7 +50,7 @@ def paying(given: Mapping[str, Json]) -> Callable[[ModelRequest], Any]:
 def _read(request: ModelRequest) -> tuple[str, bool]:
     """Return the outcome of the payment in the context, and True if the receipt is stored."""
     state, names = "new", dict[str, str]()
-    put = False
+    has_put = False
     for message in request.messages:
         for block in blocks(message):
             match block.get("type"):
@@ -58,7 +58,7 @@ def _read(request: ModelRequest) -> tuple[str, bool]:
                     names[str(block["id"])] = str(block["name"])
                 case "tool_result":
                     name, text = names.get(str(block["tool_use_id"])), text_of(block)
-                    put = put or name == "put"
+                    has_put = has_put or name == "put"
                     if name == "charge":
                         paid = "paid" if not block.get("is_error") else "not paid"
                         state = "unknown" if "is unknown" in text else paid
@@ -68,12 +68,12 @@ def _read(request: ModelRequest) -> tuple[str, bool]:
                     state = "not paid" if "You may make this call again" in text else state
                 case _:
                     pass
-    return state, put
+    return state, has_put
 
 
 def agent(ledger: Path, points: KillPoints) -> Agent:
     """Return an agent. Its first payment requests the cancel of its run and then never ends."""
-    _, put, look, *_ = tools(ledger)
+    _, put_tool, look, *_ = tools(ledger)
     requested = ledger.with_suffix(".cancelled")
 
     @tool(effect="once", on_doubt="ask")
@@ -88,8 +88,8 @@ def agent(ledger: Path, points: KillPoints) -> Agent:
             await asyncio.Event().wait()
         return what
 
-    known = [points.tool(tool) for tool in (charge, put, look)]
-    return Agent("till", model=points.provider(Scripted(paying(GIVEN))), tools=known, title=False)
+    known_tools = [points.tool(tool) for tool in (charge, put_tool, look)]
+    return Agent("till", model=points.provider(Scripted(paying(GIVEN))), tools=known_tools, title=False)
 
 
 async def run(url: str, ledger: Path, points: KillPoints) -> None:
@@ -114,7 +114,7 @@ async def run(url: str, ledger: Path, points: KillPoints) -> None:
 async def _settle(store: Store, ledger: Path) -> bool:
     """Settle the calls in doubt of the thread by the ledger. Return False if it has none."""
     head = await store.thread(THREAD)
-    waits = [one for one in head.waiting_for if one["kind"] == "doubt"] if head.status == "waiting" else []
+    waits = [wait for wait in head.waiting_for if wait["kind"] == "doubt"] if head.status == "waiting" else []
     for wait in waits:
         paid = ledger.exists() and '"charge"' in ledger.read_text()
         await settle(store, THREAD, wait["id"], **({"done": "charged"} if paid else {"redo": True}))

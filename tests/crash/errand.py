@@ -12,8 +12,8 @@ from lockstitch.agents.agent import Agent
 from lockstitch.agents.compactors.strategies import ToolResultRemovalCompactor
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
-from lockstitch.engine.control import approve, settle, submit_results
 from lockstitch.engine.ports.tool import Tool, ToolContext
+from lockstitch.engine.replies import approve, settle, submit_results
 from lockstitch.engine.result import Result
 from lockstitch.model import Json
 from lockstitch.store import open_store
@@ -45,11 +45,11 @@ SCRIPT: list[Any] = [
 def tools(ledger: Path) -> list[Tool]:
     """Return tools that write to the ledger. Their results are long enough to be compacted."""
 
-    async def write(ctx: ToolContext, what: str) -> str:
-        line = {"response": str(ctx.response_id), "index": ctx.call_index, "key": ctx.key, "tool": what.split()[0]}
+    async def write(ctx: ToolContext, text: str) -> str:
+        line = {"response": str(ctx.response_id), "index": ctx.call_index, "key": ctx.key, "tool": text.split()[0]}
         with ledger.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        return f"{what} is done. " * 20
+        return f"{text} is done. " * 20
 
     @tool(effect="once")
     async def charge(what: str, ctx: ToolContext) -> str:
@@ -102,7 +102,7 @@ async def run(url: str, ledger: Path, points: KillPoints) -> Result:
             result = await agent.run("Go", store=store, thread=THREAD)
         while True:
             head = await store.thread(THREAD)
-            waits = [one for one in head.waiting_for if one["kind"] != "input"]
+            waits = [wait for wait in head.waiting_for if wait["kind"] != "input"]
             if not waits:
                 break
             kind, call = waits[0]["kind"], waits[0]["id"]

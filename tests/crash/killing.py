@@ -21,7 +21,7 @@ START = 30.0
 
 
 @dataclass
-class Toll:
+class KillReport:
     """Counts of acknowledged, lost and repeated commits, and problems."""
 
     kills: int = 0
@@ -35,19 +35,19 @@ class Toll:
         return not (self.lost or self.repeated or self.problems)
 
 
-def kill(url: str, kills: int, seed: int = 0) -> Toll:
+def kill(url: str, kills: int, seed: int = 0) -> KillReport:
     """Kill a writer this number of times. After each kill, check its acknowledged commits."""
     chance = random.Random(seed)
-    toll = Toll()
+    report = KillReport()
     asyncio.run(prepare(url))
     for _ in range(kills):
-        lines = _one(url, chance)
-        toll.kills += 1
-        toll.acknowledged += len(lines)
-        asyncio.run(_look(url, lines, toll))
-    asyncio.run(_look_at_all(url, toll))
-    toll.repeated += asyncio.run(stale_writes(url, attempts=5))
-    return toll
+        lines = _kill_one_writer(url, chance)
+        report.kills += 1
+        report.acknowledged += len(lines)
+        asyncio.run(_check_acknowledged(url, lines, report))
+    asyncio.run(_check_atomicity(url, report))
+    report.repeated += asyncio.run(stale_writes(url, attempts=5))
+    return report
 
 
 def killed(url: str, kills: int) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def killed(url: str, kills: int) -> dict[str, Any]:
     return asdict(kill(url, kills))
 
 
-def _one(url: str, chance: random.Random) -> list[dict[str, Any]]:
+def _kill_one_writer(url: str, chance: random.Random) -> list[dict[str, Any]]:
     """Fork a writer, kill it some milliseconds after its first commit, and return the commits that it acknowledged."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -71,27 +71,27 @@ def _one(url: str, chance: random.Random) -> list[dict[str, Any]]:
         first = pipe.readline()
         time.sleep(chance.uniform(0, 0.06))
         os.kill(pid, signal.SIGKILL)
-        rest = pipe.read()
+        remainder = pipe.read()
     _, status = os.waitpid(pid, 0)
     assert first, "the writer ended before it had acknowledged anything"
     assert os.WTERMSIG(status) == signal.SIGKILL, "the writer ended by itself"
-    return [json.loads(line) for line in (first + rest).splitlines(keepends=True) if line.endswith(b"\n")]
+    return [json.loads(line) for line in (first + remainder).splitlines(keepends=True) if line.endswith(b"\n")]
 
 
-async def _look(url: str, lines: list[dict[str, Any]], toll: Toll) -> None:
+async def _check_acknowledged(url: str, lines: list[dict[str, Any]], report: KillReport) -> None:
     """Check that the store has every commit that was acknowledged since the last kill."""
     async with open_store(url) as store:
         for writer in range(WRITERS):
-            mine = [line for line in lines if line["writer"] == writer]
-            if not mine:
+            own_lines = [line for line in lines if line["writer"] == writer]
+            if not own_lines:
                 continue
-            wanted = {int(position): id for line in mine for position, id in line["ids"].items()}
-            log = await store.stitches(key(writer), min(wanted), max(wanted))
-            there = {stitch.position: str(stitch.id) for stitch in log}
-            toll.lost += sum(there.get(position) != id for position, id in wanted.items())
+            acknowledged = {int(position): id for line in own_lines for position, id in line["ids"].items()}
+            log = await store.stitches(key(writer), min(acknowledged), max(acknowledged))
+            stored_ids = {stitch.position: str(stitch.id) for stitch in log}
+            report.lost += sum(stored_ids.get(position) != id for position, id in acknowledged.items())
 
 
-async def _look_at_all(url: str, toll: Toll) -> None:
+async def _check_atomicity(url: str, report: KillReport) -> None:
     """Check atomicity: a mark is in its writer's log and at the collector, once each, or in neither."""
     async with open_store(url) as store:
         collected = await _collected(store)
@@ -99,14 +99,16 @@ async def _look_at_all(url: str, toll: Toll) -> None:
         for writer in range(WRITERS):
             log = await store.stitches(key(writer))
             written.update(_mark(stitch) for stitch in log if stitch.type == "input")
-            whole = [stitch.type for stitch in log] == ["input", "llm_call", "tool_call", "tool_call"] * (len(log) // 4)
-            if not whole:
-                toll.problems.append(f"{key(writer)}: half a commit is there")
-        toll.lost += sum((written - collected).values())
-        toll.repeated += sum((collected - written).values())
-        toll.repeated += sum(number - 1 for number in written.values())
-        report = await store.verify()
-        toll.problems += [f"{problem['kind']}: {problem['detail']}" for problem in report.problems]
+            complete = [stitch.type for stitch in log] == ["input", "llm_call", "tool_call", "tool_call"] * (
+                len(log) // 4
+            )
+            if not complete:
+                report.problems.append(f"{key(writer)}: a commit is incomplete")
+        report.lost += sum((written - collected).values())
+        report.repeated += sum((collected - written).values())
+        report.repeated += sum(number - 1 for number in written.values())
+        problems = (await store.verify()).problems
+        report.problems += [f"{problem['kind']}: {problem['detail']}" for problem in problems]
 
 
 async def _collected(store: Store) -> Counter[str]:

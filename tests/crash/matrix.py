@@ -34,7 +34,7 @@ class Play:
     """A scenario that is killed."""
 
     run: Callable[[str, Path, KillPoints], Coroutine[Any, Any, Any]]
-    mattering: Sequence[str]
+    important: Sequence[str]
     """Points around tools that may run once, and around pauses."""
     least: int = 60
     """Minimum number of named points. With fewer, the play is too small."""
@@ -95,7 +95,7 @@ class Verdict:
 
 
 @dataclass
-class Toll:
+class MatrixReport:
     """The outcome of all kills on one backend."""
 
     verdicts: list[Verdict] = field(default_factory=list[Verdict])
@@ -117,12 +117,12 @@ class Toll:
         return [f"{verdict.point}: {problem}" for verdict in self.verdicts for problem in verdict.problems]
 
     def __str__(self) -> str:
-        found = f"lost {self.lost}, repeated {self.repeated}, in doubt {self.in_doubt}"
-        return "\n  ".join([f"{len(self.verdicts)} points: {found}", *self.problems])
+        summary = f"lost {self.lost}, repeated {self.repeated}, in doubt {self.in_doubt}"
+        return "\n  ".join([f"{len(self.verdicts)} points: {summary}", *self.problems])
 
 
 @dataclass(frozen=True)
-class Telling:
+class PlayRecord:
     """The record of a play that ended."""
 
     stitches: list[Stitch]
@@ -131,16 +131,16 @@ class Telling:
     lanes: bool = False
 
     def strict(self) -> list[dict[str, Any]]:
-        return [self._told(stitch, _LEFT_OUT) for stitch in self._in_order()]
+        return [self._comparable(stitch, _LEFT_OUT) for stitch in self._in_order()]
 
     def _in_order(self) -> list[Stitch]:
         """Return the stitches, grouped by run if several runs execute concurrently."""
         if not self.lanes:
             return self.stitches
         places = {run.id: place for place, run in enumerate(self.runs)}
-        return sorted(self.stitches, key=lambda one: (places[one.run_id or one.id], one.position))
+        return sorted(self.stitches, key=lambda stitch: (places[stitch.run_id or stitch.id], stitch.position))
 
-    def _told(self, record: Any, left_out: set[str]) -> dict[str, Any]:
+    def _comparable(self, record: Any, left_out: set[str]) -> dict[str, Any]:
         if not self.lanes:
             return _without(record, left_out)
         return _without(record, left_out | _PLACES, _UNSTEADY | _NAMES)
@@ -148,23 +148,32 @@ class Telling:
     def loose(self) -> list[dict[str, Any]]:
         """Return the record without the parts that change when a call is in doubt."""
         places = {run.id: place for place, run in enumerate(self.runs)}
-        told = [one for one in self.stitches if one.type not in _ABOUT_DOUBT]
+        stitches = [stitch for stitch in self.stitches if stitch.type not in _ABOUT_DOUBT]
         # A call in doubt is answered before the other calls of its response run.
-        told.sort(key=lambda one: (places[one.run_id or one.id], one.step_number or 0, one.type, one.call_index or 0))
-        return [self._told(one, _LEFT_OUT | _LEFT_OUT_IN_DOUBT | {"position", "reply_to"}) for one in told]
+        stitches.sort(
+            key=lambda stitch: (
+                places[stitch.run_id or stitch.id],
+                stitch.step_number or 0,
+                stitch.type,
+                stitch.call_index or 0,
+            )
+        )
+        return [
+            self._comparable(stitch, _LEFT_OUT | _LEFT_OUT_IN_DOUBT | {"position", "reply_to"}) for stitch in stitches
+        ]
 
     def totals(self) -> list[dict[str, Any]]:
-        return [self._told(run, _LEFT_OUT_OF_RUNS) for run in self.runs]
+        return [self._comparable(run, _LEFT_OUT_OF_RUNS) for run in self.runs]
 
     def calls(self) -> dict[tuple[str, int], Stitch]:
         """Return the results by the id of their response and the index of the call."""
-        ids = {(one.thread_id, one.position): str(one.id) for one in self.stitches}
-        results = [one for one in self.stitches if one.type == "tool_call"]
-        return {(ids[one.thread_id, one.reply_to or 0], one.call_index or 0): one for one in results}
+        ids = {(stitch.thread_id, stitch.position): str(stitch.id) for stitch in self.stitches}
+        results = [stitch for stitch in self.stitches if stitch.type == "tool_call"]
+        return {(ids[stitch.thread_id, stitch.reply_to or 0], stitch.call_index or 0): stitch for stitch in results}
 
     def doubts(self) -> set[tuple[str, int]]:
         """Return the calls that the record reports as in doubt, or as settled by a person."""
-        return {call for call, one in self.calls().items() if one.status in ("in_doubt", "settled")}
+        return {call for call, stitch in self.calls().items() if stitch.status in ("in_doubt", "settled")}
 
 
 # Effects of a doubt: the started entry, pauses to ask, and compactions because of other sizes.
@@ -174,37 +183,39 @@ _ABOUT_DOUBT = {
 }
 
 
-def kill_at_points(fresh_url: Callable[[], str], folder: Path, count: int | None = None, name: str = "errand") -> Toll:
+def kill_at_points(
+    fresh_url: Callable[[], str], folder: Path, count: int | None = None, name: str = "errand"
+) -> MatrixReport:
     """Kill a play at every point, or at `count` of them, each in a separate store."""
     play = PLAYS[name]
-    points, whole = named_points(play, fresh_url(), _folder(folder, "whole"))
+    points, undisturbed = named_points(play, fresh_url(), _folder(folder, "whole"))
     if len(points) < play.least:
         raise AssertionError(f"the {name} has {len(points)} points, and {play.least} are the least")
-    chosen = points if count is None else spread(points, count, play.mattering)
-    return Toll([kill_at(play, point, fresh_url(), _folder(folder, point), whole) for point in chosen])
+    chosen = points if count is None else spread(points, count, play.important)
+    return MatrixReport([kill_at(play, point, fresh_url(), _folder(folder, point), undisturbed) for point in chosen])
 
 
-def spread(points: Sequence[str], count: int, mattering: Sequence[str]) -> list[str]:
-    """Return some of the points in their order: the important ones, and others at equal distances."""
-    others = [point for point in points if point not in mattering]
-    missing = [point for point in mattering if point not in points]
+def spread(points: Sequence[str], count: int, important: Sequence[str]) -> list[str]:
+    """Return some of the points in their order: the important ones, and more at equal distances."""
+    other_points = [point for point in points if point not in important]
+    missing = [point for point in important if point not in points]
     if missing:
-        raise AssertionError(f"the play does not come to {', '.join(missing)}")
-    more = max(0, count - len(mattering))
-    chosen = {*mattering, *(others[(place * len(others)) // more] for place in range(more))}
+        raise AssertionError(f"the play does not reach {', '.join(missing)}")
+    more = max(0, count - len(important))
+    chosen = {*important, *(other_points[(place * len(other_points)) // more] for place in range(more))}
     return [point for point in points if point in chosen]
 
 
-def named_points(play: Play, url: str, folder: Path) -> tuple[list[str], Telling]:
+def named_points(play: Play, url: str, folder: Path) -> tuple[list[str], PlayRecord]:
     """Return every point of an uninterrupted play, and its record."""
     trace = folder / "points"
     code = in_process(lambda: _live(play, url, folder / "ledger.jsonl", trace=trace))
     if code != 0:
         raise AssertionError(f"the uninterrupted play ended with {code}")
-    return trace.read_text().split(), asyncio.run(_told(play, url))
+    return trace.read_text().split(), asyncio.run(_read_record(play, url))
 
 
-def kill_at(play: Play, point: str, url: str, folder: Path, whole: Telling) -> Verdict:
+def kill_at(play: Play, point: str, url: str, folder: Path, undisturbed: PlayRecord) -> Verdict:
     """Kill the play at one point, finish it in another process, and compare."""
     verdict = Verdict(point)
     ledger = folder / "ledger.jsonl"
@@ -217,53 +228,57 @@ def kill_at(play: Play, point: str, url: str, folder: Path, whole: Telling) -> V
         verdict.problems.append(f"could not be finished: {code}")
         verdict.lost += 1
         return verdict
-    told = asyncio.run(_told(play, url))
+    outcome = asyncio.run(_read_record(play, url))
     if play.effects:
-        _check_effects(verdict, play, ledger, told)
+        _check_effects(verdict, play, ledger, outcome)
     else:
-        _compare(verdict, told, whole)
-    _check_ledger(verdict, ledger, told)
+        _compare(verdict, outcome, undisturbed)
+    _check_ledger(verdict, ledger, outcome)
     return verdict
 
 
-def _check_effects(verdict: Verdict, play: Play, ledger: Path, told: Telling) -> None:
+def _check_effects(verdict: Verdict, play: Play, ledger: Path, outcome: PlayRecord) -> None:
     """Check that the last run completed, each tool took effect as often as required, and results name their calls in
     doubt."""
-    verdict.problems += [str(problem) for problem in told.problems]
-    verdict.in_doubt = len(told.doubts())
-    if told.runs[-1].status != "completed":
+    verdict.problems += [str(problem) for problem in outcome.problems]
+    verdict.in_doubt = len(outcome.doubts())
+    if outcome.runs[-1].status != "completed":
         verdict.lost += 1
-        verdict.problems.append(f"the last run is {told.runs[-1].status}")
+        verdict.problems.append(f"the last run is {outcome.runs[-1].status}")
     counts = Counter(line["tool"] for line in _lines(ledger))
-    for name, wanted in play.effects.items():
-        if counts[name] != wanted:
-            verdict.repeated += counts[name] > wanted
-            verdict.lost += counts[name] < wanted
+    for name, expected in play.effects.items():
+        if counts[name] != expected:
+            verdict.repeated += counts[name] > expected
+            verdict.lost += counts[name] < expected
             verdict.problems.append(f"{name} happened {counts[name]} times")
-    for run in told.runs:
-        doubts = {one.call_id for one in told.stitches if one.run_id == run.id and one.status == "in_doubt"}
-        if run.status == "cancelled" and not doubts <= {one["call_id"] for one in shown(run)}:
+    for run in outcome.runs:
+        doubts = {
+            stitch.call_id for stitch in outcome.stitches if stitch.run_id == run.id and stitch.status == "in_doubt"
+        }
+        if run.status == "cancelled" and not doubts <= {doubt["call_id"] for doubt in shown(run)}:
             verdict.problems.append(f"run {run.sequence} does not name its calls in doubt")
 
 
-def _compare(verdict: Verdict, told: Telling, whole: Telling) -> None:
-    verdict.problems += [str(problem) for problem in told.problems]
-    doubts = told.doubts()
+def _compare(verdict: Verdict, outcome: PlayRecord, undisturbed: PlayRecord) -> None:
+    verdict.problems += [str(problem) for problem in outcome.problems]
+    doubts = outcome.doubts()
     verdict.in_doubt = len(doubts)
-    ours, theirs = (told.loose(), whole.loose()) if doubts else (told.strict(), whole.strict())
-    if ours != theirs:
-        verdict.problems.append(_difference(ours, theirs))
-        verdict.lost += len(ours) < len(theirs)
-        verdict.repeated += len(ours) > len(theirs)
-    if len(told.runs) != len(whole.runs) or {one.run_id for one in told.stitches} != {run.id for run in told.runs}:
-        verdict.problems.append("it did not stay one run" if not told.lanes else "there are other runs")
-    elif abs((told.runs[0].started_at - told.stitches[0].at).total_seconds()) > 0.1:  # type: ignore[operator]
-        verdict.problems.append("the run began anew")
-    if not doubts and told.totals() != whole.totals():
-        verdict.problems.append(_difference(told.totals(), whole.totals()))
+    actual, expected = (outcome.loose(), undisturbed.loose()) if doubts else (outcome.strict(), undisturbed.strict())
+    if actual != expected:
+        verdict.problems.append(_difference(actual, expected))
+        verdict.lost += len(actual) < len(expected)
+        verdict.repeated += len(actual) > len(expected)
+    if len(outcome.runs) != len(undisturbed.runs) or {stitch.run_id for stitch in outcome.stitches} != {
+        run.id for run in outcome.runs
+    }:
+        verdict.problems.append("it did not stay one run" if not outcome.lanes else "there are other runs")
+    elif abs((outcome.runs[0].started_at - outcome.stitches[0].at).total_seconds()) > 0.1:  # type: ignore[operator]
+        verdict.problems.append("the run was started again")
+    if not doubts and outcome.totals() != undisturbed.totals():
+        verdict.problems.append(_difference(outcome.totals(), undisturbed.totals()))
 
 
-def _check_ledger(verdict: Verdict, ledger: Path, told: Telling) -> None:
+def _check_ledger(verdict: Verdict, ledger: Path, outcome: PlayRecord) -> None:
     """Check the effects outside of the record: every effect of a `once` tool happened once, or is reported as in doubt.
     Each call has one key in all attempts, and no two calls have the same key."""
     lines = _lines(ledger)
@@ -273,24 +288,24 @@ def _check_ledger(verdict: Verdict, ledger: Path, told: Telling) -> None:
     for line in lines:
         keys[line["response"], line["index"]].add(line["key"])
         users[line["key"]].add((line["response"], line["index"]))
-    calls, doubts = told.calls(), told.doubts()
+    calls, doubts = outcome.calls(), outcome.doubts()
     for call, stitch in calls.items():
         if stitch.name in ("look", "confirm", "delegate"):
             continue
-        what = f"{stitch.name} at position {stitch.position}"
+        place = f"{stitch.name} at position {stitch.position}"
         if stitch.name in ("charge", "pay") and counts[call] > 1:
             verdict.repeated += 1
-            verdict.problems.append(f"{what} happened {counts[call]} times")
+            verdict.problems.append(f"{place} happened {counts[call]} times")
         if counts[call] == 0 and call not in doubts and stitch.status != "cancelled":
             verdict.lost += 1
-            verdict.problems.append(f"{what} is recorded and never happened")
+            verdict.problems.append(f"{place} is recorded and never happened")
     for call in counts.keys() - calls.keys():
         verdict.lost += 1
         verdict.problems.append(f"call {call[1]} of response {call[0]} happened and is not recorded")
-    for call in (one for one, known in keys.items() if len(known) > 1):
+    for call in (reference for reference, call_keys in keys.items() if len(call_keys) > 1):
         verdict.repeated += 1
         verdict.problems.append(f"call {call[1]} of response {call[0]} had several keys")
-    for key in (one for one, known in users.items() if len(known) > 1):
+    for key in (used_key for used_key, references in users.items() if len(references) > 1):
         verdict.lost += 1
         verdict.problems.append(f"several calls had the key {key}")
 
@@ -309,7 +324,7 @@ def _live(play: Play, url: str, ledger: Path, *, kill_at: str | None = None, tra
     asyncio.run(play.run(url, ledger, KillPoints(kill_at, trace=trace)))
 
 
-async def _told(play: Play, url: str) -> Telling:
+async def _read_record(play: Play, url: str) -> PlayRecord:
     async with open_store(url) as store:
         report = await store.verify()
         threads = sorted(await store.threads(), key=lambda thread: thread.created_at)
@@ -322,20 +337,24 @@ async def _told(play: Play, url: str) -> Telling:
             places = _places_without_takeovers(log)
             stitches += [_moved(stitch, places) for stitch in log if stitch.type != TAKEN_OVER]
             runs += [_moved(run, places) for run in await store.runs(thread)]
-        return Telling(stitches, runs, problems, play.lanes)
+        return PlayRecord(stitches, runs, problems, play.lanes)
 
 
 def _problems_of_takeovers(log: Sequence[Stitch]) -> list[str]:
     """Check that a thread is taken over at most once, by another process than the one that lost it."""
-    taken = [stitch.data for stitch in log if stitch.type == TAKEN_OVER]
-    problems = [] if len(taken) <= 1 else [f"it was taken over {len(taken)} times"]
-    return problems + [f"{one} is no takeover" for one in taken if one["lost_by"]["pid"] == one["taken_by"]["pid"]]
+    takeovers = [stitch.data for stitch in log if stitch.type == TAKEN_OVER]
+    problems = [] if len(takeovers) <= 1 else [f"it was taken over {len(takeovers)} times"]
+    return problems + [
+        f"{takeover} is no takeover"
+        for takeover in takeovers
+        if takeover["lost_by"]["pid"] == takeover["taken_by"]["pid"]
+    ]
 
 
 def _places_without_takeovers(log: Sequence[Stitch]) -> dict[int, int]:
     """Return the position that each stitch would have if no process had been killed."""
-    kept = [stitch.position for stitch in log if stitch.type != TAKEN_OVER]
-    return {position: place for place, position in enumerate(kept, start=1)}
+    positions = [stitch.position for stitch in log if stitch.type != TAKEN_OVER]
+    return {position: place for place, position in enumerate(positions, start=1)}
 
 
 def _moved(record: R, places: Mapping[int, int]) -> R:
@@ -352,7 +371,7 @@ def _moved(record: R, places: Mapping[int, int]) -> R:
         if name not in _POSITIONS or not isinstance(value, int) or value <= 0:
             return value
         # A position may be referred to before its stitch exists.
-        return places.get(value) or next((places[one] for one in sorted(places) if one > value), after)
+        return places.get(value) or next((places[place] for place in sorted(places) if place > value), after)
 
     return record.changed(**{name: move(name, value) for name, value in record.__dict__.items()})
 
@@ -387,17 +406,17 @@ def _steady(value: Any, left_out: Iterable[str]) -> Any:
     return [_steady(item, left_out) for item in value] if isinstance(value, list) else value
 
 
-def _difference(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str:
-    for place, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-        if one != other:
-            names = [name for name in one if one[name] != other.get(name)]
+def _difference(actual: list[dict[str, Any]], expected: list[dict[str, Any]]) -> str:
+    for place, (actual_entry, expected_entry) in enumerate(zip(actual, expected, strict=False)):
+        if actual_entry != expected_entry:
+            names = [name for name in actual_entry if actual_entry[name] != expected_entry.get(name)]
             return f"entry {place + 1} differs: " + "; ".join(
-                f"{name}: {one[name]!r} instead of {other.get(name)!r}" for name in names
+                f"{name}: {actual_entry[name]!r} instead of {expected_entry.get(name)!r}" for name in names
             )
-    return f"{len(ours)} entries instead of {len(theirs)}"
+    return f"{len(actual)} entries instead of {len(expected)}"
 
 
 def killed(name: str, folder: str, urls: Sequence[str]) -> str:
-    """Return the report on a play that runs once in the first store and is killed in each of the others."""
-    left = iter(urls)
-    return str(kill_at_points(lambda: next(left), Path(folder), len(urls) - 1, name))
+    """Return the report on a play that runs once in the first store and is killed in each of the other stores."""
+    remaining_urls = iter(urls)
+    return str(kill_at_points(lambda: next(remaining_urls), Path(folder), len(urls) - 1, name))

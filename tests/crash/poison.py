@@ -26,8 +26,8 @@ class Poisoned:
     problems: list[str] = field(default_factory=list[str])
 
     def __str__(self) -> str:
-        found = f"{self.deaths} processes killed by their threads: lost {self.lost}, repeated {self.repeated}"
-        return "\n  ".join([found, *self.problems])
+        summary = f"{self.deaths} processes killed by their threads: lost {self.lost}, repeated {self.repeated}"
+        return "\n  ".join([summary, *self.problems])
 
 
 def poisoned(url: str, folder: Path) -> Poisoned:
@@ -36,16 +36,16 @@ def poisoned(url: str, folder: Path) -> Poisoned:
     notes = folder / "attempts"
     os.environ |= {"POISON": str(notes), "POISON_SECONDS": "0.3"}
     expected = asyncio.run(_start(url))
-    found = Poisoned()
+    outcome = Poisoned()
     for _ in range(MOST):
         code = in_process(lambda: asyncio.run(_work(url)))
         if code != -signal.SIGKILL:
             break
-        found.deaths += 1
+        outcome.deaths += 1
     if code != 0:
-        found.problems.append(f"the last process ended with {code}")
-    asyncio.run(_look(url, expected, notes, found))
-    return found
+        outcome.problems.append(f"the last process ended with {code}")
+    asyncio.run(_look(url, expected, notes, outcome))
+    return outcome
 
 
 async def _start(url: str) -> dict[str, str]:
@@ -69,19 +69,19 @@ async def _work(url: str) -> None:
         await WorkerLoop(app, store, until_idle=True, poll=0.2, reap=0.2).run()
 
 
-async def _look(url: str, expected: dict[str, str], notes: Path, found: Poisoned) -> None:
+async def _look(url: str, expected: dict[str, str], notes: Path, poisoned: Poisoned) -> None:
     async with open_store(url) as store:
-        found.problems += [str(problem) for problem in (await store.verify()).problems]
+        poisoned.problems += [str(problem) for problem in (await store.verify()).problems]
         for thread_id, status in expected.items():
             head = await store.thread(thread_id)
             log = await store.stitches(head)
-            taken = sum(stitch.type == "thread_taken_over" for stitch in log)
+            takeover_count = sum(stitch.type == "thread_taken_over" for stitch in log)
             if head.status != status:
-                found.lost += 1
-                found.problems.append(f"{head.agent} {thread_id} is {head.status}: {head.result}")
-            elif status == "failed" and taken < 3:
-                found.problems.append(f"{head.agent} {thread_id} failed after {taken} takeovers")
+                poisoned.lost += 1
+                poisoned.problems.append(f"{head.agent} {thread_id} is {head.status}: {head.result}")
+            elif status == "failed" and takeover_count < 3:
+                poisoned.problems.append(f"{head.agent} {thread_id} failed after {takeover_count} takeovers")
     for thread, count in Counter(thread for _, thread in attempts(notes, "once")).items():
         if count > 1:
-            found.repeated += 1
-            found.problems.append(f"the tool of {thread} may run once and ran {count} times")
+            poisoned.repeated += 1
+            poisoned.problems.append(f"the tool of {thread} may run once and ran {count} times")

@@ -11,8 +11,8 @@ from typing import Any
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.team import Team
-from lockstitch.engine.control import approve, settle
 from lockstitch.engine.ports.provider import Provider
+from lockstitch.engine.replies import approve, settle
 from lockstitch.model import Json
 from lockstitch.store import Store, open_store
 from lockstitch.testing import KillPoints
@@ -43,9 +43,9 @@ RUNS = {"in turn": 4 + 3, "at once": 4}
 
 
 def team(thread: str, ledger: Path, points: KillPoints) -> Team:
-    known = [points.tool(tool) for tool in tools(ledger)]
-    settings: dict[str, Any] = {"title": False, "base_delay": 0.0, "tools": known}
-    one, numbered = thread[0], thread == "at once"
+    known_tools = [points.tool(tool) for tool in tools(ledger)]
+    settings: dict[str, Any] = {"title": False, "base_delay": 0.0, "tools": known_tools}
+    first, numbered = thread[0], thread == "at once"
 
     def _asks(*calls: Json) -> Json:
         return {"calls": [{**call, "id": f"call_{at}"} if numbered else call for at, call in enumerate(calls)]}
@@ -53,22 +53,22 @@ def team(thread: str, ledger: Path, points: KillPoints) -> Team:
     def model(replies: list[Any]) -> Provider:
         return points.provider(Scripted(replies))
 
-    finder = Agent("finder", model=model([[_asks(_does("put", f"{one}f1")), "Found."]]), **settings)
+    finder = Agent("finder", model=model([[_asks(_does("put", f"{first}f1")), "Found."]]), **settings)
     payer = Agent(
         "payer",
         model=model(
             [
                 [
-                    _asks(_does("charge", f"{one}c1"), _does("look", f"{one}c2")),
-                    _asks(_does("pay", f"{one}p1")),
+                    _asks(_does("charge", f"{first}c1"), _does("look", f"{first}c2")),
+                    _asks(_does("pay", f"{first}p1")),
                     "Paid.",
                 ],
-                [_asks(_does("charge", f"{one}c3"), _does("put", f"{one}c4")), "Paid again."],
+                [_asks(_does("charge", f"{first}c3"), _does("put", f"{first}c4")), "Paid again."],
             ]
         ),
         **settings,
     )
-    writer = Agent("writer", model=model([f"Written {one}."]), **settings)
+    writer = Agent("writer", model=model([f"Written {first}."]), **settings)
     return Team(
         "teamwork",
         model=model(_IN_TURN if thread == "in turn" else _AT_ONCE),
@@ -85,17 +85,17 @@ async def run(url: str, ledger: Path, points: KillPoints) -> None:
         for thread, messages in SCENES:
             crew = team(thread, ledger, points)
             await _see_through(store, crew, thread)
-            while (begun := await _begun(store, thread)) < messages:
-                await crew.run(f"Message {begun + 1}", store=store, thread=thread)
+            while (started := await _started_runs(store, thread)) < messages:
+                await crew.run(f"Message {started + 1}", store=store, thread=thread)
                 await _see_through(store, crew, thread)
             runs = await store.runs(thread)
-            assert {one.status for one in runs} == {"completed"}, [(one.agent, one.status, one.error) for one in runs]
+            assert {run.status for run in runs} == {"completed"}, [(run.agent, run.status, run.error) for run in runs]
             await crew.close()
 
 
-async def _begun(store: Store, thread: str) -> int:
-    known = await store.count(key=thread)
-    return (await store.thread(thread)).last_turn if known else 0
+async def _started_runs(store: Store, thread: str) -> int:
+    count = await store.count(key=thread)
+    return (await store.thread(thread)).last_turn if count else 0
 
 
 async def _see_through(store: Store, crew: Team, thread: str) -> None:
@@ -104,7 +104,7 @@ async def _see_through(store: Store, crew: Team, thread: str) -> None:
         return
     while True:
         await crew.resume(thread, store=store)
-        waits = [one for one in (await store.thread(thread)).waiting_for if one["id"] is not None]
+        waits = [wait for wait in (await store.thread(thread)).waiting_for if wait["id"] is not None]
         if not waits:
             return
         for wait in waits:

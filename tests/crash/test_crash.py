@@ -16,12 +16,12 @@ def crash(url: str, kills: int, **environment: str) -> dict[str, Any]:
 
 @pytest.mark.req("S0-089", "S3-031")
 def test_keeps_acknowledged_commits_after_kill(store_url: str) -> None:
-    toll = crash(store_url, KILLS)
-    assert toll.pop("acknowledged") >= KILLS
-    assert toll == {"kills": KILLS, "lost": 0, "repeated": 0, "problems": []}
+    report = crash(store_url, KILLS)
+    assert report.pop("acknowledged") >= KILLS
+    assert report == {"kills": KILLS, "lost": 0, "repeated": 0, "problems": []}
 
 
 def test_check_fails_without_fence(store_url: str) -> None:
     """A check that cannot fail would prove nothing."""
-    toll = crash(store_url, 1, LOCKSTITCH_UNSAFE="fence")
-    assert toll["repeated"] == 5, toll
+    report = crash(store_url, 1, LOCKSTITCH_UNSAFE="fence")
+    assert report["repeated"] == 5, report

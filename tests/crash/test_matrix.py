@@ -19,21 +19,21 @@ POINTS = {"errand": 8, "teamwork": 5, "cancelling": 5}
 @pytest.fixture
 def fresh_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
     """Return a function that creates URLs of new stores of the current backend."""
-    made: list[str] = []
+    urls: list[str] = []
     databases: Databases | None = None
     if backend == "postgres":
         databases = request.getfixturevalue("databases")
 
     def fresh() -> str:
         if databases is not None:
-            made.append(databases.take())
-            return made[-1]
-        made.append("")
-        place = tmp_path / f"store-{len(made)}"
+            urls.append(databases.take())
+            return urls[-1]
+        urls.append("")
+        place = tmp_path / f"store-{len(urls)}"
         return f"sqlite:///{place}.db" if backend == "sqlite" else f"file://{place}"
 
     yield fresh
-    for url in made if databases is not None else ():
+    for url in urls if databases is not None else ():
         assert databases is not None
         databases.give_back(url)
 
@@ -43,15 +43,15 @@ def fresh_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
 def test_killed_run_reaches_same_end(play: str, fresh_url: Callable[[], str], tmp_path: Path):
     urls = [fresh_url() for _ in range(POINTS[play] + 1)]
     # In a separate process, which forks: a test process has threads and must not fork.
-    said = call("tests.crash.matrix:killed", play, str(tmp_path / "killed"), urls, seconds=300)
-    found = re.fullmatch(rf"{POINTS[play]} points: lost 0, repeated 0, in doubt (\d+)", said)
-    assert found is not None, said
-    assert int(found[1]) >= 2, "no tool that may run once was cut"
+    reply = call("tests.crash.matrix:killed", play, str(tmp_path / "killed"), urls, seconds=300)
+    verdict = re.fullmatch(rf"{POINTS[play]} points: lost 0, repeated 0, in doubt (\d+)", reply)
+    assert verdict is not None, reply
+    assert int(verdict[1]) >= 2, "no tool that may run once was cut"
 
 
 def crash(*arguments: str, safety: str = "") -> tuple[int, list[str]]:
     """Return the exit code and the output of `make crash` with one kill of a writer on SQLite."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tests.crash", "--kills", "1", "--backends", "sqlite", "--seed", "1", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LOCKSTITCH_UNSAFE": safety},
@@ -60,34 +60,34 @@ def crash(*arguments: str, safety: str = "") -> tuple[int, list[str]]:
         timeout=300,
         check=False,
     )
-    assert done.stdout, done.stderr
-    return done.returncode, done.stdout.splitlines()
+    assert process.stdout, process.stderr
+    return process.returncode, process.stdout.splitlines()
 
 
 def test_last_line_contains_verdict():
-    code, said = crash("--rounds", "5", "--points", "6")
-    assert code == 0, said
-    assert re.fullmatch(r"crash: 19 points x 1 backends: lost 0, repeated 0, in doubt \d+", said[-1]), said
+    code, output = crash("--rounds", "5", "--points", "6")
+    assert code == 0, output
+    assert re.fullmatch(r"crash: 19 points x 1 backends: lost 0, repeated 0, in doubt \d+", output[-1]), output
 
 
 def test_matrix_fails_without_started_entries():
     """A check that cannot fail would prove nothing: each play detects that an effect happened twice."""
-    code, said = crash("--rounds", "0", "--points", "5", safety="intent")
-    assert code == 1, said
-    assert re.fullmatch(r"crash: 16 points x 1 backends: lost \d+, repeated [1-9]\d*, in doubt \d+", said[-1]), said
-    plays = "\n".join(said).split("sqlite: the ")[1:]
+    code, output = crash("--rounds", "0", "--points", "5", safety="intent")
+    assert code == 1, output
+    assert re.fullmatch(r"crash: 16 points x 1 backends: lost \d+, repeated [1-9]\d*, in doubt \d+", output[-1]), output
+    plays = "\n".join(output).split("sqlite: the ")[1:]
     assert [play.partition(",")[0] for play in plays] == list(PLAYS)
-    assert all("happened 2 times" in play for play in plays), said
+    assert all("happened 2 times" in play for play in plays), output
 
 
 def test_matrix_fails_without_fence():
-    code, said = crash("--rounds", "0", "--plays", safety="fence")
-    assert code == 1, said
-    assert said[-1] == "crash: 1 points x 1 backends: lost 0, repeated 5, in doubt 0"
+    code, output = crash("--rounds", "0", "--plays", safety="fence")
+    assert code == 1, output
+    assert output[-1] == "crash: 1 points x 1 backends: lost 0, repeated 5, in doubt 0"
 
 
 def test_spread_contains_important_points():
     points = [f"{name}.{when}:{n}" for n in range(1, 20) for name in ("append", "tool") for when in ("before", "after")]
-    chosen = spread(points, POINTS["errand"], PLAYS["errand"].mattering)
+    chosen = spread(points, POINTS["errand"], PLAYS["errand"].important)
     assert len(chosen) == POINTS["errand"]
     assert {"tool.before:2", "tool.after:2"} < set(chosen)

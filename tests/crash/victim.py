@@ -75,14 +75,14 @@ async def stale_writes(url: str, attempts: int) -> int:
             head = (await stale.append(head, [said("mine")])).head
             assert head.worker_id is not None
             await fresh._backend.release(head.worker_id)
-            taken = await fresh.claim(thread)
+            claimed = await fresh.claim(thread)
             try:
                 await stale.append(head, [said("too late")])
             except Conflict:
                 pass
             else:
                 written += 1
-            await fresh.append(await fresh.thread(taken), fields={"status": "pending"})
+            await fresh.append(await fresh.thread(claimed), fields={"status": "pending"})
             with suppress(ThreadBusy):
                 # The worker was declared dead, so it registers as a new one.
                 await stale.register_worker()

@@ -23,7 +23,7 @@ def add(a: int, b: int) -> int:
 
 @tool
 async def send(to: str, ctx: ToolContext) -> str:
-    """Send a letter."""
+    """Send an email."""
     return f"sent to {to} under {ctx.call_id}"
 
 
@@ -48,8 +48,8 @@ def scripted(*replies: Any, turns: list[list[Any]] | None = None, **options: Any
     """Return an agent with these replies, in one turn or in each of several."""
     beside, files = options.pop("beside", {}), options.pop("provider_files", {})
     script = {"replies": turns or list(replies), "beside": beside, "files": files}
-    given = {"title": False, "base_delay": 0.0, **options}
-    return Agent(given.pop("name", "helper"), model=Scripted(script), **given)
+    settings = {"title": False, "base_delay": 0.0, **options}
+    return Agent(settings.pop("name", "helper"), model=Scripted(script), **settings)
 
 
 def types(stitches: list[Stitch]) -> list[str]:
@@ -62,11 +62,11 @@ def of_type(stitches: list[Stitch], *kinds: str) -> list[Stitch]:
 
 async def log(store: Store, *kinds: str, thread: str = "t") -> list[Stitch]:
     """Return the log of the thread, or only the stitches of these types."""
-    found = await store.stitches(thread)
-    return of_type(found, *kinds) if kinds else found
+    stitches = await store.stitches(thread)
+    return of_type(stitches, *kinds) if kinds else stitches
 
 
-async def at_rest(store: Store, thread: str = "t") -> Thread:
+async def assert_at_rest(store: Store, thread: str = "t") -> Thread:
     """Return the thread, after checking that it is not held, has no open call and accepts the next message."""
     head = await store.thread(thread)
     assert head.worker_id is None, f"held by {head.worker_id}"
@@ -75,17 +75,16 @@ async def at_rest(store: Store, thread: str = "t") -> Thread:
     return head
 
 
-async def goes_on(store: Store, thread: str = "t") -> Result:
+async def assert_can_continue(store: Store, thread: str = "t") -> Result:
     """Check that a working agent of the same name can continue the thread."""
-    await at_rest(store, thread)
+    await assert_at_rest(store, thread)
     result = await scripted("Still here.").run("Are you there?", store=store, thread=thread)
     assert (result.status, result.output_text) == ("completed", "Still here.")
     return result
 
 
 def shown(url: str, thread_id: UUID, *path: str) -> Json | None:
-    """Return what the file backend writes for people: the agent_config or another projection; None on other
-    backends."""
+    """Return the agent_config or another projection of the file backend. Return None on other backends."""
     if not url.startswith("file:"):
         return None
     place = Path(url.removeprefix("file://").replace("//", "/"))
@@ -93,12 +92,12 @@ def shown(url: str, thread_id: UUID, *path: str) -> Json | None:
     return codec.loads(place.joinpath(*parts).read_bytes())
 
 
-async def until(found: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:
     """Return the first true value of the function."""
     clock = asyncio.get_running_loop().time
     end = clock() + seconds
     while clock() < end:
-        if value := await found():
+        if value := await condition():
             return value
         await asyncio.sleep(0.01)
     raise AssertionError("it never came")

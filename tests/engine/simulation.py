@@ -23,7 +23,7 @@ RUN = Run(thread_id=HEAD.id, sequence=1, turn=1, first_position=1, started_at=NO
 EFFECTS = ("safe", "keyed", "once")
 
 
-async def _nothing(context: Any, given: Json) -> str:
+async def _nothing(context: Any, arguments: Json) -> str:
     return ""
 
 
@@ -69,7 +69,7 @@ class World:
     def go(self, limit: int = 500) -> None:
         """Decide and apply until the end."""
         for _ in range(limit):
-            action = decide(self.setup, self.situation(), NOW)
+            action = decide(self.setup, self.snapshot(), NOW)
             match action:
                 case RecordEntries():
                     self.add(*action.entries)
@@ -89,11 +89,11 @@ class World:
                     raise AssertionError(action)
         raise AssertionError("no end in sight")
 
-    def situation(self, **head: Any) -> RunSnapshot:
-        steps = sum(is_response(one) and one.data.get("purpose") is None for one in self.log)
-        last = max((place for place, one in enumerate(self.log) if is_response(one)), default=0)
-        seen = HEAD.changed(fence=self.fence, position=len(self.log), **head)
-        return RunSnapshot(seen, RUN.changed(steps=steps), self.log[last:])
+    def snapshot(self, **head: Any) -> RunSnapshot:
+        steps = sum(is_response(stitch) and stitch.data.get("purpose") is None for stitch in self.log)
+        last = max((place for place, stitch in enumerate(self.log) if is_response(stitch)), default=0)
+        current = HEAD.changed(fence=self.fence, position=len(self.log), **head)
+        return RunSnapshot(current, RUN.changed(steps=steps), self.log[last:])
 
     def add(self, *entries: Entry) -> None:
         for entry in entries:
@@ -125,13 +125,13 @@ class World:
     def _reply(self, action: Pause) -> None:
         """Answer the first wait."""
         wait = action.waits[0]
-        call = next(one for one in self.situation().calls if one.id == wait.call_id)
+        call = next(call for call in self.snapshot().calls if call.id == wait.call_id)
         if isinstance(wait, ApprovalWait):
             self.add(Entry(type="permission", run_id=RUN.id, name=call.name, call_id=call.id, call_index=call.index))
         else:
             self._result(call, f"answered {wait.kind}", "settled" if isinstance(wait, InDoubtWait) else "ok")
 
-    def _result(self, call: Any, said: str, status: str) -> None:
+    def _result(self, call: Any, text: str, status: str) -> None:
         self.add(
             Entry(
                 type="tool_call",
@@ -141,14 +141,18 @@ class World:
                 call_index=call.index,
                 reply_to=call.response,
                 status=status,
-                message=tool_result(call.id, said),
+                message=tool_result(call.id, text),
             )
         )
 
-    def told(self) -> list[tuple[Any, ...]]:
+    def recorded(self) -> list[tuple[Any, ...]]:
         """Return the log without values that differ between two simulations."""
-        return [(one.type, one.name, one.call_id, one.status, str(one.message)) for one in self.log if _told(one)]
+        return [
+            (stitch.type, stitch.name, stitch.call_id, stitch.status, str(stitch.message))
+            for stitch in self.log
+            if _is_recorded(stitch)
+        ]
 
 
-def _told(stitch: Stitch) -> bool:
+def _is_recorded(stitch: Stitch) -> bool:
     return stitch.type not in ("tool_started", "run_paused", "run_resumed")

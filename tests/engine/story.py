@@ -8,8 +8,8 @@ from lockstitch.agents.compactors.strategies import ToolResultRemovalCompactor
 from lockstitch.agents.memories import RecordMemoryStore
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
-from lockstitch.engine.control import approve
 from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.engine.replies import approve
 from lockstitch.model import Json
 from lockstitch.store import Store
 from tests.engine.agents import calls, confirm
@@ -77,7 +77,7 @@ def agent(folder: Path, **options: Any) -> Agent:
         "beside": {"title": {"fail": "request", "message": "No title today."}},
         "files": {"file_1": {"filename": "data.csv", "content": "a,b", "mime_type": "text/csv"}},
     }
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "tools": [look, broken, draw, pay, confirm],
         "instructions": "You look.",
         "check": check,
@@ -89,7 +89,7 @@ def agent(folder: Path, **options: Any) -> Agent:
         "base_delay": 0.0,
         "max_steps": 5,
     }
-    return Agent("teller", model=Scripted(script), **{**given, **options})
+    return Agent("teller", model=Scripted(script), **{**settings, **options})
 
 
 async def tell(store: Store, folder: Path, thread: str = "t", **options: Any) -> None:

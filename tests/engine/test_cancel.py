@@ -19,7 +19,7 @@ from lockstitch.engine.result import result_for
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Message, text_of
 from lockstitch.store import Store, lease_keeper
-from tests.engine.agents import calls, goes_on, log, scripted, types
+from tests.engine.agents import assert_can_continue, calls, log, scripted, types
 
 pytestmark = pytest.mark.anyio
 
@@ -80,10 +80,10 @@ class SlowCompactor:
     def __init__(self, gate: Gate | None = None) -> None:
         self._gate = gate
 
-    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
+    async def compact(self, compaction_input: CompactionInput, summarize: Summarize) -> CompactionResult | None:
         if self._gate is not None:
             await self._gate.stay()
-        first = next(stitch.position for stitch in sight.stitches if stitch.message is not None)
+        first = next(stitch.position for stitch in compaction_input.stitches if stitch.message is not None)
         return CompactionResult(keep=[(first, first)], tokens=1)
 
 
@@ -180,12 +180,12 @@ async def test_cancels_run_during_every_action(store: Store, act: str):
     head = await store.thread("t")
     assert (head.status, head.cancel_requested, head.waiting_for[0]["kind"]) == ("waiting", False, "input")
     assert (await log(store))[-1].status == "cancelled"
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 async def test_records_results_that_exist_when_cancel_is_requested(store: Store):
     gate = Gate()
-    done = asyncio.Event()
+    finished = asyncio.Event()
 
     @tool
     async def stay() -> str:
@@ -196,18 +196,18 @@ async def test_records_results_that_exist_when_cancel_is_requested(store: Store)
     async def quick() -> str:
         """Be quick."""
         await gate.reached.wait()
-        done.set()
+        finished.set()
         return "charged"
 
     helper = scripted(calls("stay", "quick"), tools=[stay, quick])
     task = asyncio.create_task(helper.run("Go", store=store, thread="t"))
-    await done.wait()
+    await finished.wait()
     await cancel(store, "t")
     assert (await task).status == "cancelled"
     answers = {answer.name: answer for answer in await log(store, "tool_call")}
     assert answers["quick"].status == "ok"
     assert answers["stay"].status == "in_doubt"
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 async def test_keeps_chat_open_when_cancel_arrives_after_run_ended(store: Store):
@@ -222,7 +222,7 @@ async def test_keeps_chat_open_when_cancel_arrives_after_run_ended(store: Store)
     assert (await helper.run("2", store=store, thread="t")).output_text == "Two."
     with pytest.raises(Refused, match="no open run"):
         await cancel(store, "t")
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 async def test_retries_goal_when_cancel_was_requested_after_its_end(store: Store):
@@ -275,7 +275,7 @@ async def test_cancels_interrupted_run_without_agent_code(store: Store):
     head = await cancel(store, "t")
     assert head.status == "waiting"
     assert types(await log(store))[-2:] == ["tool_call", "run_completed"]
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 class Looking:
@@ -283,30 +283,30 @@ class Looking:
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
-        self.looked, self.go_on = asyncio.Event(), asyncio.Event()
+        self.looked, self.may_continue = asyncio.Event(), asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
     async def find(self, find: Find[Any]) -> list[Any]:
-        found = await self._backend.find(find)
-        if found and any(where.field == "cancel_requested" for where in find.where):
+        records = await self._backend.find(find)
+        if records and any(where.field == "cancel_requested" for where in find.where):
             self.looked.set()
-            await self.go_on.wait()
-        return found
+            await self.may_continue.wait()
+        return records
 
 
 async def test_keeps_next_run_when_stale_cancel_request_is_read(store: Store):
     """The poll reads the request before it is withdrawn, and reports it after the next run has started."""
-    held, ready, asked, answer = (asyncio.Event() for _ in range(4))
+    claimed, ready, requested, answer = (asyncio.Event() for _ in range(4))
 
     async def instructions(_: Any) -> str:
-        held.set()
+        claimed.set()
         await ready.wait()
         return ""
 
     async def slow(_: ModelRequest) -> str:
-        asked.set()
+        requested.set()
         await answer.wait()
         return "Two."
 
@@ -314,26 +314,26 @@ async def test_keeps_next_run_when_stale_cancel_request_is_read(store: Store):
     await store.edit("t", cancel_requested=True)
     backend = Looking(store._backend)
     shared = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
-    beside = Agent("helper", model=Scripted(slow), title=False)
+    other_agent = Agent("helper", model=Scripted(slow), title=False)
     clerk = Agent("helper", model=Scripted(slow), title=False, instructions=instructions)
     # Another thread is in execution here, so that the poll never stops.
-    other = asyncio.create_task(beside.run("Go", store=shared, thread="u"))
-    await asked.wait()
-    asked.clear()
+    other_run = asyncio.create_task(other_agent.run("Go", store=shared, thread="u"))
+    await requested.wait()
+    requested.clear()
     running = asyncio.create_task(clerk.run("2", store=shared, thread="t"))
-    await held.wait()
+    await claimed.wait()
     await backend.looked.wait()
     ready.set()
-    await asked.wait()
-    backend.go_on.set()
-    # What it brought is dealt with by the time it looks again.
+    await requested.wait()
+    backend.may_continue.set()
+    # The result is handled before the next check.
     backend.looked.clear()
     await store.edit("u", cancel_requested=True)
-    assert (await other).status == "cancelled"
+    assert (await other_run).status == "cancelled"
     answer.set()
     result = await running
     assert (result.status, result.output_text) == ("completed", "Two.")
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 async def test_cancels_message_before_worker_starts_its_run(store: Store):
@@ -343,7 +343,7 @@ async def test_cancels_message_before_worker_starts_its_run(store: Store):
 
     assert (await cancel(store, "t")).status == "pending", "the second message is still there"
     run = await store.run(first.run_id)
-    assert (run.status, list(run.tags), [text_of(one) for one in await store.messages(run.id)]) == (
+    assert (run.status, list(run.tags), [text_of(message) for message in await store.messages(run.id)]) == (
         "cancelled",
         ["urgent"],
         ["1"],
@@ -356,5 +356,5 @@ async def test_cancels_message_before_worker_starts_its_run(store: Store):
     head = await cancel(store, "t")
     assert (head.status, head.wait_for("input") is not None) == ("waiting", True)
     assert (await result_for(store, third.run_id)).status == "cancelled"
-    assert [one.status for one in await store.runs("t")] == ["cancelled", "completed", "cancelled"]
-    await goes_on(store)
+    assert [run.status for run in await store.runs("t")] == ["cancelled", "completed", "cancelled"]
+    await assert_can_continue(store)

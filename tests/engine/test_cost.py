@@ -49,13 +49,13 @@ def test_reproduces_sample_of_documents() -> None:
 
 
 @pytest.mark.req("S0-069")
-@pytest.mark.parametrize(("provider", "model"), [("anthropic", "claude-nobody-9"), ("nobody", "gpt-5"), ("", "")])
+@pytest.mark.parametrize(("provider", "model"), [("anthropic", "claude-unknown-9"), ("unknown", "gpt-5"), ("", "")])
 def test_unknown_model_has_empty_cost_and_one_warning(
     provider: str, model: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    known = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT)
-    assert Decimal(str(known["total_cost"])) == sum(Decimal(str(known[part])) for part in PARTS)
-    assert known["currency"] == "USD"
+    known_price = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT)
+    assert Decimal(str(known_price["total_cost"])) == sum(Decimal(str(known_price[part])) for part in PARTS)
+    assert known_price["currency"] == "USD"
 
     with caplog.at_level(logging.WARNING, logger="lockstitch"):
         assert price(provider, model, SAMPLE, AT) == {}
@@ -102,21 +102,23 @@ counts = st.integers(0, 400_000)
 
 @quick
 @given(
-    st.sampled_from([(one.id, model.id) for one in get_snapshot().providers for model in one.models][::7]),
+    st.sampled_from(
+        [(provider.id, model.id) for provider in get_snapshot().providers for model in provider.models][::7]
+    ),
     st.tuples(counts, counts, counts, counts),
 )
 def test_cost_parts_equal_total_of_price_library(ref: tuple[str, str], tokens: Any) -> None:
-    plain, output, read, write = tokens
-    usage = Usage(plain + read + write, output, read, write)
+    plain, output, read_tokens, write = tokens
+    usage = Usage(plain + read_tokens + write, output, read_tokens, write)
     provider, model = ref
-    ours = price(provider, model, usage, AT)
-    if not ours:
+    own_price = price(provider, model, usage, AT)
+    if not own_price:
         return
-    theirs = genai_prices.calc_price(
+    expected_price = genai_prices.calc_price(
         genai_prices.Usage(
             input_tokens=usage.input_tokens,
             output_tokens=output,
-            cache_read_tokens=read,
+            cache_read_tokens=read_tokens,
             cache_write_tokens=write,
         ),
         model,
@@ -124,8 +126,8 @@ def test_cost_parts_equal_total_of_price_library(ref: tuple[str, str], tokens: A
         genai_request_timestamp=AT,
     )
 
-    assert ours["total_cost"] == pytest.approx(float(theirs.total_price), rel=1e-12)
-    assert sum(ours[part] for part in PARTS) == pytest.approx(ours["total_cost"], rel=1e-12)
+    assert own_price["total_cost"] == pytest.approx(float(expected_price.total_price), rel=1e-12)
+    assert sum(own_price[part] for part in PARTS) == pytest.approx(own_price["total_cost"], rel=1e-12)
 
 
 def test_cost_is_never_negative_when_token_counts_conflict() -> None:
@@ -180,14 +182,14 @@ def test_falls_back_to_price_table_when_override_is_invalid(prices: Any, caplog:
 
 def test_sum_counts_unpriced_calls() -> None:
     call = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT)
-    other = price("house", "house-model", SAMPLE, AT, OWN)
+    other_price = price("house", "house-model", SAMPLE, AT, OWN)
 
     assert add({}, call) == call
     assert add({}, {}) == {"unpriced": 1}
     assert total(add({}, {})) is None
     twice = add(add(add({}, {}), call), {})
     assert twice == {**call, "unpriced": 2}
-    mixed = add(twice, add(other, {}))
+    mixed = add(twice, add(other_price, {}))
     assert mixed["unpriced"] == 3
     assert mixed["total_cost"] == 0.03117
     assert mixed["total_input_tokens"] == 5_000
@@ -198,12 +200,12 @@ def test_sum_counts_unpriced_calls() -> None:
 
 def test_sum_of_many_costs_has_no_rounding_error() -> None:
     call = price("anthropic", "claude-sonnet-4-5", SAMPLE, AT)
-    whole: Any = {}
+    usage: Any = {}
     for _ in range(1_000):
-        whole = add(whole, call)
+        usage = add(usage, call)
 
-    assert whole["total_cost"] == 26.07
-    assert [whole[part] for part in PARTS] == [5.7, 19.5, 0.75, 0.12]
+    assert usage["total_cost"] == 26.07
+    assert [usage[part] for part in PARTS] == [5.7, 19.5, 0.75, 0.12]
 
 
 def test_import_does_not_load_price_tables() -> None:

@@ -15,18 +15,18 @@ replies = st.lists(st.lists(names, max_size=4), max_size=4)
 
 @given(replies, st.data(), st.sampled_from(["tell", "ask"]))
 def test_reaches_same_end_from_every_cut_of_log(script: list[list[str]], data: st.DataObject, on_doubt: str):
-    whole = World(setup(on_doubt=on_doubt), script, [])
-    whole.go()
-    cut = data.draw(st.integers(0, len(whole.log)))
-    again = World(setup(on_doubt=on_doubt), script, whole.log[:cut], fence=2)
-    doubtful = {call.id for call in again.situation().calls if call.state == "cut" and call.name in ("once", "asking")}
-    if whole.log[:cut] and whole.log[cut - 1].type in ("run_completed", "run_failed"):
+    uninterrupted = World(setup(on_doubt=on_doubt), script, [])
+    uninterrupted.go()
+    cut = data.draw(st.integers(0, len(uninterrupted.log)))
+    resumed = World(setup(on_doubt=on_doubt), script, uninterrupted.log[:cut], fence=2)
+    doubtful = {call.id for call in resumed.snapshot().calls if call.state == "cut" and call.name in ("once", "asking")}
+    if uninterrupted.log[:cut] and uninterrupted.log[cut - 1].type in ("run_completed", "run_failed"):
         return
-    again.go()
-    ours = [entry for entry in again.told() if entry[2] not in doubtful]
-    theirs = [entry for entry in whole.told() if entry[2] not in doubtful]
-    assert ours == theirs
-    answers = {entry[2]: entry[3] for entry in again.told() if entry[0] == "tool_call"}
+    resumed.go()
+    resumed_entries = [entry for entry in resumed.recorded() if entry[2] not in doubtful]
+    expected_entries = [entry for entry in uninterrupted.recorded() if entry[2] not in doubtful]
+    assert resumed_entries == expected_entries
+    answers = {entry[2]: entry[3] for entry in resumed.recorded() if entry[0] == "tool_call"}
     assert all(answers[call] == ("in_doubt" if on_doubt == "tell" else "settled") for call in doubtful)
 
 
@@ -37,19 +37,21 @@ def test_leaves_valid_context_at_every_end(script: list[list[str]], max_steps: i
     assert open_calls(world.log) == []
     messages = context(world.log)
     for before, after in zip(messages, [*messages[1:], None], strict=True):
-        asked = [block["id"] for block in before["content"] if block["type"] == "tool_use"] if _blocks(before) else []
-        if asked:
+        call_ids = (
+            [block["id"] for block in before["content"] if block["type"] == "tool_use"] if _blocks(before) else []
+        )
+        if call_ids:
             assert after is not None
-            assert [block["tool_use_id"] for block in after["content"]] == asked
+            assert [block["tool_use_id"] for block in after["content"]] == call_ids
 
 
 @given(replies, st.integers(1, 3))
 def test_never_exceeds_step_limit(script: list[list[str]], max_steps: int):
     world = World(setup(max_steps=max_steps), script, [])
     world.go()
-    calls = [one for one in world.log if one.type == "llm_call"]
-    assert sum(one.data.get("purpose") is None for one in calls) <= max_steps
-    assert sum(one.data.get("purpose") == "final_summary" for one in calls) <= 1
+    calls = [stitch for stitch in world.log if stitch.type == "llm_call"]
+    assert sum(call.data.get("purpose") is None for call in calls) <= max_steps
+    assert sum(call.data.get("purpose") == "final_summary" for call in calls) <= 1
 
 
 @given(replies, st.data())
@@ -58,7 +60,7 @@ def test_cancel_request_ends_run_and_answers_open_calls(script: list[list[str]],
     world.go()
     cut = data.draw(st.integers(0, len(world.log)))
     world.log = world.log[:cut]
-    cancelled = world.situation(cancel_requested=True)
+    cancelled = world.snapshot(cancel_requested=True)
     action = decide(world.setup, cancelled, NOW)
     assert isinstance(action, Finish)
     assert action.status == "cancelled"
@@ -71,13 +73,13 @@ def test_is_idle_without_open_run():
 
 
 def test_calls_model_when_run_has_no_response():
-    assert decide(setup(), World(setup(), [], []).situation(), NOW) == CallModel(1)
+    assert decide(setup(), World(setup(), [], []).snapshot(), NOW) == CallModel(1)
 
 
 def test_full_log_records_compaction_check_without_effect():
     full = setup()
     full = type(full)(**{**full.__dict__, "definition": full.definition.model_copy(update={"log": "full"})})
-    action = decide(full, World(full, [], []).situation(), NOW)
+    action = decide(full, World(full, [], []).snapshot(), NOW)
     assert isinstance(action, RecordEntries)
     assert action.entries[0].data["reason"] == "no_compactor"
     assert not action.must_commit

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 TEXT = "one two three four five six seven eight nine ten "
 
 
-async def kept(store: Store) -> list[LiveDelta]:
+async def stored_deltas(store: Store) -> list[LiveDelta]:
     return await store._backend.find(Find(LiveDelta, order=("number",)))
 
 
@@ -28,15 +28,15 @@ async def held(store: Store) -> Thread:
     return await store.claim(await store.create(kind="goal", goal="Speak", agent="a"))
 
 
-def said(head: Thread, run: object, text: str, *, step: int = 0, kind: str = "text") -> Event:
+def text_event(head: Thread, run: object, text: str, *, step: int = 0, kind: str = "text") -> Event:
     return Event(kind, head.id, run.id, "a", step, {"text": text})  # type: ignore[arg-type, attr-defined]
 
 
 async def until(store: Store, number: int) -> list[LiveDelta]:
     async with asyncio.timeout(60):
-        while len(found := await kept(store)) != number:  # noqa: ASYNC110
+        while len(deltas := await stored_deltas(store)) != number:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    return found
+    return deltas
 
 
 async def test_writes_numbered_deltas_and_deletes_them_after_commit(store: Store) -> None:
@@ -44,35 +44,35 @@ async def test_writes_numbered_deltas_and_deletes_them_after_commit(store: Store
     run = store.new_run(head)
     speaking = LiveTextWriter(store, head)
     for word in ("one ", "two "):
-        speaking.on_event(said(head, run, word))
-    speaking.on_event(said(head, run, "hm", kind="thinking"))
+        speaking.on_event(text_event(head, run, word))
+    speaking.on_event(text_event(head, run, "hm", kind="thinking"))
     first = await until(store, 2)
-    assert [one.text["text"] for one in first] == ["one two ", "hm"]
-    assert [one.number for one in first] == [(head.fence << 32) + 1, (head.fence << 32) + 2]
-    assert {(one.step_number, one.text["attempt"]) for one in first} == {(1, f"{head.fence}.0")}
+    assert [delta.text["text"] for delta in first] == ["one two ", "hm"]
+    assert [delta.number for delta in first] == [(head.fence << 32) + 1, (head.fence << 32) + 2]
+    assert {(delta.step_number, delta.text["attempt"]) for delta in first} == {(1, f"{head.fence}.0")}
     # A retry starts again with a new attempt number.
     speaking.on_event(Event("retry", head.id, run.id, "a", 0))
-    speaking.on_event(said(head, run, "again \ud800"))
-    again = (await until(store, 3))[-1]
-    assert (again.text["attempt"], again.text["text"]) == (f"{head.fence}.1", "again \ufffd")
+    speaking.on_event(text_event(head, run, "again \ud800"))
+    second_delta = (await until(store, 3))[-1]
+    assert (second_delta.text["attempt"], second_delta.text["text"]) == (f"{head.fence}.1", "again \ufffd")
     # Text of the next step follows the commit of this one.
-    speaking.on_event(said(head, run, "next", step=1))
+    speaking.on_event(text_event(head, run, "next", step=1))
     (following,) = await until(store, 1)
     assert (following.step_number, following.text["text"]) == (2, "next")
     speaking.on_event(Event("tool_call", head.id, run.id, "a", 2))
     await until(store, 0)
-    speaking.on_event(said(head, run, "last", step=2))
+    speaking.on_event(text_event(head, run, "last", step=2))
     await speaking.close()
-    assert await kept(store) == []
+    assert await stored_deltas(store) == []
 
 
 async def test_does_not_write_deltas_of_short_answer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[object] = []
-    put = store._backend.put
+    put_records = store._backend.put
 
     async def counted(records: Sequence[Record], **options: Any) -> None:
         written.extend(record for record in records if isinstance(record, LiveDelta))
-        await put(records, **options)
+        await put_records(records, **options)
 
     monkeypatch.setattr(store._backend, "put", counted)
     # The interval is long, so that the answer is committed before it ends on any machine.
@@ -85,14 +85,14 @@ async def test_does_not_write_deltas_of_short_answer(store: Store, monkeypatch: 
 
 
 async def test_run_completes_when_store_rejects_deltas(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    put, tries = store._backend.put, 0
+    put_records, tries = store._backend.put, 0
 
     async def refused(records: Sequence[Record], **options: Any) -> None:
         nonlocal tries
         if any(isinstance(record, LiveDelta) for record in records):
             tries += 1
             raise StoreError("No room for chatter.")
-        await put(records, **options)
+        await put_records(records, **options)
 
     monkeypatch.setattr(store._backend, "put", refused)
     monkeypatch.setattr(events, "WRITE_INTERVAL_SECONDS", 0.01)
@@ -101,24 +101,24 @@ async def test_run_completes_when_store_rejects_deltas(store: Store, monkeypatch
     await run_worker(App([agent]), store=store, until_idle=True)
     assert tries > 1
     assert (await store.thread(thread)).status == "completed"
-    started = next(one for one in await store.stitches(thread) if one.type == "run_started")
+    started = next(stitch for stitch in await store.stitches(thread) if stitch.type == "run_started")
     assert started.data["queue_present"] is False
 
 
 async def test_deletes_deltas_of_dead_workers(store: Store) -> None:
     head = await held(store)
     run = store.new_run(head)
-    left = LiveDelta(thread_id=head.id, run_id=run.id, step_number=1, number=1, text={"text": "left"})
-    await store._backend.put([left])
+    leftover = LiveDelta(thread_id=head.id, run_id=run.id, step_number=1, number=1, text={"text": "left"})
+    await store._backend.put([leftover])
     # Deltas of an earlier holder are deleted when the next holder writes.
     speaking = LiveTextWriter(store, head)
-    speaking.on_event(said(head, run, "new"))
+    speaking.on_event(text_event(head, run, "new"))
     async with asyncio.timeout(60):
-        while [one.text["text"] for one in await kept(store)] != ["new"]:  # noqa: ASYNC110
+        while [delta.text["text"] for delta in await stored_deltas(store)] != ["new"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     # Deltas of a held thread stay. Deltas of threads without a holder are deleted.
     await delete_stale_deltas(store)
-    assert len(await kept(store)) == 1
+    assert len(await stored_deltas(store)) == 1
     await store.append(head, fields={"status": "pending"})
     await delete_stale_deltas(store)
-    assert await kept(store) == []
+    assert await stored_deltas(store) == []

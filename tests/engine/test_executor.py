@@ -8,16 +8,27 @@ from typing import Any
 import pytest
 
 from lockstitch.agents.tools.function import tool
-from lockstitch.backend import Find
+from lockstitch.backend import Find, Where
 from lockstitch.engine.cancel import cancel
-from lockstitch.engine.control import submit_results
+from lockstitch.engine.replies import submit_results
 from lockstitch.engine.result import run_of_message
 from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreUnreachable, ThreadBusy
 from lockstitch.model import Entry, Limit, Worker, parse_time
 from lockstitch.model.message import user
 from lockstitch.store import Store, heartbeat, lease_keeper, open_store
 from lockstitch.store.writes import writer
-from tests.engine.agents import add, at_rest, calls, confirm, goes_on, log, scripted, send, types, until
+from tests.engine.agents import (
+    add,
+    assert_at_rest,
+    assert_can_continue,
+    calls,
+    confirm,
+    log,
+    scripted,
+    send,
+    types,
+    until,
+)
 from tests.races.processes import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -36,14 +47,14 @@ class Failing:
         self.stays_away = True
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._backend, name)
-        if name not in ("get", "find", "read", "claim", "beat", "release", "put", "count"):
-            return found
+        attribute = getattr(self._backend, name)
+        if name not in ("get", "find", "read", "claim", "heartbeat", "release", "put", "count"):
+            return attribute
 
         async def call(*arguments: Any, **options: Any) -> Any:
             if self.gone and self.stays_away:
                 raise StoreUnreachable
-            return await found(*arguments, **options)
+            return await attribute(*arguments, **options)
 
         return call
 
@@ -72,8 +83,10 @@ def helper() -> Any:
 
 async def go(store: Store) -> Any:
     """Execute the thread from its current state to its end."""
-    known = [head for head in await store.threads() if head.key == "t"]
-    result = await helper().resume("t", store=store) if known else await helper().run("Go", store=store, thread="t")
+    known_threads = [head for head in await store.threads() if head.key == "t"]
+    result = (
+        await helper().resume("t", store=store) if known_threads else await helper().run("Go", store=store, thread="t")
+    )
     if result is not None and result.status == "waiting":
         result = await helper().submit("t", [{"tool_use_id": "call_1_2_0", "content": "yes"}], store=store)
     return result
@@ -84,14 +97,14 @@ async def test_waits_for_store_during_short_outage(failing: tuple[Store, Failing
     store, backend = failing
     backend.stays_away = False
     plain = await go(store)
-    appends, wanted = backend.appends, types(await log(store))
+    appends, expected_types = backend.appends, types(await log(store))
     assert plain.status == "completed"
     await store.delete("t")
     for at in range(1, appends + 1):
         backend.at, backend.done, backend.appends = at, done, 0
         result = await go(store)
         assert (result.status, result.output_text) == ("completed", "Done."), at
-        assert types(await log(store)) == wanted, at
+        assert types(await log(store)) == expected_types, at
         await store.delete("t")
 
 
@@ -114,9 +127,9 @@ async def test_holds_no_thread_after_long_outage(
         if result is None:
             result = (await store.runs("t"))[-1]
         assert result.status == "completed", at
-        told = [stitch.message for stitch in await log(store, "tool_call", "llm_call")]
-        assert len(told) == len(ends), at
-        await at_rest(store)
+        outcomes = [stitch.message for stitch in await log(store, "tool_call", "llm_call")]
+        assert len(outcomes) == len(ends), at
+        await assert_at_rest(store)
         await store.delete("t")
 
 
@@ -159,8 +172,8 @@ class Meddling:
         return await self._backend.append(commit)
 
 
-@pytest.mark.parametrize("deed", ["message", "cancel", "twice"])
-async def test_finishes_when_other_process_writes_between_any_two_commits(store: Store, deed: str):
+@pytest.mark.parametrize("action", ["message", "cancel", "twice"])
+async def test_finishes_when_other_process_writes_between_any_two_commits(store: Store, action: str):
     """A message, a cancel request or a repeated answer arrives at the worst moment, and the thread still ends."""
     backend = Meddling(store._backend)
     meddled = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
@@ -168,9 +181,9 @@ async def test_finishes_when_other_process_writes_between_any_two_commits(store:
     async def act() -> None:
         if not await store.threads():
             return
-        if deed == "message":
+        if action == "message":
             await store.deliver("t", Entry(type="input", message=user("Me too.")), kind="input", sender="me")
-        elif deed == "cancel":
+        elif action == "cancel":
             with suppress(Refused):
                 await cancel(store, "t")
         else:
@@ -182,21 +195,21 @@ async def test_finishes_when_other_process_writes_between_any_two_commits(store:
     await store.delete("t")
     for at in range(1, appends + 1):
         backend.at, backend.act, backend.appends = at, act, 0
-        made = False
+        was_made = False
         for _ in range(6):
             with suppress(Conflict, Refused):
                 result = await go(meddled)
-                made = True
+                was_made = True
                 if result is None or result.status in ("completed", "cancelled"):
                     break
-        assert made
+        assert was_made
         runs = await store.runs("t")
-        wanted = ("completed", "cancelled") if deed == "cancel" else ("completed",)
-        assert {run.status for run in runs} <= set(wanted), at
-        if deed == "message" and at > 1:
+        expected_statuses = ("completed", "cancelled") if action == "cancel" else ("completed",)
+        assert {run.status for run in runs} <= set(expected_statuses), at
+        if action == "message" and at > 1:
             await helper().resume("t", store=store)
             assert [run.status for run in await store.runs("t")] == ["completed", "completed"], at
-        head = await at_rest(store)
+        head = await assert_at_rest(store)
         assert head.status in ("waiting", "pending"), at
         if head.cancel_requested:
             # The request arrived after the end of the run. The next holder withdraws it.
@@ -216,11 +229,11 @@ async def test_heartbeat_contains_current_action(store: Store, monkeypatch: pyte
         workers = await store._backend.find(Find(Worker))
         return next((worker.doing for worker in workers if any(worker.doing.values())), None)
 
-    said = await until(doing)
-    (thread_id,) = said
+    reply = await until(doing)
+    (thread_id,) = reply
     assert thread_id == str((await store.thread("t")).id)
-    assert (said[thread_id]["act"], said[thread_id]["step"]) == ("model call", 0)
-    assert parse_time(said[thread_id]["since"]) <= store.clock.now()
+    assert (reply[thread_id]["act"], reply[thread_id]["step"]) == ("model call", 0)
+    assert parse_time(reply[thread_id]["since"]) <= store.clock.now()
     await cancel(store, "t")
     assert (await task).status == "cancelled"
 
@@ -231,49 +244,49 @@ async def test_thread_without_work_waits_for_input(store: Store):
     head = await store.thread("t")
     await store.append(head, fields={"status": "pending", "waiting_for": [], "wake_at": store.clock.now()})
     assert await scripted("Hi.").resume("t", store=store) is None
-    head = await at_rest(store)
-    assert (head.status, [one["kind"] for one in head.waiting_for], head.wake_at) == ("waiting", ["input"], None)
+    head = await assert_at_rest(store)
+    assert (head.status, [wait["kind"] for wait in head.waiting_for], head.wake_at) == ("waiting", ["input"], None)
 
 
 async def test_stops_writing_after_takeover(store_url: str):
     """The old holder learns of the takeover at its next commit. Its call is in doubt for the new holder."""
-    begun, go_on = asyncio.Event(), asyncio.Event()
+    started, may_continue = asyncio.Event(), asyncio.Event()
 
     @tool
     async def charge() -> str:
         """Charge."""
-        begun.set()
-        await go_on.wait()
+        started.set()
+        await may_continue.wait()
         return "charged"
 
     agent = scripted(calls("charge"), "Done.", tools=[charge])
     async with open_store(store_url) as first, open_store(store_url) as second:
         stale = asyncio.create_task(agent.run("Go", store=first, thread="t"))
-        await begun.wait()
-        done = await agent.resume("t", store=second, take_over=True)
-        assert done is not None
-        assert (done.status, [one["name"] for one in done.in_doubt]) == ("completed", ["charge"])
+        await started.wait()
+        final_result = await agent.resume("t", store=second, take_over=True)
+        assert final_result is not None
+        assert (final_result.status, [call["name"] for call in final_result.in_doubt]) == ("completed", ["charge"])
         before = await second.stitches("t")
-        go_on.set()
+        may_continue.set()
         with pytest.raises(Conflict):
             await stale
         assert await second.stitches("t") == before
-        await goes_on(second)
+        await assert_can_continue(second)
 
 
 async def test_answers_queued_messages_in_order_in_any_process(store: Store):
-    begun, go_on = asyncio.Event(), asyncio.Event()
+    started, may_continue = asyncio.Event(), asyncio.Event()
 
     @tool
     async def wait() -> str:
         """Wait."""
-        begun.set()
-        await go_on.wait()
+        started.set()
+        await may_continue.wait()
         return "waited"
 
     agent = scripted(turns=[[calls("wait"), "One."], ["Two."], ["Three."], ["Four."]], tools=[wait])
     first = asyncio.create_task(agent.run("1", store=store, thread="t"))
-    await begun.wait()
+    await started.wait()
     line = []
     for number in range(2, 5):
         line.append(asyncio.create_task(agent.run(str(number), store=store, thread="t", on_busy="queue")))
@@ -282,40 +295,40 @@ async def test_answers_queued_messages_in_order_in_any_process(store: Store):
             return (await store.thread("t")).delivered >= number - 1
 
         await until(delivered)
-    go_on.set()
+    may_continue.set()
     assert (await first).output_text == "One."
     assert [(await task).output_text for task in line] == ["Two.", "Three.", "Four."]
     assert [run.turn for run in await store.runs("t")] == [1, 2, 3, 4]
-    assert (await at_rest(store)).status == "waiting"
-    await goes_on(store)
+    assert (await assert_at_rest(store)).status == "waiting"
+    await assert_can_continue(store)
 
 
 async def test_queued_message_waits_for_waiting_run(store: Store):
-    begun, go_on = asyncio.Event(), asyncio.Event()
+    started, may_continue = asyncio.Event(), asyncio.Event()
 
     @tool
     async def wait() -> str:
         """Wait."""
-        begun.set()
-        await go_on.wait()
+        started.set()
+        await may_continue.wait()
         return "waited"
 
     agent = scripted(turns=[[calls("wait"), calls("confirm"), "One."], ["Two."]], tools=[wait, confirm])
     first = asyncio.create_task(agent.run("1", store=store, thread="t"))
-    await begun.wait()
+    await started.wait()
     second = asyncio.create_task(agent.run("2", store=store, thread="t", on_busy="queue"))
 
     async def delivered() -> int:
         return (await store.thread("t")).delivered
 
     await until(delivered)
-    go_on.set()
+    may_continue.set()
     assert (await first).status == "waiting"
     await asyncio.sleep(0.1)
     assert not second.done()
-    done = await agent.submit("t", [{"tool_use_id": "call_1_2_0", "content": "yes"}], store=store)
-    assert done is not None
-    assert done.output_text == "One."
+    final_result = await agent.submit("t", [{"tool_use_id": "call_1_2_0", "content": "yes"}], store=store)
+    assert final_result is not None
+    assert final_result.output_text == "One."
     assert (await asyncio.wait_for(second, 60)).output_text == "Two."
 
 
@@ -327,7 +340,7 @@ from lockstitch.agents.tools.function import tool
 
 @tool
 async def stay() -> str:
-    print("begun", flush=True)
+    print("started", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     return "stayed"
 
@@ -352,7 +365,7 @@ async def test_raises_thread_held_with_holder_in_second_process(store_url: str):
     assert holder.stdin is not None
     assert holder.stdout is not None
     try:
-        assert (await asyncio.wait_for(holder.stdout.readline(), 30)).strip() == b"begun"
+        assert (await asyncio.wait_for(holder.stdout.readline(), 30)).strip() == b"started"
         async with open_store(store_url) as store:
             before = await store.stitches("t")
             with pytest.raises(ThreadBusy, match=rf"held by process {holder.pid} on ") as refused:
@@ -382,14 +395,14 @@ async def test_applies_limit_to_new_threads(store: Store) -> None:
     """New threads are held from their first commit on, but with a limit they are created first and claimed later."""
     agent = scripted("It is 4.", "It is 5.")
     await store._backend.put([Limit(name="one", at_most=1, agents=[agent.name])])
-    held = await store.claim(await store.create(agent=agent.name))
+    held_thread = await store.claim(await store.create(agent=agent.name))
     with pytest.raises(ThreadBusy, match="Limit one") as busy:
         await store.claim(await store.create(agent=agent.name))
     assert busy.value.reason == "limit"
     running = asyncio.create_task(agent.run("2 + 2?", store=store))
-    await until(lambda: store.count(last_sequence=0, total_runs=0, status="waiting"))
-    assert not await store.count(last_sequence=1)
-    await store.append(held, fields={"status": "waiting"})
+    await until(lambda: store.find_threads(Where("last_sequence", "=", 0), Where("status", "=", "waiting")))
+    assert not await store.find_threads(Where("last_sequence", "=", 1))
+    await store.append(held_thread, fields={"status": "waiting"})
     assert (await running).output_text == "It is 4."
 
 
@@ -407,24 +420,24 @@ async def test_answers_each_queued_message_with_its_own_run(store: Store) -> Non
 
 async def test_executes_as_new_worker_after_declared_dead(store_url: str) -> None:
     """Its earlier executions are cancelled, but a run that it starts afterwards is executed."""
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     @tool(effect="safe")
     async def stay() -> str:
         """Stay."""
-        begun.set()
+        started.set()
         await asyncio.sleep(600)
         return ""
 
-    async with open_store(store_url) as here, open_store(store_url) as there:
-        await scripted("One.").run("1", store=here, thread="u")
-        stale = asyncio.create_task(scripted(calls("stay"), tools=[stay]).run("Go", store=here, thread="t"))
-        await begun.wait()
-        before = (await here.thread("t")).worker_id
-        await there.claim("t", take_over=True)
-        result = await scripted(turns=[["One."], ["Two."]]).run("2", store=here, thread="u")
+    async with open_store(store_url) as first_store, open_store(store_url) as second_store:
+        await scripted("One.").run("1", store=first_store, thread="u")
+        stale = asyncio.create_task(scripted(calls("stay"), tools=[stay]).run("Go", store=first_store, thread="t"))
+        await started.wait()
+        before = (await first_store.thread("t")).worker_id
+        await second_store.claim("t", take_over=True)
+        result = await scripted(turns=[["One."], ["Two."]]).run("2", store=first_store, thread="u")
         assert (result.status, result.output_text) == ("completed", "Two.")
         with pytest.raises(ThreadBusy):
             await asyncio.wait_for(stale, 60)
-        workers = {one.id for one in await here._backend.find(Find(Worker)) if not one.dead}
+        workers = {worker.id for worker in await first_store._backend.find(Find(Worker)) if not worker.dead}
         assert before not in workers

@@ -17,7 +17,7 @@ from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Prov
 from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.model import Json, Message
 from lockstitch.store import Store
-from tests.engine.agents import add, at_rest, calls, goes_on, log, scripted, types
+from tests.engine.agents import add, assert_at_rest, assert_can_continue, calls, log, scripted, types
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +64,7 @@ async def test_run_continues_with_any_return_value_of_tool(store: Store, name: s
     assert len(str(answer.message)) < 500_000
     if name in ("NaN", "a lone surrogate", "NaN in a block", "a surrogate in a block", "a cycle"):
         assert answer.message["is_error"]
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 class Unspeakable(Exception):
@@ -105,7 +105,7 @@ async def test_error_of_tool_becomes_its_result(store: Store, problem: BaseExcep
     assert answer.message is not None
     assert answer.message["is_error"]
     assert len(await log(store, "tool_error")) == 1
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 async def test_cancels_tool_at_its_time_limit(store: Store):
@@ -117,21 +117,21 @@ async def test_cancels_tool_at_its_time_limit(store: Store):
 
     @tool(timeout=0.05)
     async def stubborn() -> str:
-        """Sleep, whatever anybody says."""
-        while not done.is_set():
+        """Sleep, also after a cancel."""
+        while not finished.is_set():
             with suppress(asyncio.CancelledError):
-                await done.wait()
+                await finished.wait()
         return ""
 
-    done = asyncio.Event()
+    finished = asyncio.Event()
     helper = scripted(calls("sleep", "stubborn"), "I see.", tools=[sleep, stubborn])
     result = await helper.run("Go", store=store, thread="t")
     assert result.output_text == "I see."
     for answer in await log(store, "tool_call"):
         assert answer.message is not None
         assert "did not end within 0.05 seconds" in answer.message["content"]
-    done.set()
-    await goes_on(store)
+    finished.set()
+    await assert_can_continue(store)
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "", "a\x00b", "é" * 200])
@@ -141,8 +141,8 @@ async def test_answers_call_with_any_tool_name(store: Store, name: str):
     assert (result.status, result.output_text) == ("completed", "I see.")
     (answer,) = await log(store, "tool_call")
     assert answer.message is not None
-    assert answer.message["content"].startswith("There is no tool")
-    await goes_on(store)
+    assert answer.message["content"].endswith("is unknown. Choose from: none.")
+    await assert_can_continue(store)
 
 
 @pytest.mark.parametrize("given", [None, [], "text", 3, {"__invalid_json": "{a:"}])
@@ -154,7 +154,7 @@ async def test_answers_call_whose_arguments_are_not_an_object(store: Store, give
     assert answer.message is not None
     assert answer.message["is_error"]
     assert answer.message["content"].startswith("Invalid arguments:")
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 IDS: list[Any] = ["c", "c", "", None, 7]
@@ -168,7 +168,7 @@ async def test_assigns_unique_ids_to_calls_of_one_response(store: Store):
     assert (await helper.run("Go", store=store, thread="t")).output_text == "Done."
     answers = await log(store, "tool_call")
     assert len({answer.call_id for answer in answers}) == 5
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 # Checks and structured output
@@ -191,7 +191,7 @@ async def test_fails_run_when_answer_check_raises(store: Store, check: Any):
         (error,) = await log(store, "error")
         assert error.data["where"] == "final_answer_check"
         assert result.error
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 class Odd(BaseModel):
@@ -212,7 +212,7 @@ async def test_returns_invalid_output_to_model(store: Store):
     plain = {"type": "object", "properties": {"number": {"type": "number"}}}
     result = await scripted(*replies, output=plain).run("Go", store=store, thread="u")
     assert result.status == "completed"
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 # Memory
@@ -255,10 +255,10 @@ class Shrinking:
     def __init__(self, problem: Exception | None = None) -> None:
         self.problem = problem
 
-    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
+    async def compact(self, compaction_input: CompactionInput, summarize: Summarize) -> CompactionResult | None:
         if self.problem is not None:
             raise self.problem
-        first = next(stitch.position for stitch in sight.stitches if stitch.message is not None)
+        first = next(stitch.position for stitch in compaction_input.stitches if stitch.message is not None)
         return CompactionResult(keep=[(first, first)], tokens=1)
 
 
@@ -270,7 +270,7 @@ async def test_records_memory_error_and_continues(store: Store, where: str):
     (error,) = await log(store, "error")
     assert (error.data["type"], error.data["fatal"]) == ("RuntimeError", False)
     assert where in error.data["message"]
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 async def test_records_compactor_error_and_continues(store: Store):
@@ -281,7 +281,7 @@ async def test_records_compactor_error_and_continues(store: Store):
     assert (error.data["type"], error.data["fatal"]) == ("KeyError", False)
     (compaction,) = await log(store, "compaction")
     assert (compaction.data["applied"], compaction.data["reason"]) == (False, "compactor_failed")
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 # Files
@@ -322,7 +322,7 @@ async def test_records_file_store_error_and_keeps_tool_result(store: Store):
     errors = await log(store, "file_error")
     assert [error.data["type"] for error in errors] == ["OSError", "ProviderError", "OSError", "OSError"]
     assert [error.data["file_id"] for error in errors][:2] == ["f1", "missing"]
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 # Providers
@@ -337,13 +337,13 @@ class Raw(Provider):
         self.says = says
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
-        said = self.says[min(request.attempt, len(self.says) - 1)]
-        if isinstance(said, BaseException):
-            raise said
-        if said is None:
+        text = self.says[min(request.attempt, len(self.says) - 1)]
+        if isinstance(text, BaseException):
+            raise text
+        if text is None:
             return
         yield Chunk("text", "…")
-        yield Response({"role": "assistant", "content": said}, "end_turn")
+        yield Response({"role": "assistant", "content": text}, "end_turn")
 
     async def download(self, file_id: str) -> Download:
         raise ValueError("no files")
@@ -360,7 +360,7 @@ async def test_fails_run_when_provider_breaks_contract(store: Store):
     assert (result.status, result.stop_reason) == ("failed", "error")
     assert "ZeroDivisionError: oops" in (result.error or "")
     assert types(await log(store))[-2:] == ["api_error", "run_failed"]
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 @pytest.mark.parametrize("said", [[{"type": "text", "text": "\ud800"}], [{"type": "x", "y": float("nan")}], None])
@@ -371,7 +371,7 @@ async def test_retries_model_call_when_answer_cannot_be_stored(store: Store, sai
     assert retry.data["error"] == "garbled"
     failed = await raw(said).run("Go", store=store, thread="u")
     assert failed.status == "failed"
-    await goes_on(store, "u")
+    await assert_can_continue(store, "u")
 
 
 @pytest.mark.parametrize("said", [[], "", [{"type": "text", "text": ""}]])
@@ -379,7 +379,7 @@ async def test_accepts_empty_answer(store: Store, said: Any):
     result = await raw(said).run("Go", store=store, thread="t")
     assert result.status == "completed"
     assert result.output_text in ("", None)
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 # Before the run
@@ -397,7 +397,7 @@ async def test_writes_nothing_when_instructions_raise(store: Store):
     with pytest.raises(LookupError):
         await scripted("x", instructions=instructions).run("Go", store=store, thread="t")
     assert await store.stitches("t") == before
-    await goes_on(store)
+    await assert_can_continue(store)
 
 
 @pytest.mark.parametrize(
@@ -421,9 +421,12 @@ async def test_releases_thread_on_interrupt(store: Store):
     task = asyncio.create_task(helper.run("Go", store=store, thread="t"))
     with pytest.raises(asyncio.CancelledError):
         await task
-    head = await at_rest(store)
+    head = await assert_at_rest(store)
     assert head.status == "pending"
-    done = await helper.resume("t", store=store)
-    assert done is not None
-    assert (done.status, done.in_doubt) == ("completed", [{"call_id": "call_1_1_0", "name": "interrupted"}])
-    await goes_on(store)
+    final_result = await helper.resume("t", store=store)
+    assert final_result is not None
+    assert (final_result.status, final_result.in_doubt) == (
+        "completed",
+        [{"call_id": "call_1_1_0", "name": "interrupted"}],
+    )
+    await assert_can_continue(store)

@@ -39,30 +39,33 @@ async def test_stores_files_of_code_execution(store_url: str, api: FakeApi, clau
         helper = claude(files=f"file:{tmp_path / 'files'}", beta_headers=["files-api-2025-04-14"])
         first = await helper.run("Plot", store=store, thread="t")
         assert (first.status, first.output_text) == ("completed", "Here it is.")
-        assert [one["file_id"] for one in first.generated_files] == ["file_1", "file_2"]
+        assert [generated_file["file_id"] for generated_file in first.generated_files] == ["file_1", "file_2"]
         keys = {"file_id", "filename", "storage_path", "size", "mime_type", "step", "timestamp"}
-        for one in first.generated_files:
-            assert one.keys() == keys
-            assert one["step"] == 1
-            path = Path(one["storage_path"])
+        for file_json in first.generated_files:
+            assert file_json.keys() == keys
+            assert file_json["step"] == 1
+            path = Path(file_json["storage_path"])
             assert path.parent == tmp_path / "files" / str(first.thread_id)
-            assert path.read_bytes() == api.files[one["file_id"]][2]
-            assert path.name.startswith(f"{one['file_id']}_")
+            assert path.read_bytes() == api.files[file_json["file_id"]][2]
+            assert path.name.startswith(f"{file_json['file_id']}_")
         assert (first.generated_files[0]["size"], first.generated_files[0]["mime_type"]) == (8, "image/png")
         (error,) = await log(store, "file_error")
         assert (error.data["file_id"], error.data["type"]) == ("file_gone", "ProviderError")
         before = {file.file_id: file for file in await store.files.list(thread_id=first.thread_id)}
         api.files["file_1"] = ("chart.png", "image/png", b"\x89PNG two")
         second = await helper.run("Again", store=store, thread="t")
-        assert [one["file_id"] for one in second.generated_files] == ["file_1"]
+        assert [generated_file["file_id"] for generated_file in second.generated_files] == ["file_1"]
         after = {file.file_id: file for file in await store.files.list(thread_id=first.thread_id)}
         assert after["file_2"] == before["file_2"]
-        changed, old = after["file_1"], before["file_1"]
-        assert (changed.created_in_run, changed.created_at) == (first.run_id, old.created_at)
-        assert (changed.last_updated_run, changed.last_updated_at > old.last_updated_at) == (second.run_id, True)
+        changed, old_file = after["file_1"], before["file_1"]
+        assert (changed.created_in_run, changed.created_at) == (first.run_id, old_file.created_at)
+        assert (changed.last_updated_run, changed.last_updated_at > old_file.last_updated_at) == (second.run_id, True)
         assert Path(changed.storage_path or "").read_bytes() == b"\x89PNG two"
         turns = (await store.history("t")).turns
-        assert [[one["file_id"] for one in turn.generated_files] for turn in turns] == [["file_1"], ["file_2"]]
+        assert [[generated_file["file_id"] for generated_file in turn.generated_files] for turn in turns] == [
+            ["file_1"],
+            ["file_2"],
+        ]
         config = shown(store_url, first.thread_id)
         if config is not None:
             registry = config["file_registry"]
@@ -76,10 +79,10 @@ async def test_stores_files_in_bucket(store: Store, api: FakeApi, claude: Claude
     api.files = {"file_1": ("chart.png", "image/png", b"png")}
     api.answer(executed("file_1"))
     result = await claude(files=bucket.url("agents/files")).run("Plot", store=store, thread="t")
-    (made,) = result.generated_files
-    assert made["storage_path"] == f"s3://agent-files/agents/files/{result.thread_id}/file_1_chart.png"
+    (generated,) = result.generated_files
+    assert generated["storage_path"] == f"s3://agent-files/agents/files/{result.thread_id}/file_1_chart.png"
     assert bucket.listed() == [f"agents/files/{result.thread_id}/file_1_chart.png"]
-    assert await file_store(bucket.url("agents/files")).retrieve(made["storage_path"]) == b"png"
+    assert await file_store(bucket.url("agents/files")).retrieve(generated["storage_path"]) == b"png"
 
 
 async def test_stores_files_of_tools_with_their_results(store: Store, tmp_path: Path):
@@ -92,9 +95,9 @@ async def test_stores_files_of_tools_with_their_results(store: Store, tmp_path: 
 
     helper = scripted(calls("draw"), calls("draw"), "Done.", tools=[draw], files=f"file:{tmp_path}")
     result = await helper.run("Go", store=store, thread="t")
-    first, second = [call_key(one.id, 0) for one in await log(store, "llm_call") if one.calls]
-    made = {one["file_id"]: one["step"] for one in result.generated_files}
-    assert made == {f"{first}-1": 1, f"{second}-1": 2, "same": 2}
+    first, second = [call_key(stitch.id, 0) for stitch in await log(store, "llm_call") if stitch.calls]
+    steps = {generated_file["file_id"]: generated_file["step"] for generated_file in result.generated_files}
+    assert steps == {f"{first}-1": 1, f"{second}-1": 2, "same": 2}
     assert (await log(store, "run_completed"))[0].data["files_generated"] == 3
 
 
@@ -102,7 +105,9 @@ async def test_records_files_without_file_store(store: Store, api: FakeApi, clau
     api.files = {"file_1": ("chart.png", "image/png", b"png")}
     api.answer(executed("file_1"))
     result = await claude().run("Plot", store=store, thread="t")
-    assert [(one["file_id"], one["storage_path"]) for one in result.generated_files] == [("file_1", None)]
+    assert [
+        (generated_file["file_id"], generated_file["storage_path"]) for generated_file in result.generated_files
+    ] == [("file_1", None)]
     assert [stitch.type for stitch in await log(store, "file_generated", "file_downloaded", "file_stored")] == [
         *("file_generated", "file_downloaded"),
     ]

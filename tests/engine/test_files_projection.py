@@ -33,11 +33,11 @@ async def test_agent_config_contains_instructions_and_tools_of_latest_run(tmp_pa
     async with open_store(f"file:///{tmp_path / 'store'}") as store:
         result = await helper.run("Hi", store=store, thread="t", deps="Ada")
         await helper.run("Hi", store=store, thread="t", deps="Grace")
-    shown = json.loads((tmp_path / "store" / "agent_config" / f"{result.thread_id}.json").read_text())
-    assert shown["system_prompt"] == "You help Grace."
-    assert shown["tool_schemas"] == [add.schema]
-    assert shown["tool_names"] == ["add"]
-    assert (shown["max_steps"], shown["max_tokens"], shown["model"]) == (9, 2048, "scripted")
-    assert shown["server_tools"] == [{"type": "web_search_20250305", "name": "web_search"}]
-    assert shown["api_kwargs"] == {"temperature": 0.5}
-    assert (shown["total_runs"], len(shown["messages"])) == (2, 4)
+    shown_config = json.loads((tmp_path / "store" / "agent_config" / f"{result.thread_id}.json").read_text())
+    assert shown_config["system_prompt"] == "You help Grace."
+    assert shown_config["tool_schemas"] == [add.schema]
+    assert shown_config["tool_names"] == ["add"]
+    assert (shown_config["max_steps"], shown_config["max_tokens"], shown_config["model"]) == (9, 2048, "scripted")
+    assert shown_config["server_tools"] == [{"type": "web_search_20250305", "name": "web_search"}]
+    assert shown_config["api_kwargs"] == {"temperature": 0.5}
+    assert (shown_config["total_runs"], len(shown_config["messages"])) == (2, 4)

@@ -15,16 +15,16 @@ from lockstitch.agents.tools.function import tool
 from lockstitch.agents.tools.threads import thread_tools
 from lockstitch.backend import Commit, ThreadChange
 from lockstitch.engine.cancel import cancel
-from lockstitch.engine.control import settle
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.ports.tool import Tool
+from lockstitch.engine.replies import settle
 from lockstitch.engine.result import Result
 from lockstitch.engine.session import run_context
 from lockstitch.errors import Conflict, ThreadWaiting
 from lockstitch.model import Entry, Json, new_id, text_of
 from lockstitch.model.thread import MAX_CRASHES
 from lockstitch.store import Store, lease_keeper
-from tests.engine.agents import calls, goes_on, log, scripted
+from tests.engine.agents import assert_can_continue, calls, log, scripted
 
 pytestmark = pytest.mark.anyio
 
@@ -85,11 +85,11 @@ async def check_closed(store: Store) -> None:
 @pytest.mark.parametrize("options", [{}, {"on_doubt": "ask"}, {"effect": "keyed"}], ids=["tell", "ask", "keyed"])
 async def test_retry_waits_for_settlement_when_run_was_cancelled_during_call(store: Store, options: Json):
     bank = Bank(**options)
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def model(request: ModelRequest) -> Any:
-        asked.append(list(request.messages))
-        return calls("charge") if len(asked) == 1 else "Paid."
+        requests.append(list(request.messages))
+        return calls("charge") if len(requests) == 1 else "Paid."
 
     helper = Agent("helper", model=Scripted(model), tools=[bank.tool], title=False)
     result = await cancelled(helper, bank, store)
@@ -98,13 +98,13 @@ async def test_retry_waits_for_settlement_when_run_was_cancelled_during_call(sto
     waits = await helper.retry("t", store=store)
     assert waits is not None
     assert (waits.status, waits.stop_reason, waits.in_doubt) == ("waiting", "awaiting_doubt", DOUBT)
-    assert (bank.paid, len(asked)) == (1, 1)
+    assert (bank.paid, len(requests)) == (1, 1)
     await settle(store, "t", CALL, done="charged 5", by="Ada")
-    done = await helper.resume("t", store=store)
-    assert done is not None
-    assert (done.status, done.in_doubt, bank.paid) == ("completed", [], 1)
-    assert text_of(asked[-1][-1]) == f"[call_settled charge {CALL}] It took effect. Its result: charged 5"
-    await goes_on(store)
+    final_result = await helper.resume("t", store=store)
+    assert final_result is not None
+    assert (final_result.status, final_result.in_doubt, bank.paid) == ("completed", [], 1)
+    assert text_of(requests[-1][-1]) == f"[call_settled charge {CALL}] It took effect. Its result: charged 5"
+    await assert_can_continue(store)
 
 
 async def test_scripted_model_does_not_pay_twice_by_cancel_and_retry(store: Store):
@@ -113,9 +113,9 @@ async def test_scripted_model_does_not_pay_twice_by_cancel_and_retry(store: Stor
     await cancelled(helper, bank, store)
     bank.slow = False
     for _ in range(2):
-        again = await helper.retry("t", store=store)
-        assert again is not None
-        assert (again.status, bank.paid) == ("waiting", 1)
+        second_result = await helper.retry("t", store=store)
+        assert second_result is not None
+        assert (second_result.status, bank.paid) == ("waiting", 1)
 
 
 async def test_safe_call_is_not_in_doubt_when_run_is_cancelled(store: Store):
@@ -123,11 +123,11 @@ async def test_safe_call_is_not_in_doubt_when_run_is_cancelled(store: Store):
     helper = scripted(calls("charge"), "Seen.", tools=[bank.tool])
     result = await cancelled(helper, bank, store)
     assert result.in_doubt == []
-    assert [one.status for one in await log(store, "tool_call")] == ["cancelled"]
+    assert [stitch.status for stitch in await log(store, "tool_call")] == ["cancelled"]
     bank.slow = False
-    done = await helper.retry("t", store=store)
-    assert done is not None
-    assert (done.status, bank.paid) == ("completed", 2)
+    final_result = await helper.retry("t", store=store)
+    assert final_result is not None
+    assert (final_result.status, bank.paid) == ("completed", 2)
 
 
 async def test_call_stays_in_doubt_after_second_cancelled_run(store: Store):
@@ -142,10 +142,12 @@ async def test_call_stays_in_doubt_after_second_cancelled_run(store: Store):
     assert (waits.status, waits.in_doubt) == ("waiting", DOUBT)
     bank.slow = False
     await settle(store, "t", CALL, redo=True)
-    done = await helper.resume("t", store=store)
-    assert done is not None
-    assert (done.status, done.in_doubt, bank.paid) == ("completed", [], 2), "a person allowed the second payment"
-    await goes_on(store)
+    final_result = await helper.resume("t", store=store)
+    assert final_result is not None
+    assert (final_result.status, final_result.in_doubt, bank.paid) == ("completed", [], 2), (
+        "a person allowed the second payment"
+    )
+    await assert_can_continue(store)
 
 
 async def test_model_and_result_contain_unknown_outcome(store: Store):
@@ -157,9 +159,13 @@ async def test_model_and_result_contain_unknown_outcome(store: Store):
     await settle(store, "t", CALL, unknown=True)
     with pytest.raises(Conflict, match="already has a different reply"):
         await settle(store, "t", CALL, done="charged")
-    done = await helper.resume("t", store=store)
-    assert done is not None
-    assert (done.status, done.output_text, done.in_doubt) == ("completed", "I do not know.", DOUBT)
+    final_result = await helper.resume("t", store=store)
+    assert final_result is not None
+    assert (final_result.status, final_result.output_text, final_result.in_doubt) == (
+        "completed",
+        "I do not know.",
+        DOUBT,
+    )
     with pytest.raises(Conflict, match="already has a different reply"):
         await settle(store, "t", CALL, redo=True)
     with pytest.raises(ThreadWaiting, match="no open run"):
@@ -181,8 +187,8 @@ async def test_call_is_in_doubt_when_crash_limit_is_reached(store: Store):
     bank = Bank()
     helper = scripted(calls("charge"), "Paid.", tools=[bank.tool])
     await interrupted(helper, bank, store)
-    lost = (await store.thread("t")).changed(losses=MAX_CRASHES, crashes=MAX_CRASHES, lost_by=new_id())
-    await store._backend.put([lost])
+    lost_thread = (await store.thread("t")).changed(losses=MAX_CRASHES, crashes=MAX_CRASHES, lost_by=new_id())
+    await store._backend.put([lost_thread])
     failed = await helper.resume("t", store=store)
     assert failed is not None
     assert (failed.status, failed.in_doubt) == ("failed", DOUBT)
@@ -216,12 +222,12 @@ async def test_call_of_child_is_in_doubt_when_parent_is_cancelled(store: Store):
     await asyncio.wait_for(bank.started.wait(), 60)
     await cancel(store, "t")
     await asyncio.wait_for(task, 60)
-    (made,) = await store.children("t")
-    (run,) = await store.runs(made)
-    assert made.status == run.status == "cancelled"
-    assert made.result is not None
-    assert made.result["in_doubt"] == DOUBT
-    waits = await child.retry(made, store=store)
+    (child_thread,) = await store.children("t")
+    (run,) = await store.runs(child_thread)
+    assert child_thread.status == run.status == "cancelled"
+    assert child_thread.result is not None
+    assert child_thread.result["in_doubt"] == DOUBT
+    waits = await child.retry(child_thread, store=store)
     assert waits is not None
     assert (waits.status, waits.in_doubt, bank.paid) == ("waiting", DOUBT, 1)
 
@@ -238,13 +244,13 @@ async def test_call_of_member_is_in_doubt_when_team_is_cancelled(store: Store, m
     assert result.in_doubt == [{"call_id": CALL, "name": "charge", "run": str(member.id), "agent": "clerk"}]
     waits = await crew.retry("t", store=store)
     assert waits is not None
-    assert (waits.status, [one["name"] for one in waits.in_doubt], bank.paid) == ("waiting", ["charge"], 1)
+    assert (waits.status, [call["name"] for call in waits.in_doubt], bank.paid) == ("waiting", ["charge"], 1)
     assert leader.id != waits.run_id
     await settle(store, "t", CALL, done="charged")
     bank.slow = False
-    done = await crew.resume("t", store=store)
-    assert done is not None
-    assert done.status == "completed"
+    final_result = await crew.resume("t", store=store)
+    assert final_result is not None
+    assert final_result.status == "completed"
     assert (await store.verify()).problems == []
 
 
@@ -260,9 +266,9 @@ async def test_once_call_that_exceeds_its_time_limit_is_in_doubt(store: Store, o
         await check_closed(store)
         return
     await settle(store, "t", CALL, done="charged")
-    done = await helper.resume("t", store=store)
-    assert done is not None
-    assert (done.status, done.in_doubt, bank.paid) == ("completed", [], 1)
+    final_result = await helper.resume("t", store=store)
+    assert final_result is not None
+    assert (final_result.status, final_result.in_doubt, bank.paid) == ("completed", [], 1)
 
 
 # Results that are known when the run ends
@@ -281,34 +287,34 @@ def finishing(started: asyncio.Event, runs: list[str]) -> Tool:
     return charge
 
 
-@pytest.mark.parametrize("beside", [(), ("charge",)], ids=["alone", "beside"])
-async def test_records_result_when_tool_finishes_after_cancel_request(store: Store, beside: Any):
+@pytest.mark.parametrize("more_calls", [(), ("charge",)], ids=["alone", "parallel"])
+async def test_records_result_when_tool_finishes_after_cancel_request(store: Store, more_calls: Any):
     started, runs = asyncio.Event(), list[str]()
-    helper = scripted(calls("charge", *beside), "Paid.", tools=[finishing(started, runs)])
+    helper = scripted(calls("charge", *more_calls), "Paid.", tools=[finishing(started, runs)])
     task = asyncio.create_task(helper.run("Pay", store=store, thread="t"))
     await started.wait()
     await cancel(store, "t")
     result = await task
     assert (result.status, result.in_doubt) == ("cancelled", [])
     answers = await log(store, "tool_call")
-    assert [(one.status, text_of(one.message)) for one in answers] == [("ok", "charged")] * len(runs)
-    await goes_on(store)
+    assert [(answer.status, text_of(answer.message)) for answer in answers] == [("ok", "charged")] * len(runs)
+    await assert_can_continue(store)
 
 
-@pytest.mark.parametrize("beside", [(), ("charge",)], ids=["alone", "beside"])
-async def test_commits_result_when_tool_finishes_after_interrupt(store: Store, beside: Any):
+@pytest.mark.parametrize("more_calls", [(), ("charge",)], ids=["alone", "parallel"])
+async def test_commits_result_when_tool_finishes_after_interrupt(store: Store, more_calls: Any):
     started, runs = asyncio.Event(), list[str]()
-    helper = scripted(calls("charge", *beside), "Paid.", tools=[finishing(started, runs)])
+    helper = scripted(calls("charge", *more_calls), "Paid.", tools=[finishing(started, runs)])
     task = asyncio.create_task(helper.run("Pay", store=store, thread="t"))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     paid = len(runs)
-    done = await helper.resume("t", store=store)
-    assert done is not None
-    assert (done.status, done.in_doubt, len(runs)) == ("completed", [], paid)
-    assert [one.status for one in await log(store, "tool_call")] == ["ok"] * paid
+    final_result = await helper.resume("t", store=store)
+    assert final_result is not None
+    assert (final_result.status, final_result.in_doubt, len(runs)) == ("completed", [], paid)
+    assert [stitch.status for stitch in await log(store, "tool_call")] == ["ok"] * paid
 
 
 async def test_records_result_of_blocking_tool_after_cancel_request(store: Store):
@@ -329,7 +335,7 @@ async def test_records_result_of_blocking_tool_after_cancel_request(store: Store
     finish.set()
     result = await task
     assert (result.status, result.in_doubt) == ("cancelled", [])
-    assert [one.status for one in await log(store, "tool_call")] == ["ok"]
+    assert [stitch.status for stitch in await log(store, "tool_call")] == ["ok"]
 
 
 class CancelsAfterMark:
@@ -343,12 +349,12 @@ class CancelsAfterMark:
         return getattr(self._store._backend, name)
 
     async def append(self, commit: Commit) -> Any:
-        done = await self._store._backend.append(commit)
+        receipts = await self._store._backend.append(commit)
         stitches = [stitch for step in commit.steps if isinstance(step, ThreadChange) for stitch in step.stitches]
         if any(stitch.type == "tool_started" for stitch in stitches):
             await self._store.edit("t", cancel_requested=True)
             await asyncio.wait_for(self.seen.wait(), 60)
-        return done
+        return receipts
 
 
 async def test_call_is_not_in_doubt_when_tool_never_started(store: Store, monkeypatch: pytest.MonkeyPatch):
@@ -370,17 +376,17 @@ async def test_call_is_not_in_doubt_when_tool_never_started(store: Store, monkey
 
 async def test_next_message_includes_call_in_doubt_when_history_is_limited(store: Store):
     bank = Bank()
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def model(request: ModelRequest) -> Any:
-        asked.append(list(request.messages))
-        return calls("charge") if len(asked) == 1 else "Done."
+        requests.append(list(request.messages))
+        return calls("charge") if len(requests) == 1 else "Done."
 
     helper = Agent("helper", model=Scripted(model), tools=[bank.tool], history=3, title=False)
     await cancelled(helper, bank, store)
     await helper.run("What now?", store=store, thread="t")
-    assert [one["role"] for one in asked[-1]] == ["user", "assistant", "user", "user"]
-    assert "whether it took effect is unknown" in str(asked[-1][2])
+    assert [message["role"] for message in requests[-1]] == ["user", "assistant", "user", "user"]
+    assert "whether it took effect is unknown" in str(requests[-1][2])
 
 
 async def test_second_of_two_retries_returns_waiting_run(store: Store):
@@ -389,7 +395,7 @@ async def test_second_of_two_retries_returns_waiting_run(store: Store):
     await cancelled(helper, bank, store)
     (last,) = await store.runs("t")
     first = await helper.retry("t", store=store)
-    # The second caller read the last run before the first one began its own.
+    # The second caller read the last run before the first one started its own.
     second = await helper.executor(store).retry(await store.thread("t"), last)
     assert first is not None
     assert second is not None
@@ -402,6 +408,6 @@ async def test_retry_does_not_return_run_of_another_message(store: Store):
     await cancelled(helper, bank, store)
     head, (last,) = await store.thread("t"), await store.runs("t")
     await helper.run("Another", store=store, thread="t")
-    with pytest.raises(Conflict) as told:
+    with pytest.raises(Conflict) as excinfo:
         await helper.executor(store).retry(head, last)
-    assert told.value.reason == "begun"
+    assert excinfo.value.reason == "begun"

@@ -24,21 +24,21 @@ def member(name: str, script: Any, *tools: Any) -> Agent:
     return Agent(name, model=Scripted(script), tools=tools, **PLAIN)
 
 
-def side_by_side(*members: Agent, **more: Any) -> Team:
-    asked = {"calls": [delegate(one.name, "go") for one in members]}
-    return Team("team", model=Scripted([[asked, "Done."]]), members=members, mode="parallel", **PLAIN, **more)
+def parallel_team(*members: Agent, **more: Any) -> Team:
+    response = {"calls": [delegate(member.name, "go") for member in members]}
+    return Team("team", model=Scripted([[response, "Done."]]), members=members, mode="parallel", **PLAIN, **more)
 
 
-def calls(*names: str, **given: Any) -> dict[str, Any]:
-    return {"calls": [{"name": name, "input": given} for name in names]}
+def calls(*names: str, **arguments: Any) -> dict[str, Any]:
+    return {"calls": [{"name": name, "input": arguments} for name in names]}
 
 
 async def check(store: Store) -> None:
     """Check that the record is complete and that every request can be rebuilt exactly."""
     assert (await store.verify()).problems == []
-    for one in await store.stitches("t"):
-        if one.type == "llm_call":
-            await store.request(one.id)
+    for stitch in await store.stitches("t"):
+        if stitch.type == "llm_call":
+            await store.request(stitch.id)
 
 
 @tool(frontend=True)
@@ -60,14 +60,14 @@ async def test_results_refer_to_new_position_of_response(store: Store, monkeypat
     @tool(effect="safe")
     async def send() -> str:
         """Answer the first member, once it waits."""
-        while not any(one.type == "run_paused" for one in await store.stitches("t")):  # noqa: ASYNC110 - it is another's
+        while not any(stitch.type == "run_paused" for stitch in await store.stitches("t")):  # noqa: ASYNC110 - another task changes it
             await asyncio.sleep(0.01)
         await submit_results(store, "t", [{"tool_use_id": "p", "content": "Oslo"}])
         return "sent"
 
     @tool(effect="safe")
     async def early() -> str:
-        """Ends while somebody looks into the inbox."""
+        """End while another task reads the inbox."""
         await looked.wait()
         return "early"
 
@@ -90,11 +90,11 @@ async def test_results_refer_to_new_position_of_response(store: Store, monkeypat
     inbox, commit = store.inbox, store.commit
 
     async def looking(head: Thread) -> tuple[Thread, list[Delivery]]:
-        found = await inbox(head)
-        if found[1]:
+        deliveries = await inbox(head)
+        if deliveries[1]:
             looked.set()
             await asyncio.sleep(0.1)
-        return found
+        return deliveries
 
     async def committing(transaction: Transaction) -> Any:
         if any(entry.name == "early" for update in transaction.updates for entry in update.entries):
@@ -104,7 +104,7 @@ async def test_results_refer_to_new_position_of_response(store: Store, monkeypat
 
     monkeypatch.setattr(store, "inbox", looking)
     monkeypatch.setattr(store, "commit", committing)
-    crew = side_by_side(
+    crew = parallel_team(
         member("one", [{"calls": [{"name": "locate", "id": "p"}]}, "There."], locate),
         member("two", [calls("send"), calls("nothing"), "Sent."], send),
         member("three", [calls("early", "late"), "Seen."], early, late),
@@ -114,8 +114,8 @@ async def test_results_refer_to_new_position_of_response(store: Store, monkeypat
     result = await crew.run("Hi", store=store, thread="t")
     assert result.output_text == "Done."
     log = await store.stitches("t")
-    response = next(one for one in log if one.type == "llm_call" and "'act'" in str(one.message))
-    result_of = next(one for one in log if one.type == "tool_call" and one.name == "act")
+    response = next(stitch for stitch in log if stitch.type == "llm_call" and "'act'" in str(stitch.message))
+    result_of = next(stitch for stitch in log if stitch.type == "tool_call" and stitch.name == "act")
     assert result_of.reply_to == response.position
     await check(store)
 
@@ -131,28 +131,28 @@ async def test_keeps_child_report_that_another_lane_has_read(store: Store) -> No
         return "slow"
 
     @tool(effect="safe")
-    async def drive_child() -> str:
-        """Drive the child to its end."""
-        while not (found := await store.children(await store.thread("t"))):  # noqa: ASYNC110 - it is another's
+    async def execute_child() -> str:
+        """Execute the child to its end."""
+        while not (threads := await store.children(await store.thread("t"))):  # noqa: ASYNC110 - another task changes it
             await asyncio.sleep(0.01)
-        await child.resume(found[0].id, store=store)
-        return "driven"
+        await child.resume(threads[0].id, store=store)
+        return "executed"
 
     def other(request: ModelRequest) -> Any:
-        asked = len(request.messages)
-        if asked == 5:
+        message_count = len(request.messages)
+        if message_count == 5:
             asyncio.get_running_loop().call_later(0.1, looked.set)
-        return calls("drive_child") if asked == 1 else calls("nothing") if asked == 3 else "Seen."
+        return calls("execute_child") if message_count == 1 else calls("nothing") if message_count == 3 else "Seen."
 
     child = member("child", ["Dug."])
-    asked = {
+    response = {
         "calls": [
             {"name": "create_thread", "input": {"goal": "dig", "agent": "child", "wait_for_completion": True}},
             {"name": "slow"},
         ]
     }
-    crew = side_by_side(
-        member("one", [asked, "Heard."], *thread_tools(["create_thread"]), slow), member("two", other, drive_child)
+    crew = parallel_team(
+        member("one", [response, "Heard."], *thread_tools(["create_thread"]), slow), member("two", other, execute_child)
     )
     crew = App([crew, child]).agent(crew.name)
     result = await crew.run("Hi", store=store, thread="t")
@@ -161,39 +161,39 @@ async def test_keeps_child_report_that_another_lane_has_read(store: Store) -> No
 
 
 async def test_child_report_does_not_enter_context_during_model_call(store: Store) -> None:
-    asking, told = asyncio.Event(), asyncio.Event()
+    asking, notified = asyncio.Event(), asyncio.Event()
 
     @tool(effect="safe")
-    async def drive_child() -> str:
-        """Drive the child to its end while the other member's model is asked."""
+    async def execute_child() -> str:
+        """Execute the child to its end while the other member's model is asked."""
         await asking.wait()
-        (found,) = await store.children(await store.thread("t"))
-        await child.resume(found.id, store=store)
-        return "driven"
+        (thread,) = await store.children(await store.thread("t"))
+        await child.resume(thread.id, store=store)
+        return "executed"
 
     async def first(request: ModelRequest) -> Any:
         if len(request.messages) == 1:
             return calls("create_thread", goal="dig", agent="child")
         if len(request.messages) == 3:
             asking.set()
-            await told.wait()
+            await notified.wait()
             return calls("nothing")
         return text_of(request.messages[-1])
 
     def second(request: ModelRequest) -> Any:
-        asked = len(request.messages)
-        if asked == 5:
-            asyncio.get_running_loop().call_later(0.1, told.set)
-        return calls("drive_child") if asked == 1 else calls("nothing") if asked == 3 else "Seen."
+        message_count = len(request.messages)
+        if message_count == 5:
+            asyncio.get_running_loop().call_later(0.1, notified.set)
+        return calls("execute_child") if message_count == 1 else calls("nothing") if message_count == 3 else "Seen."
 
     child = member("child", ["Dug."])
-    crew = side_by_side(member("one", first, *thread_tools(["create_thread"])), member("two", second, drive_child))
+    crew = parallel_team(member("one", first, *thread_tools(["create_thread"])), member("two", second, execute_child))
     crew = App([crew, child]).agent(crew.name)
     result = await crew.run("Hi", store=store, thread="t")
     assert result.output_text == "Done."
     runs = {run.agent: run for run in await store.runs("t")}
-    said = await store.execution.answer_text_at(await store.thread("t"), runs["one"].output_position or 0)
-    assert "Dug." in (said or ""), "it is told before its next step"
+    answer_text = await store.execution.answer_text_at(await store.thread("t"), runs["one"].output_position or 0)
+    assert "Dug." in (answer_text or ""), "it gets the report before its next step"
     await check(store)
 
 
@@ -202,8 +202,8 @@ async def test_leader_does_not_wait_for_children_of_member(store: Store, named: 
     @tool(effect="safe")
     async def wait(ctx: ToolContext) -> str:
         """Wait for all there are."""
-        found = await store.children(ctx.thread)
-        ctx.wait_for(*([one.id for one in found] if named else []))
+        threads = await store.children(ctx.thread)
+        ctx.wait_for(*([thread.id for thread in threads] if named else []))
         return "waiting"
 
     worker = member("worker", [calls("create_thread", goal="dig", agent="child"), "Ordered."], *thread_tools())
@@ -216,18 +216,18 @@ async def test_leader_does_not_wait_for_children_of_member(store: Store, named: 
 
 
 async def test_answers_calls_of_two_members_with_same_id(store: Store) -> None:
-    def asking(said: str) -> Any:
-        return [{"calls": [{"name": "locate", "id": "call_0"}]}, {"calls": [{"name": "pay", "id": "call_1"}]}, said]
+    def asking(text: str) -> Any:
+        return [{"calls": [{"name": "locate", "id": "call_0"}]}, {"calls": [{"name": "pay", "id": "call_1"}]}, text]
 
-    crew = side_by_side(member("one", asking("One."), locate, pay), member("two", asking("Two."), locate, pay))
+    crew = parallel_team(member("one", asking("One."), locate, pay), member("two", asking("Two."), locate, pay))
     await crew.run("Hi", store=store, thread="t")
     results = [{"tool_use_id": "call_0", "content": place} for place in ("Oslo", "Rome")]
     await submit_results(store, "t", results)
-    answers = [one for one in await store.stitches("t") if one.name == "locate"]
-    assert len({one.lane for one in answers}) == 2
+    answers = [stitch for stitch in await store.stitches("t") if stitch.name == "locate"]
+    assert len({answer.lane for answer in answers}) == 2
     waits = await crew.resume("t", store=store)
     assert waits is not None
-    assert [one["id"] for one in waits.waiting_for] == ["call_1"] * 2
+    assert [wait["id"] for wait in waits.waiting_for] == ["call_1"] * 2
     with pytest.raises(Refused, match="2 calls with the id call_1"):
         await approve(store, "t", "call_1")
     for wait in [*waits.waiting_for, waits.waiting_for[0]]:
@@ -240,39 +240,39 @@ async def test_answers_calls_of_two_members_with_same_id(store: Store) -> None:
 
 async def test_delivery_follows_response_that_did_not_contain_it(store: Store) -> None:
     @tool(effect="safe")
-    async def drive_child() -> str:
-        """Drive the child to its end."""
-        (found,) = await store.children(await store.thread("t"))
-        await child.resume(found.id, store=store)
-        return "driven"
+    async def execute_child() -> str:
+        """Execute the child to its end."""
+        (thread,) = await store.children(await store.thread("t"))
+        await child.resume(thread.id, store=store)
+        return "executed"
 
     child = member("child", ["Dug."])
-    script = [calls("create_thread", goal="dig", agent="child"), calls("drive_child"), calls("nothing"), "Done."]
-    agent = member("one", script, *thread_tools(["create_thread"]), drive_child)
+    script = [calls("create_thread", goal="dig", agent="child"), calls("execute_child"), calls("nothing"), "Done."]
+    agent = member("one", script, *thread_tools(["create_thread"]), execute_child)
     agent = App([agent, child]).agent("one")
     await agent.run("Hi", store=store, thread="t")
     await check(store)
 
 
 async def test_next_run_sees_messages_of_cancelled_turn(store: Store) -> None:
-    heard: list[list[str]] = []
+    requests_seen: list[list[str]] = []
 
     def leader(request: ModelRequest) -> Any:
-        heard.append([text_of(message) for message in request.messages])
-        return calls("pay") if len(heard) == 1 else "Done."
+        requests_seen.append([text_of(message) for message in request.messages])
+        return calls("pay") if len(requests_seen) == 1 else "Done."
 
     crew = Team("team", model=Scripted(leader), members=[member("one", ["One."])], tools=[pay], **PLAIN)
     await crew.run("first", store=store, thread="t")
-    for said in ("second", "third"):
-        entry = Entry(type="input", message=user(said))
-        await store.deliver(await store.thread("t"), entry, kind="input", sender=said)
+    for text in ("second", "third"):
+        entry = Entry(type="input", message=user(text))
+        await store.deliver(await store.thread("t"), entry, kind="input", sender=text)
     await cancel(store, "t")
     for _ in range(2):
         await crew.resume("t", store=store)
-    assert heard[1:] == [["second"], ["second", "Done.", "third"]]
-    assert await crew.resume("t", store=store) is None, "nobody waits for an answer"
+    assert requests_seen[1:] == [["second"], ["second", "Done.", "third"]]
+    assert await crew.resume("t", store=store) is None, "no run waits for an answer"
     await crew.run("fourth", store=store, thread="t")
-    assert heard[3] == ["second", "Done.", "third", "Done.", "fourth"]
+    assert requests_seen[3] == ["second", "Done.", "third", "Done.", "fourth"]
     await check(store)
 
 
@@ -281,8 +281,8 @@ async def test_member_gets_report_of_deleted_child(store: Store, how: str) -> No
     if how == "removed" and not isinstance(store._backend, SupportsExtensions):
         pytest.skip("a store of files removes nothing with a commit")
     await member("child", ["never"]).version(store)
-    asked = calls("create_thread", goal="dig", agent="child", wait_for_completion=True)
-    crew = side_by_side(member("one", [asked, "Gone."], *thread_tools(["create_thread"])))
+    response = calls("create_thread", goal="dig", agent="child", wait_for_completion=True)
+    crew = parallel_team(member("one", [response, "Gone."], *thread_tools(["create_thread"])))
     waits = await crew.run("Hi", store=store, thread="t")
     assert waits.status == "waiting"
     (child,) = await store.children(await store.thread("t"))

@@ -22,7 +22,7 @@ from lockstitch.store.writes import writer
 from tests.agents.conftest import Claude
 from tests.agents.fake_api import Answer, FakeApi
 from tests.engine import story
-from tests.engine.agents import add, calls, confirm, goes_on, log, scripted, shown, types
+from tests.engine.agents import add, assert_can_continue, calls, confirm, log, scripted, shown, types
 from tests.engine.test_executor import Failing
 
 pytestmark = pytest.mark.anyio
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.req("S0-011")
 async def test_pause_keeps_step_count_and_side_calls_do_not_count(store: Store):
-    asked: list[str] = []
+    names: list[str] = []
 
     def answer(request: Any) -> Any:
-        asked.append(request.purpose or f"{request.tool_choice}")
+        names.append(request.purpose or f"{request.tool_choice}")
         return "A title" if request.purpose else calls("confirm")
 
     helper = Agent("helper", model=Scripted(answer), tools=[confirm], max_steps=3)
@@ -44,9 +44,9 @@ async def test_pause_keeps_step_count_and_side_calls_do_not_count(store: Store):
         result = await helper.submit("t", [{"tool_use_id": f"call_1_{step}_0", "content": "y"}], store=store)
     assert result is not None
     assert (result.status, result.stop_reason, result.steps) == ("completed", "max_steps", 3)
-    assert asked == ["auto", "auto", "auto", "none", "title"]
+    assert names == ["auto", "auto", "auto", "none", "title"]
     responses = await log(store, "llm_call")
-    assert result.usage["input_tokens"] == sum(one.input_tokens or 0 for one in responses)
+    assert result.usage["input_tokens"] == sum(response.input_tokens or 0 for response in responses)
     assert scripted("x").definition.max_steps == 50
 
 
@@ -57,11 +57,11 @@ async def test_order_of_actions_in_step(store: Store):
     script.append({**calls("add", add={"a": 1, "b": 1}), "text": "It is 3, so far."})
     helper = scripted(*script, tools=[add], log="full", max_steps=2)
     result = await helper.run("Go", store=store, thread="t")
-    told = [one.type for one in await log(store) if one.type != "context_transformation"]
+    types = [stitch.type for stitch in await log(store) if stitch.type != "context_transformation"]
     step = ["compaction", "api_call_started", "llm_call", "tool_call"]
     first = ["compaction", "api_call_started", "api_retry", "llm_call", "tool_call"]
     end = ["max_steps_reached", "api_call_started", "llm_call", "final_summary_generation", "run_completed"]
-    assert told == ["run_started", "input", *first, *step, *end]
+    assert types == ["run_started", "input", *first, *step, *end]
     assert result.output_text == "It is 3, so far."
     last = (await log(store, "llm_call"))[-1]
     assert (await store.request(last.id))["tool_choice"] == "none"
@@ -83,14 +83,14 @@ async def test_runs_tools_concurrently_within_limit_and_answers_in_order(store: 
         order.append(number)
         return str(number)
 
-    many = {"calls": [{"name": "work", "input": {"number": number}} for number in range(12)]}
-    await scripted(many, "Done.", tools=[work]).run("Go", store=store, thread="t")
+    many_calls = {"calls": [{"name": "work", "input": {"number": number}} for number in range(12)]}
+    await scripted(many_calls, "Done.", tools=[work]).run("Go", store=store, thread="t")
     assert most == 5
     assert order != sorted(order)
     results = (await store.context("t"))[2]["content"]
     assert [block["content"] for block in results] == [str(number) for number in range(12)]
     most = 0
-    await scripted(many, "Done.", tools=[work], parallel_tools=1).run("Go", store=store, thread="u")
+    await scripted(many_calls, "Done.", tools=[work], parallel_tools=1).run("Go", store=store, thread="u")
     assert most == 1
 
 
@@ -101,11 +101,11 @@ async def test_retries_with_increasing_delay_until_limit(store_url: str, api: Fa
         api.answer(down, down, down, Answer([{"type": "text", "text": "Hi."}]))
         result = await claude(base_delay=0.01).run("Hi", store=store, thread="t")
         assert result.output_text == "Hi."
-        delays = [one.data["delay"] for one in await log(store, "api_retry")]
+        delays = [stitch.data["delay"] for stitch in await log(store, "api_retry")]
         assert len(api.requests) == 4
         for number, delay in enumerate(delays):
             assert 0.01 * 2**number <= delay <= 0.01 * 2**number + 0.011
-        assert all(one < other for one, other in pairwise(delays[:1] + delays[2:]))
+        assert all(earlier < later for earlier, later in pairwise(delays[:1] + delays[2:]))
         api.answer(
             Answer(status=429, body={}, headers={"retry-after": "0.2"}), Answer([{"type": "text", "text": "Hi."}])
         )
@@ -147,15 +147,15 @@ async def test_fails_when_provider_hangs_or_sends_invalid_data(store: Store, api
     api.answer(Answer([{"type": "text", "text": "Hello you."}], cut_after=3), Answer([{"type": "text", "text": "Hi."}]))
     result = await claude().run("Hi", store=store, thread="u")
     assert result.output_text == "Hi."
-    await goes_on(store)
-    await goes_on(store, "u")
+    await assert_can_continue(store)
+    await assert_can_continue(store, "u")
 
 
 async def test_rejects_unknown_model_and_missing_key_before_writing(store: Store, monkeypatch: pytest.MonkeyPatch):
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/nonexistent")
-    for model in ("claude", "nobody:x", "anthropic:", "scripted:/no/such/file.yaml"):
+    for model in ("claude", "unknown:x", "anthropic:", "scripted:/no/such/file.yaml"):
         with pytest.raises(ProviderError) as refused:
             await Agent("helper", model=model).run("Hi", store=store, thread="t")
         assert refused.value.kind == "setup"
@@ -173,14 +173,14 @@ async def test_budget_ends_run_before_next_call(store: Store):
     limited = scripted(turns=turns, tools=[add], prices=prices, run_budget=1.5)
     result = await limited.run("Go", store=store, thread="u")
     assert (result.status, result.steps) == ("failed", 2)
-    assert "The budget of this run is 1.5 USD" in (result.error or "")
+    assert "USD of its budget of 1.5 USD" in (result.error or "")
     by_thread = scripted(turns=turns, tools=[add], prices=prices, thread_budget=5.5)
     result = await by_thread.run("Go", store=store, thread="t")
     assert (result.status, result.steps) == ("failed", 2)
-    assert "The budget of this thread is 5.5 USD" in (result.error or "")
+    assert "USD of its budget of 5.5 USD" in (result.error or "")
     assert (await store.run(result.run_id)).total_cost == pytest.approx(2.0)
-    await goes_on(store)
-    await goes_on(store, "u")
+    await assert_can_continue(store)
+    await assert_can_continue(store, "u")
 
 
 @pytest.mark.parametrize(("history", "seen"), [("all", ["1", "2", "3", "4"]), (2, ["2", "3", "4"]), (0, ["4"])])
@@ -190,10 +190,10 @@ async def test_run_sees_configured_history(store: Store, history: Any, seen: lis
     await scripted(calls("add", add={"a": 1, "b": 1}), "Yes.", tools=[add], history=history).run(
         "4", store=store, thread="t"
     )
-    for one in (await log(store, "llm_call"))[-2:]:
-        request = await store.request(one.id)
+    for stitch in (await log(store, "llm_call"))[-2:]:
+        request = await store.request(stitch.id)
         assert [text_of(message) for message in request["messages"] if message["role"] == "user"][: len(seen)] == seen
-        assert len(request["messages"]) == one.messages_count
+        assert len(request["messages"]) == stitch.messages_count
 
 
 async def test_model_gets_message_of_tool_failed(store: Store):
@@ -218,7 +218,9 @@ async def test_cuts_result_above_limit(store: Store):
     (answer,) = await log(store, "tool_call")
     assert answer.message is not None
     assert answer.message["is_error"]
-    assert answer.message["content"].startswith("The tool ran, but its result has 1,001 characters, and 1,000 are")
+    assert answer.message["content"].startswith(
+        "The tool ran, but its result has 1,001 characters and the limit is 1,000"
+    )
 
 
 @pytest.mark.req("S0-132")
@@ -247,7 +249,7 @@ async def test_commits_end_of_run_atomically(store: Store, done: bool, monkeypat
 @pytest.mark.req("S0-134")
 async def test_runs_without_network(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def refuse(*arguments: Any) -> Any:
-        raise AssertionError(f"somebody looked for a network: {arguments[1:]}")
+        raise AssertionError(f"a network connection was opened: {arguments[1:]}")
 
     for name in ("connect", "connect_ex", "sendto"):
         monkeypatch.setattr(socket.socket, name, refuse)

@@ -14,8 +14,8 @@ from lockstitch.agents import App
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.engine.cancel import cancel
-from lockstitch.engine.control import approve
 from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.replies import approve
 from lockstitch.engine.result import result_for
 from lockstitch.engine.worker import WorkerLoop
 from lockstitch.errors import Conflict, LockstitchError, Refused
@@ -57,7 +57,7 @@ class Gate:
 
 
 class Process:
-    """Stands for one process: its own store, and the tasks that use it."""
+    """Represents one process: its own store, and the tasks that use it."""
 
     def __init__(self, store: Store, gate: Gate) -> None:
         self.store = store
@@ -71,7 +71,11 @@ class Process:
         text = text_of(last)
         if not text:
             # The result of the tool. Its question is the last message of the user that has a text.
-            text = next(text_of(one) for one in reversed(request.messages) if one["role"] == "user" and text_of(one))
+            text = next(
+                text_of(message)
+                for message in reversed(request.messages)
+                if message["role"] == "user" and text_of(message)
+            )
             return f"To {text}"
         if text.startswith("fail"):
             return {"fail": "auth"}
@@ -230,11 +234,11 @@ async def test_every_accepted_message_gets_exactly_one_turn(store_url: str, seed
                 assert turn.run.status in TERMINAL_STATUSES
                 if turn.run.status == "completed":
                     assert turn.final_response == f"To {turn.user_message}"
-                said = [text_of(one) for one in await store.messages(turn.run.id) if one["role"] == "user"]
-                assert [text for text in said if text] == [turn.user_message]
-            inputs = [text_of(one.message) for one in await store.stitches(name) if one.type == "input"]
+                texts = [text_of(message) for message in await store.messages(turn.run.id) if message["role"] == "user"]
+                assert [text for text in texts if text] == [turn.user_message]
+            inputs = [text_of(stitch.message) for stitch in await store.stitches(name) if stitch.type == "input"]
             assert inputs == questions
-            context = [text_of(one) for one in await store.context(name) if one["role"] == "user"]
+            context = [text_of(message) for message in await store.context(name) if message["role"] == "user"]
             assert [text for text in context if text] == questions
             seen |= set(questions)
         assert set(schedule.ids) | returned <= seen

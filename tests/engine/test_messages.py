@@ -8,14 +8,14 @@ from lockstitch.agents.agent import Agent
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.engine import cancel as cancelling
 from lockstitch.engine.cancel import cancel
-from lockstitch.engine.control import approve
 from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.replies import approve
 from lockstitch.engine.result import result_for
 from lockstitch.errors import Conflict, NotFound, ThreadWaiting
 from lockstitch.model import Entry, new_id, text_of
 from lockstitch.model.message import user
 from lockstitch.store import Store
-from tests.engine.agents import at_rest, calls, pay
+from tests.engine.agents import assert_at_rest, calls, pay
 
 pytestmark = pytest.mark.anyio
 
@@ -25,14 +25,14 @@ class Clerk:
 
     def __init__(self) -> None:
         self.contexts: list[list[str]] = []
-        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
-        self.go_on.set()
+        self.asked, self.may_continue = asyncio.Event(), asyncio.Event()
+        self.may_continue.set()
         self.agent = Agent("clerk", model=Scripted(self._reply), tools=[pay], title=False, max_retries=0)
 
     async def _reply(self, request: ModelRequest) -> object:
         self.contexts.append([text_of(message) for message in request.messages])
         self.asked.set()
-        await self.go_on.wait()
+        await self.may_continue.wait()
         last = self.contexts[-1][-1]
         if last == "fail":
             return {"fail": "auth"}
@@ -66,7 +66,7 @@ async def test_each_message_to_idle_chat_gets_its_own_run(store: Store):
         ["one", "To one", "two"],
         ["one", "To one", "two", "To two", "three"],
     ]
-    await at_rest(store)
+    await assert_at_rest(store)
 
 
 async def test_run_starts_after_earlier_messages(store: Store):
@@ -77,18 +77,18 @@ async def test_run_starts_after_earlier_messages(store: Store):
     result = await clerk.agent.run("three", store=store, thread="t")
     assert result.output_text == "To three"
     assert await turns(store) == [("one", "To one"), ("two", "To two"), ("three", "To three")]
-    await at_rest(store)
+    await assert_at_rest(store)
 
 
 async def test_run_does_not_wait_for_later_messages(store: Store):
     clerk = Clerk()
-    clerk.go_on.clear()
+    clerk.may_continue.clear()
     await store.create(key="t", agent="clerk")
     await send(store, "one")
     running = asyncio.create_task(clerk.agent.run("two", store=store, thread="t"))
     await clerk.asked.wait()
     await send(store, "three")
-    clerk.go_on.set()
+    clerk.may_continue.set()
     assert (await running).output_text == "To two"
     assert [question for question, _ in await turns(store)] == ["one", "two"]
     await clerk.work(store)
@@ -130,7 +130,7 @@ async def test_answers_messages_after_earlier_run_fails(store: Store):
     await clerk.work(store)
     assert [run.status for run in await store.runs("t")] == ["failed", "completed", "completed"]
     assert await turns(store) == [("fail", None), ("two", "To two"), ("three", "To three")]
-    await at_rest(store)
+    await assert_at_rest(store)
 
 
 async def test_answers_messages_after_earlier_run_is_cancelled(store: Store):
@@ -143,7 +143,7 @@ async def test_answers_messages_after_earlier_run_is_cancelled(store: Store):
     await clerk.work(store)
     assert [run.status for run in await store.runs("t")] == ["cancelled", "completed"]
     assert (await turns(store))[1] == ("two", "To two")
-    await at_rest(store)
+    await assert_at_rest(store)
 
 
 async def test_late_cancel_leaves_next_message_to_agent(store: Store):
@@ -155,7 +155,7 @@ async def test_late_cancel_leaves_next_message_to_agent(store: Store):
     assert [run.status for run in await store.runs("t")] == ["completed"]
     await clerk.work(store)
     assert await turns(store) == [("one", "To one"), ("two", "To two")]
-    await at_rest(store)
+    await assert_at_rest(store)
 
 
 async def test_answers_repeated_delivery_once_with_first_id(store: Store):
@@ -168,7 +168,7 @@ async def test_answers_repeated_delivery_once_with_first_id(store: Store):
     assert [receipt.new for receipt in receipts] == [True, False, False]
     (delivery_id,) = {receipt.delivery_id for receipt in receipts}
     assert [run.id for run in await store.runs("t")] == [delivery_id]
-    await at_rest(store)
+    await assert_at_rest(store)
 
 
 async def test_finds_answer_by_id_of_waiting_message(store: Store):
@@ -194,7 +194,7 @@ async def test_message_to_goal_enters_run_before_first_step(store: Store):
     assert [text_of(message) for message in await store.messages(run.id)] == ["Count", "Fast", "To Fast"]
     assert receipt.delivery_id is not None
     assert (await result_for(store, receipt.delivery_id)).run_id == run.id
-    await at_rest(store)
+    await assert_at_rest(store)
 
 
 @pytest.mark.parametrize("detach", [False, True])
@@ -204,38 +204,38 @@ async def test_first_run_of_goal_starts_with_goal(store: Store, detach: bool):
     result = await clerk.agent.run("Fast", store=store, thread="t", detach=detach)
     await clerk.work(store)
     assert clerk.contexts == [["Count", "Fast"]]
-    done = await result_for(store, result.run_id)
-    assert (done.status, done.output_text) == ("completed", "To Fast")
+    final_result = await result_for(store, result.run_id)
+    assert (final_result.status, final_result.output_text) == ("completed", "To Fast")
     assert (await store.thread("t")).status == "completed"
-    await at_rest(store)
+    await assert_at_rest(store)
 
 
 async def test_goal_answers_message_before_it_ends(store: Store):
     clerk = Clerk()
-    clerk.go_on.clear()
+    clerk.may_continue.clear()
     await clerk.agent.start(store=store, goal="Count", key="t")
     working = asyncio.create_task(clerk.work(store))
     await clerk.asked.wait()
     await send(store, "Wait")
-    clerk.go_on.set()
+    clerk.may_continue.set()
     await working
     head = await store.thread("t")
     (run,) = await store.runs("t")
     assert (head.status, run.status) == ("completed", "completed")
     assert clerk.contexts == [["Count"], ["Count", "To Count", "Wait"]]
-    assert [text_of(one) for one in await store.messages(run.id)] == ["Count", "To Count", "Wait", "To Wait"]
+    assert [text_of(message) for message in await store.messages(run.id)] == ["Count", "To Count", "Wait", "To Wait"]
     assert (head.result or {})["summary"] == "To Wait"
-    await at_rest(store)
+    await assert_at_rest(store)
 
 
 async def test_message_to_failed_goal_stays_in_failed_turn(store: Store):
     clerk = Clerk()
-    clerk.go_on.clear()
+    clerk.may_continue.clear()
     await clerk.agent.start(store=store, goal="fail", key="t")
     working = asyncio.create_task(clerk.work(store))
     await clerk.asked.wait()
     await send(store, "Wait")
-    clerk.go_on.set()
+    clerk.may_continue.set()
     await working
     (run,) = await store.runs("t")
     assert run.status == "failed"
@@ -243,4 +243,4 @@ async def test_message_to_failed_goal_stays_in_failed_turn(store: Store):
     retried = await clerk.agent.retry("t", store=store)
     assert retried is not None
     assert retried.output_text == "To Wait"
-    await at_rest(store)
+    await assert_at_rest(store)

@@ -14,23 +14,25 @@ from lockstitch.agents.team import Team
 from lockstitch.agents.tools.function import tool
 from lockstitch.agents.tools.threads import ask_for_input
 from lockstitch.engine.cancel import cancel
-from lockstitch.engine.control import answer, approve, deny, settle, submit_results
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.engine.replies import answer, approve, deny, settle, submit_results
 from lockstitch.errors import Conflict, Refused
 from lockstitch.model import Stitch, call_key, text_of
 from lockstitch.store import Store, open_store
 from tests.engine.agents import confirm, log, pay, scripted
 from tests.engine.books import delegate
-from tests.engine.test_late_replies import Meanwhile
+from tests.engine.test_late_replies import ActsBeforeAppend
 
 pytestmark = pytest.mark.anyio
 
 
-def numbered(*wanted: Any) -> dict[str, Any]:
+def numbered(*calls: Any) -> dict[str, Any]:
     """Return a reply with these calls, numbered from call_0. Each is a name, or a name and its input."""
-    pairs = [(one, {}) if isinstance(one, str) else one for one in wanted]
-    return {"calls": [{"name": name, "id": f"call_{at}", "input": given} for at, (name, given) in enumerate(pairs)]}
+    pairs = [(call, {}) if isinstance(call, str) else call for call in calls]
+    return {
+        "calls": [{"name": name, "id": f"call_{at}", "input": arguments} for at, (name, arguments) in enumerate(pairs)]
+    }
 
 
 class Backend:
@@ -60,8 +62,8 @@ async def test_executes_keyed_calls_of_all_responses_and_runs(store: Store):
         [numbered(("put", {"item": "d"}), ("put", {"item": "e"})), "Done."],
     ]
     agent = scripted(turns=turns, tools=[service.put])
-    for said in ("One", "Two"):
-        await agent.run(said, store=store, thread="t")
+    for text in ("One", "Two"):
+        await agent.run(text, store=store, thread="t")
     assert sorted(service.done) == ["a", "b", "c", "d", "e"]
     assert sorted(call for call, _ in service.calls) == ["call_0"] * 3 + ["call_1"] * 2, "the ids are the model's"
     assert all(key.isascii() and key.isprintable() and len(key) <= 64 for _, key in service.calls)
@@ -73,10 +75,10 @@ async def test_distinguishes_calls_with_same_id_in_one_response(store: Store, id
     reply = {"calls": [{"name": "put", "id": id, "input": {"item": str(at)}} for at, id in enumerate(ids)]}
     await scripted(reply, "Done.", tools=[service.put]).run("Go", store=store, thread="t")
     assert sorted(service.done) == ["0", "1", "2"]
-    asked, answered = (await store.context("t"))[1:3]
-    given = [block["id"] for block in asked["content"]]
-    assert len(set(given)) == 3
-    assert [block["tool_use_id"] for block in answered["content"]] == given
+    question_message, answer_message = (await store.context("t"))[1:3]
+    block_ids = [block["id"] for block in question_message["content"]]
+    assert len(set(block_ids)) == 3
+    assert [block["tool_use_id"] for block in answer_message["content"]] == block_ids
 
 
 async def test_calls_of_leader_and_members_have_different_keys(store: Store):
@@ -113,10 +115,10 @@ async def test_key_is_unchanged_when_interrupted_call_runs_again(store: Store, s
     first = asyncio.create_task(scripted(*script, tools=[put]).run("Go", store=store, thread="t"))
     with pytest.raises(asyncio.CancelledError):
         await first
-    async with open_store(store_url) as there:
-        assert (await scripted(*script, tools=[put]).resume("t", store=there)) is not None
+    async with open_store(store_url) as other_store:
+        assert (await scripted(*script, tools=[put]).resume("t", store=other_store)) is not None
     assert keys[0] != keys[1] == keys[2]
-    assert keys[:2] == [call_key(one.id, 0) for one in await log(store, "llm_call") if one.calls]
+    assert keys[:2] == [call_key(stitch.id, 0) for stitch in await log(store, "llm_call") if stitch.calls]
 
 
 async def test_key_is_unchanged_in_copy_of_store(store: Store, tmp_path: Any):
@@ -178,10 +180,10 @@ async def test_approval_does_not_apply_to_later_call_with_same_id(store: Store):
     with pytest.raises(Conflict):
         await deny(store, "t", first["key"])
     assert (await store.thread("t")).waiting_for[0]["key"] == second["key"]
-    assert [text_of(one.message) for one in await log(store, "tool_call")] == ["paid 1"]
+    assert [text_of(stitch.message) for stitch in await log(store, "tool_call")] == ["paid 1"]
     await deny(store, "t", second["key"])
     await agent.resume("t", store=store)
-    assert [one.status for one in await log(store, "tool_call")] == ["ok", "denied"]
+    assert [stitch.status for stitch in await log(store, "tool_call")] == ["ok", "denied"]
 
 
 Late = tuple[Any, dict[str, Any], Callable[[Store], Awaitable[None]], Callable[[Store], Awaitable[None]]]
@@ -199,16 +201,16 @@ LATE: dict[str, Late] = {
 }
 
 
-async def _late(store: Store, there: Store, kind: str, *, held: bool) -> None:
+async def _late(store: Store, other_store: Store, kind: str, *, held: bool) -> None:
     """Check a reply while the first call waits, and deliver it when the second call with the same id waits."""
-    function, given, late, reply = LATE[kind]
-    call = numbered((function.name, given))
+    function, arguments, late, reply = LATE[kind]
+    call = numbered((function.name, arguments))
     agent = scripted(call, call, "Done.", tools=[function])
     await agent.run("Go", store=store, thread="t")
-    await there.claim("t")
+    await other_store.claim("t")
 
     async def moved_on() -> None:
-        await there.close()
+        await other_store.close()
         await reply(store)
         waits = await agent.resume("t", store=store)
         assert waits is not None
@@ -216,29 +218,31 @@ async def _late(store: Store, there: Store, kind: str, *, held: bool) -> None:
         if held:
             await store.claim("t")
 
-    backend: Any = Meanwhile(store._backend, moved_on)
+    backend: Any = ActsBeforeAppend(store._backend, moved_on)
     # The first call takes one reply. The same reply again succeeds and changes nothing, a different one is a conflict.
     with nullcontext() if kind == "approval" else pytest.raises(Conflict):
         await late(Store(backend, clock=store.clock, project=store.project))
     if held:
         await store.append(await store.thread("t"), fields={"status": "pending"})
-    again = await agent.resume("t", store=store)
-    assert again is None or again.status == "waiting", "the second call is still open"
+    second_result = await agent.resume("t", store=store)
+    assert second_result is None or second_result.status == "waiting", "the second call is still open"
     assert len(await log(store, "tool_call")) == 1, "and has no result"
     await reply(store)
-    done = await agent.resume("t", store=store)
-    assert done is not None
-    assert (done.status, done.output_text) == ("completed", "Done.")
+    final_result = await agent.resume("t", store=store)
+    assert final_result is not None
+    assert (final_result.status, final_result.output_text) == ("completed", "Done.")
     results = await log(store, "tool_call")
-    assert [one.reply_to for one in results] == [one.position for one in await log(store, "llm_call") if one.calls]
+    assert [stitch.reply_to for stitch in results] == [
+        stitch.position for stitch in await log(store, "llm_call") if stitch.calls
+    ]
     assert not (await store.verify()).problems
 
 
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("kind", LATE)
 async def test_late_reply_does_not_reach_later_call_with_same_id(store: Store, store_url: str, kind: str, held: bool):
-    async with open_store(store_url) as there:
-        await _late(store, there, kind, held=held)
+    async with open_store(store_url) as other_store:
+        await _late(store, other_store, kind, held=held)
 
 
 async def test_refuses_results_for_key_of_earlier_call(store: Store):
@@ -250,10 +254,10 @@ async def test_refuses_results_for_key_of_earlier_call(store: Store):
     with pytest.raises(Refused, match="exactly these calls"):
         await submit_results(store, "t", [{"tool_use_id": first, "content": "yes"}])
     await submit_results(store, "t", [{"tool_use_id": waits.waiting_for[0]["key"], "content": "no"}])
-    done = await agent.resume("t", store=store)
-    assert done is not None
-    assert done.status == "completed"
-    assert [one["content"] for one in _results(await log(store, "tool_call"))] == ["yes", "no"]
+    final_result = await agent.resume("t", store=store)
+    assert final_result is not None
+    assert final_result.status == "completed"
+    assert [result["content"] for result in _results(await log(store, "tool_call"))] == ["yes", "no"]
 
 
 async def test_answer_by_key_reaches_only_its_question(store: Store):
@@ -267,7 +271,7 @@ async def test_answer_by_key_reaches_only_its_question(store: Store):
         await answer(store, "t", "other", call_id=first)
     await answer(store, "t", "two")
     await agent.resume("t", store=store)
-    assert [one["content"] for one in _results(await log(store, "tool_call"))] == ["one", "two"]
+    assert [result["content"] for result in _results(await log(store, "tool_call"))] == ["one", "two"]
 
 
 async def test_reply_by_key_reaches_member_that_asked(store: Store):
@@ -288,8 +292,8 @@ async def test_reply_by_key_reaches_member_that_asked(store: Store):
     crew = Team("crew", model=Scripted([asks, "Done."]), members=members, mode="parallel", title=False)
     result = await crew.run("Go", store=store, thread="t")
     runs = {run.id: run.agent for run in await store.runs("t")}
-    keys = {runs[UUID(one["run"])]: one["key"] for one in result.waiting_for}
-    assert {one["id"] for one in result.waiting_for} == {"call_0"}
+    keys = {runs[UUID(wait["run"])]: wait["key"] for wait in result.waiting_for}
+    assert {wait["id"] for wait in result.waiting_for} == {"call_0"}
     await deny(store, "t", keys["a"])
     await approve(store, "t", keys["b"])
     await crew.resume("t", store=store)
@@ -307,14 +311,14 @@ async def test_team_announces_next_wait_of_member(store: Store):
     await approve(store, "t", first["key"])
     await crew.resume("t", store=store)
     (second,) = (await store.thread("t")).waiting_for
-    responses = [one for one in await log(store, "llm_call") if one.lane is not None and one.calls]
-    assert [first["key"], second["key"]] == [call_key(one.id, 0) for one in responses]
-    leader = [one for one in await log(store, "run_paused") if one.lane is None]
-    assert [one.data["waiting_for"][0]["key"] for one in leader] == [first["key"], second["key"]]
+    responses = [stitch for stitch in await log(store, "llm_call") if stitch.lane is not None and stitch.calls]
+    assert [first["key"], second["key"]] == [call_key(response.id, 0) for response in responses]
+    leader = [stitch for stitch in await log(store, "run_paused") if stitch.lane is None]
+    assert [stitch.data["waiting_for"][0]["key"] for stitch in leader] == [first["key"], second["key"]]
     await approve(store, "t", second["key"])
-    done = await crew.resume("t", store=store)
-    assert done is not None
-    assert done.status == "completed"
+    final_result = await crew.resume("t", store=store)
+    assert final_result is not None
+    assert final_result.status == "completed"
 
 
 async def test_settles_interrupted_call_only(store: Store):
@@ -335,7 +339,10 @@ async def test_settles_interrupted_call_only(store: Store):
     await settle(store, "t", waits.waiting_for[0]["key"], done="by hand")
     await agent.resume("t", store=store)
     results = await log(store, "tool_call")
-    assert [(one.status, one.message["content"]) for one in results] == [("ok", "charged"), ("settled", "by hand")]  # type: ignore[index]
+    assert [(stitch.status, stitch.message["content"]) for stitch in results] == [
+        ("ok", "charged"),
+        ("settled", "by hand"),
+    ]  # type: ignore[index]
 
 
 async def test_stores_two_files_for_two_calls_with_same_id(store: Store, tmp_path: Any):
@@ -347,8 +354,8 @@ async def test_stores_two_files_for_two_calls_with_same_id(store: Store, tmp_pat
 
     agent = scripted(numbered("draw"), numbered("draw"), "Done.", tools=[draw], files=f"file:{tmp_path}")
     result = await agent.run("Go", store=store, thread="t")
-    assert [one["step"] for one in result.generated_files] == [1, 2]
-    assert len({one["file_id"] for one in result.generated_files}) == 2
+    assert [generated_file["step"] for generated_file in result.generated_files] == [1, 2]
+    assert len({generated_file["file_id"] for generated_file in result.generated_files}) == 2
 
 
 async def test_creates_two_children_for_two_calls_with_same_id(store: Store):
@@ -370,7 +377,7 @@ async def test_creates_two_children_for_two_calls_with_same_id(store: Store):
 
 
 def _results(stitches: list[Stitch]) -> list[Any]:
-    return [one.message for one in stitches]
+    return [stitch.message for stitch in stitches]
 
 
 class Crew:
@@ -414,15 +421,15 @@ async def test_settles_calls_of_two_members_one_after_the_other(store: Store):
     await crew.cancelled(store)
     waits = await crew.team.retry("t", store=store)
     assert waits is not None
-    assert [(one["id"], one["agent"]) for one in waits.waiting_for] == [("call_0", "a"), ("call_0", "b")]
-    assert [one["agent"] for one in waits.in_doubt] == ["a", "b"]
-    first, second = (one["key"] for one in waits.waiting_for)
+    assert [(wait["id"], wait["agent"]) for wait in waits.waiting_for] == [("call_0", "a"), ("call_0", "b")]
+    assert [call["agent"] for call in waits.in_doubt] == ["a", "b"]
+    first, second = (wait["key"] for wait in waits.waiting_for)
     await settle(store, "t", first, done="charged 5")
     await settle(store, "t", second, redo=True)
-    done = await crew.team.resume("t", store=store)
-    assert done is not None
-    assert (done.status, sorted(crew.paid)) == ("completed", ["a", "b"])
-    assert [text_of(one) for one in crew.told[-1][-2:]] == [
+    final_result = await crew.team.resume("t", store=store)
+    assert final_result is not None
+    assert (final_result.status, sorted(crew.paid)) == ("completed", ["a", "b"])
+    assert [text_of(item) for item in crew.told[-1][-2:]] == [
         "[call_settled charge call_0 of a] It took effect. Its result: charged 5",
         "[call_settled charge call_0 of b] It did not take effect. You may make this call again.",
     ]
@@ -433,13 +440,13 @@ async def test_refuses_reply_by_id_of_two_waiting_calls(store: Store):
     await crew.cancelled(store)
     waits = await crew.team.retry("t", store=store)
     assert waits is not None
-    first, second = (one["key"] for one in waits.waiting_for)
+    first, second = (wait["key"] for wait in waits.waiting_for)
     with pytest.raises(Refused, match=f"{first}.*{second}"):
         await settle(store, "t", "call_0", redo=True)
     assert await log(store, "permission") == []
     await settle(store, "t", first, redo=True)
     await settle(store, "t", "call_0", done="charged 5")
-    assert [one.status for one in await log(store, "permission")] == ["redo", "settled"]
+    assert [stitch.status for stitch in await log(store, "permission")] == ["redo", "settled"]
 
 
 async def test_next_message_to_team_includes_calls_in_doubt(store: Store):

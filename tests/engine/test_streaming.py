@@ -26,8 +26,8 @@ def helper(**options: Any) -> Agent:
 
 
 async def frames(agent: Agent, events: AsyncIterable[Event], *, detail: bool = False) -> list[str]:
-    made = formatter(agent.definition.formatter)(detail)
-    return [frame async for frame in formats.stream(events, made)]
+    formatted = formatter(agent.definition.formatter)(detail)
+    return [frame async for frame in formats.stream(events, formatted)]
 
 
 def envelopes(lines: list[str]) -> list[dict[str, Any]]:
@@ -42,14 +42,14 @@ async def test_streams_run_in_its_format(store: Store):
     lines = await frames(agent, agent.stream(PROMPT, store=store, thread="u"))
     (started,) = await log(store, "run_started", thread="u")
     assert (started.data["queue_present"], started.data["formatter"]) == (True, "json")
-    shown = envelopes(lines)
+    shown_envelopes = envelopes(lines)
     assert all(len(line.encode()) <= 2048 + len("data: \n\n") for line in lines)
     texts: dict[tuple[str, int], str] = {}
-    for one in shown:
-        place = (one["type"], one["step"])
-        texts[place] = texts.get(place, "") + one["delta"]
-    said = "".join(text for (kind, _), text in texts.items() if kind == "text")
-    assert said == "Let me add — 加.It is 3."
+    for envelope in shown_envelopes:
+        place = (envelope["type"], envelope["step"])
+        texts[place] = texts.get(place, "") + envelope["delta"]
+    said_text = "".join(text for (kind, _), text in texts.items() if kind == "text")
+    assert said_text == "Let me add — 加.It is 3."
     assert json.loads(next(text for (kind, _), text in texts.items() if kind == "tool_call")) == {"a": 1, "b": 2}
     kinds = [kind for kind, _ in texts]
     assert not {"tool_result", "meta_final"} & set(kinds)
@@ -58,10 +58,10 @@ async def test_streams_run_in_its_format(store: Store):
     agent = helper(formatter="json", stream_meta_history_and_tool_results=True)
     lines = await frames(agent, agent.stream("More", store=store, thread="u"), detail=True)
     assert "QUJDQUJD" not in "".join(lines)
-    plain = "".join(one["delta"] for one in envelopes(lines) if one["type"] == "meta_init")
+    plain = "".join(envelope["delta"] for envelope in envelopes(lines) if envelope["type"] == "meta_init")
     assert "Add, please." in plain
     assert "[base64: 1200 bytes]" in plain
-    final = "".join(one["delta"] for one in envelopes(lines) if one["type"] == "meta_final")
+    final = "".join(envelope["delta"] for envelope in envelopes(lines) if envelope["type"] == "meta_final")
     assert json.loads(final)["status"] == "completed"
 
 
@@ -86,8 +86,8 @@ async def test_stream_ends_once_and_reports_failure(store: Store, name: str):
     assert lines[-1] == formats.DONE
     assert all(line.startswith("data: ") and line.endswith("\n\n") for line in lines)
     assert sum("The key is wrong." in line for line in lines) == 1
-    good = scripted("Hi.", formatter=name)
-    lines = await frames(good, good.stream("Hi", store=store, thread="t"))
+    working_agent = scripted("Hi.", formatter=name)
+    lines = await frames(working_agent, working_agent.stream("Hi", store=store, thread="t"))
     assert lines.count(formats.DONE) == 1
     assert "error" not in "".join(lines)
 
@@ -106,20 +106,20 @@ async def test_stream_reports_run_that_cannot_start(store: Store):
 async def test_sends_events_after_commit(store: Store):
     """A listener that gets a call or a result finds it in the log."""
     agent = helper()
-    seen: list[str] = []
+    kinds: list[str] = []
     async for event in agent.stream("Go", store=store, thread="t"):
-        seen.append(event.type)
-        told = (
+        kinds.append(event.type)
+        transformed = (
             types(await store.stitches("t"))
             if event.type in ("started", "tool_call", "tool_result", "finished")
             else []
         )
         if event.type == "started":
-            assert "input" in told
+            assert "input" in transformed
         elif event.type == "tool_call":
-            assert "llm_call" in told
+            assert "llm_call" in transformed
         elif event.type == "tool_result":
-            assert "tool_call" in told
+            assert "tool_call" in transformed
         elif event.type == "finished":
-            assert told[-1] == "run_completed"
-    assert [one for one in seen if one != "text"] == ["started", "tool_call", "tool_result", "finished"]
+            assert transformed[-1] == "run_completed"
+    assert [kind for kind in kinds if kind != "text"] == ["started", "tool_call", "tool_result", "finished"]

@@ -30,7 +30,7 @@ KEPT: dict[str, Any] = {
     "long digits in text": "9" * 5000,
     "floats": [-0.0, 0.0, 1e308, -1e308, 5e-324, 0.1, 1e16, 123456789012345680.0, 1.7976931348623157e308],
     "numbers that look alike": [1, 1.0, True, 0, 0.0, False, -0.0, "1", 10**17, 1e17],
-    "floats beside long numbers": [2**64, 1e16, -0.0, 5e-324, 1e308, 1.0],
+    "floats next to long numbers": [2**64, 1e16, -0.0, 5e-324, 1e308, 1.0],
     "empty keys": {"": {"": {"": ""}}},
     "keys with a meaning elsewhere": {
         "a.b": 1, "$where": 2, "$": 3, '"quoted"': 4, "it's": 5, "größe": 6, "😀": 7, "a\nb": 8, "__proto__": 9,
@@ -38,20 +38,20 @@ KEPT: dict[str, Any] = {
     },
     "order of keys": {"z": 1, "a": 2, "10": 3, "9": 4, "Z": 5},
     "what looks like ours": [{"type": "lockstitch:blob", "sha256": "0" * 64}, {"type": "base64", "data": "eA=="}],
-    "a lot of little things": [{"n": number, "t": "ä"} for number in range(100)],
+    "many small values": [{"n": number, "t": "ä"} for number in range(100)],
 }  # fmt: skip
 
 REFUSED: dict[str, Any] = {
     "a lone surrogate": "\ud800",
     "the other half": "a\udfffb",
     "a surrogate as a key": {"\ud800": 1},
-    "a surrogate beside a long number": [2**70, "\ud800"],
+    "a surrogate next to a long number": [2**70, "\ud800"],
     "300 levels": nested(300),
-    "300 levels beside a long number": [2**70, nested(2000)],
+    "300 levels next to a long number": [2**70, nested(2000)],
     "no number": math.nan,
     "infinity": math.inf,
-    "minus infinity beside nulls": [None, {"n": None}, -math.inf],
-    "no number beside a long number": [None, 2**70, math.nan],
+    "minus infinity next to nulls": [None, {"n": None}, -math.inf],
+    "no number next to a long number": [None, 2**70, math.nan],
     "5,000 digits": 10**5000,
     "minus 5,000 digits": [-(10**5000)],
     "bytes": b"bytes",
@@ -61,7 +61,7 @@ REFUSED: dict[str, Any] = {
     "a set": {1, 2},
     "numbers as keys": {1: "one"},
     "nothing as a key": {None: 1},
-    "truth as a key beside a long number": {True: 2**70},
+    "a bool as a key next to a long number": {True: 2**70},
     "an object": object(),
     "a complex number": 1j,
 }
@@ -98,7 +98,7 @@ TEXTS: dict[str, str] = {
     "sharp s": "straße",
     "double s": "strasse",
     "no characters at all": "\ufeff\ufffe\uffff",
-    "255 letters": "x" * 255,
+    "255 characters": "x" * 255,
     "255 emoji": "😀" * 255,
     "255 dots": "." * 255,
 }
@@ -108,7 +108,7 @@ REFUSED_TEXTS: dict[str, Any] = {
     "a NUL inside": "a\x00b",
     "a lone surrogate": "\ud800",
     "a surrogate inside": "a\udfffb",
-    "256 letters": "x" * 256,
+    "256 characters": "x" * 256,
     "256 emoji": "😀" * 256,
     "bytes": b"key",
     "a number": 5,
@@ -122,7 +122,7 @@ def entry(value: Any, **more: Any) -> Entry:
     return Entry(type="input", message={"role": "user", "content": [block]}, data={"value": value}, **more)
 
 
-def assert_same(found: Any, given: Any, name: str = "") -> None:
+def assert_same(actual: Any, expected: Any, name: str = "") -> None:
     """True if equal with the same bytes: -0.0 equals 0.0, and 1 equals 1.0 and True."""
-    assert found == given, name
-    assert codec.dumps(found) == codec.dumps(given), name
+    assert actual == expected, name
+    assert codec.dumps(actual) == codec.dumps(expected), name

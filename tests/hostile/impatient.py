@@ -40,8 +40,8 @@ def _agent(name: str, *replies: object) -> Agent:
     return Agent(name, model=Scripted(list(replies)), tools=[step, sleep], title=False)
 
 
-def _calls(name: str, **given: object) -> dict[str, object]:
-    return {"calls": [{"name": name, "input": given}]}
+def _calls(name: str, **arguments: object) -> dict[str, object]:
+    return {"calls": [{"name": name, "input": arguments}]}
 
 
 walker = _agent("walker", *(_calls("step", number=number) for number in range(STEPS)), "The end.")

@@ -27,7 +27,7 @@ def fresh_url(kind: str, name: str, folder: Path, request: pytest.FixtureRequest
         databases.give_back(url)
 
 
-async def told(store: Store, turns: int = 3, text: str = "Hi") -> Thread:
+async def create_conversation(store: Store, turns: int = 3, text: str = "Hi") -> Thread:
     """Write a thread with some turns of two stitches each."""
     head = await store.create(key="story", title="A story")
     for number in range(turns):

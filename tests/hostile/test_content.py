@@ -28,18 +28,18 @@ async def test_hostile_content_in_message_and_data_is_exact(store: Store, store_
     entries = [entry(value) for value in KEPT.values()]
     head = (await store.append(await store.create(), entries)).head
     await store.append(head, [entry(KEPT)])
-    async with open_store(store_url) as other:
-        *singles, whole = await other.stitches(head)
+    async with open_store(store_url) as other_store:
+        *singles, combined = await other_store.stitches(head)
         for name, stitch in zip(KEPT, singles, strict=True):
             assert stitch.message is not None
             assert_same(stitch.message["content"][0]["value"], KEPT[name], name)
             assert_same(stitch.data, {"value": KEPT[name]}, name)
-        assert_same(whole.data, {"value": KEPT})
-        expected = [*(one.message for one in entries), entry(KEPT).message]
-        assert_same(await other.context(head), expected)
-        assert (await other.verify()).ok
-        await other.search("hostile")
-        await other.size()
+        assert_same(combined.data, {"value": KEPT})
+        expected = [*(entry.message for entry in entries), entry(KEPT).message]
+        assert_same(await other_store.context(head), expected)
+        assert (await other_store.verify()).ok
+        await other_store.search("hostile")
+        await other_store.size()
 
 
 async def test_hostile_content_in_thread_fields_is_exact(store: Store, store_url: str) -> None:
@@ -49,25 +49,25 @@ async def test_hostile_content_in_thread_fields_is_exact(store: Store, store_url
     appended = await store.create(key="appended", kind="goal", goal="g")
     fields = {"settings": KEPT, "state": KEPT, "status": "completed", "result": KEPT}
     after = (await store.append(appended, fields=fields)).head
-    async with open_store(store_url) as other:
-        there = await other.thread("made")
+    async with open_store(store_url) as other_store:
+        stored_thread = await other_store.thread("made")
         for name in BAGS:
-            assert_same(getattr(there, name), KEPT, name)
-        assert_same(there.as_json(), head.as_json())
-        assert_same((await other.thread("edited")).extras, KEPT)
-        assert_same((await other.thread("appended")).as_json(), after.as_json())
+            assert_same(getattr(stored_thread, name), KEPT, name)
+        assert_same(stored_thread.as_json(), head.as_json())
+        assert_same((await other_store.thread("edited")).extras, KEPT)
+        assert_same((await other_store.thread("appended")).as_json(), after.as_json())
 
 
 async def test_hostile_content_in_run_is_exact(store: Store, store_url: str) -> None:
     tags = ["\x00", "", "😀", "a,b", '"'] * 2
-    begun, run = await begin_turn(store, await store.create(), "x", extras=KEPT, cost=KEPT, metadata=KEPT, tags=tags)
+    started, run = await begin_turn(store, await store.create(), "x", extras=KEPT, cost=KEPT, metadata=KEPT, tags=tags)
     changed = {"output": KEPT, "state": KEPT, "total_cost": 5e-324}
-    await store.append(begun.head, [said("y", run_id=run.id)], run_updates=[(run, changed)])
-    async with open_store(store_url) as other:
-        assert_same((await other.run(run.id)).as_json(), run.changed(**changed).as_json())
+    await store.append(started.head, [said("y", run_id=run.id)], run_updates=[(run, changed)])
+    async with open_store(store_url) as other_store:
+        assert_same((await other_store.run(run.id)).as_json(), run.changed(**changed).as_json())
 
 
-@pytest.mark.parametrize("holding", [False, True], ids=["nobody holds it", "held"])
+@pytest.mark.parametrize("holding", [False, True], ids=["no worker holds it", "held"])
 async def test_hostile_content_in_delivery_is_exact(store: Store, store_url: str, holding: bool) -> None:
     head = await store.create()
     if holding:
@@ -76,10 +76,10 @@ async def test_hostile_content_in_delivery_is_exact(store: Store, store_url: str
         assert (await store.deliver(head, entry(value), kind="input", sender=name)).new
     if not holding:
         head = await store.claim(head)
-    head, letters = await store.inbox(head)
-    await store.append(head, consumed=letters)
-    async with open_store(store_url) as other:
-        stitches = await other.stitches(head)
+    head, deliveries = await store.inbox(head)
+    await store.append(head, consumed=deliveries)
+    async with open_store(store_url) as other_store:
+        stitches = await other_store.stitches(head)
         for (name, value), stitch in zip(KEPT.items(), stitches, strict=True):
             assert_same(stitch.message, entry(value).message, name)
             assert_same(stitch.data, {"value": value}, name)
@@ -100,7 +100,7 @@ PLACES: dict[str, Act] = {
         head, [said("x")], new_threads=[store.new_thread(parent_id=head.id, depth=1, state={"v": value})]
     ),
     "an edit": lambda store, head, run, value: store.edit(head, extras={"v": value}),
-    "a letter": lambda store, head, run, value: store.deliver(
+    "a delivery": lambda store, head, run, value: store.deliver(
         head, said("x", data={"v": value}), kind="input", sender="ada"
     ),
     "a new run": lambda store, head, run, value: store.append(
@@ -114,40 +114,40 @@ PLACES: dict[str, Act] = {
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_rejected_content_writes_nothing(store: Store, place: str) -> None:
-    begun, run = await begin_turn(store, await store.create(key="k"), "x")
+    started, run = await begin_turn(store, await store.create(key="k"), "x")
     before = await everything(store._backend)
 
     async def act(value: Any) -> object:
-        return await PLACES[place](store, begun.head, run, value)
+        return await PLACES[place](store, started.head, run, value)
 
     for name, value in REFUSED.items():
         for hidden in (value, [None, {"x": [value, None]}]):
             exc = await refused(Refused, act(hidden), f"{name} in {place}")
             assert "othing was written" in str(exc), name
             assert exc.exit_code == 2
-            assert await store.thread("k") == begun.head, name
+            assert await store.thread("k") == started.head, name
     assert await everything(store._backend) == before
     # The same head still accepts valid content, so nothing was half written.
-    assert (await store.append(begun.head, [said("sound")])).head.position == 2
+    assert (await store.append(started.head, [said("sound")])).head.position == 2
 
 
 async def test_rejected_entry_stops_only_its_commit(store: Store) -> None:
-    head, other = await store.create(), await store.create()
+    head, other_thread = await store.create(), await store.create()
     for name, value in REFUSED.items():
         sound = [said(str(number)) for number in range(5)]
         refused_one, edited, appended = await asyncio.gather(
             store.append(head, [*sound, said("x", data={"v": value})]),
-            store.edit(other, title=name),
-            store.append(other, [said(name)]),
+            store.edit(other_thread, title=name),
+            store.append(other_thread, [said(name)]),
             return_exceptions=True,
         )
         assert isinstance(refused_one, Refused), name
         assert edited is None, name
         assert not isinstance(appended, BaseException), name
-        other = appended.head
+        other_thread = appended.head
     assert await store.thread(head.id) == head
     assert await store.stitches(head) == []
-    assert len(await store.context(other)) == len(REFUSED)
+    assert len(await store.context(other_thread)) == len(REFUSED)
 
 
 class _Colour(Enum):
@@ -190,18 +190,18 @@ LARGE: dict[str, str] = {
 async def test_ten_megabytes_in_message_are_stored(store: Store, store_url: str, name: str) -> None:
     text = LARGE[name]
     head = (await store.append(await store.create(), [said(text, data={text: "a key"})])).head
-    async with open_store(store_url) as other:
-        (found,) = await other.stitches(head)
-        assert found.message == {"role": "user", "content": text}
-        assert found.data == {text: "a key"}
+    async with open_store(store_url) as stored:
+        (stitch_read,) = await stored.stitches(head)
+        assert stitch_read.message == {"role": "user", "content": text}
+        assert stitch_read.data == {text: "a key"}
 
 
 async def test_ten_megabytes_in_thread_fields_are_stored(store: Store, store_url: str) -> None:
     text = LARGE["one character"]
     await store.create(key="k", kind="goal", goal=text, extras={"v": text})
-    async with open_store(store_url) as other:
-        found = await other.thread("k")
-        assert (found.goal, found.extras) == (text, {"v": text})
+    async with open_store(store_url) as other_store:
+        stored_thread = await other_store.thread("k")
+        assert (stored_thread.goal, stored_thread.extras) == (text, {"v": text})
 
 
 json_values = st.recursive(

@@ -11,7 +11,7 @@ import pytest
 from lockstitch.errors import LockstitchError, Refused, SchemaMismatch, StoreDamaged, StoreError, StoreUnreachable
 from lockstitch.store import open_store
 from tests.conformance.test_migrate import make_newer
-from tests.hostile.stores import read_through, refusal, told
+from tests.hostile.stores import create_conversation, read_through, refusal
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ async def file(tmp_path: Path) -> Path:
     """A closed SQLite store with one thread, all of it in one file."""
     path = tmp_path / "story.db"
     async with open_store(f"sqlite:///{path}") as store:
-        await told(store)
+        await create_conversation(store)
     assert not (tmp_path / "story.db-wal").exists()
     return path
 
@@ -34,7 +34,7 @@ async def folder(tmp_path: Path) -> Path:
     """A closed file store with one thread."""
     path = tmp_path / "story"
     async with open_store(f"file://{path}") as store:
-        await told(store)
+        await create_conversation(store)
     return path
 
 
@@ -62,7 +62,7 @@ async def test_partial_frame_in_write_ahead_log_is_ignored(tmp_path: Path) -> No
     """The incomplete frame was never acknowledged. All commits are readable, and the store works."""
     path = tmp_path / "story.db"
     async with open_store(f"sqlite:///{path}") as store:
-        await told(store)
+        await create_conversation(store)
         copy = tmp_path / "copy.db"
         for suffix in ("", "-wal"):
             shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
@@ -116,10 +116,10 @@ async def test_incomplete_log_line_is_restored_or_dropped(folder: Path, cut: int
     log = max((folder / "agent_runs").rglob("*.jsonl"))
     os.truncate(log, log.stat().st_size - cut)
     async with open_store(f"file://{folder}") as store:
-        found = [stitch.position for stitch in await store.stitches("story")]
-        assert found in ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5])
+        positions = [stitch.position for stitch in await store.stitches("story")]
+        assert positions in ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5])
         report = await store.verify()
-        assert report.ok == (len(found) == STITCHES), "the report contains missing stitches"
+        assert report.ok == (len(positions) == STITCHES), "the report contains missing stitches"
 
 
 @pytest.mark.parametrize("torn", [0, 1])
@@ -155,18 +155,18 @@ async def test_half_written_head_raises_damaged(folder: Path, keep: float) -> No
 
 
 async def test_half_written_store_json_raises_damaged(folder: Path) -> None:
-    whole = (folder / "store.json").read_text()
-    for half in ("", whole[: len(whole) // 2], "[]", "null", '{"format": "lockstitch"}', '{"version": 2}'):
+    content = (folder / "store.json").read_text()
+    for half in ("", content[: len(content) // 2], "[]", "null", '{"format": "lockstitch"}', '{"version": 2}'):
         (folder / "store.json").write_text(half)
         exc = await refusal(f"file://{folder}", StoreDamaged)
         assert "store.json" in str(exc)
-    (folder / "store.json").write_text(whole)
+    (folder / "store.json").write_text(content)
     assert await read_through(f"file://{folder}") == (1, STITCHES)
 
 
 async def test_store_of_newer_version_is_not_changed(backend: str, store_url: str) -> None:
     async with open_store(store_url) as store:
-        await told(store)
+        await create_conversation(store)
     make_newer(backend, store_url)
     exc = await refusal(store_url, SchemaMismatch)
     assert "999" in str(exc)
@@ -183,12 +183,12 @@ async def test_rejects_invalid_layout_versions(folder: Path) -> None:
 
 
 async def test_folder_with_other_content_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "letter.txt").write_text("Dear Ada")
+    (tmp_path / "note.txt").write_text("Dear Ada")
     exc = await refusal(f"file://{tmp_path}", Refused)
     assert str(tmp_path) in str(exc)
     (tmp_path / "store.json").write_text('{"format": "another", "version": 2}')
     await refusal(f"file://{tmp_path}", Refused)
-    assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {"letter.txt", "store.json"}
+    assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {"note.txt", "store.json"}
 
 
 async def test_foreign_file_in_store_is_ignored(folder: Path) -> None:

@@ -32,7 +32,7 @@ async def main(url, then):
         except LockstitchError as exc:
             print("refused", type(exc).__name__, exc.exit_code, exc)
         print("readable", len(await store.stitches("k")))
-        if then == "goes on":
+        if then == "continues":
             limit(unlimited)
             head = (await store.append(await store.thread("k"), [said(f"{head.position + 1} after")])).head
             print("acknowledged", head.position)
@@ -41,7 +41,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("then", ["goes on", "leaves"])
+@pytest.mark.parametrize("then", ["continues", "leaves"])
 @pytest.mark.parametrize("backend", ["files", "sqlite"])
 async def test_commit_on_full_disk_writes_nothing(backend: str, store_url: str, then: str) -> None:
     command = [sys.executable, "-c", FILL, store_url, then]
@@ -55,7 +55,7 @@ async def test_commit_on_full_disk_writes_nothing(backend: str, store_url: str, 
     assert refused[2] == "5"
     assert "not written" in refused[3] or "Nothing was written" in refused[3]
     assert "try again" in refused[3]
-    assert ["readable", str(len(acknowledged) - (then == "goes on"))] in lines, "the rejected append stored nothing"
+    assert ["readable", str(len(acknowledged) - (then == "continues"))] in lines, "the rejected append stored nothing"
     async with open_store(store_url) as store:
         texts = [str((stitch.message or {})["content"]) for stitch in await store.stitches("k")]
         assert [int(text.split()[0]) for text in texts] == acknowledged == list(range(1, len(texts) + 1))

@@ -25,20 +25,20 @@ async def test_delivery_of_10_mb_is_stored(store: Store) -> None:
     async with asyncio.timeout(SECONDS):
         await store.deliver(free, large(), kind="input", sender="ada")
         await store.deliver(busy, large(), kind="input", sender="ada")
-        for held in (busy, await store.claim(free)):
-            seen, letters = await store.inbox(held)
-            await store.append(seen, consumed=letters)
+        for held_thread in (busy, await store.claim(free)):
+            current, deliveries = await store.inbox(held_thread)
+            await store.append(current, consumed=deliveries)
     for thread in (free, busy):
         (stitch,) = await store.stitches(thread)
         assert stitch.data == {"text": TEXT}
 
 
 async def test_commit_of_two_threads_with_10_mb_each_is_stored(store: Store) -> None:
-    one, other = await store.create(), await store.create()
+    first, second = await store.create(), await store.create()
     async with asyncio.timeout(SECONDS):
-        await store.commit(Transaction([ThreadUpdate(one, [large()]), ThreadUpdate(other, [said("x"), large()])]))
-    assert [len(stitch.data["text"]) for stitch in await store.stitches(one)] == [len(TEXT)]
-    assert [stitch.position for stitch in await store.stitches(other)] == [1, 2]
+        await store.commit(Transaction([ThreadUpdate(first, [large()]), ThreadUpdate(second, [said("x"), large()])]))
+    assert [len(stitch.data["text"]) for stitch in await store.stitches(first)] == [len(TEXT)]
+    assert [stitch.position for stitch in await store.stitches(second)] == [1, 2]
 
 
 async def test_new_thread_with_10_mb_is_stored_with_its_cause(store: Store) -> None:

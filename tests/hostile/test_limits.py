@@ -20,11 +20,11 @@ class Colour(Enum):
 
 EITHER: dict[str, Any] = {
     **{f"{depth} deep": nested(depth) for depth in range(240, 258, 3)},
-    "300 deep beside a large integer": [2**70, nested(300)],
+    "300 deep next to a large integer": [2**70, nested(300)],
     "an integer of 4,300 digits": 10**4299,
     "an integer of 4,301 digits": 10**4300,
     "a tuple": (1, 2),
-    "a tuple beside a large integer": (2**70, (1,)),
+    "a tuple next to a large integer": (2**70, (1,)),
     "a UUID": UUID(int=7),
     "an enumeration": Colour.RED,
 }
@@ -38,10 +38,10 @@ async def test_value_is_rejected_or_stored_as_same_json(store: Store) -> None:
             await store.deliver(head, entry(value).changed(type="note"), kind="timer", sender="ada")
         except LockstitchError:
             continue
-        wanted = codec.dumps(value)
+        expected = codec.dumps(value)
         stitches = await store.stitches(head)
-        kept = [(await store.thread(head)).state, *(stitch.data for stitch in stitches)]
-        assert [codec.dumps(bag["value"]) for bag in kept] == [wanted] * 3, name
+        stored_values = [(await store.thread(head)).state, *(stitch.data for stitch in stitches)]
+        assert [codec.dumps(stored_value["value"]) for stored_value in stored_values] == [expected] * 3, name
     assert (await store.verify()).problems == []
 
 

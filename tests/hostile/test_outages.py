@@ -123,7 +123,7 @@ async def fail_under(
 
 
 async def ends(store: Store, heads: list[Thread]) -> list[str]:
-    """Return the statuses of threads once all have ended. Meanwhile no thread may be held without being executed."""
+    """Return the statuses of threads once all have ended. Until then, no thread may be held without being executed."""
     liveness = Liveness(patience=12)
 
     async def all_ended() -> bool:
@@ -154,8 +154,8 @@ async def test_threads_continue_after_postmaster_was_killed(
             assert await ends(store, heads) == ["cancelled" if then == "cancel" else "completed", "completed"]
             # The loop of the worker, its watch of the store and the feeds of the server continue.
             async with Client(address) as client, asyncio.timeout(60):
-                new = await client.start("sleeper", "sleep")
-                assert [one.type async for one in client.watch(new.id)][-1] == "run_completed"
+                new_thread = await client.start("sleeper", "sleep")
+                assert [stitch.type async for stitch in client.watch(new_thread.id)][-1] == "run_completed"
 
 
 @pytest.mark.parametrize("backend", ["files", "sqlite"])
@@ -179,10 +179,15 @@ async def test_threads_continue_after_file_was_locked(store_url: str, tmp_path: 
     async with open_store(store_url) as store:
         with (
             started(store_url, tmp_path, "worker") as process,
-            sqlite3.connect(tmp_path / "store.db", isolation_level=None, check_same_thread=False, timeout=60) as other,
+            sqlite3.connect(
+                tmp_path / "store.db", isolation_level=None, check_same_thread=False, timeout=60
+            ) as other_connection,
         ):
             heads = await fail_under(
-                process, store, lambda: other.execute("BEGIN IMMEDIATE"), lambda: other.execute("ROLLBACK")
+                process,
+                store,
+                lambda: other_connection.execute("BEGIN IMMEDIATE"),
+                lambda: other_connection.execute("ROLLBACK"),
             )
             assert await ends(store, heads) == ["completed", "completed"]
-        other.close()
+        other_connection.close()

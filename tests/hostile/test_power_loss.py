@@ -19,18 +19,18 @@ async def written(folder: Path) -> Path:
     """Return the files of a store with commits over two threads, before any checkpoint."""
     path = folder / "store.db"
     async with open_store(f"sqlite:///{path}") as store:
-        one, other = await store.create(key="one"), await store.create(key="other")
+        first, second = await store.create(key="one"), await store.create(key="other")
         for number in range(COMMITS):
             entry = {"type": "llm_call", "data": {"commit": number, "text": "x" * (number * 1500)}}
-            updates = [ThreadUpdate(one, [Entry(**entry), Entry(**entry)]), ThreadUpdate(other, [Entry(**entry)])]
-            one, other = (appended.head for appended in await store.commit(Transaction(updates)))
+            updates = [ThreadUpdate(first, [Entry(**entry), Entry(**entry)]), ThreadUpdate(second, [Entry(**entry)])]
+            first, second = (appended.head for appended in await store.commit(Transaction(updates)))
         copy = folder / "copy.db"
         shutil.copy(path, copy)
         shutil.copy(f"{path}-wal", f"{copy}-wal")
     return copy
 
 
-async def left(source: Path, place: Path, size: int) -> int:
+async def count_commits(source: Path, place: Path, size: int) -> int:
     """Return the number of commits in a store with a log truncated at this byte. Each must be complete."""
     shutil.copy(source, place)
     Path(f"{place}-shm").unlink(missing_ok=True)
@@ -39,20 +39,20 @@ async def left(source: Path, place: Path, size: int) -> int:
         assert (await store.verify()).problems == []
         threads = {thread.key for thread in await store.threads()}
         logs = {key: await store.stitches(key) for key in threads}
-    ours = [stitch.data["commit"] for stitch in logs.get("one", [])]
-    theirs = [stitch.data["commit"] for stitch in logs.get("other", [])]
-    assert theirs == list(range(len(theirs)))
-    assert ours == [number for number in theirs for _ in range(2)], "both threads or neither"
-    return len(theirs)
+    first_commits = [stitch.data["commit"] for stitch in logs.get("one", [])]
+    second_commits = [stitch.data["commit"] for stitch in logs.get("other", [])]
+    assert second_commits == list(range(len(second_commits)))
+    assert first_commits == [number for number in second_commits for _ in range(2)], "both threads or neither"
+    return len(second_commits)
 
 
 async def test_write_ahead_log_truncated_anywhere_keeps_whole_commits(tmp_path: Path) -> None:
     source = await written(tmp_path)
-    whole = Path(f"{source}-wal").stat().st_size
-    frames = range(HEADER, whole + 1, FRAME)
+    full_size = Path(f"{source}-wal").stat().st_size
+    frames = range(HEADER, full_size + 1, FRAME)
     chance = random.Random(3)
-    sizes = {0, HEADER, whole, *chance.sample(frames, 20), *(chance.randrange(whole) for _ in range(10))}
-    shown = [await left(source, tmp_path / f"{size}.db", size) for size in sorted(sizes)]
-    assert shown == sorted(shown), "a longer log never has fewer commits"
-    assert (shown[0], shown[-1]) == (0, COMMITS)
-    assert len(set(shown)) > 4
+    sizes = {0, HEADER, full_size, *chance.sample(frames, 20), *(chance.randrange(full_size) for _ in range(10))}
+    counts = [await count_commits(source, tmp_path / f"{size}.db", size) for size in sorted(sizes)]
+    assert counts == sorted(counts), "a longer log never has fewer commits"
+    assert (counts[0], counts[-1]) == (0, COMMITS)
+    assert len(set(counts)) > 4

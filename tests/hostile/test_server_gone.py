@@ -61,8 +61,8 @@ async def test_lost_server_during_append_raises_error(server: PostgresServer) ->
                     head = await until_it_answers(lambda: store.thread(str(number)))
 
         async def reach(more: int) -> None:
-            wanted = [len(texts) + more for texts in acknowledged]
-            await until(lambda: all(len(texts) >= goal for texts, goal in zip(acknowledged, wanted, strict=True)))
+            expected = [len(texts) + more for texts in acknowledged]
+            await until(lambda: all(len(texts) >= goal for texts, goal in zip(acknowledged, expected, strict=True)))
 
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             for number in range(WRITERS):
@@ -78,9 +78,9 @@ async def test_lost_server_during_append_raises_error(server: PostgresServer) ->
         for number, texts in enumerate(acknowledged):
             stitches = await store.stitches(str(number))
             assert [stitch.position for stitch in stitches] == list(range(1, len(stitches) + 1))
-            there = [str((stitch.message or {})["content"]) for stitch in stitches]
-            assert len(set(there)) == len(there), "nothing is stored twice"
-            assert set(texts) <= set(there) <= set(texts) | failed.keys()
+            contents = [str((stitch.message or {})["content"]) for stitch in stitches]
+            assert len(set(contents)) == len(contents), "nothing is stored twice"
+            assert set(texts) <= set(contents) <= set(texts) | failed.keys()
         delivered = Counter(str((stitch.message or {})["content"]) for stitch in await store.stitches(shared))
         assert set(delivered.values()) == {1}
         assert {text for texts in acknowledged for text in texts} <= delivered.keys()

@@ -27,24 +27,26 @@ Act = Callable[[Store, Thread, Run, Any], Awaitable[object]]
 
 async def test_hostile_texts_of_threads_are_exact(store: Store, store_url: str, tmp_path: Path) -> None:
     """Every text names a separate thread, even if they look alike, and none leaves the folder of the store."""
-    made = {text: await store.create(key=text, user_id=text, agent=text, title=text) for text in TEXTS.values()}
-    assert len({thread.id for thread in made.values()}) == len(TEXTS)
-    async with open_store(store_url) as other:
+    threads_by_text = {
+        text: await store.create(key=text, user_id=text, agent=text, title=text) for text in TEXTS.values()
+    }
+    assert len({thread.id for thread in threads_by_text.values()}) == len(TEXTS)
+    async with open_store(store_url) as other_store:
         for name, text in TEXTS.items():
-            assert await other.thread(text) == made[text], name
-            assert await other.ensure(text, user_id=text) == made[text], name
-            assert await other.threads(user_id=text) == [made[text]], name
-            assert await other.count(agent=text) == 1, name
-            await other.search(text)
+            assert await other_store.thread(text) == threads_by_text[text], name
+            assert await other_store.ensure(text, user_id=text) == threads_by_text[text], name
+            assert await other_store.threads(user_id=text) == [threads_by_text[text]], name
+            assert await other_store.count(agent=text) == 1, name
+            await other_store.search(text)
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} <= {"store"}
 
 
 async def test_hostile_texts_of_projects_and_goals_are_exact(store: Store) -> None:
     for name, text in TEXTS.items():
-        there = Store(store._backend, clock=store.clock, project=text)
-        thread = await there.create(key="k", kind="goal", goal=text * 50)
-        assert await there.threads() == [thread], name
-        assert await there.thread("k") == thread, name
+        text_store = Store(store._backend, clock=store.clock, project=text)
+        thread = await text_store.create(key="k", kind="goal", goal=text * 50)
+        assert await text_store.threads() == [thread], name
+        assert await text_store.thread("k") == thread, name
     assert await store.threads() == []
 
 
@@ -58,8 +60,8 @@ async def test_hostile_texts_of_stitches_deliveries_and_files_are_exact(store: S
         file = File(thread_id=head.id, file_id=text, filename=text, created_at=now, last_updated_at=now)
         await store.files.put(file)
         assert await store.files.get(head.id, text) == file
-    found = [(stitch.name, stitch.call_id, stitch.status) for stitch in await store.stitches(head)]
-    assert found == [(text, text, text[:100]) for text in TEXTS.values()]
+    titles = [(stitch.name, stitch.call_id, stitch.status) for stitch in await store.stitches(head)]
+    assert titles == [(text, text, text[:100]) for text in TEXTS.values()]
     assert {file.file_id for file in await store.files.list(thread_id=head.id)} == set(TEXTS.values())
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} <= {"store"}
 
@@ -67,7 +69,7 @@ async def test_hostile_texts_of_stitches_deliveries_and_files_are_exact(store: S
 PLACES: dict[str, Act] = {
     "key": lambda store, head, run, text: store.create(key=text),
     "user_id": lambda store, head, run, text: store.create(user_id=text),
-    "project": lambda store, head, run, text: store.create(project=text),
+    "project": lambda store, head, run, text: store.in_project(text).create(),
     "title": lambda store, head, run, text: store.edit(head, title=text),
     "title of an append": lambda store, head, run, text: store.append(head, [said("x")], fields={"title": text}),
     "name": lambda store, head, run, text: store.append(head, [said("x", name=text)]),
@@ -84,18 +86,18 @@ PLACES: dict[str, Act] = {
 
 
 async def _places_refuse(store: Store, places: dict[str, Act], values: dict[str, Any]) -> None:
-    begun, run = await begin_turn(store, await store.create(key="k"), "x")
+    started, run = await begin_turn(store, await store.create(key="k"), "x")
     before = await everything(store._backend)
 
     async def act(place: str, value: Any) -> object:
-        return await places[place](store, begun.head, run, value)
+        return await places[place](store, started.head, run, value)
 
     for place in places:
         for name, value in values.items():
             await refused(Refused, act(place, value), f"{name} as {place}")
-            assert await store.thread("k") == begun.head, f"{name} as {place}"
+            assert await store.thread("k") == started.head, f"{name} as {place}"
     assert await everything(store._backend) == before
-    assert (await store.append(begun.head, [said("sound")])).head.position == 2
+    assert (await store.append(started.head, [said("sound")])).head.position == 2
 
 
 async def test_rejected_texts_write_nothing(store: Store) -> None:
@@ -114,17 +116,17 @@ async def test_counts_at_their_limit_are_stored(store: Store, store_url: str) ->
     """The counts are stored, and all sums over them work."""
     counts = dict.fromkeys(COUNTS, MOST)
     for _ in range(2):
-        begun, run = await begin_turn(store, await store.create(version=MOST), "x")
-        head = (await store.append(begun.head, [said("x", run_id=run.id, duration_ms=MOST, **counts)])).head
+        started, run = await begin_turn(store, await store.create(version=MOST), "x")
+        head = (await store.append(started.head, [said("x", run_id=run.id, duration_ms=MOST, **counts)])).head
         await finish_turn(store, head, run, "y", total_cost=1.7976931348623157e308, **counts)
-    async with open_store(store_url) as other:
-        stitch = (await other.stitches(head))[1]
-        found = await other.run(run.id)
+    async with open_store(store_url) as other_store:
+        stitch = (await other_store.stitches(head))[1]
+        found_run = await other_store.run(run.id)
         for name in COUNTS:
-            assert (getattr(stitch, name), getattr(found, name)) == (MOST, MOST)
-        assert (stitch.duration_ms, (await other.thread(head.id)).version) == (MOST, MOST)
-        assert [usage.average_tokens for usage in await other.average_tokens(LONG_AGO)] == [2.0 * MOST] * 2
-        (overview, _) = await other.overview(await other.threads())
+            assert (getattr(stitch, name), getattr(found_run, name)) == (MOST, MOST)
+        assert (stitch.duration_ms, (await other_store.thread(head.id)).version) == (MOST, MOST)
+        assert [usage.average_tokens for usage in await other_store.average_tokens(LONG_AGO)] == [2.0 * MOST] * 2
+        (overview, _) = await other_store.overview(await other_store.threads())
         assert overview.usage["input_tokens"] == MOST
 
 
@@ -141,7 +143,7 @@ COUNTED: dict[str, Act] = {
     "duration_ms": lambda store, head, run, number: store.append(head, [said("x", duration_ms=number)]),
     "version": lambda store, head, run, number: store.append(head, fields={"version": number}),
     "tokens of a new run": lambda store, head, run, number: store.append(
-        head, [said("x")], new_runs=[store.new_run(head, output_tokens=number)]
+        head, [said("x")], new_runs=[Run(**{**store.new_run(head).as_json(), "output_tokens": number})]
     ),
     "tokens of a run": lambda store, head, run, number: store.append(
         head, [said("x")], run_updates=[(run, {"output_tokens": number})]
@@ -158,7 +160,7 @@ COST: dict[str, Act] = {
         head, [said("x")], run_updates=[(run, {"nose": value})]
     ),
     "a time": lambda store, head, run, value: store.edit(head, expires_at=value),
-    "a wish": lambda store, head, run, value: store.edit(head, cancel_requested=value),
+    "a bool": lambda store, head, run, value: store.edit(head, cancel_requested=value),
 }
 
 
@@ -173,12 +175,12 @@ async def test_other_rejected_values_write_nothing(store: Store) -> None:
 async def test_converted_values_are_stored_with_type_of_field(store: Store) -> None:
     """A text that contains a number or a time is stored as such, in every store."""
     head = await store.create()
-    wanted = {"priority": "5", "expires_at": "2026-01-01T00:00:00Z", "cancel_requested": "yes"}
-    kept = {"priority": 5, "expires_at": datetime(2026, 1, 1, tzinfo=UTC), "cancel_requested": True}
-    await store.edit(head, **wanted)
-    found = await store.thread(head.id)
-    assert {name: getattr(found, name) for name in kept} == kept
-    after = (await store.append(found, [said("x")], fields={**wanted, "priority": 7.0})).head
+    raw_values: dict[str, Any] = {"priority": "5", "expires_at": "2026-01-01T00:00:00Z", "cancel_requested": "yes"}
+    values = {"priority": 5, "expires_at": datetime(2026, 1, 1, tzinfo=UTC), "cancel_requested": True}
+    await store.edit(head, **raw_values)
+    found_thread = await store.thread(head.id)
+    assert {name: getattr(found_thread, name) for name in values} == values
+    after = (await store.append(found_thread, [said("x")], fields={**raw_values, "priority": 7.0})).head
     assert await store.thread(head.id) == after
     assert type(after.priority) is int
 
@@ -191,8 +193,6 @@ async def test_rejects_time_without_zone(store: Store) -> None:
 
 async def test_list_with_impossible_filter_is_rejected_or_empty(store: Store) -> None:
     await store.create()
-    with pytest.raises(Refused):
-        await store.threads(nose=1)
     for text in ("..", "x" * 10_000, "\x00", "\ud800"):
         with suppress(Refused):
             assert await store.threads(user_id=text) == []

@@ -75,12 +75,12 @@ async def test_python_text_is_never_executed(store: Store, tmp_path: Path) -> No
         await import_bytes(store, "otel", json.dumps(span).encode())
         assert report.skipped == [], code
         assert not mark.exists(), code
-    given = [call["tool_args"] for call in (await lens(store))["tool_calls"]]
+    arguments = [call["tool_args"] for call in (await lens(store))["tool_calls"]]
     assert not mark.exists()
     for code in CODE:
         text = code.format(mark=mark)
-        assert any(text in (args, *(args.values() if isinstance(args, dict) else ())) for args in given), (
-            f"{code} is not kept as the text that it is"
+        assert any(text in (args, *(args.values() if isinstance(args, dict) else ())) for args in arguments), (
+            f"{code} is not stored as text"
         )
 
 
@@ -91,17 +91,17 @@ async def test_python_text_is_never_executed(store: Store, tmp_path: Path) -> No
 async def test_attachments_are_stored_inside_store_with_any_name(store: Store, tmp_path: Path, name: str) -> None:
     before = _files(tmp_path)
     trace = agent_trace()
-    found = [*items(*trace.runs), Attachment(trace.runs[1]["id"], name, "text/plain", b"#!/bin/sh")]
-    report = await import_items(store, "langsmith", found)
-    kept = await store._backend.find(Find(File))
-    assert len(kept) + len(report.skipped) == 1
-    for file in kept:
+    items_found = [*items(*trace.runs), Attachment(trace.runs[1]["id"], name, "text/plain", b"#!/bin/sh")]
+    report = await import_items(store, "langsmith", items_found)
+    stored_files = await store._backend.find(Find(File))
+    assert len(stored_files) + len(report.skipped) == 1
+    for file in stored_files:
         assert (file.storage_path or "").startswith("blob:")
         blob = await store._backend.get(Blob, ((file.storage_path or "").removeprefix("blob:"),))
         assert blob is not None
         assert blob.content == b"#!/bin/sh"
-    new = _files(tmp_path) - before
-    assert all(path.is_relative_to(tmp_path / "store") or path.name.startswith("store.db") for path in new)
+    new_files = _files(tmp_path) - before
+    assert all(path.is_relative_to(tmp_path / "store") or path.name.startswith("store.db") for path in new_files)
 
 
 def _files(folder: Path) -> set[Path]:
@@ -111,8 +111,8 @@ def _files(folder: Path) -> set[Path]:
 @pytest.mark.req("S2-001", "S2-048")
 async def test_traces_with_any_ids_and_names_are_imported(store: Store) -> None:
     """Each becomes a separate trace, is recognised when it comes again, and does not affect other traces."""
-    good = agent_trace(9)
-    await import_bytes(store, "langsmith", jsonl(*good.runs))
+    valid_trace = agent_trace(9)
+    await import_bytes(store, "langsmith", jsonl(*valid_trace.runs))
     runs: list[Json] = []
     for number, nasty in enumerate(NASTY):
         trace = agent_trace(number + 20, thread=nasty, metadata={nasty: nasty, "user_id": nasty})
@@ -127,29 +127,29 @@ async def test_traces_with_any_ids_and_names_are_imported(store: Store) -> None:
         runs += trace.runs
     first = await import_bytes(store, "langsmith", jsonl(*runs))
     before = await seen(store), await lens(store)
-    again = await import_bytes(store, "langsmith", jsonl(*runs))
+    second_report = await import_bytes(store, "langsmith", jsonl(*runs))
     assert (await seen(store), await lens(store)) == before
-    assert first.skipped == again.skipped == []
+    assert first.skipped == second_report.skipped == []
     assert first.traces == len(NASTY)
     assert before[1]["agent_runs"] != []
-    mine = [call for call in before[1]["llm_calls"] if call["run_id"] == good.id]
-    assert len(mine) == 2
+    own_calls = [call for call in before[1]["llm_calls"] if call["run_id"] == valid_trace.id]
+    assert len(own_calls) == 2
     assert (await store.verify()).ok
 
 
 async def test_python_attribute_names_are_plain_keys(store: Store) -> None:
     keys = ["__class__", "__proto__", "__init__", "constructor", "self", "id", "type", "data", "$ref", "", "a.b", "0"]
-    bag = {key: {key: [{key: key}]} for key in keys}
-    trace = agent_trace(metadata=bag)
+    nested = {key: {key: [{key: key}]} for key in keys}
+    trace = agent_trace(metadata=nested)
     for run in trace.runs:
-        run["inputs"] |= bag
-        run["outputs"] |= bag
-        run |= dict.fromkeys(("__class__", "__proto__", "constructor"), bag)
-        run["extra"] |= bag
+        run["inputs"] |= nested
+        run["outputs"] |= nested
+        run |= dict.fromkeys(("__class__", "__proto__", "constructor"), nested)
+        run["extra"] |= nested
     report = await import_bytes(store, "langsmith", jsonl(*trace.runs))
     assert report.skipped == []
-    (shown,) = (await lens(store))["agent_runs"]
-    assert {key: shown["langgraph_metadata"][key] for key in keys} == bag
+    (shown_run,) = (await lens(store))["agent_runs"]
+    assert {key: shown_run["langgraph_metadata"][key] for key in keys} == nested
     span = otel.made(dict.fromkeys([*keys[:5], "gen_ai.__class__", "langsmith.metadata.__class__"], "x"))
     assert (await import_bytes(store, "otel", json.dumps(span).encode())).spans == 1
 
@@ -172,8 +172,8 @@ async def test_numbers_beyond_columns_are_imported(store: Store) -> None:
     """As a count, a time, a score and an argument. Values that cannot be stored are left out or reported."""
     for place, number in enumerate(NUMBERS, start=1):
         await _keeps_or_names(store, place, number)
-    shown = Counter(call["run_id"] for call in (await lens(store))["llm_calls"])
-    assert shown.items() >= {agent_trace(place).id: 2 for place in range(1, len(NUMBERS) + 1)}.items()
+    counts = Counter(call["run_id"] for call in (await lens(store))["llm_calls"])
+    assert counts.items() >= {agent_trace(place).id: 2 for place in range(1, len(NUMBERS) + 1)}.items()
     assert (await store.verify()).ok
 
 
@@ -212,8 +212,8 @@ async def test_times_beyond_calendars_are_imported(store: Store) -> None:
         report = await import_bytes(store, "langsmith", jsonl(*trace.runs))
         assert report.as_json()["llm_calls"] == 2, time
         await import_bytes(store, "langsmith", jsonl(*trace.runs))
-    shown = Counter(call["run_id"] for call in (await lens(store))["llm_calls"])
-    assert shown == {agent_trace(number).id: 2 for number in range(1, len(TIMES) + 1)}
+    counts = Counter(call["run_id"] for call in (await lens(store))["llm_calls"])
+    assert counts == {agent_trace(number).id: 2 for number in range(1, len(TIMES) + 1)}
     assert (await store.verify()).ok
 
 
@@ -223,9 +223,9 @@ def deep(levels: int) -> str:
 
 @pytest.mark.parametrize("levels", [200, 5_000, 200_000])
 async def test_deeply_nested_values_are_imported_or_skipped(store: Store, levels: int) -> None:
-    good = jsonl(*agent_trace(1).runs)
-    bad = json.dumps({**agent_trace(2).runs[0], "inputs": "@@"}).replace('"@@"', deep(levels)).encode()
-    report = await import_bytes(store, "langsmith", good + bad + b"\n")
+    valid_lines = jsonl(*agent_trace(1).runs)
+    invalid_line = json.dumps({**agent_trace(2).runs[0], "inputs": "@@"}).replace('"@@"', deep(levels)).encode()
+    report = await import_bytes(store, "langsmith", valid_lines + invalid_line + b"\n")
     assert {uid(1000)} <= set(await seen(store))
     assert report.traces + len(report.skipped) == 2
     document = json.dumps(otel.made({"x": "@@"})).replace('{"stringValue": "@@"}', deep(levels))
@@ -242,23 +242,25 @@ async def test_deeply_nested_values_are_imported_or_skipped(store: Store, levels
 async def test_projects_with_same_ids_stay_separate(store: Store, source: str) -> None:
     """The same bodies in two projects: separate rows in the core, and neither affects the other."""
     first = jsonl(*agent_trace(thread="shared").runs) if source == "langsmith" else otel.recorded("pydantic_ai")
-    other = store.in_project("other")
+    other_store = store.in_project("other")
     await import_bytes(store, source, first)
-    mine = await seen(store)
-    await import_bytes(other, source, first.replace(b"search", b"stolen").replace(b"get_weather", b"got_stolen!"))
-    await import_bytes(other, source, first, replace=True)
-    assert await seen(store) == mine
-    assert (await seen(other)).keys() == mine.keys()
+    own_view = await seen(store)
+    await import_bytes(other_store, source, first.replace(b"search", b"stolen").replace(b"get_weather", b"got_stolen!"))
+    await import_bytes(other_store, source, first, replace=True)
+    assert await seen(store) == own_view
+    assert (await seen(other_store)).keys() == own_view.keys()
     answer = await store.sql(
         "SELECT t.project, count(*) FROM stitches s JOIN threads t ON t.id = s.thread_id "
         "WHERE t.kind = 'trace' GROUP BY t.project ORDER BY t.project"
     )
     counts = dict(answer.rows)
     assert counts["default"] == counts["other"] > 3
-    assert len({row.id for one in (store, other) for row in await rows_of(one, "llm_call")}) == 4
-    (thread,) = await other.threads(kind="trace")
-    await other.delete(thread)
-    assert await seen(store) == mine
+    assert (
+        len({row.id for project_store in (store, other_store) for row in await rows_of(project_store, "llm_call")}) == 4
+    )
+    (thread,) = await other_store.threads(kind="trace")
+    await other_store.delete(thread)
+    assert await seen(store) == own_view
 
 
 BOMB = 300 * 1024 * 1024
@@ -295,24 +297,24 @@ def watched(tmp_path: Path, source: str, path: Path) -> tuple[int, int, Json]:
     tmp_path.mkdir(exist_ok=True)
     command = [sys.executable, "-c", WATCHED, "--store", f"sqlite:///{tmp_path / path.stem}.db", "--json"]
     command += ["import", source, str(path)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
-    words = next(line for line in done.stderr.splitlines() if line.startswith("PEAK")).split()
-    return int(words[2]), int(words[1]), json.loads(done.stdout)
+    process = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    words = next(line for line in process.stderr.splitlines() if line.startswith("PEAK")).split()
+    return int(words[2]), int(words[1]), json.loads(process.stdout)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux")
 def test_compression_bombs_are_reported_and_need_little_memory(tmp_path: Path) -> None:
     folder = tmp_path / "bombs"
     folder.mkdir()
-    for number, (what, bomb) in enumerate(bombs()):
-        assert len(bomb) < 1_000_000, what
-        (folder / f"{number} {what}.bin").write_bytes(bomb)
+    for number, (kind, bomb) in enumerate(bombs()):
+        assert len(bomb) < 1_000_000, kind
+        (folder / f"{number} {kind}.bin").write_bytes(bomb)
     # A file of spaces contains nothing, so it need not be reported.
     named = {path.name for path in folder.iterdir() if "spaces" not in path.name}
     for source in ("langsmith", "otel"):
         code, peak, report = watched(tmp_path / source, source, folder)
         assert (code, report["runs"]) == (1, 0)
-        skipped = {Path(one["file"]).name for one in report["skipped"]}
+        skipped = {Path(skipped_file["file"]).name for skipped_file in report["skipped"]}
         assert {name for name in skipped if "spaces" not in name} == named
         assert peak < 450
 
@@ -320,20 +322,20 @@ def test_compression_bombs_are_reported_and_need_little_memory(tmp_path: Path) -
 def langsmith_line(number: int, size: int) -> bytes:
     """Return a line of about twice that size: one run of a trace of ten."""
     trace, place = divmod(number, 10)
-    made = Trace(trace + 1)
-    root = made.root()
-    run = root if place == 0 else {**made.model(place, "x" * size), "id": uid((trace + 1) * 1000 + place)}
+    new_trace = Trace(trace + 1)
+    root = new_trace.root()
+    run = root if place == 0 else {**new_trace.model(place, "x" * size), "id": uid((trace + 1) * 1000 + place)}
     run["inputs"] = {"messages": [{"type": "human", "content": f"{number} " + "y" * size}]}
     return json.dumps(run).encode() + b"\n"
 
 
 def otel_line(number: int, size: int) -> bytes:
     trace, place = divmod(number, 10)
-    said = json.dumps([{"role": "user", "parts": [{"type": "text", "content": f"{number} " + "y" * size}]}])
-    attributes = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": said, "filler": "x" * size}
+    message_text = json.dumps([{"role": "user", "parts": [{"type": "text", "content": f"{number} " + "y" * size}]}])
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": message_text, "filler": "x" * size}
     parent = {"parentSpanId": f"{trace * 10 + 1:016x}"} if place else {}
-    made = otel.made(attributes, traceId=f"{trace + 1:032x}", spanId=f"{number + 1:016x}", **parent)
-    return json.dumps(made).encode() + b"\n"
+    span = otel.made(attributes, traceId=f"{trace + 1:032x}", spanId=f"{number + 1:016x}", **parent)
+    return json.dumps(span).encode() + b"\n"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux")
@@ -360,8 +362,8 @@ def test_text_of_hundred_megabytes_is_imported(tmp_path: Path, source: str) -> N
     """The text exceeds the maximum length of a record: it is reported, and the other files are imported."""
     folder = tmp_path / "in"
     folder.mkdir()
-    good = jsonl(*agent_trace().runs) if source == "langsmith" else otel.recorded("pydantic_ai")
-    (folder / "1.jsonl").write_bytes(good)
+    valid_content = jsonl(*agent_trace().runs) if source == "langsmith" else otel.recorded("pydantic_ai")
+    (folder / "1.jsonl").write_bytes(valid_content)
     line = langsmith_line(0, 50 << 20) if source == "langsmith" else otel_line(0, 50 << 20)
     assert len(line) > 100 << 20 or source == "langsmith"
     (folder / "2.jsonl").write_bytes(line if len(line) > 100 << 20 else line.replace(b"y" * 1000, b"y" * 2100))

@@ -12,7 +12,7 @@ import pytest
 
 from lockstitch.errors import LockstitchError, StoreReadOnly
 from lockstitch.store import open_store
-from tests.hostile.stores import refusal, told
+from tests.hostile.stores import create_conversation, refusal
 from tests.races.processes import Gate, run
 from tests.samples import said
 
@@ -63,7 +63,7 @@ async def test_read_only_files_raise_error_on_write(backend: str, folder: Path) 
     path = folder / ("store" if backend == "files" else "store.db")
     url = f"file:///{path}" if backend == "files" else f"sqlite:///{path}"
     async with open_store(url) as store:
-        await told(store)
+        await create_conversation(store)
     close(folder)
     ((kind, message, code),) = await asyncio.to_thread(
         run, "tests.hostile.test_without_permission:try_to_write", [[url]]
@@ -89,7 +89,7 @@ async def test_unwritable_folder_raises_error(backend: str, folder: Path) -> Non
 @pytest.mark.parametrize("backend", ["postgres"])
 async def test_read_only_server_raises_error_on_write(backend: str, store_url: str) -> None:
     async with open_store(store_url) as store:
-        head = await told(store)
+        head = await create_conversation(store)
     with psycopg.connect(store_url, autocommit=True) as connection:
         name = connection.info.dbname
         connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
@@ -106,7 +106,7 @@ async def test_read_only_server_raises_error_on_write(backend: str, store_url: s
 async def test_full_disk_of_server_raises_store_full(backend: str, store_url: str) -> None:
     """The server fails to extend a table at every third stitch. No commit is incomplete."""
     async with open_store(store_url) as store:
-        head = await told(store)
+        head = await create_conversation(store)
         with psycopg.connect(store_url, autocommit=True) as connection:
             connection.execute(
                 "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "

@@ -35,16 +35,18 @@ async def import_bytes(store: Store, source: str, body: bytes, **options: bool) 
 
 async def import_items(store: Store, source: str, items: Iterable[Item], **options: bool) -> Report:
     """Return items that were read before as a separate source."""
-    bridge = open_source(source, "-", io.BytesIO()).source
-    return await TraceImport(store, bridge, **options).run(iter([ImportSource("items", lambda on_bad: iter(items))]))
+    trace_source = open_source(source, "-", io.BytesIO()).source
+    return await TraceImport(store, trace_source, **options).run(
+        iter([ImportSource("items", lambda on_bad: iter(items))])
+    )
 
 
 def items_of(source: str, path: Path) -> list[Item]:
     """Return all items that an integration reads from a file or a folder."""
-    found: list[Item] = []
-    for one in open_source(source, str(path), io.BytesIO()).sources:
-        found += one.items(_raise)
-    return found
+    items: list[Item] = []
+    for opened in open_source(source, str(path), io.BytesIO()).sources:
+        items += opened.items(_raise)
+    return items
 
 
 def _raise(exc: Exception) -> None:

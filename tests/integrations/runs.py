@@ -46,8 +46,8 @@ class Trace:
         self.runs.append(run)
         return run
 
-    def root(self, said: str = "hello", answer: str = "bye", **more: Any) -> Json:
-        messages = {"messages": [{"type": "human", "content": said}]}
+    def root(self, text: str = "hello", answer: str = "bye", **more: Any) -> Json:
+        messages = {"messages": [{"type": "human", "content": text}]}
         end = {"messages": [*messages["messages"], {"type": "ai", "content": answer}]}
         return self.run("chain", "agent", 0, messages, end, parent=None, end_time=moment(30), **more)
 
@@ -61,10 +61,10 @@ class Trace:
         **more: Any,
     ) -> Json:
         """Add a model call that answers with text or requests (id, name, args). `heard` are its input messages."""
-        asked = [
+        requests = [
             {"id": call_id, "name": name, "args": args, "type": "tool_call"} for call_id, name, args in calls or []
         ]
-        message = ai(text, asked, f"msg-{self._number}-{at}", **more.pop("kwargs", {}))
+        message = ai(text, requests, f"msg-{self._number}-{at}", **more.pop("kwargs", {}))
         outputs = {"generations": [[{"text": text, "message": message}]]}
         return self.run("llm", "ChatOpenAI", at, {"messages": [[human("hello"), *heard]]}, outputs, **more)
 
@@ -88,10 +88,10 @@ def agent_trace(number: int = 1, **options: Any) -> Trace:
 
 def post_and_patch(run: Json) -> tuple[Json, Json]:
     """Return a run as clients send it: a post at the start, and a patch at the end."""
-    begun = {key: value for key, value in run.items() if key not in ("end_time", "outputs", "error")}
-    kept = ("id", "trace_id", "parent_run_id", "end_time", "outputs", "error", "extra")
-    ended = {key: run[key] for key in kept if key in run}
-    return {**begun, "outputs": {}}, ended
+    post = {key: value for key, value in run.items() if key not in ("end_time", "outputs", "error")}
+    patch_fields = ("id", "trace_id", "parent_run_id", "end_time", "outputs", "error", "extra")
+    patch = {key: run[key] for key in patch_fields if key in run}
+    return {**post, "outputs": {}}, patch
 
 
 def items(*runs: Json) -> list[Item]:

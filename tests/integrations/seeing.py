@@ -8,20 +8,20 @@ from lockstitch.store import Store
 
 async def seen(store: Store) -> Json:
     """Return all imported traces of a project: their rows without positions, and the totals of their runs."""
-    shown: Json = {}
+    records: Json = {}
     for thread in await store.threads(kind="trace", limit=None):
         for run in await store.runs(thread):
             rows = [row for row in await store.stitches(thread) if row.run_id == run.id]
-            shown[str(run.foreign_id)] = {"run": _run(run, rows), "rows": _rows(rows), "thread": thread.key}
-    return shown
+            records[str(run.foreign_id)] = {"run": _run(run, rows), "rows": _rows(rows), "thread": thread.key}
+    return records
 
 
 async def rows_of(store: Store, kind: str) -> list[Stitch]:
     """Return the rows of one type, in the order of their start."""
-    found: list[Stitch] = []
+    stitches: list[Stitch] = []
     for thread in await store.threads(kind="trace", limit=None):
-        found += [row for row in await store.stitches(thread) if row.type == kind]
-    return sorted(found, key=lambda row: (str(row.at), row.position))
+        stitches += [row for row in await store.stitches(thread) if row.type == kind]
+    return sorted(stitches, key=lambda row: (str(row.at), row.position))
 
 
 async def fences(store: Store) -> dict[str, int]:

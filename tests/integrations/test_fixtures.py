@@ -167,9 +167,9 @@ async def test_recorded_body_is_imported(store: Store, source: str, name: str) -
     expected = EXPECTED[source, name]
     report = await import_path(store, source, path_of(source, name))
 
-    said = report.as_json()
-    assert said["skipped"] == []
-    assert {key: said[key] for key in ("traces", "runs", "llm_calls", "tool_calls", "tokens")} == {
+    counts = report.as_json()
+    assert counts["skipped"] == []
+    assert {key: counts[key] for key in ("traces", "runs", "llm_calls", "tool_calls", "tokens")} == {
         "traces": expected.traces,
         "runs": expected.runs,
         "llm_calls": sum(map(len, expected.finish)),
@@ -182,11 +182,11 @@ async def test_recorded_body_is_imported(store: Store, source: str, name: str) -
 async def shows(store: Store, source: str, name: str) -> None:
     """Assert that the lens has exactly the rows of a recorded body."""
     expected = EXPECTED[source, name]
-    shown = await lens(store)
-    _runs_are(expected, shown["agent_runs"])
-    _model_calls_are(expected, shown)
-    _tools_are(expected, shown)
-    _latencies_are(items_of(source, path_of(source, name)), shown["tool_calls"])
+    rows = await lens(store)
+    _runs_are(expected, rows["agent_runs"])
+    _model_calls_are(expected, rows)
+    _tools_are(expected, rows)
+    _latencies_are(items_of(source, path_of(source, name)), rows["tool_calls"])
     calls = await rows_of(store, "llm_call")
     cache = (
         sum(row.cache_read_tokens or 0 for row in calls),
@@ -243,20 +243,20 @@ async def test_three_parts_in_any_order_give_same_result(source: str, name: str)
 @pytest.mark.parametrize("source", ["langsmith", "otel"])
 async def test_all_recordings_fit_in_one_store(store: Store, source: str) -> None:
     """A folder of folders. Recordings that share threads or response ids stay separate."""
-    wanted = [expected for (of, _), expected in EXPECTED.items() if of == source]
+    expectations = [expected for (of, _), expected in EXPECTED.items() if of == source]
     report = await import_path(store, source, langsmith.FIXTURES if source == "langsmith" else otel.FIXTURES)
 
-    said = report.as_json()
-    assert said["skipped"] == []
-    assert said["traces"] == sum(each.traces for each in wanted)
-    assert said["runs"] == sum(each.runs for each in wanted)
-    assert said["llm_calls"] == sum(len(calls) for each in wanted for calls in each.finish)
-    assert said["tool_calls"] == sum(len(each.tools) for each in wanted)
-    assert said["tokens"] == sum(sum(map(sum, each.usage)) for each in wanted)
-    shown = await lens(store)
-    assert sum(run["total_tokens"] for run in shown["agent_runs"]) == said["tokens"]
-    assert len(shown["llm_calls"]) == said["llm_calls"]
-    assert len(shown["tool_calls"]) == said["tool_calls"]
+    counts = report.as_json()
+    assert counts["skipped"] == []
+    assert counts["traces"] == sum(expected.traces for expected in expectations)
+    assert counts["runs"] == sum(expected.runs for expected in expectations)
+    assert counts["llm_calls"] == sum(len(calls) for expected in expectations for calls in expected.finish)
+    assert counts["tool_calls"] == sum(len(expected.tools) for expected in expectations)
+    assert counts["tokens"] == sum(sum(map(sum, expected.usage)) for expected in expectations)
+    rows = await lens(store)
+    assert sum(run["total_tokens"] for run in rows["agent_runs"]) == counts["tokens"]
+    assert len(rows["llm_calls"]) == counts["llm_calls"]
+    assert len(rows["tool_calls"]) == counts["tool_calls"]
     assert (await store.verify()).ok
 
 
@@ -274,9 +274,9 @@ def _parts(spans: list[Item], seed: int) -> list[list[Item]]:
 
 async def _same(source: str, spans: list[Item], *ways: list[list[Item]]) -> None:
     """Assert that the result does not depend on how the spans are split into parts."""
-    async with open_store("sqlite:///:memory:") as whole:
-        await import_items(whole, source, spans)
-        expected = await seen(whole)
+    async with open_store("sqlite:///:memory:") as reference:
+        await import_items(reference, source, spans)
+        expected = await seen(reference)
     for parts in ways:
         async with open_store("sqlite:///:memory:") as cut:
             for part in parts:
@@ -297,10 +297,10 @@ def _runs_are(expected: Expected, runs: list[Json]) -> None:
     assert len({run["run_id"] for run in runs}) == expected.traces
 
 
-def _model_calls_are(expected: Expected, shown: dict[str, list[Json]]) -> None:
+def _model_calls_are(expected: Expected, rows: dict[str, list[Json]]) -> None:
     usage: list[tuple[int, int]] = []
-    for run, finish in zip(shown["agent_runs"], expected.finish, strict=True):
-        calls = [call for call in shown["llm_calls"] if call["run_id"] == run["run_id"]]
+    for run, finish in zip(rows["agent_runs"], expected.finish, strict=True):
+        calls = [call for call in rows["llm_calls"] if call["run_id"] == run["run_id"]]
         assert [call["finish_reason"] for call in calls] == finish
         assert [call["step_index"] for call in calls] == list(range(len(finish)))
         assert all(call["llm_call_id"] and call["error_flag"] == 0 for call in calls)
@@ -308,13 +308,13 @@ def _model_calls_are(expected: Expected, shown: dict[str, list[Json]]) -> None:
             usage.append((counts["input_tokens"], counts["output_tokens"]))
             assert counts["total_tokens"] == sum(usage[-1])
     assert usage == expected.usage
-    assert len(shown["llm_calls"]) == sum(map(len, expected.finish))
+    assert len(rows["llm_calls"]) == sum(map(len, expected.finish))
 
 
-def _tools_are(expected: Expected, shown: dict[str, list[Json]]) -> None:
-    steps = {(call["run_id"], call["llm_call_id"]): call["step_index"] for call in reversed(shown["llm_calls"])}
-    found = sorted(shown["tool_calls"], key=lambda call: call["tool_call_id"])
-    for call, tool in zip(found, sorted(expected.tools), strict=True):
+def _tools_are(expected: Expected, rows: dict[str, list[Json]]) -> None:
+    steps = {(call["run_id"], call["llm_call_id"]): call["step_index"] for call in reversed(rows["llm_calls"])}
+    tool_calls = sorted(rows["tool_calls"], key=lambda call: call["tool_call_id"])
+    for call, tool in zip(tool_calls, sorted(expected.tools), strict=True):
         assert (call["tool_call_id"], call["tool_name"], call["tool_args"]) == (tool.id, tool.name, tool.args)
         assert call["tool_status"] == tool.status
         assert call["is_tool_error"] == (tool.status == "error")
@@ -322,27 +322,27 @@ def _tools_are(expected: Expected, shown: dict[str, list[Json]]) -> None:
         assert (call["tool_response"] or "").startswith(tool.response or "")
         assert (call["tool_response"] is None) == (tool.response is None)
         assert steps.get((call["run_id"], call["llm_call_id"])) == tool.step
-        asked = [
+        requests = [
             request
-            for model in shown["llm_calls"]
+            for model in rows["llm_calls"]
             if (model["run_id"], model["llm_call_id"]) == (call["run_id"], call["llm_call_id"])
             for request in model["tool_call_requests"]
         ]
         if tool.step is not None:
-            assert {"name": tool.name, "args": tool.args, "id": tool.id, "type": "tool_call"} in asked
+            assert {"name": tool.name, "args": tool.args, "id": tool.id, "type": "tool_call"} in requests
 
 
 def _latencies_are(items: list[Item], calls: list[Json]) -> None:
     """Return the duration of the tool span, or None without one."""
-    pieces: dict[str, Json] = {}
+    spans: dict[str, Json] = {}
     for item in items:
         if not isinstance(item, Attachment | SpanFeedback):
-            pieces[item["id"]] = {**merge(pieces.get(item["id"], {}), item)}
+            spans[item["id"]] = {**merge(spans.get(item["id"], {}), item)}
     for call in calls:
         lasted = [
-            (datetime.fromisoformat(piece["end"]) - datetime.fromisoformat(piece["start"])).total_seconds() * 1000
-            for piece in pieces.values()
-            if piece.get("name", "").removeprefix("execute_tool ") == call["tool_name"]
+            (datetime.fromisoformat(span["end"]) - datetime.fromisoformat(span["start"])).total_seconds() * 1000
+            for span in spans.values()
+            if span.get("name", "").removeprefix("execute_tool ") == call["tool_name"]
         ]
         if call["tool_status"] is None:
             assert (call["execution_latency_ms"], lasted) == (None, [])

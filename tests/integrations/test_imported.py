@@ -21,7 +21,7 @@ async def imported(store: Store, *runs: Json) -> dict[str, list[Json]]:
 
 @pytest.mark.req("S2-044", "S2-005", "S2-001")
 async def test_imports_run_as_documented_and_as_exported(store: Store) -> None:
-    """run_id, user_id and thread_id at the top, or id at the top and the others in the metadata."""
+    """run_id, user_id and thread_id at the top, or id at the top and the other two in the metadata."""
     document = {
         "run_id": uid(1),
         "run_type": "chain",
@@ -80,10 +80,10 @@ async def test_takes_token_counts_of_run_if_message_has_none(store: Store) -> No
     trace.model(1, "hi", kwargs={"usage_metadata": None}, prompt_tokens=9, completion_tokens=2, total_tokens=11)
     trace.model(2, "ho", kwargs={"usage_metadata": None}, total_tokens=7)
     trace.model(3, "hu", prompt_tokens=900, completion_tokens=200, total_tokens=1100)
-    shown = await imported(store, *trace.runs)
-    assert [call["usage_metadata"]["total_tokens"] for call in shown["llm_calls"]] == [11, 7, 120]
-    assert shown["llm_calls"][0]["usage_metadata"] == {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11}
-    assert shown["agent_runs"][0]["total_tokens"] == 138, "the sum of the model calls, the message's own count first"
+    rows = await imported(store, *trace.runs)
+    assert [call["usage_metadata"]["total_tokens"] for call in rows["llm_calls"]] == [11, 7, 120]
+    assert rows["llm_calls"][0]["usage_metadata"] == {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11}
+    assert rows["agent_runs"][0]["total_tokens"] == 138, "the sum of the model calls, the message's own count first"
 
 
 TEXTS = [
@@ -94,16 +94,16 @@ TEXTS = [
 
 @pytest.mark.req("S2-052", "S2-027")
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("text", "expected"),
     [
         *TEXTS,
         *((text, {"input": text}) for text in ("{'a': open('x')}", "Paris", "{'a': ")),
     ],
 )
-async def test_parses_tool_input_that_is_python_text(store: Store, given: str, expected: Any) -> None:
+async def test_parses_tool_input_that_is_python_text(store: Store, text: str, expected: Any) -> None:
     trace = Trace()
     trace.root()
-    trace.run("tool", "search", 1, {"input": given}, {"output": "found"})
+    trace.run("tool", "search", 1, {"input": text}, {"output": "found"})
     (call,) = (await imported(store, *trace.runs))["tool_calls"]
     assert call["tool_args"] == expected
 
@@ -122,17 +122,17 @@ async def test_stores_content_blocks_and_finds_their_text(store: Store) -> None:
     asking["outputs"]["generations"][0][0]["text"] = "One, two."
     tool = trace.tool(2, "look", "c1")
     tool["outputs"]["output"]["content"] = blocks
-    shown = await imported(store, *trace.runs)
-    assert shown["agent_runs"][0]["input_messages"][0]["content"] == blocks
-    assert shown["llm_calls"][0]["llm_output_text"] == "One, two."
-    response = shown["tool_calls"][0]["tool_response"]
+    rows = await imported(store, *trace.runs)
+    assert rows["agent_runs"][0]["input_messages"][0]["content"] == blocks
+    assert rows["llm_calls"][0]["llm_output_text"] == "One, two."
+    response = rows["tool_calls"][0]["tool_response"]
     assert [block.get("text") for block in json.loads(response)] == ["One, ", None, "two."]
     assert "AAAA" in response
 
 
 @pytest.mark.req("S2-003", "S2-004")
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("fields", "expected"),
     [
         ({"status": "success"}, ("success", None)),
         ({"status": "error", "error": "Traceback …"}, ("error", "Traceback …")),
@@ -141,10 +141,10 @@ async def test_stores_content_blocks_and_finds_their_text(store: Store) -> None:
         ({"status": None, "end_time": None}, (None, None)),
     ],
 )
-async def test_shows_status_of_trace(store: Store, said: Json, shown: tuple[Any, Any]) -> None:
-    root = {key: value for key, value in (Trace().root() | said).items() if value is not None}
+async def test_shows_status_of_trace(store: Store, fields: Json, expected: tuple[Any, Any]) -> None:
+    root = {key: value for key, value in (Trace().root() | fields).items() if value is not None}
     (run,) = (await imported(store, root))["agent_runs"]
-    assert (run["status"], run["error"]) == shown
+    assert (run["status"], run["error"]) == expected
 
 
 async def test_interrupted_trace_is_error_with_reason(store: Store) -> None:

@@ -9,16 +9,16 @@ from lockstitch.store import Store, open_store
 from tests.lenses.story import Story, tell
 from tests.servers import PostgresServer
 
-Telling = Callable[[str], tuple[str, Story]]
+Stories = Callable[[str], tuple[str, Story]]
 
 
 @pytest.fixture(scope="session")
-def telling(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Telling:
+def stories(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Stories:
     """The URL of a store of a backend with the story in it, and the ids of its threads."""
-    known: dict[str, tuple[str, Story]] = {}
+    written: dict[str, tuple[str, Story]] = {}
 
-    def told(backend: str) -> tuple[str, Story]:
-        if backend not in known:
+    def story_of(backend: str) -> tuple[str, Story]:
+        if backend not in written:
             folder = tmp_path_factory.mktemp(f"story-{backend}")
             if backend == "postgres":
                 server: PostgresServer = request.getfixturevalue("postgres_server")
@@ -32,24 +32,24 @@ def telling(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
                 async with open_store(url) as store:
                     return await tell(store, folder / "files")
 
-            known[backend] = url, asyncio.run(write())
-        return known[backend]
+            written[backend] = url, asyncio.run(write())
+        return written[backend]
 
-    return told
-
-
-@pytest.fixture
-def told_url(telling: Telling, backend: str) -> str:
-    return telling(backend)[0]
+    return story_of
 
 
 @pytest.fixture
-def story(telling: Telling, backend: str) -> Story:
-    return telling(backend)[1]
+def story_url(stories: Stories, backend: str) -> str:
+    return stories(backend)[0]
 
 
 @pytest.fixture
-async def told(told_url: str) -> AsyncIterator[Store]:
+def story(stories: Stories, backend: str) -> Story:
+    return stories(backend)[1]
+
+
+@pytest.fixture
+async def story_store(story_url: str) -> AsyncIterator[Store]:
     """The store that contains the story."""
-    async with open_store(told_url) as store:
+    async with open_store(story_url) as store:
         yield store

@@ -29,8 +29,8 @@ class Mirror:
     def run_id(self) -> Any:
         return foreign_id(self.project, self.source, self.trace_id)
 
-    def root(self, **piece: Any) -> "Mirror":
-        self._add("span", self.trace_id, None, piece, name=piece.get("name", "agent"), status="ok")
+    def root(self, **span: Any) -> "Mirror":
+        self._add("span", self.trace_id, None, span, name=span.get("name", "agent"), status="ok")
         return self
 
     def answers(self, span: str, text: str = "", *calls: tuple[str, str, Any], **more: Any) -> "Mirror":
@@ -38,8 +38,8 @@ class Mirror:
         content: list[Json] = [{"type": "text", "text": text}] if text else []
         content += [{"type": "tool_use", "id": id, "name": name, "input": args} for id, name, args in calls]
         number = sum(stitch.type == "llm_call" for stitch in self.stitches) + 1
-        piece = more.pop("piece", {})
-        given = {
+        span_fields = more.pop("piece", {})
+        fields = {
             "name": "gpt-4o",
             "status": "tool_use" if calls else "end_turn",
             "message": {"role": "assistant", "content": content},
@@ -48,12 +48,12 @@ class Mirror:
             "output_tokens": 5,
             **more,
         }
-        self._add("llm_call", span, self.trace_id, {"kind": "llm", **piece}, **given)
+        self._add("llm_call", span, self.trace_id, {"kind": "llm", **span_fields}, **fields)
         return self
 
     def tool(self, span: str, call_id: str, name: str, content: Any = None, **more: Any) -> "Mirror":
         """Add a tool call: of the last model call that requested it, if any."""
-        asked = [
+        calls = [
             (stitch, place)
             for stitch in self.stitches
             if stitch.type == "llm_call"
@@ -62,9 +62,9 @@ class Mirror:
             )
             if block["id"] == call_id
         ]
-        answer = asked[-1] if asked else None
+        answer = calls[-1] if calls else None
         status = more.get("status", None if content is None else "ok")
-        given = {
+        fields = {
             "status": status,
             "message": None if content is None else tool_result(call_id, content, is_error=status == "error"),
             "reply_to": answer[0].position if answer else None,
@@ -72,14 +72,14 @@ class Mirror:
             "step_number": answer[0].step_number if answer else None,
             **more,
         }
-        piece = given.pop("piece", {})
-        self._add("tool_call", span, self.trace_id, piece, name=name, call_id=call_id, **given)
+        span_fields = fields.pop("piece", {})
+        self._add("tool_call", span, self.trace_id, span_fields, name=name, call_id=call_id, **fields)
         return self
 
-    def _add(self, type: str, span: str, parent: str | None, piece: Json, **given: Any) -> None:
+    def _add(self, type: str, span: str, parent: str | None, span_fields: Json, **fields: Any) -> None:
         position = len(self.stitches) + 1
         at = START + timedelta(seconds=position)
-        merged = {"id": span, "trace_id": self.trace_id, "start": format_time(at), **piece}
+        merged = {"id": span, "trace_id": self.trace_id, "start": format_time(at), **span_fields}
         if parent is not None:
             merged["parent_id"] = parent
         self.stitches.append(
@@ -92,7 +92,7 @@ class Mirror:
                 at=at,
                 thread_id=self.thread_id,
                 position=position,
-                **given,
+                **fields,
             )
         )
 
@@ -145,7 +145,7 @@ class Mirror:
 
 def research(trace_id: str = "5f2d0a8e-4a2f-4a5e-9a55-0c1f2f3a4b5c", **fields: Any) -> Mirror:
     """Return a trace as LangGraph sends one: two parallel tool calls, one that failed, one without a request."""
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "tags": ["langsmith:nostream"],
         "metadata": {"ls_model_name": "gpt-4o-2024", "langgraph_node": "researcher", "langgraph_step": 3},
         "state": {"thread_id": "lg-7", "user_id": "ada", "session_id": "project-9"},
@@ -153,16 +153,18 @@ def research(trace_id: str = "5f2d0a8e-4a2f-4a5e-9a55-0c1f2f3a4b5c", **fields: A
     }
     inputs = {"messages": [{"type": "human", "content": "What is new?"}]}
     outputs = {"messages": [{"type": "ai", "content": "This is new."}]}
-    mirror = Mirror(trace_id, thread=f"lg-7 {trace_id}", fields=given)
-    mirror.root(name="LangGraph", kind="chain", inputs=inputs, outputs=outputs, tags=given["tags"], order="20250304T1Z")
-    said = {"finish_reason": "tool_calls", "provider": "openai", "model": "gpt-4o-2024-08-06", "cost": 0.01}
+    mirror = Mirror(trace_id, thread=f"lg-7 {trace_id}", fields=values)
+    mirror.root(
+        name="LangGraph", kind="chain", inputs=inputs, outputs=outputs, tags=values["tags"], order="20250304T1Z"
+    )
+    response = {"finish_reason": "tool_calls", "provider": "openai", "model": "gpt-4o-2024-08-06", "cost": 0.01}
     mirror.answers(
         f"{trace_id}-llm-1",
         "Let me think.",
         ("call_a", "think_tool", {"reflection": "hm"}),
         ("call_b", "search", {"query": "news", "limit": 3}),
         call_id="run-msg-1",
-        piece=said,
+        piece=response,
         duration_ms=900,
     )
     mirror.tool(f"{trace_id}-tool-1", "call_a", "think_tool", "Reflected.", duration_ms=12)

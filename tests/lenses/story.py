@@ -29,7 +29,7 @@ SYSTEM = "You run a shop."
 
 @tool(effect="safe")
 def price(of: str) -> Json:
-    """What something costs."""
+    """Return a price."""
     return {"of": of, "price": len(of)}
 
 
@@ -58,10 +58,14 @@ def look() -> str:
     return "Much was seen. " * 40
 
 
-def calls(*wanted: tuple[str, Json], text: str | None = None, tokens: tuple[int, int] = (100, 20)) -> Json:
+def calls(*requests: tuple[str, Json], text: str | None = None, tokens: tuple[int, int] = (100, 20)) -> Json:
     """Return a reply that calls these tools."""
-    said = {} if text is None else {"text": text}
-    return {**said, "calls": [{"name": name, "input": given} for name, given in wanted], "usage": usage(*tokens)}
+    reply = {} if text is None else {"text": text}
+    return {
+        **reply,
+        "calls": [{"name": name, "input": arguments} for name, arguments in requests],
+        "usage": usage(*tokens),
+    }
 
 
 def says(text: str, tokens: tuple[int, int] = (200, 30), **more: Any) -> Json:
@@ -79,9 +83,15 @@ def usage(inputs: int, outputs: int, written: int = 0, read: int = 0) -> Json:
 
 def agent(name: str, *turns: list[Any], tools: list[Tool] | None = None, **options: Any) -> Agent:
     """Return an agent with these replies in each of its turns."""
-    given: dict[str, Any] = {"title": False, "base_delay": 0.0, "prices": PRICES, "instructions": SYSTEM, **options}
-    beside = given.pop("beside", {})
-    return Agent(name, model=Scripted({"replies": list(turns), "beside": beside}), tools=tools or [], **given)
+    agent_options: dict[str, Any] = {
+        "title": False,
+        "base_delay": 0.0,
+        "prices": PRICES,
+        "instructions": SYSTEM,
+        **options,
+    }
+    beside = agent_options.pop("beside", {})
+    return Agent(name, model=Scripted({"replies": list(turns), "beside": beside}), tools=tools or [], **agent_options)
 
 
 @dataclass(frozen=True)
@@ -124,8 +134,8 @@ async def tell(store: Store, folder: Path) -> Story:
     await _family(store)
     await _failures(store)
     await everything.tell(store, folder, "everything")
-    other = store.in_project("elsewhere")
-    await agent("helper", [says("Nobody.")]).run("Anybody?", store=other, thread="shop")
+    other_store = store.in_project("elsewhere")
+    await agent("helper", [says("Nobody.")]).run("Anybody?", store=other_store, thread="shop")
     return Story(
         **{
             name: await store.thread(name)
@@ -135,7 +145,7 @@ async def tell(store: Store, folder: Path) -> Story:
         scouts=sorted(await store.children("boss"), key=lambda child: child.goal or ""),
         everything=await store.thread("everything"),
         archived=await store.thread("archived"),
-        elsewhere=await other.thread("shop"),
+        elsewhere=await other_store.thread("shop"),
     )
 
 
@@ -185,14 +195,14 @@ async def _compact(store: Store) -> None:
 
 
 async def _family(store: Store) -> None:
-    wanted = [
+    script = [
         ("create_thread", {"goal": f"Look {where}", "agent": f"scout_{where}", "wait_for_completion": True})
         for where in ("down", "up")
     ]
     tasks = {"tasks": [{"description": "Send them out", "status": "completed"}, {"description": "Sum up"}]}
     boss = agent(
         "boss",
-        [calls(("update_tasks", tasks)), calls(*wanted), says("All looked.")],
+        [calls(("update_tasks", tasks)), calls(*script), says("All looked.")],
         tools=thread_tools(),
     )
     down = agent("scout_down", [calls(("look", {})), says("Nothing down there.")], tools=[look, *thread_tools()])

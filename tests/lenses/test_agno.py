@@ -67,7 +67,7 @@ async def test_views_have_columns_of_agno(store: Store) -> None:
 
 @pytest.mark.req("S4-009", "S4-010", "S4-011", "S4-013", "S4-015")
 async def test_every_thread_is_one_session(store: Store, tmp_path: Path) -> None:
-    told = await tell(store, tmp_path)
+    story = await tell(store, tmp_path)
     await research().put(store)
     rows = await look(store, "SELECT * FROM agno_sessions")
     assert not [row for row in rows if "langsmith" in row["session_id"]], "a trace is not a session"
@@ -80,18 +80,18 @@ async def test_every_thread_is_one_session(store: Store, tmp_path: Path) -> None
         None,
         "ada",
     )
-    assert read(shop["session_data"]) == {"session_state": told.shop.extras, "session_name": "Prices of drinks"}
+    assert read(shop["session_data"]) == {"session_state": story.shop.extras, "session_name": "Prices of drinks"}
     assert read(shop["agent_data"])["id"] == read(shop["agent_data"])["name"] == "keeper"
-    assert shop["created_at"] == int(told.shop.created_at.timestamp())
+    assert shop["created_at"] == int(story.shop.created_at.timestamp())
     assert (shop["team_data"], shop["summary"]) == (None, None)
     assert len(read(shop["runs"])) == 3
-    child = told.scouts[0]
+    child = story.scouts[0]
     assert sessions["default", str(child.id)]["agent_id"] == "scout_down", "without a key its id is its name"
 
 
 @pytest.mark.req("S4-035", "S4-036", "S4-037", "S4-038", "S4-039")
-async def test_run_object_has_documented_keys(told: Store) -> None:
-    first, second, third = await runs(told, "shop")
+async def test_run_object_has_documented_keys(story_store: Store) -> None:
+    first, second, third = await runs(story_store, "shop")
     assert set(RUN.split()) <= set(first)
     assert (first["agent_id"], first["agent_name"], first["team_id"], first["team_name"]) == ("keeper",) * 2 + (
         None,
@@ -100,17 +100,17 @@ async def test_run_object_has_documented_keys(told: Store) -> None:
     assert json.loads(first["input"]) == {"input_content": "What do tea and coffee cost?"}
     assert json.loads(third["input"]) == {"input_content": "Thank you."}, "the text of all blocks"
     assert (first["content"], first["content_type"], first["citations"]) == ("Tea costs 3, coffee 6.", "str", None)
-    assert [run["status"] for run in await runs(told, "failed")] == ["FAILED"]
-    assert [run["status"] for run in await runs(told, "paused")] == ["COMPLETED", "PAUSED"]
-    assert [run["status"] for run in await runs(told, "cancelled")] == ["CANCELLED"]
+    assert [run["status"] for run in await runs(story_store, "failed")] == ["FAILED"]
+    assert [run["status"] for run in await runs(story_store, "paused")] == ["COMPLETED", "PAUSED"]
+    assert [run["status"] for run in await runs(story_store, "cancelled")] == ["CANCELLED"]
 
 
 @pytest.mark.req("S4-012", "S4-040", "S4-041", "S4-042", "S4-044")
-async def test_run_object_has_documented_content(told: Store, story: Story) -> None:
-    shown, kept = await runs(told, "shop"), await told.runs("shop")
-    assert [run["run_id"] for run in shown] == [str(run.id) for run in kept]
-    for object_, run in zip(shown, kept, strict=True):
-        messages = await told.messages(run.id)
+async def test_run_object_has_documented_content(story_store: Store, story: Story) -> None:
+    rows, stored_runs = await runs(story_store, "shop"), await story_store.runs("shop")
+    assert [run["run_id"] for run in rows] == [str(run.id) for run in stored_runs]
+    for object_, run in zip(rows, stored_runs, strict=True):
+        messages = await story_store.messages(run.id)
         assert object_["messages"] == [{"role": "system", "content": SYSTEM}, *messages]
         assert object_["created_at"] == int(run.started_at.timestamp())
         metrics = object_["metrics"]
@@ -119,12 +119,12 @@ async def test_run_object_has_documented_content(told: Store, story: Story) -> N
         assert metrics["cost"] == pytest.approx(run.total_cost)
         assert run.completed_at is not None
         assert metrics["duration"] == pytest.approx((run.completed_at - run.started_at).total_seconds(), abs=0.01)
-    events = [event["event"] for event in shown[0]["events"]]
+    events = [event["event"] for event in rows[0]["events"]]
     assert events[:4] == ["RunStarted", "RunContent", "ToolCallStarted", "ToolCallStarted"]
     assert events[4:6] == ["ToolCallCompleted", "ToolCallCompleted"]
     assert events[-1] == "RunCompleted"
-    assert "ToolCallError" in [event["event"] for event in shown[1]["events"]]
-    failed = [event["event"] for event in (await runs(told, story.failed.key or ""))[0]["events"]]
+    assert "ToolCallError" in [event["event"] for event in rows[1]["events"]]
+    failed = [event["event"] for event in (await runs(story_store, story.failed.key or ""))[0]["events"]]
     assert failed == ["RunStarted", "RunError"]
 
 
@@ -132,7 +132,7 @@ async def team(store: Store) -> list[Run]:
     """Write records of a leader that delegated to a member and then compiled: three runs of one message."""
     await store._backend.put([Agent(name="lead", role="team", created_at=NOW, updated_at=NOW)])
     head = await store.create(agent="lead", key="books", user_id="ada")
-    made: list[Run] = []
+    runs: list[Run] = []
     for place, (agent, role, question, answer) in enumerate(
         (
             ("lead", "team", "Recommend a book", "I ask."),
@@ -140,7 +140,7 @@ async def team(store: Store) -> list[Run]:
             ("lead", "team", "Sum up", "Read Momo."),
         )
     ):
-        parent = made[0].id if made else None
+        parent = runs[0].id if runs else None
         run = store.new_run(
             head,
             agent=agent,
@@ -148,11 +148,12 @@ async def team(store: Store) -> list[Run]:
             parent_run_id=parent,
             status="completed",
             input_position=head.position + 1,
+            model="m",
+            provider="p",
+        ).changed(
             output_position=head.position + 2,
             input_tokens=10 * (place + 1),
             output_tokens=1,
-            model="m",
-            provider="p",
             completed_at=store.clock.now(),
         )
         lane = run.id if parent else None
@@ -161,28 +162,28 @@ async def team(store: Store) -> list[Run]:
             answered(answer, run_id=run.id, lane=lane, input_tokens=10 * (place + 1), output_tokens=1),
         ]
         head = (await store.append(head, entries, new_runs=[run])).head
-        made.append(run)
-    return made
+        runs.append(run)
+    return runs
 
 
 @pytest.mark.req("S4-036", "S4-043", "S4-045")
 async def test_team_run_contains_member_runs(store: Store) -> None:
-    made = await team(store)
+    runs = await team(store)
     (session,) = await look(store, "SELECT session_type, team_id, agent_id, runs FROM agno_sessions")
     assert (session["session_type"], session["team_id"], session["agent_id"]) == ("team", "lead", None)
-    shown = read(session["runs"])
-    assert [run["run_id"] for run in shown] == [str(run.id) for run in made], "members too, in the order of their start"
-    assert [(run["team_id"], run["agent_id"]) for run in shown] == [
+    rows = read(session["runs"])
+    assert [run["run_id"] for run in rows] == [str(run.id) for run in runs], "members too, in the order of their start"
+    assert [(run["team_id"], run["agent_id"]) for run in rows] == [
         ("lead", None),
         (None, "researcher"),
         ("lead", None),
     ]
-    assert json.loads(shown[1]["input"]) == {"input_content": "Find books"}, "the leader's instruction"
-    below = shown[0]["member_responses"]
+    assert json.loads(rows[1]["input"]) == {"input_content": "Find books"}, "the leader's instruction"
+    below = rows[0]["member_responses"]
     assert [run["content"] for run in below] == ["Momo.", "Read Momo."]
     assert all("messages" not in run for run in below)
-    assert [run["parent_run_id"] for run in shown] == [None, str(made[0].id), str(made[0].id)]
-    assert shown[1]["member_responses"] == []
+    assert [run["parent_run_id"] for run in rows] == [None, str(runs[0].id), str(runs[0].id)]
+    assert rows[1]["member_responses"] == []
 
 
 @pytest.mark.req("S4-019", "S4-020", "S4-021")
@@ -240,11 +241,11 @@ async def test_memories_knowledge_and_evals_are_shown(store: Store) -> None:
 
 @pytest.mark.req("S4-025", "S4-031")
 async def test_daily_metrics_outlive_runs(store: Store) -> None:
-    made = await team(store)
+    runs = await team(store)
     await research().put(store)
     query = "SELECT * FROM agno_metrics"
     (day,) = await look(store, query)
-    assert str(day["date"]) == made[0].started_at.astimezone(UTC).date().isoformat()
+    assert str(day["date"]) == runs[0].started_at.astimezone(UTC).date().isoformat()
     assert (day["agent_runs_count"], day["team_runs_count"], day["team_sessions_count"], day["users_count"]) == (
         1,
         2,
@@ -255,6 +256,6 @@ async def test_daily_metrics_outlive_runs(store: Store) -> None:
     assert (tokens["input_tokens"], tokens["output_tokens"], tokens["total_tokens"]) == (60, 3, 63)
     assert read(day["model_metrics"]) == [{"model_id": "m", "model_provider": "p", "count": 3}]
     assert await store.purge(user_id="ada") == 1
-    kept = [row for row in await look(store, query) if str(row["date"]) == str(day["date"])]
-    assert [read(row["token_metrics"]) for row in kept] == [tokens]
-    assert kept[0]["team_runs_count"] + kept[0]["agent_runs_count"] == 3
+    remaining = [row for row in await look(store, query) if str(row["date"]) == str(day["date"])]
+    assert [read(row["token_metrics"]) for row in remaining] == [tokens]
+    assert remaining[0]["team_runs_count"] + remaining[0]["agent_runs_count"] == 3

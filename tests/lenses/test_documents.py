@@ -22,9 +22,9 @@ def printed(lens: str, heading: str, backend: str) -> list[str]:
     text = (DOCS / f"{lens}.md").read_text()
     section = re.split(r"^#{2,3} ", text.partition(f"### {heading}\n")[2], flags=re.MULTILINE)[0]
     dialect = "postgres" if backend == "postgres" else "sqlite"
-    found = re.findall(rf"```sql {dialect}\n(.*?)```", section, re.DOTALL)
-    assert found, heading
-    return found
+    queries = re.findall(rf"```sql {dialect}\n(.*?)```", section, re.DOTALL)
+    assert queries, heading
+    return queries
 
 
 def filled(sql: str, **ids: Any) -> str:
@@ -39,17 +39,19 @@ async def ask(store: Store, backend: str, lens: str, heading: str, **ids: Any) -
 
 
 @pytest.mark.req("S0-144", "S0-041", "S0-008")
-async def test_query_pattern_1_returns_documented_rows(told: Store, story: Story, backend: str) -> None:
-    (row,) = await ask(told, backend, "three_table", "Pattern 1: resume an agent", agent_uuid=story.shop.id)
+async def test_query_pattern_1_returns_documented_rows(story_store: Store, story: Story, backend: str) -> None:
+    (row,) = await ask(story_store, backend, "three_table", "Pattern 1: resume an agent", agent_uuid=story.shop.id)
     assert row["agent_uuid"] == str(story.shop.id)
     assert (row["system_prompt"], row["model"], row["max_steps"]) == ("You run a shop.", "scripted", 7)
     assert row["tool_names"] == ["price", "broken", "draw"]
-    assert row["messages"] == await told.context(story.shop)
+    assert row["messages"] == await story_store.context(story.shop)
 
 
 @pytest.mark.req("S0-145")
-async def test_query_pattern_2_returns_documented_rows(told: Store, story: Story, backend: str) -> None:
-    rows = await ask(told, backend, "three_table", "Pattern 2: a page of the conversation", agent_uuid=story.shop.id)
+async def test_query_pattern_2_returns_documented_rows(story_store: Store, story: Story, backend: str) -> None:
+    rows = await ask(
+        story_store, backend, "three_table", "Pattern 2: a page of the conversation", agent_uuid=story.shop.id
+    )
     assert [(row["user_message"], row["final_response"], row["total_steps"]) for row in rows] == [
         ("Thank you.", "Good bye.", 1),
         ("Draw it.", "One of them broke.", 2),
@@ -59,34 +61,34 @@ async def test_query_pattern_2_returns_documented_rows(told: Store, story: Story
 
 
 @pytest.mark.req("S0-147", "S0-091")
-async def test_query_pattern_3_returns_documented_rows(told: Store, story: Story, backend: str) -> None:
-    (_, run, _) = sorted(await told.runs(story.shop), key=lambda run: run.turn)
-    rows = await ask(told, backend, "three_table", "Pattern 3: debug a run", run_id=run.id)
-    log = await told.log(run.id)
+async def test_query_pattern_3_returns_documented_rows(story_store: Store, story: Story, backend: str) -> None:
+    (_, run, _) = sorted(await story_store.runs(story.shop), key=lambda run: run.turn)
+    rows = await ask(story_store, backend, "three_table", "Pattern 3: debug a run", run_id=run.id)
+    log = await story_store.log(run.id)
     names = {"llm_call": "api_response_received", "tool_call": "tool_execution"}
     assert [row["action_type"] for row in rows] == [names.get(stitch.type, stitch.type) for stitch in log]
     assert [row["step_number"] for row in rows] == [stitch.step_number for stitch in log]
     assert [row["duration_ms"] for row in rows] == [stitch.duration_ms for stitch in log]
     executed = [row["action_data"] for row in rows if row["action_type"] == "tool_execution"]
-    assert [(one["tool_name"], one["input"], one["success"]) for one in executed] == [
+    assert [(row["tool_name"], row["input"], row["success"]) for row in executed] == [
         ("broken", {}, False),
         ("draw", {}, True),
     ]
 
 
 @pytest.mark.req("S0-148")
-async def test_query_pattern_4_returns_documented_rows(told: Store, story: Story, backend: str) -> None:
-    rows = await ask(told, backend, "three_table", "Pattern 4: average tokens per run")
-    found = {row["agent_uuid"]: row["avg_tokens"] for row in rows}
+async def test_query_pattern_4_returns_documented_rows(story_store: Store, story: Story, backend: str) -> None:
+    rows = await ask(story_store, backend, "three_table", "Pattern 4: average tokens per run")
+    averages = {row["agent_uuid"]: row["avg_tokens"] for row in rows}
     # 1000 + 50 + 1200 + 40 and the title's 10 + 5; 100 + 20 + 200 + 30; 200 + 30.
-    assert found[str(story.shop.id)] == pytest.approx((2305 + 350 + 230) / 3)
-    assert str(story.elsewhere.id) in found
+    assert averages[str(story.shop.id)] == pytest.approx((2305 + 350 + 230) / 3)
+    assert str(story.elsewhere.id) in averages
 
 
 @pytest.mark.req("S0-149")
-async def test_query_pattern_5_returns_documented_rows(told: Store, story: Story, backend: str) -> None:
-    rows = await ask(told, backend, "three_table", "Pattern 5: find errors")
-    expected = [*await told.errors(limit=50), *await told.in_project("elsewhere").errors(limit=50)]
+async def test_query_pattern_5_returns_documented_rows(story_store: Store, story: Story, backend: str) -> None:
+    rows = await ask(story_store, backend, "three_table", "Pattern 5: find errors")
+    expected = [*await story_store.errors(limit=50), *await story_store.in_project("elsewhere").errors(limit=50)]
     assert sorted(row["timestamp"] for row in rows) == sorted(
         stitch.as_json()["at"] for stitch in expected if stitch.run_id is not None
     )
@@ -95,40 +97,44 @@ async def test_query_pattern_5_returns_documented_rows(told: Store, story: Story
 
 
 @pytest.mark.req("S3-066")
-async def test_last_stitch_query_returns_tip(told: Store, story: Story, backend: str) -> None:
+async def test_last_stitch_query_returns_tip(story_store: Store, story: Story, backend: str) -> None:
     for head in (story.shop, story.boss, story.compacted, story.everything):
-        (row,) = await ask(told, backend, "agentic_threads", "Find last stitch in a thread", thread_id=head.id)
-        last = await told.last_stitch(head)
+        (row,) = await ask(story_store, backend, "agentic_threads", "Find last stitch in a thread", thread_id=head.id)
+        last = await story_store.last_stitch(head)
         assert last is not None
         assert row["id"] == str(last.id)
-    assert not await ask(told, backend, "agentic_threads", "Find last stitch in a thread", thread_id=story.forked.id)
+    assert not await ask(
+        story_store, backend, "agentic_threads", "Find last stitch in a thread", thread_id=story.forked.id
+    )
 
 
 @pytest.mark.req("S3-067")
-async def test_thread_history_query_returns_stitches_in_order(told: Store, story: Story, backend: str) -> None:
+async def test_thread_history_query_returns_stitches_in_order(story_store: Store, story: Story, backend: str) -> None:
     for head in (story.shop, story.boss, story.compacted, story.everything):
-        rows = await ask(told, backend, "agentic_threads", "Get thread execution history", thread_id=head.id)
+        rows = await ask(story_store, backend, "agentic_threads", "Get thread execution history", thread_id=head.id)
         chain = [
-            stitch for stitch in await told.stitches(head) if stitch.type in ("llm_call", "tool_call", "thread_result")
+            stitch
+            for stitch in await story_store.stitches(head)
+            if stitch.type in ("llm_call", "tool_call", "thread_result")
         ]
         assert [row["id"] for row in rows] == [str(stitch.id) for stitch in chain]
         assert [row["depth"] for row in rows] == list(range(1, len(chain) + 1))
 
 
 @pytest.mark.parametrize("lens", ["three_table", "agentic_threads"])
-async def test_reference_names_every_column_and_its_type(told: Store, backend: str, lens: str) -> None:
+async def test_reference_names_every_column_and_its_type(story_store: Store, backend: str, lens: str) -> None:
     text = (DOCS / f"{lens}.md").read_text()
     views = re.findall(r"CREATE VIEW (\w+)", catalog.script(lens, "postgres"))
     assert views
     for view in views:
         section = text.partition(f"\n## {view}\n")[2].partition("\n## ")[0]
         documented = re.findall(r"^\| (\w+) \| ([^|]+) \|", section, re.MULTILINE)[1:]
-        answer = await told.sql(f"SELECT * FROM {view}", lens=lens, limit=1)
+        answer = await story_store.sql(f"SELECT * FROM {view}", lens=lens, limit=1)
         assert answer.columns == [name for name, _ in documented], view
         if backend == "postgres":
             sql = f"""SELECT format_type(atttypid, atttypmod) FROM pg_attribute
                       WHERE attrelid = '{lens}.{view}'::regclass ORDER BY attnum"""
-            found = [kind for (kind,) in (await told.sql(sql)).rows]
+            types = [kind for (kind,) in (await story_store.sql(sql)).rows]
             long = {"timestamptz": "timestamp with time zone"}
             expected = [long.get(kind, kind).replace("varchar", "character varying") for _, kind in documented]
-            assert found == expected, view
+            assert types == expected, view

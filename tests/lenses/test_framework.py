@@ -29,8 +29,8 @@ def crew(instructions: str = "Lead.", *members: Agent, **options: Any) -> Team:
     chosen = members or (agent("a", [says("From a.")]), agent("b", [says("From b.", tokens=(50, 7))]))
     asks = {"calls": [delegate(member.name, "Go.") for member in chosen], "usage": {"input_tokens": 10}}
     model = Scripted({"replies": [[asks, says("Both said it.", tokens=(70, 3))]]})
-    given: dict[str, Any] = {"title": False, "base_delay": 0.0, **options}
-    return Team("crew", model=model, members=chosen, instructions=instructions, **given)
+    agent_options: dict[str, Any] = {"title": False, "base_delay": 0.0, **options}
+    return Team("crew", model=model, members=chosen, instructions=instructions, **agent_options)
 
 
 async def session_runs(store: Store, session: str) -> list[Json]:
@@ -52,20 +52,20 @@ async def test_members_that_end_at_the_same_time_are_both_stored(store: Store) -
     async with asyncio.timeout(60):
         result = await crew("Lead.", waits("a"), waits("b"), mode="parallel").run("Go", store=store, thread="t")
     assert result.status == "completed"
-    shown = await session_runs(store, "t")
-    assert sorted(run["content"] for run in shown if run["agent_id"]) == ["From a.", "From b."]
-    assert [run["run_id"] for run in shown] == [str(run.id) for run in await store.runs("t")]
-    assert {run["status"] for run in shown} == {"COMPLETED"}
-    answers = [one["content"] for one in shown[0]["member_responses"] if one["agent_id"]]
+    runs = await session_runs(store, "t")
+    assert sorted(run["content"] for run in runs if run["agent_id"]) == ["From a.", "From b."]
+    assert [run["run_id"] for run in runs] == [str(run.id) for run in await store.runs("t")]
+    assert {run["status"] for run in runs} == {"COMPLETED"}
+    answers = [response["content"] for response in runs[0]["member_responses"] if response["agent_id"]]
     assert sorted(answers) == ["From a.", "From b."]
 
 
 @pytest.mark.req("S4-018")
 async def test_concurrent_messages_cause_two_runs(store: Store) -> None:
-    begun, all_there = asyncio.Event(), asyncio.Event()
+    started, all_there = asyncio.Event(), asyncio.Event()
 
     async def reply(request: ModelRequest) -> str:
-        begun.set()
+        started.set()
         await all_there.wait()
         return text_of(request.messages[-1])
 
@@ -75,14 +75,14 @@ async def test_concurrent_messages_cause_two_runs(store: Store) -> None:
     echo = Agent("echo", model=Scripted(reply), title=False, on_busy="queue")
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(echo.run("first", store=store, thread="t"))
-        await begun.wait()
+        await started.wait()
         for number in range(3):
             group.create_task(echo.run(f"message {number}", store=store, thread="t"))
         await until(waiting)
         all_there.set()
-    shown = await session_runs(store, "t")
-    assert Counter(run["content"] for run in shown) == Counter(["first", *(f"message {n}" for n in range(3))])
-    for run in shown:
+    runs = await session_runs(store, "t")
+    assert Counter(run["content"] for run in runs) == Counter(["first", *(f"message {n}" for n in range(3))])
+    for run in runs:
         assert codec.loads(run["input"]) == {"input_content": run["content"]}, "none was overwritten by another"
 
 
@@ -93,7 +93,10 @@ async def test_changed_team_becomes_new_version_with_own_links(store: Store) -> 
     three = (*(agent(name, [says("x")]) for name in ("b", "a")), agent("c", [says("y")], instructions="New here."))
     await crew("Lead better.", *three).run("Go", store=store, thread="two")
     components = await look(store, "agno", "SELECT * FROM agno_components ORDER BY component_id")
-    assert [(one["component_id"], one["component_type"], one["current_version"]) for one in components] == [
+    assert [
+        (component["component_id"], component["component_type"], component["current_version"])
+        for component in components
+    ] == [
         ("a", "agent", 1),
         ("b", "agent", 1),
         ("c", "agent", 1),
@@ -102,7 +105,7 @@ async def test_changed_team_becomes_new_version_with_own_links(store: Store) -> 
     configs = await look(
         store, "agno", "SELECT version, config FROM agno_component_configs WHERE component_id = 'crew' ORDER BY version"
     )
-    assert [(one["version"], read(one["config"])["instructions"]) for one in configs] == [
+    assert [(config["version"], read(config["config"])["instructions"]) for config in configs] == [
         (1, "Lead."),
         (2, "Lead better."),
     ]
@@ -113,14 +116,14 @@ async def test_changed_team_becomes_new_version_with_own_links(store: Store) -> 
         "ON c.component_id = l.parent_component_id AND c.version = l.parent_version "
         "ORDER BY l.parent_version, l.position",
     )
-    assert [(one["parent_version"], one["child_component_id"], one["child_version"]) for one in links] == [
+    assert [(link["parent_version"], link["child_component_id"], link["child_version"]) for link in links] == [
         (1, "a", 1),
         (1, "b", 1),
         (2, "b", 1),
         (2, "a", 1),
         (2, "c", 1),
     ]
-    keys = {tuple(one[name] for name in ("parent_version", "link_kind", "link_key")) for one in links}
+    keys = {tuple(link[name] for name in ("parent_version", "link_kind", "link_key")) for link in links}
     assert len(keys) == 5
     (session,) = await look(store, "agno", "SELECT * FROM agno_sessions WHERE session_id = 'two'")
     assert (session["session_type"], session["team_id"], session["agent_id"]) == ("team", "crew", None)
@@ -128,10 +131,10 @@ async def test_changed_team_becomes_new_version_with_own_links(store: Store) -> 
 
 @pytest.mark.req("S4-022", "S4-023", "S4-032")
 async def test_memories_of_one_user_are_hidden_from_another(store: Store) -> None:
-    heard: list[str] = []
+    prompts: list[str] = []
 
     def reply(request: ModelRequest) -> str:
-        heard.append(" ".join(text_of(message) for message in request.messages))
+        prompts.append(" ".join(text_of(message) for message in request.messages))
         return "Noted."
 
     memory = RecordMemoryStore(extract=lambda messages: [text_of(messages[0])])
@@ -141,22 +144,22 @@ async def test_memories_of_one_user_are_hidden_from_another(store: Store) -> Non
     await helper.run("What is my code word?", store=store, thread="a2", user_id="ada")
     await helper.run("What is my code word?", store=store, thread="b2", user_id="bob")
     await helper.run("What is my code word?", store=store, thread="nobody")
-    assert "plum" in heard[2]
-    assert "pear" not in heard[2]
-    assert "pear" in heard[3]
-    assert "plum" not in heard[3]
-    assert "plum" not in heard[4]
-    assert "pear" not in heard[4]
-    for user, theirs in (("ada", "plum"), ("bob", "pear")):
+    assert "plum" in prompts[2]
+    assert "pear" not in prompts[2]
+    assert "pear" in prompts[3]
+    assert "plum" not in prompts[3]
+    assert "plum" not in prompts[4]
+    assert "pear" not in prompts[4]
+    for user, fruit in (("ada", "plum"), ("bob", "pear")):
         rows = await look(store, "agno", f"SELECT memory FROM agno_memories WHERE user_id = '{user}'")
-        assert {word for row in rows for word in ("plum", "pear") if word in row["memory"]} == {theirs}
+        assert {word for row in rows for word in ("plum", "pear") if word in row["memory"]} == {fruit}
     now = store.clock.now()
     for name in ("helper", "other"):
         learned = Memory(kind="learning", agent=name, text=f"{name} asks first", created_at=now, updated_at=now)
         await store.memories.put(learned)
     (learning,) = await look(store, "agno", "SELECT * FROM agno_learnings WHERE agent_id = 'helper'")
     assert read(learning["content"])["text"] == "helper asks first"
-    assert [one.text for one in await store.memories.list(kind="learning", agent="other")] == ["other asks first"]
+    assert [memory.text for memory in await store.memories.list(kind="learning", agent="other")] == ["other asks first"]
 
 
 @pytest.mark.req("S4-025", "S4-031")
@@ -178,7 +181,7 @@ async def test_daily_metrics_equal_runs_before_and_after_purge(store: Store) -> 
         (day,) = await look(store, "agno", query)
         assert (day["agent_runs_count"], day["team_runs_count"]) == (counts["agent"], counts["team"]), purged
         assert tokens.items() <= read(day["token_metrics"]).items(), purged
-        assert {one["model_id"]: one["count"] for one in read(day["model_metrics"])} == models, purged
+        assert {metric["model_id"]: metric["count"] for metric in read(day["model_metrics"])} == models, purged
         assert str(day["date"]) == runs[0].started_at.date().isoformat()
         assert (day["aggregation_period"], bool(day["completed"])) == ("daily", False)
     assert await store.count() == 0

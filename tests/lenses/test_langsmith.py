@@ -72,9 +72,9 @@ async def test_inputs_and_outputs_are_shown(store: Store) -> None:
 
 @pytest.mark.req("S2-006", "S2-007")
 async def test_totals_of_root_override_sums(store: Store) -> None:
-    said = Mirror("r1", fields={"state": {"total_tokens": 99, "total_cost": 0.5}, "tags": [], "metadata": {}})
-    said.root(inputs={"question": "Why?"}, outputs={"generations": [[{"text": "So."}]], "messages": ["no"]})
-    await said.answers("l1", "So.", name="claude").put(store)
+    mirror = Mirror("r1", fields={"state": {"total_tokens": 99, "total_cost": 0.5}, "tags": [], "metadata": {}})
+    mirror.root(inputs={"question": "Why?"}, outputs={"generations": [[{"text": "So."}]], "messages": ["no"]})
+    await mirror.answers("l1", "So.", name="claude").put(store)
     (run,) = await look(store, "SELECT * FROM agent_runs")
     assert (run["total_tokens"], run["total_cost"]) == (99, 0.5)
     assert run["input_messages"] == {"question": "Why?"}, "whole inputs if there are no messages"
@@ -154,10 +154,10 @@ async def test_tool_call_has_request_and_result_in_one_row(store: Store) -> None
 async def test_status_of_tool_call_is_shown(store: Store) -> None:
     await research().put(store)
     calls = {row["tool_call_id"]: row for row in await look(store, "SELECT * FROM tool_calls")}
-    ended = {id: (call["tool_status"], call["is_tool_error"], call["error_type"]) for id, call in calls.items()}
-    assert ended["call_a"] == ("success", 0, None)
-    assert ended["call_b"] == ("error", 1, "error")
-    assert ended["call_c"] == (None, 0, None)
+    statuses = {id: (call["tool_status"], call["is_tool_error"], call["error_type"]) for id, call in calls.items()}
+    assert statuses["call_a"] == ("success", 0, None)
+    assert statuses["call_b"] == ("error", 1, "error")
+    assert statuses["call_c"] == (None, 0, None)
     assert calls["call_b"]["tool_response"] == calls["call_b"]["tool_message_content"] == "No network."
     assert (calls["call_b"]["execution_latency_ms"], calls["lone"]["execution_latency_ms"]) == (340, None)
 
@@ -167,8 +167,8 @@ async def test_tool_call_without_result_or_request_is_shown(store: Store) -> Non
     mirror = research().answers("l4", "", ("call_d", "draw", {}))
     await mirror.tool("t9", "call_d", "draw", [{"type": "text", "text": "drawn"}, {"type": "image", "n": 1}]).put(store)
     calls = {row["tool_call_id"]: row for row in await look(store, "SELECT * FROM tool_calls")}
-    asked, lone, blocks = calls["call_c"], calls["lone"], calls["call_d"]
-    assert (asked["tool_args"], asked["tool_response"], asked["tool_status"]) == ({}, None, None)
+    open_call, lone, blocks = calls["call_c"], calls["lone"], calls["call_d"]
+    assert (open_call["tool_args"], open_call["tool_response"], open_call["tool_status"]) == ({}, None, None)
     assert (lone["llm_call_id"], lone["tool_args"], lone["tool_response"]) == (None, {"url": "http://a"}, "Page.")
     both = json.loads(blocks["tool_response"]), json.loads(blocks["tool_message_content"])
     assert both[0] == both[1] == [{"type": "text", "text": "drawn"}, {"type": "image", "n": 1}]
@@ -185,9 +185,9 @@ async def test_call_index_distinguishes_equal_call_ids(store: Store) -> None:
 
 @pytest.mark.req("S2-058")
 async def test_native_runs_are_shown(store: Store, tmp_path: Path) -> None:
-    told = await tell(store, tmp_path)
+    story = await tell(store, tmp_path)
     await research().put(store)
-    shop = f"SELECT * FROM agent_runs WHERE thread_id = '{told.shop.id}' ORDER BY start_time"
+    shop = f"SELECT * FROM agent_runs WHERE thread_id = '{story.shop.id}' ORDER BY start_time"
     first, second, third = await look(store, shop)
     assert column([first, second, third], "status") == ["success"] * 3
     assert first["input_messages"] == [{"role": "user", "content": "What do tea and coffee cost?"}]
@@ -209,15 +209,17 @@ async def test_native_runs_are_shown(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S2-058", "S2-035")
-async def test_failed_cancelled_and_waiting_runs_are_shown(told: Store, story: Story) -> None:
-    runs = {row["thread_id"]: row for row in await look(told, "SELECT * FROM agent_runs ORDER BY start_time")}
+async def test_failed_cancelled_and_waiting_runs_are_shown(story_store: Store, story: Story) -> None:
+    runs = {row["thread_id"]: row for row in await look(story_store, "SELECT * FROM agent_runs ORDER BY start_time")}
     assert (runs[str(story.failed.id)]["status"], runs[str(story.failed.id)]["output_messages"]) == ("error", None)
     assert "The key is wrong." in runs[str(story.failed.id)]["error"]
     assert runs[str(story.cancelled.id)]["status"] == "error"
     assert runs[str(story.cancelled.id)]["error"] == "cancelled"
     waiting = runs[str(story.paused.id)]
     assert (waiting["status"], waiting["end_time"]) == (None, None)
-    calls = await look(told, f"SELECT * FROM tool_calls WHERE run_id = '{waiting['run_id']}' ORDER BY tool_call_id")
+    calls = await look(
+        story_store, f"SELECT * FROM tool_calls WHERE run_id = '{waiting['run_id']}' ORDER BY tool_call_id"
+    )
     assert [(call["tool_name"], call["tool_status"]) for call in calls] == [
         ("confirm", None),
         ("price", "success"),
@@ -246,13 +248,13 @@ async def test_root_has_sum_of_its_members(store: Store) -> None:
         started_at=START,
     )
     await store._backend.put([member])
-    said = mirror.stitches[1].changed(
+    changed = mirror.stitches[1].changed(
         id=member.id, position=4, run_id=member.id, lane=member.id, step_number=2, input_tokens=100, output_tokens=7
     )
     done = mirror.stitches[2].changed(
         id=mirror.thread_id, position=5, run_id=member.id, reply_to=4, message=tool_result("call_1", "y")
     )
-    await store._backend.put([said, done])
+    await store._backend.put([changed, done])
     head = await store.thread(mirror.thread_id)
     await store._backend.put([head.changed(position=5, last_sequence=2)])
     (run,) = await look(store, "SELECT * FROM agent_runs")

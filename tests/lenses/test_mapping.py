@@ -4,7 +4,7 @@ The convention: a section `## view` has a table whose first two columns are the 
 view, in order. If a table has `how` and `of the document`, `how` is kept (the document's field has the name of the
 column), renamed (it has another name) or added (the document has no such field). A section `## Dropped` lists the
 document's fields that no column has. Queries are blocks of `sql postgres`, each followed by its translation in `sql
-sqlite`; `:name` stands for a value.
+sqlite`; `:name` is replaced by a value.
 """
 
 import re
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "lenses"
 
 MAPPED = ("langsmith", "agno", "reasoning")
-"""Lenses whose reference has a mapping field by field. The others keep all columns of their documents."""
+"""Lenses whose reference has a mapping field by field. The other lenses have all columns of their documents."""
 
 
 class Column(NamedTuple):
@@ -40,30 +40,32 @@ def reference(lens: str) -> str:
 def columns(lens: str, view: str) -> list[Column]:
     section = re.split(r"^#{2,3} ", reference(lens).partition(f"\n## {view}\n")[2], flags=re.MULTILINE)[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("|")]
-    found = [row for row in rows[2:] if row]
-    return [Column(row[0], row[1], *((row[2], row[3].strip("`")) if len(row) == 5 else ())) for row in found]
+    mapped = [row for row in rows[2:] if row]
+    return [Column(row[0], row[1], *((row[2], row[3].strip("`")) if len(row) == 5 else ())) for row in mapped]
 
 
 def views(lens: str, dialect: str = "postgres") -> list[str]:
     """Return the public views. Names with the prefix lens_ are internal."""
-    found = re.findall(r"^CREATE VIEW (\w+)", catalog.script(lens, dialect), re.MULTILINE)
-    return [view for view in found if not view.startswith("lens_")]
+    names = re.findall(r"^CREATE VIEW (\w+)", catalog.script(lens, dialect), re.MULTILINE)
+    return [view for view in names if not view.startswith("lens_")]
 
 
 @pytest.mark.req("S2-041")
 @pytest.mark.parametrize("lens", catalog.NAMES)
-async def test_reference_has_the_columns_of_every_view(told: Store, backend: str, lens: str) -> None:
+async def test_reference_has_the_columns_of_every_view(story_store: Store, backend: str, lens: str) -> None:
     assert set(views(lens)) == set(views(lens, "sqlite"))
     assert views(lens)
     for view in views(lens):
-        answer = await told.sql(f"SELECT * FROM {view}", lens=lens, limit=1, seconds=60)
+        answer = await story_store.sql(f"SELECT * FROM {view}", lens=lens, limit=1, seconds=60)
         assert answer.columns == [column.name for column in columns(lens, view)], view
         if backend == "postgres":
             sql = f"""SELECT format_type(atttypid, atttypmod) FROM pg_attribute
                       WHERE attrelid = '{lens}.{view}'::regclass AND attnum > 0 ORDER BY attnum"""
-            types = [kind.replace("timestamp with time zone", "timestamptz") for (kind,) in (await told.sql(sql)).rows]
-            wanted = [column.type.replace("varchar", "character varying") for column in columns(lens, view)]
-            assert types == wanted, view
+            types = [
+                kind.replace("timestamp with time zone", "timestamptz") for (kind,) in (await story_store.sql(sql)).rows
+            ]
+            expected = [column.type.replace("varchar", "character varying") for column in columns(lens, view)]
+            assert types == expected, view
 
 
 @pytest.mark.req("S2-040", "S2-041")
@@ -72,8 +74,10 @@ def test_document_lists_kept_renamed_dropped_and_added_columns() -> None:
         for view in views(lens):
             for column in columns(lens, view):
                 last = re.sub(r"\[\*\]", "", column.source).rpartition(".")[2]
-                wanted = "added" if not column.source else "kept" if last == column.name == column.source else "renamed"
-                assert column.how == wanted, (lens, view, column)
+                expected = (
+                    "added" if not column.source else "kept" if last == column.name == column.source else "renamed"
+                )
+                assert column.how == expected, (lens, view, column)
     added = {
         column.name for view in views("langsmith") for column in columns("langsmith", view) if column.how == "added"
     }
@@ -97,8 +101,8 @@ def test_file_has_the_columns_of_the_views(lens: str) -> None:
     assert {name for name, _ in tables} <= set(views(lens))
     for name, body in tables:
         words = [line.split()[0] for line in body.splitlines() if line.strip()]
-        found = [word for word in words if word not in ("PRIMARY", "FOREIGN", "UNIQUE", "REFERENCES")]
-        assert sorted(found) == sorted(column.name for column in columns(lens, name)), name
+        names = [word for word in words if word not in ("PRIMARY", "FOREIGN", "UNIQUE", "REFERENCES")]
+        assert sorted(names) == sorted(column.name for column in columns(lens, name)), name
     missing = set(views(lens)) - {name for name, _ in tables}
     assert missing <= {"agno_runs", "reasoning_steps"}, "queries that only repeat parts of other queries"
 
@@ -114,70 +118,72 @@ def queries(lens: str, dialect: str) -> dict[str, list[str]]:
 
 async def answers(store: Store, backend: str, lens: str, **values: Any) -> dict[str, list[dict[str, Any]]]:
     """Return the results of every query of a reference."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    results: dict[str, list[dict[str, Any]]] = {}
     for heading, printed in queries(lens, "postgres" if backend == "postgres" else "sqlite").items():
         assert printed, heading
         for sql in printed:
             filled = re.sub(r"(?<!:):(\w+)", lambda name: f"'{values[name[1]]}'", sql)
             answer = await store.sql(filled, lens=lens, seconds=60)
-            found[heading] = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-    return found
+            results[heading] = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    return results
 
 
 @pytest.mark.req("S2-055")
-async def test_documented_queries_of_langsmith_work(told: Store, story: Story, backend: str) -> None:
-    run = (await told.runs(story.shop))[0]
-    found = await answers(told, backend, "langsmith", run_id=run.id)
-    newest = found["Runs, newest first"]
+async def test_documented_queries_of_langsmith_work(story_store: Store, story: Story, backend: str) -> None:
+    run = (await story_store.runs(story.shop))[0]
+    results = await answers(story_store, backend, "langsmith", run_id=run.id)
+    newest = results["Runs, newest first"]
     assert len(newest) == 19
     assert [row["start_time"] for row in newest] == sorted((row["start_time"] for row in newest), reverse=True)
-    tree = [(row["step_index"], row["tool_name"], row["tool_status"]) for row in found["One run with its calls"]]
+    tree = [(row["step_index"], row["tool_name"], row["tool_status"]) for row in results["One run with its calls"]]
     assert tree == [(0, "price", "success"), (0, "price", "success"), (1, None, None), (2, None, None)]
-    failed = {row["run_id"] for row in found["Runs with an error"]}
-    assert {str((await told.runs(head))[0].id) for head in (story.failed, story.cancelled, story.scouts[1])} <= failed
-    rates = {row["tool_name"]: (row["calls"], float(row["error_rate"])) for row in found["Error rate of tools"]}
+    failed = {row["run_id"] for row in results["Runs with an error"]}
+    assert {
+        str((await story_store.runs(head))[0].id) for head in (story.failed, story.cancelled, story.scouts[1])
+    } <= failed
+    rates = {row["tool_name"]: (row["calls"], float(row["error_rate"])) for row in results["Error rate of tools"]}
     assert rates["price"] == (4, 0.0)
     assert rates["broken"] == (2, 1.0)
-    slowest = found["Slowest tools"]
+    slowest = results["Slowest tools"]
     assert [row["average_ms"] for row in slowest] == sorted((row["average_ms"] for row in slowest), reverse=True)
     # Two projects have a session of this name. The run of the other one took 200 + 30.
-    shop = [row for row in found["Tokens and cost per model, day and session"] if row["session_id"] == "shop"]
+    shop = [row for row in results["Tokens and cost per model, day and session"] if row["session_id"] == "shop"]
     assert {row["model_name"] for row in shop} == {"scripted"}
     assert sum(row["tokens"] for row in shop) == 2305 + 350 + 230 + 230
-    both = [*await told.runs(story.shop), *await told.in_project("elsewhere").runs(story.elsewhere)]
+    both = [*await story_store.runs(story.shop), *await story_store.in_project("elsewhere").runs(story.elsewhere)]
     assert sum(row["cost"] for row in shop) == pytest.approx(sum(run.total_cost or 0 for run in both))
-    assert len(found["Tokens per model call"]) == 1
+    assert len(results["Tokens per model call"]) == 1
 
 
 @pytest.mark.req("S2-055")
 async def test_documented_queries_of_langsmith_work_on_trace(store: Store, backend: str) -> None:
     mirror = await research().put(store)
-    found = await answers(store, backend, "langsmith", run_id=mirror.trace_id)
-    tree = [(row["step_index"], row["tool_name"], row["tool_status"]) for row in found["One run with its calls"]]
+    results = await answers(store, backend, "langsmith", run_id=mirror.trace_id)
+    tree = [(row["step_index"], row["tool_name"], row["tool_status"]) for row in results["One run with its calls"]]
     assert tree == [
         (0, "think_tool", "success"),
         (0, "search", "error"),
         (1, "ResearchComplete", None),
         (2, None, None),
     ]
-    assert [row["tool_name"] for row in found["Slowest tools"]] == ["search", "think_tool"]
-    assert {row["model_name"]: row["input_tokens"] for row in found["Tokens per model call"]} == {
+    assert [row["tool_name"] for row in results["Slowest tools"]] == ["search", "think_tool"]
+    assert {row["model_name"]: row["input_tokens"] for row in results["Tokens per model call"]} == {
         "gpt-4o": 20,
         "gpt-4o-2024-08-06": 10,
     }
 
 
 @pytest.mark.req("S4-056", "S4-057", "S4-058")
-async def test_documented_queries_of_agno_work(told: Store, story: Story, backend: str) -> None:
-    found = await answers(told, backend, "agno", session_id="everything")
-    sessions = found["List all sessions"]
+async def test_documented_queries_of_agno_work(story_store: Store, story: Story, backend: str) -> None:
+    results = await answers(story_store, backend, "agno", session_id="everything")
+    sessions = results["List all sessions"]
     assert [row["created_at"] for row in sessions] == sorted((row["created_at"] for row in sessions), reverse=True)
     assert ("boss", "agent", None, "boss") in [
         (row["session_id"], row["session_type"], row["team_id"], row["agent_id"]) for row in sessions
     ]
-    assert found["Count runs in a session"] == [{"num_runs": 3}]
-    runs = await told.runs(story.everything)
-    summary = found["Show run summary for a session"]
+    assert results["Count runs in a session"] == [{"num_runs": 3}]
+    runs = await story_store.runs(story.everything)
+    summary = results["Show run summary for a session"]
     assert {(row["run_id"], row["agent_id"], row["status"]) for row in summary} == {
         (str(run.id), "teller", run.status.upper()) for run in runs
     }
@@ -189,10 +195,10 @@ async def test_documented_queries_of_reasoning_work(store: Store, backend: str) 
     from tests.lenses.test_reasoning import prioritise
 
     session = await prioritise(store)
-    found = await answers(store, backend, "reasoning", session_id=session)
-    assert [str(row["id"]) for row in found["A session"]] == [str(session)]
-    assert [row["total_steps"] for row in found["The trace of a session"]] == [4]
-    steps = found["Steps of a trace, one per row"]
+    results = await answers(store, backend, "reasoning", session_id=session)
+    assert [str(row["id"]) for row in results["A session"]] == [str(session)]
+    assert [row["total_steps"] for row in results["The trace of a session"]] == [4]
+    steps = results["Steps of a trace, one per row"]
     assert [(row["step_number"], row["status"]) for row in steps] == [
         *(("1", "success"), ("2", "failed"), ("3", "skipped"), ("4", "success"))
     ]

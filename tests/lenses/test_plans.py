@@ -25,15 +25,15 @@ Crowded = tuple[str, list[Question]]
 
 def questions(story: Story, run_id: object, backend: str) -> list[Question]:
     """Every query in the references."""
-    found: list[Question] = []
+    result: list[Question] = []
     for lens in LENSES:
         text = (DOCS / f"{lens}.md").read_text()
         for heading in re.findall(r"^### (.*)$", text, re.MULTILINE):
             for sql in printed(lens, heading, backend):
                 ids = {"agent_uuid": story.compacted.id, "thread_id": story.boss.id, "run_id": run_id}
-                found.append((lens, heading, filled(sql, **ids)))
-    assert len(found) >= 8
-    return found
+                result.append((lens, heading, filled(sql, **ids)))
+    assert len(result) >= 8
+    return result
 
 
 async def run_of(store: Store, story: Story) -> object:
@@ -52,19 +52,19 @@ def crowded(
             story = await tell(store, tmp_path_factory.mktemp("plans"))
             return questions(story, await run_of(store, story), "postgres")
 
-    asked = asyncio.run(write())
+    asked_questions = asyncio.run(write())
     fill(url)
-    yield url, asked
+    yield url, asked_questions
     postgres_server.drop_database(url)
 
 
 @pytest.mark.req("S0-038", "S0-075", "S0-086")
 async def test_postgres_never_reads_all_stitches(crowded: Crowded) -> None:
     """PostgreSQL counts its sequential scans, also those inside functions."""
-    url, asked = crowded
+    url, asked_questions = crowded
     count = "SELECT seq_scan FROM pg_stat_user_tables WHERE schemaname = 'lockstitch' AND relname = 'stitches'"
     with psycopg.connect(url, autocommit=True) as connection:
-        for lens, heading, sql in asked:
+        for lens, heading, sql in asked_questions:
             connection.execute(f"SET search_path TO {lens}".encode())
             connection.execute("SELECT pg_stat_force_next_flush()")
             before = connection.execute(count).fetchone()
@@ -80,36 +80,36 @@ async def test_sqlite_steps_do_not_grow_with_other_threads(tmp_path: Path) -> No
     url = f"sqlite:///{tmp_path / 'store.db'}"
     async with open_store(url) as store:
         story = await tell(store, tmp_path)
-        asked = questions(story, await run_of(store, story), "sqlite")
-        alone = [await steps(store, lens, sql) for lens, _, sql in asked]
+        asked_questions = questions(story, await run_of(store, story), "sqlite")
+        alone = [await steps(store, lens, sql) for lens, _, sql in asked_questions]
         fill(url)
-        among = [await steps(store, lens, sql) for lens, _, sql in asked]
-    for (_, heading, _), few, many in zip(asked, alone, among, strict=True):
+        among = [await steps(store, lens, sql) for lens, _, sql in asked_questions]
+    for (_, heading, _), few, many in zip(asked_questions, alone, among, strict=True):
         # Its plans may change with statistics. A step per stitch of the other threads would be visible.
         assert many < few * 1.5 + THREADS, (heading, few, many)
 
 
 async def steps(store: Store, lens: str, sql: str) -> int:
-    taken = 0
+    count = 0
 
     def step() -> int:
-        nonlocal taken
-        taken += 1
+        nonlocal count
+        count += 1
         return 0
 
     async with store.lens(lens) as connection:
         connection.set_progress_handler(step, 1)
         assert connection.execute(sql).fetchall()
-    return taken
+    return count
 
 
 @pytest.mark.req("S0-149", "S3-066")
 async def test_postgres_plans_use_indexes(crowded: Crowded) -> None:
     """The plan of the planner, with the names of the indexes."""
-    url, asked = crowded
+    url, asked_questions = crowded
     async with open_store(url) as store:
         plans: dict[str, str] = {}
-        for lens, heading, sql in asked:
+        for lens, heading, sql in asked_questions:
             answer = await store.sql(f"EXPLAIN {sql}", lens=lens)
             plans[heading] = "\n".join(line for (line,) in answer.rows)
     assert "stitches_errors" in plans["Pattern 5: find errors"]

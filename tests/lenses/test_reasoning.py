@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from lockstitch.engine.cancel import cancel
-from lockstitch.engine.control import deny
+from lockstitch.engine.replies import deny
 from lockstitch.store import Store
 from tests.engine.agents import confirm, pay
 from tests.lenses.mirror import research
@@ -127,17 +127,17 @@ async def test_sessions_show_their_status(store: Store) -> None:
     await cancel(store, "cancelled")
     await asker.submit("done", [{"tool_use_id": "call_1_1_0", "content": "yes"}], store=store)
     names = {str((await store.thread(key)).id): key for key in ("new", "waits", "cancelled", "done")}
-    found = {
+    statuses = {
         names[str(row["id"])]: row
         for row in await ask(store, "SELECT id, status, prioritized_plan FROM agent_sessions")
     }
-    assert {key: row["status"] for key, row in found.items()} == {
+    assert {key: row["status"] for key, row in statuses.items()} == {
         "waits": "running",
         "cancelled": "failed",
         "done": "completed",
     }, "a session without a run is not shown"
-    assert [key for key, row in found.items() if row["prioritized_plan"] is not None] == ["done"]
-    assert read(found["done"]["prioritized_plan"])["summary"] == "Good."
+    assert [key for key, row in statuses.items() if row["prioritized_plan"] is not None] == ["done"]
+    assert read(statuses["done"]["prioritized_plan"])["summary"] == "Good."
 
 
 async def test_trace_has_ten_steps_at_most(store: Store) -> None:

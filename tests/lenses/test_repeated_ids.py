@@ -39,8 +39,8 @@ async def test_langsmith_joins_each_result_with_its_own_request(store: Store):
         "FROM llm_calls l JOIN tool_calls t ON t.run_id = l.run_id AND t.llm_call_id = l.llm_call_id "
         "ORDER BY t.tool_response, l.step_index",
     )
-    found = {(row["tool_name"], json.dumps(read(row["tool_args"])), row["tool_response"]) for row in rows}
-    assert found == {
+    joined = {(row["tool_name"], json.dumps(read(row["tool_args"])), row["tool_response"]) for row in rows}
+    assert joined == {
         ("add", '{"a": 1, "b": 1}', "2"),
         ("add", '{"a": 2, "b": 2}', "4"),
         ("add", '{"a": 3, "b": 3}', "6"),
@@ -54,7 +54,7 @@ async def test_langsmith_shows_the_open_one_of_two_calls_with_one_id(store: Stor
     head = await store.create(key="t")
     run = store.new_run(head)
     uses = [{"type": "tool_use", "id": "call_0", "name": f"tool_{at}", "input": {"at": at}} for at in range(2)]
-    said = Entry(type="llm_call", run_id=run.id, message={"role": "assistant", "content": uses})
+    entry = Entry(type="llm_call", run_id=run.id, message={"role": "assistant", "content": uses})
     result = Entry(
         type="tool_call",
         run_id=run.id,
@@ -65,7 +65,7 @@ async def test_langsmith_shows_the_open_one_of_two_calls_with_one_id(store: Stor
         status="ok",
         message=tool_result("call_0", "done"),
     )
-    await store.append(head, [said, result], new_runs=[run])
+    await store.append(head, [entry, result], new_runs=[run])
     query = "SELECT tool_name, tool_args, tool_response FROM tool_calls ORDER BY tool_name"
     rows = await look(store, "langsmith", query)
     assert [(row["tool_name"], read(row["tool_args"]), row["tool_response"]) for row in rows] == [
@@ -77,7 +77,7 @@ async def test_langsmith_shows_the_open_one_of_two_calls_with_one_id(store: Stor
 
 
 async def test_three_table_lens_lists_only_frontend_calls(store: Store, store_url: str):
-    """A member waits for the frontend and another for a person, both with the call_0 of their own models."""
+    """A member waits for the frontend and another for a person, both with the id call_0."""
     members = [
         Agent("a", model=Scripted([numbered("confirm"), "Ok"]), tools=[confirm], title=False),
         Agent("b", model=Scripted([numbered(("pay", {"amount": 1})), "Ok"]), tools=[pay], title=False),
@@ -85,21 +85,21 @@ async def test_three_table_lens_lists_only_frontend_calls(store: Store, store_ur
     asks = numbered(*(tuple(delegate(name, "Do it").values()) for name in ("a", "b")))
     crew = Team("crew", model=Scripted([asks, "Done."]), members=members, mode="parallel", title=False)
     waits = await crew.run("Go", store=store, thread="t")
-    assert sorted(one["kind"] for one in waits.waiting_for) == ["approval", "frontend_tools"]
+    assert sorted(wait["kind"] for wait in waits.waiting_for) == ["approval", "frontend_tools"]
     (row,) = await look(store, "three_table", "SELECT pending_frontend_tools FROM agent_config")
-    assert [one["name"] for one in row["pending_frontend_tools"]] == ["confirm"]
+    assert [tool["name"] for tool in row["pending_frontend_tools"]] == ["confirm"]
     config = await asyncio.to_thread(shown, store_url, waits.thread_id)
     if config is not None:
-        assert [one["name"] for one in config["pending_frontend_tools"]] == ["confirm"]
+        assert [tool["name"] for tool in config["pending_frontend_tools"]] == ["confirm"]
 
 
 @pytest.mark.parametrize("lens", ["three_table", "agentic_threads", "reasoning", "agno"])
 async def test_inputs_are_shown_with_their_own_results(store: Store, lens: str, tmp_path: Path):
     queries = {
-        "three_table": "SELECT action_data AS told FROM agent_runs WHERE action_type = 'tool_execution'",
+        "three_table": "SELECT action_data AS inputs FROM agent_runs WHERE action_type = 'tool_execution'",
         "agentic_threads": "SELECT tool_input, tool_output FROM stitches WHERE tool_name = 'add'",
         "reasoning": "SELECT tool_input, tool_output FROM reasoning_steps WHERE tool_name = 'add'",
-        "agno": "SELECT runs AS told FROM agno_sessions",
+        "agno": "SELECT runs AS inputs FROM agno_sessions",
     }
     turns = [
         [
@@ -110,22 +110,22 @@ async def test_inputs_are_shown_with_their_own_results(store: Store, lens: str, 
         [numbered(("add", {"a": 40, "b": 1})), "Done."],
     ]
     agent = scripted(turns=turns, tools=[add])
-    for said in ("One", "Two"):
-        await agent.run(said, store=store, thread="t")
+    for text in ("One", "Two"):
+        await agent.run(text, store=store, thread="t")
     rows = await look(store, lens, queries[lens])
     if lens == "agno":
-        events = [event for run in read(rows[0]["told"]) for event in run["events"]]
-        told = [event for event in events if event["event"] == "ToolCallCompleted"]
-        assert [event["tool_call_id"] for event in told] == ["call_0", "call_1", "call_0", "call_0"]
+        events = [event for run in read(rows[0]["inputs"]) for event in run["events"]]
+        completed = [event for event in events if event["event"] == "ToolCallCompleted"]
+        assert [event["tool_call_id"] for event in completed] == ["call_0", "call_1", "call_0", "call_0"]
         return
     pairs = [_pair(row) for row in rows]
     assert sorted(pairs) == [(10, "11"), (20, "21"), (30, "31"), (40, "41")]
 
 
 def _pair(row: Any) -> tuple[int, str]:
-    if "told" in row:
-        told = read(row["told"])
-        return told["input"]["a"], str(told["result"])
+    if "inputs" in row:
+        inputs = read(row["inputs"])
+        return inputs["input"]["a"], str(inputs["result"])
     output = read(row["tool_output"])
     if isinstance(output, dict):
         output = output.get("value") or output.get("content")

@@ -38,5 +38,5 @@ async def test_session_starts_with_first_message_and_continues(timed_store: Stor
     assert second["created_at"] == first["created_at"]
     assert second["updated_at"] >= first["updated_at"] + 60
     await helper.run("Elsewhere?", store=timed_store)
-    (made,) = (await sessions(timed_store)).keys() - {"chat"}
-    assert UUID(made), "its own id if no key was set"
+    (session_id,) = (await sessions(timed_store)).keys() - {"chat"}
+    assert UUID(session_id), "its own id if no key was set"

@@ -23,10 +23,10 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def told(store: Store) -> Store:
+async def story_store(store: Store) -> Store:
     crew = books()
-    for said in MESSAGES:
-        await crew.run(said, store=store, thread="books", user_id="ada")
+    for message in MESSAGES:
+        await crew.run(message, store=store, thread="books", user_id="ada")
     return store
 
 
@@ -40,8 +40,8 @@ def read(value: Any) -> Any:
 
 
 @pytest.mark.req("S4-035", "S4-036", "S4-038", "S4-039", "S4-045")
-async def test_array_has_all_runs_in_order(told: Store) -> None:
-    (session,) = await look(told, "SELECT * FROM agno_sessions")
+async def test_array_has_all_runs_in_order(story_store: Store) -> None:
+    (session,) = await look(story_store, "SELECT * FROM agno_sessions")
     assert (session["session_id"], session["session_type"], session["team_id"]) == ("books", "team", "NotebookLM")
     assert (session["agent_id"], session["user_id"]) == (None, "ada")
     runs = read(session["runs"])
@@ -50,8 +50,8 @@ async def test_array_has_all_runs_in_order(told: Store) -> None:
         (agent, None) if role == "team" else (None, agent) for _, role, agent in RUNS
     ]
     assert [run["status"] for run in runs] == ["COMPLETED"] * 7
-    asked = [json.loads(run["input"])["input_content"] for run in runs]
-    assert asked == [
+    inputs = [json.loads(run["input"])["input_content"] for run in runs]
+    assert inputs == [
         MESSAGES[0],
         MESSAGES[1],
         "Find out what happens in chapter 5.",
@@ -60,17 +60,17 @@ async def test_array_has_all_runs_in_order(told: Store) -> None:
         "Find what a summary of chapter 5 needs.",
         "Write a summary of chapter 5.",
     ]
-    found = "In chapter 5 the letter is found."
+    answer = "In chapter 5 the letter is found."
     needed = "The letter is found, and everything changes."
-    said = [run["content"] for run in runs]
-    assert said == [ANSWERS[0], ANSWERS[1], found, ANSWERS[1], ANSWERS[2], needed, ANSWERS[2]]
+    contents = [run["content"] for run in runs]
+    assert contents == [ANSWERS[0], ANSWERS[1], answer, ANSWERS[1], ANSWERS[2], needed, ANSWERS[2]]
 
 
 @pytest.mark.req("S4-040", "S4-041", "S4-042", "S4-043", "S4-044")
-async def test_run_shows_messages_and_member_tasks(told: Store) -> None:
-    (session,) = await look(told, "SELECT runs FROM agno_sessions")
+async def test_run_shows_messages_and_member_tasks(story_store: Store) -> None:
+    (session,) = await look(story_store, "SELECT runs FROM agno_sessions")
     runs = read(session["runs"])
-    assert [[one["agent_id"] for one in run["member_responses"]] for run in runs] == [
+    assert [[response["agent_id"] for response in run["member_responses"]] for run in runs] == [
         *([], ["Researcher"], [], []),
         *(["Researcher", "Writer"], [], []),
     ], "a compile run belongs to no member"
@@ -93,25 +93,27 @@ async def test_run_shows_messages_and_member_tasks(told: Store) -> None:
 
 
 @pytest.mark.req("S4-019", "S4-020", "S4-021")
-async def test_team_and_its_members_are_registered(told: Store) -> None:
-    components = await look(told, "SELECT component_id, component_type FROM agno_components ORDER BY component_id")
-    assert [(one["component_id"], one["component_type"]) for one in components] == [
+async def test_team_and_its_members_are_registered(story_store: Store) -> None:
+    components = await look(
+        story_store, "SELECT component_id, component_type FROM agno_components ORDER BY component_id"
+    )
+    assert [(component["component_id"], component["component_type"]) for component in components] == [
         ("NotebookLM", "team"),
         ("Researcher", "agent"),
         ("Writer", "agent"),
     ]
     links = "SELECT * FROM agno_component_links ORDER BY position"
-    shown = ("parent_component_id", "parent_version", "child_component_id", "child_version")
-    assert [tuple(one[name] for name in shown) for one in await look(told, links)] == [
+    columns = ("parent_component_id", "parent_version", "child_component_id", "child_version")
+    assert [tuple(link[name] for name in columns) for link in await look(story_store, links)] == [
         ("NotebookLM", 1, "Researcher", 1),
         ("NotebookLM", 1, "Writer", 1),
     ]
     changed = books(writer="You write well.")
-    await changed.run("Hello!", store=told, thread="other")
+    await changed.run("Hello!", store=story_store, thread="other")
     configs = await look(
-        told, "SELECT component_id, version FROM agno_component_configs ORDER BY component_id, version"
+        story_store, "SELECT component_id, version FROM agno_component_configs ORDER BY component_id, version"
     )
-    assert [(one["component_id"], one["version"]) for one in configs] == [
+    assert [(config["component_id"], config["version"]) for config in configs] == [
         ("NotebookLM", 1),
         ("NotebookLM", 2),
         ("Researcher", 1),
@@ -119,19 +121,21 @@ async def test_team_and_its_members_are_registered(told: Store) -> None:
         ("Writer", 2),
     ], "a changed member is a changed team"
     links += ", parent_version"
-    assert [(one["parent_version"], one["child_version"]) for one in await look(told, links)] == [
+    assert [(link["parent_version"], link["child_version"]) for link in await look(story_store, links)] == [
         *((1, 1), (2, 1)),
         *((1, 1), (2, 2)),
     ]
 
 
-async def test_other_lenses_show_the_turn_as_one(told: Store) -> None:
-    rows = (await told.sql("SELECT user_message, final_response FROM conversation_history ORDER BY sequence_number",
-                           lens="three_table")).rows  # fmt: skip
+async def test_other_lenses_show_the_turn_as_one(story_store: Store) -> None:
+    query = "SELECT user_message, final_response FROM conversation_history ORDER BY sequence_number"
+    rows = (await story_store.sql(query, lens="three_table")).rows
     assert [tuple(row) for row in rows] == list(zip(MESSAGES, ANSWERS, strict=True))
-    runs = await told.runs("books")
-    shown = (await told.sql("SELECT run_id, total_tokens FROM agent_runs ORDER BY start_time", lens="langsmith")).rows
+    runs = await story_store.runs("books")
+    shown_rows = (
+        await story_store.sql("SELECT run_id, total_tokens FROM agent_runs ORDER BY start_time", lens="langsmith")
+    ).rows
     tokens = {turn: sum(run.input_tokens + run.output_tokens for run in runs if run.turn == turn) for turn in (1, 2, 3)}
-    assert [row[1] for row in shown] == list(tokens.values()), "including the usage of its members"
-    calls = (await told.sql("SELECT count(*) FROM llm_calls", lens="langsmith")).rows
+    assert [row[1] for row in shown_rows] == list(tokens.values()), "including the usage of its members"
+    calls = (await story_store.sql("SELECT count(*) FROM llm_calls", lens="langsmith")).rows
     assert calls[0][0] == 8

@@ -23,14 +23,16 @@ def folders() -> dict[str, Path]:
 
 
 @pytest.fixture
-async def folder(told: Store, backend: str, folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+async def folder(
+    story_store: Store, backend: str, folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The same record as files, created once for each backend."""
     if backend not in folders:
-        made = tmp_path_factory.mktemp(f"as-files-{backend}") / "files"
-        async with open_store(f"file:///{made}") as files:
-            await told.copy_to(files)
+        target = tmp_path_factory.mktemp(f"as-files-{backend}") / "files"
+        async with open_store(f"file:///{target}") as files:
+            await story_store.copy_to(files)
             await files.rebuild_files()
-        folders[backend] = made
+        folders[backend] = target
     return folders[backend]
 
 
@@ -39,8 +41,8 @@ def document(path: Path) -> Json:
 
 
 @pytest.mark.req("S0-002", "S0-003", "S0-009", "S0-010", "S0-016")
-async def test_agent_config_equals_files(told: Store, story: Story, folder: Path) -> None:
-    rows = {row["agent_uuid"]: row for row in await look(told, "three_table", CONFIG)}
+async def test_agent_config_equals_files(story_store: Store, story: Story, folder: Path) -> None:
+    rows = {row["agent_uuid"]: row for row in await look(story_store, "three_table", CONFIG)}
     files = {path.stem: document(path) for path in (folder / "agent_config").glob("*.json")}
     assert rows.keys() == files.keys()
     for agent_uuid, file in files.items():
@@ -52,8 +54,8 @@ async def test_agent_config_equals_files(told: Store, story: Story, folder: Path
 
 
 @pytest.mark.req("S0-055", "S0-057", "S0-058", "S0-065", "S0-066")
-async def test_conversation_history_equals_files(told: Store, story: Story, folder: Path) -> None:
-    rows = {(row["agent_uuid"], row["sequence_number"]): row for row in await look(told, "three_table", TURNS)}
+async def test_conversation_history_equals_files(story_store: Store, story: Story, folder: Path) -> None:
+    rows = {(row["agent_uuid"], row["sequence_number"]): row for row in await look(story_store, "three_table", TURNS)}
     paths = (folder / "conversation_history").glob("*/*.json")
     files = {(path.parent.name, int(path.stem)): document(path) for path in paths if path.stem.isdigit()}
     assert rows.keys() == files.keys()
@@ -63,17 +65,17 @@ async def test_conversation_history_equals_files(told: Store, story: Story, fold
 
 
 @pytest.mark.req("S0-080", "S0-081", "S0-082", "S0-083", "S0-084")
-async def test_agent_runs_equals_files(told: Store, folder: Path) -> None:
+async def test_agent_runs_equals_files(story_store: Store, folder: Path) -> None:
     rows: dict[tuple[str, str], list[Json]] = {}
-    for row in await look(told, "three_table", LOG):
+    for row in await look(story_store, "three_table", LOG):
         rows.setdefault((row["agent_uuid"], row["run_id"]), []).append(row)
     paths = [path for path in (folder / "agent_runs").glob("*/*.jsonl") if path.stem != "thread"]
     assert rows.keys() == {(path.parent.name, path.stem) for path in paths}
     for path in paths:
         lines = [codec.loads(line) for line in path.read_bytes().splitlines()]
-        shown = rows[path.parent.name, path.stem]
-        assert len(shown) == len(lines)
-        for row, line in zip(shown, lines, strict=True):
+        shown_row = rows[path.parent.name, path.stem]
+        assert len(shown_row) == len(lines)
+        for row, line in zip(shown_row, lines, strict=True):
             for name in ("agent_uuid", "run_id", "timestamp", "step_number", "action_type"):
                 assert row[name] == line[name]
             for name in ("messages_count", "estimated_tokens", "duration_ms"):
@@ -82,8 +84,8 @@ async def test_agent_runs_equals_files(told: Store, folder: Path) -> None:
 
 
 @pytest.mark.req("S0-030", "S0-031", "S0-032", "S0-033", "S0-034")
-async def test_agent_config_shows_wait_for_frontend_tools(told: Store, story: Story) -> None:
-    rows = {row["agent_uuid"]: row for row in await look(told, "three_table", CONFIG)}
+async def test_agent_config_shows_wait_for_frontend_tools(story_store: Store, story: Story) -> None:
+    rows = {row["agent_uuid"]: row for row in await look(story_store, "three_table", CONFIG)}
     paused = rows[str(story.paused.id)]
     assert paused["awaiting_frontend_tools"] is True
     assert paused["pending_frontend_tools"] == [
@@ -92,8 +94,8 @@ async def test_agent_config_shows_wait_for_frontend_tools(told: Store, story: St
     ]
     assert [result["tool_use_id"] for result in paused["pending_backend_results"]] == ["call_2_1_1"]
     assert paused["current_step"] == 1
-    asked, calls, results = paused["conversation_history"]
-    assert (asked["content"], calls["role"], len(results["content"])) == ("I want rum.", "assistant", 1)
+    question, calls, results = paused["conversation_history"]
+    assert (question["content"], calls["role"], len(results["content"])) == ("I want rum.", "assistant", 1)
     # Not before all are present.
     assert paused["messages"][-1]["role"] == "assistant"
     for head in (story.continued, story.shop, story.cancelled):
@@ -103,26 +105,26 @@ async def test_agent_config_shows_wait_for_frontend_tools(told: Store, story: St
 
 
 @pytest.mark.req("S0-025", "S0-027", "S0-035", "S0-036", "S0-037")
-async def test_agent_config_shows_settings_of_chat(told: Store, story: Story) -> None:
-    (row,) = await look(told, "three_table", f"{CONFIG} WHERE agent_uuid = '{story.shop.id}'")
+async def test_agent_config_shows_settings_of_chat(story_store: Store, story: Story) -> None:
+    (row,) = await look(story_store, "three_table", f"{CONFIG} WHERE agent_uuid = '{story.shop.id}'")
     assert (row["title"], row["total_runs"], row["api_kwargs"]) == ("Prices of drinks", 3, {"temperature": 0.5})
     assert row["server_tools"] == [{"type": "web_search_20250305", "name": "web_search"}]
-    head = await told.thread(story.shop)
+    head = await story_store.thread(story.shop)
     (chart,) = row["file_registry"].items()
-    runs = {run.turn: run for run in await told.runs(head)}
+    runs = {run.turn: run for run in await story_store.runs(head)}
     assert (chart[0], chart[1]["filename"]) == ("file_chart", "chart.png")
     assert chart[1]["created_in_run"] == chart[1]["last_updated_run"] == str(runs[2].id)
-    shown = head.as_json()
+    fields = head.as_json()
     assert (row["created_at"], row["updated_at"], row["last_run_at"]) == (
-        shown["created_at"],
-        shown["updated_at"],
-        shown["last_run_at"],
+        fields["created_at"],
+        fields["updated_at"],
+        fields["last_run_at"],
     )
 
 
 @pytest.mark.req("S0-059", "S0-060", "S0-063", "S0-064", "S0-073")
-async def test_finished_turns_are_shown_with_any_outcome(told: Store, story: Story) -> None:
-    rows = await look(told, "three_table", f"{TURNS} ORDER BY sequence_number")
+async def test_finished_turns_are_shown_with_any_outcome(story_store: Store, story: Story) -> None:
+    rows = await look(story_store, "three_table", f"{TURNS} ORDER BY sequence_number")
 
     def of(head: Any) -> list[tuple[Any, ...]]:
         names = ("sequence_number", "user_message", "final_response", "stop_reason", "total_steps")
@@ -135,8 +137,8 @@ async def test_finished_turns_are_shown_with_any_outcome(told: Store, story: Sto
     ]
     assert of(story.paused) == [(1, "Hello?", "Hello.", "end_turn", 1)]
     assert of(story.failed) == [(1, "Can you?", None, "error", 0)]
-    ((_, asked, answered, stopped, _),) = of(story.cancelled)
-    assert (asked, answered, stopped) == ("Ask somebody", None, "cancelled")
+    ((_, question, answer, stopped, _),) = of(story.cancelled)
+    assert (question, answer, stopped) == ("Ask somebody", None, "cancelled")
     assert [(number, stopped) for number, _, _, stopped, _ in of(story.everything)] == [
         (1, "end_turn"),
         (2, "max_steps"),
@@ -149,8 +151,10 @@ async def test_finished_turns_are_shown_with_any_outcome(told: Store, story: Sto
 
 
 @pytest.mark.req("S0-072")
-async def test_cost_of_turn_is_shown(told: Store, story: Story) -> None:
-    (row,) = await look(told, "three_table", f"{TURNS} WHERE agent_uuid = '{story.shop.id}' AND sequence_number = 1")
+async def test_cost_of_turn_is_shown(story_store: Store, story: Story) -> None:
+    (row,) = await look(
+        story_store, "three_table", f"{TURNS} WHERE agent_uuid = '{story.shop.id}' AND sequence_number = 1"
+    )
     # 1000 and 1200 of the loop, 10 and 5 of the title.
     assert row["usage"] == {
         "input_tokens": 2210,
@@ -164,17 +168,17 @@ async def test_cost_of_turn_is_shown(told: Store, story: Story) -> None:
 
 
 @pytest.mark.req("S0-085")
-async def test_messages_of_request_are_computed_at_query_time(told: Store, story: Story) -> None:
+async def test_messages_of_request_are_computed_at_query_time(story_store: Store, story: Story) -> None:
     """At the full level. The log has compactions, and requests before and after them."""
-    rows = [row for row in await look(told, "three_table", LOG) if row["agent_uuid"] == str(story.everything.id)]
+    rows = [row for row in await look(story_store, "three_table", LOG) if row["agent_uuid"] == str(story.everything.id)]
     snapshots = [row for row in rows if row["action_type"] == "api_call_started"]
-    log = await told.stitches(story.everything)
-    answered = [stitch for stitch in log if stitch.type == "llm_call" and stitch.data.get("request")]
+    log = await story_store.stitches(story.everything)
+    model_calls = [stitch for stitch in log if stitch.type == "llm_call" and stitch.data.get("request")]
     assert len(snapshots) >= 8
     assert all(row["action_data"]["messages_sent"] == row["messages_snapshot"] for row in snapshots)
-    sent = [(await told.request(stitch.id))["messages"] for stitch in answered]
-    shown = [row["messages_snapshot"] for row in snapshots]
-    assert all(messages in shown for messages in sent)
+    sent_messages = [(await story_store.request(stitch.id))["messages"] for stitch in model_calls]
+    row_messages = [row["messages_snapshot"] for row in snapshots]
+    assert all(messages in row_messages for messages in sent_messages)
     assert all(row["messages_snapshot"] is None for row in rows if row not in snapshots)
 
 
@@ -190,9 +194,9 @@ async def test_deleted_thread_is_in_no_table(store: Store) -> None:
 
 async def test_imported_traces_are_not_shown(store: Store) -> None:
     await store.create(kind="trace", key="theirs")
-    mine = await store.create(key="mine")
-    assert [row["agent_uuid"] for row in await look(store, "three_table", CONFIG)] == [str(mine.id)]
-    assert [row["id"] for row in await look(store, "agentic_threads", "SELECT id FROM threads")] == [str(mine.id)]
+    thread = await store.create(key="mine")
+    assert [row["agent_uuid"] for row in await look(store, "three_table", CONFIG)] == [str(thread.id)]
+    assert [row["id"] for row in await look(store, "agentic_threads", "SELECT id FROM threads")] == [str(thread.id)]
 
 
 async def test_settings_of_other_writers_do_not_break_view(store: Store) -> None:

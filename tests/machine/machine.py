@@ -1,4 +1,4 @@
-"""The rules of the state machine: what processes do to a store, and what should become of it."""
+"""`Machine`: rules that act on a store, and the expected effect of each rule on the model."""
 
 from datetime import timedelta
 
@@ -7,11 +7,11 @@ from hypothesis.stateful import initialize
 
 from lockstitch.errors import Conflict, ThreadBusy, ThreadEnded
 from tests.machine import model
-from tests.machine.ground import LEASES, STEPS, THREADS, Ground, action, ending, resting
+from tests.machine.base import LEASES, STEPS, THREADS, MachineBase, action, ending, resting
 
 
-class Machine(Ground):
-    """Each rule acts on the store and on the model; the judge compares them after each."""
+class Machine(MachineBase):
+    """Each rule acts on the store and on the model; the checker compares them after each."""
 
     # Threads
 
@@ -57,7 +57,7 @@ class Machine(Ground):
 
     @action(when=lambda self: self._deletable())
     def delete(self, data: st.DataObject) -> None:
-        """A tree that has ended goes; one of which something is held stays whole."""
+        """Delete a tree. If one of its threads is held, the store refuses and changes nothing."""
         thread = self.model.threads[data.draw(st.sampled_from(self._deletable()), label="thread")]
         tree = self.model.tree(thread)
         act = self._process(data).store.delete(thread.id)
@@ -70,7 +70,7 @@ class Machine(Ground):
     # Leases
 
     @action()
-    def beat(self, data: st.DataObject) -> None:
+    def heartbeat(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(LEASES), label="lease")
         process = self._process(data)
         self._living(process)
@@ -79,7 +79,7 @@ class Machine(Ground):
     @action()
     def advance(self, data: st.DataObject) -> None:
         seconds = data.draw(st.sampled_from(STEPS), label="seconds")
-        self.bench.clock.advance(seconds)
+        self.harness.clock.advance(seconds)
 
     @action(weight=2, when=lambda self: self.model.threads)
     def claim(self, data: st.DataObject) -> None:
@@ -110,7 +110,7 @@ class Machine(Ground):
         """Declare workers with an expired lease dead. They get nothing more until they have learned of it."""
         process = self._process(data)
         if data.draw(st.booleans(), label="late"):
-            self.bench.clock.advance(STEPS[-1])
+            self.harness.clock.advance(STEPS[-1])
         late = [worker for worker in self.model.workers.values() if not worker.dead and worker.expired(self._now)]
         threads = [
             thread
@@ -119,9 +119,9 @@ class Machine(Ground):
             for thread in self.model.release(worker, self._now)
         ]
         assert sorted(self._do(process.store.reap())) == sorted(thread.id for thread in threads)
-        for other in self.processes:
-            if other.worker is not None and other.worker.dead:
-                self._claim_next(other, 2)
+        for other_process in self.processes:
+            if other_process.worker is not None and other_process.worker.dead:
+                self._claim_next(other_process, 2)
 
     @action()
     def restart(self, data: st.DataObject) -> None:
@@ -132,9 +132,9 @@ class Machine(Ground):
             threads = self.model.release(process.worker, self._now, lost=False) if not process.worker.dead else []
             released = self._do(process.store._backend.release(process.worker.id))
             assert sorted(released) == sorted(thread.id for thread in threads)
-        process.store, process.worker, process.heads = self.bench.store(process.number), None, {}
+        process.store, process.worker, process.heads = self.harness.store(process.number), None, {}
 
-    # What holders do
+    # Actions of holders
 
     @action(weight=2, when=lambda self: self._workable())
     def append(self, data: st.DataObject) -> None:
@@ -172,9 +172,9 @@ class Machine(Ground):
             store.new_thread(kind="task", goal="g", parent_id=thread.id, priority=priority * place)
             for place in range(number)
         ]
-        head, deliveries = self._looked(process, thread, data) if then_waits else (process.heads[thread.name], [])
+        head, deliveries = self._read_inbox(process, thread, data) if then_waits else (process.heads[thread.name], [])
         waits = self._waits(
-            data, [*(child.id for child in self.model.unheard(thread)), *(child.id for child in threads)]
+            data, [*(child.id for child in self.model.unreported(thread)), *(child.id for child in threads)]
         )
         entries = self._entries(data, 1, "thread_spawned")
         fields = resting(waits, self._now) if then_waits else None
@@ -199,15 +199,15 @@ class Machine(Ground):
         number = data.draw(st.integers(0, 1), label="number")
         timer = data.draw(st.none() | st.sampled_from(STEPS), label="timer")
         process, thread = self._holding(data, self._with_children())
-        head, deliveries = self._looked(process, thread, data)
-        waits = self._waits(data, [child.id for child in self.model.unheard(thread)])
+        head, deliveries = self._read_inbox(process, thread, data)
+        waits = self._waits(data, [child.id for child in self.model.unreported(thread)])
         wake_at = None if timer is None else self._now + timedelta(seconds=timer)
         self._leave(process, thread, head, deliveries, self._entries(data, number), resting(waits, self._now, wake_at))
         if thread.holder is None:
             thread.leave("waiting", waits, wake_at)
 
     @action(weight=2, when=lambda self: self._workable())
-    def give_back(self, data: st.DataObject) -> None:
+    def release(self, data: st.DataObject) -> None:
         """Release a thread as pending. The next holder reads the inbox, so the number of deliveries is not compared.
 
         Another worker or the same one may claim it immediately. Then only the fence distinguishes the two holders.
@@ -240,7 +240,7 @@ class Machine(Ground):
     # Events without a holder
 
     @action(when=lambda self: self._unheld())
-    def append_to_what_nobody_holds(self, data: st.DataObject) -> None:
+    def append_to_unheld_thread(self, data: st.DataObject) -> None:
         """Append to a thread without a holder, as a reply or a cancel does, perhaps without entries."""
         number = data.draw(st.integers(0, 2), label="number")
         cancel = data.draw(st.sampled_from([False, False, True]), label="cancel")
@@ -263,21 +263,21 @@ class Machine(Ground):
         kind = data.draw(st.sampled_from(["input", "approval"]), label="kind")
         call_id = data.draw(st.sampled_from(["", "c1", "c2"]), label="call_id")
         sender = data.draw(st.sampled_from(["ada", "bob"]), label="sender")
-        letter = model.Letter(sender, self.model.mark("letter"), kind, call_id)
-        self._deliver(data, self._thread(data), letter)
+        delivery = model.Delivery(sender, self.model.mark("delivery"), kind, call_id)
+        self._deliver(data, self._thread(data), delivery)
 
     @action(when=lambda self: self.sent)
     def deliver_again(self, data: st.DataObject) -> None:
         """Repeat a delivery, as a sender does that does not know whether it arrived."""
-        name, first = self.sent[data.draw(st.integers(0, len(self.sent) - 1), label="letter")]
+        name, first = self.sent[data.draw(st.integers(0, len(self.sent) - 1), label="delivery")]
         if name in self.model.threads:
             mark = self.model.mark("again")
-            again = model.Letter(first.sender, mark, first.kind, first.call_id, first.child)
-            self._deliver(data, self.model.threads[name], again)
+            repeated_delivery = model.Delivery(first.sender, mark, first.kind, first.call_id, first.child)
+            self._deliver(data, self.model.threads[name], repeated_delivery)
 
     @action(weight=3, when=lambda self: self._stale())
-    def write_on_a_stale_head(self, data: st.DataObject) -> None:
-        """Under the worker that it was held by, as a process does that was away for long: nothing at all happens."""
+    def write_with_stale_head(self, data: st.DataObject) -> None:
+        """Write as the former holder, like a process that was stopped for a long time. The store must refuse."""
         act = data.draw(st.sampled_from(["append", "spawn", "end"]), label="act")
         stale = self._stale()
         head = stale[data.draw(st.integers(0, min(3, len(stale) - 1)), label="head")]

@@ -15,7 +15,7 @@ SPAWNING_HEEDS_CANCEL = True
 ENDS = ("completed", "failed", "cancelled")
 
 Wait = dict[str, Any]
-"""A wait of a thread: a kind; for children a mode and perhaps ids, for others perhaps the id of a call."""
+"""A wait of a thread: a kind; for children a mode and perhaps ids, for other kinds perhaps the id of a call."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Worker:
 
 
 @dataclass
-class Letter:
+class Delivery:
     sender: str
     mark: str
     kind: str
@@ -67,7 +67,7 @@ class Thread:
     pending: int = 0
     cancel: bool = False
     log: list[str] = field(default_factory=list[str])
-    letters: dict[tuple[str, str], Letter] = field(default_factory=dict[tuple[str, str], Letter])
+    deliveries: dict[tuple[str, str], Delivery] = field(default_factory=dict[tuple[str, str], Delivery])
 
     @property
     def ended(self) -> bool:
@@ -78,10 +78,10 @@ class Thread:
         return 0 if self.parent is None else self.parent.depth + 1
 
     @property
-    def inbox(self) -> list[Letter]:
-        return [letter for letter in self.letters.values() if letter.position is None]
+    def inbox(self) -> list[Delivery]:
+        return [delivery for delivery in self.deliveries.values() if delivery.position is None]
 
-    # What its holder does
+    # Actions of the holder
 
     def append(self, *marks: str) -> None:
         self.log += marks
@@ -90,9 +90,9 @@ class Thread:
 
     def take(self) -> None:
         """Turn all deliveries of the inbox into stitches, in the order of their arrival."""
-        for letter in self.inbox:
-            self.log.append(letter.mark)
-            letter.position = len(self.log)
+        for delivery in self.inbox:
+            self.log.append(delivery.mark)
+            delivery.position = len(self.log)
 
     def leave(self, status: str, waits: list[Wait], wake_at: datetime | None) -> None:
         self.status, self.waits, self.wake_at, self.holder = status, waits, wake_at, None
@@ -118,46 +118,46 @@ class Thread:
         self.status, self.holder = "running", worker.id
         self.fence += 1
 
-    def give_back(self, now: datetime) -> None:
+    def release(self, now: datetime) -> None:
         self.status, self.holder = "pending", None
         self.fence += 1
         self.wake_at = self.wake_at or now
 
-    def arrive(self, letter: Letter, now: datetime) -> Arrived:
-        first = self.letters.get((letter.sender, letter.call_id))
+    def arrive(self, delivery: Delivery, now: datetime) -> Arrived:
+        first = self.deliveries.get((delivery.sender, delivery.call_id))
         if first is not None or self.ended:
             return Arrived(first.position if first else None, new=False, woken=False)
-        self.letters[letter.sender, letter.call_id] = letter
+        self.deliveries[delivery.sender, delivery.call_id] = delivery
         self.delivered += 1
-        if letter.kind == "children":
+        if delivery.kind == "children":
             self.pending -= 1
         if self.holder is not None:
             return Arrived(None, new=True, woken=False)
-        if letter.kind == "input":
+        if delivery.kind == "input":
             # A message waits in the inbox for the run that answers it.
             rests = self.status == "waiting" and any(wait["kind"] == "input" and not wait["id"] for wait in self.waits)
             if rests:
                 self.leave("pending", [], now)
             return Arrived(None, new=True, woken=rests)
-        self.log.append(letter.mark)
-        letter.position = len(self.log)
-        answered = [self._answers(letter, wait) for wait in self.waits]
-        woken = self.status == "waiting" and any(answered)
+        self.log.append(delivery.mark)
+        delivery.position = len(self.log)
+        answers = [self._answers(delivery, wait) for wait in self.waits]
+        woken = self.status == "waiting" and any(answers)
         if woken:
             self.leave("pending", [], now)
-        return Arrived(letter.position, new=True, woken=woken)
+        return Arrived(delivery.position, new=True, woken=woken)
 
-    def _answers(self, letter: Letter, wait: Wait) -> bool:
+    def _answers(self, delivery: Delivery, wait: Wait) -> bool:
         """Remove a child that has reported from the wait. Return True if the wait is over."""
-        if letter.kind != wait["kind"]:
+        if delivery.kind != wait["kind"]:
             return False
-        if letter.kind != "children":
-            return wait["id"] in (None, letter.call_id) or not letter.call_id
+        if delivery.kind != "children":
+            return wait["id"] in (None, delivery.call_id) or not delivery.call_id
         if "ids" not in wait:
             return wait["mode"] == "any" or self.pending == 0
-        if str(letter.child) not in wait["ids"]:
+        if str(delivery.child) not in wait["ids"]:
             return False
-        wait["ids"] = [name for name in wait["ids"] if name != str(letter.child)]
+        wait["ids"] = [name for name in wait["ids"] if name != str(delivery.child)]
         return wait["mode"] == "any" or not wait["ids"]
 
 
@@ -174,9 +174,9 @@ class Model:
         self._names += 1
         return f"t{self._names}"
 
-    def mark(self, what: str) -> str:
+    def mark(self, prefix: str) -> str:
         self._marks += 1
-        return f"{what} {self._marks}"
+        return f"{prefix} {self._marks}"
 
     def add(self, thread: Thread) -> None:
         self.threads[thread.name] = thread
@@ -190,7 +190,7 @@ class Model:
     def tree(self, thread: Thread) -> list[Thread]:
         return [thread, *(below for child in self.children(thread) for below in self.tree(child))]
 
-    def unheard(self, thread: Thread) -> list[Thread]:
+    def unreported(self, thread: Thread) -> list[Thread]:
         """Children that were spawned and have not reported yet."""
         return [child for child in self.children(thread) if child.spawned and not child.ended]
 
@@ -200,7 +200,7 @@ class Model:
         return not thread.ended and (holder is None or holder.expired(now))
 
     def ready(self, now: datetime) -> list[Thread]:
-        """What is there to be claimed, in the order in which it is."""
+        """Return the threads that a worker can claim, in the order of claims."""
         runnable = [
             (-thread.priority, thread.wake_at, thread.id, thread)
             for thread in self.threads.values()
@@ -214,7 +214,7 @@ class Model:
         for thread in threads:
             if lost:
                 thread.lose()
-            thread.give_back(now)
+            thread.release(now)
         return threads
 
     def remove(self, threads: list[Thread]) -> None:

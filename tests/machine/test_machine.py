@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.fixtures import BACKENDS
-from tests.machine.bench import Bench
+from tests.machine.harness import StoreHarness
 from tests.machine.machine import Machine
 
 LONG = os.environ.get("LOCKSTITCH_EXAMPLES")
@@ -31,19 +31,19 @@ how = settings(
 
 @pytest.mark.req("S3-031", "S3-032", "S3-035", "S3-037", "S3-045")
 def test_store_behaves_like_the_model(store_url: str, backend: str) -> None:
-    with Bench(store_url, turn=7 * BACKENDS.index(backend)) as bench:
-        run_state_machine_as_test(lambda: Machine(bench), settings=how)
+    with StoreHarness(store_url, turn=7 * BACKENDS.index(backend)) as harness:
+        run_state_machine_as_test(lambda: Machine(harness), settings=how)
 
 
 @pytest.mark.parametrize(
     ("what", "broken"),
     [
-        ("lockstitch.model.delivery.wakes_thread", lambda head, letter: False),
+        ("lockstitch.model.delivery.wakes_thread", lambda head, delivery: False),
         # Without the comparison, a thread waits or ends although a delivery has just arrived.
         ("lockstitch.store.transaction.RESTING_STATUSES", frozenset[str]()),
     ],
 )
 def test_detects_injected_defects(what: str, broken: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(what, broken)
-    with Bench(f"sqlite:///{tmp_path / 'store.db'}") as bench, pytest.raises(AssertionError):
-        run_state_machine_as_test(lambda: Machine(bench), settings=how)
+    with StoreHarness(f"sqlite:///{tmp_path / 'store.db'}") as harness, pytest.raises(AssertionError):
+        run_state_machine_as_test(lambda: Machine(harness), settings=how)

@@ -79,13 +79,13 @@ class Log:
         self.add("memory_retrieval", lane, message={"role": "user", "content": self.text()})
 
     def open_calls(self, lane: UUID | None = None, *, any_lane: bool = False) -> list[tuple[int, int]]:
-        answered = {(stitch.reply_to, stitch.call_index) for stitch in self.stitches}
+        answered_calls = {(stitch.reply_to, stitch.call_index) for stitch in self.stitches}
         return [
             (stitch.position, index)
             for stitch in self.stitches
             if any_lane or stitch.lane == lane
             for index in range(stitch.calls or 0)
-            if (stitch.position, index) not in answered
+            if (stitch.position, index) not in answered_calls
         ]
 
     def fork(self) -> None:
@@ -109,12 +109,12 @@ class Unit:
 
 def units(log: Log, lane: UUID | None) -> list[Unit]:
     """Return the groups of this lane that a compactor can keep, drop or replace."""
-    said = [s for s in log.stitches if s.lane == lane and s.type != "tool_call" and (s.message or s.type == "fork")]
-    return [Unit(one, [s for s in log.stitches if s.reply_to == one.position]) for one in said]
+    stitches = [s for s in log.stitches if s.lane == lane and s.type != "tool_call" and (s.message or s.type == "fork")]
+    return [Unit(stitch, [s for s in log.stitches if s.reply_to == stitch.position]) for stitch in stitches]
 
 
 def orderly_compaction(chance: Random, log: Log, lane: UUID | None) -> dict[str, Any]:
-    """Add a compaction that keeps groups whole: each is kept, dropped, shortened or summarised."""
+    """Add a compaction that does not split groups: each is retained, dropped, shortened or summarised."""
     keep: list[list[int]] = []
     replace: dict[str, Any] = {}
     still_open = {response for response, _ in log.open_calls(lane)}

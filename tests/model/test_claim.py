@@ -35,7 +35,11 @@ def test_every_project_gets_one_thread_before_any_gets_two(ready: list[Thread], 
     expected: list[Thread] = []
     turns = sorted(of_project, key=lambda project: (project <= after, project))
     for round_number in range(len(ready)):
-        expected += [of_project[one][round_number] for one in turns if round_number < len(of_project[one])]
+        expected += [
+            of_project[project_name][round_number]
+            for project_name in turns
+            if round_number < len(of_project[project_name])
+        ]
     assert order == expected
 
 
@@ -43,16 +47,16 @@ def test_every_project_gets_one_thread_before_any_gets_two(ready: list[Thread], 
 def test_limited_request_never_exceeds_a_limit(
     given: list[Limit], held: dict[str, int], agents: list[str] | None, limit: int
 ) -> None:
-    wish = ClaimRequest(new_id(), agents, limit=limit, limits=given).limited_to(held, "abcd")
-    assert wish.agents is not None
-    assert set(wish.agents) <= set("abcd" if agents is None else agents)
-    assert wish.limit <= limit
-    for one in given:
-        chosen = wish.limit if set(one.agents) & set(wish.agents) else 0
-        now = sum(held.get(agent, 0) for agent in set(one.agents))
-        assert not chosen or now + chosen <= one.at_most
-    if wish.agents:
-        assert wish.limit >= 1, "the remaining agents have a free slot"
+    request = ClaimRequest(new_id(), agents, limit=limit, limits=given).limited_to(held, "abcd")
+    assert request.agents is not None
+    assert set(request.agents) <= set("abcd" if agents is None else agents)
+    assert request.limit <= limit
+    for group_limit in given:
+        chosen = request.limit if set(group_limit.agents) & set(request.agents) else 0
+        now = sum(held.get(agent, 0) for agent in set(group_limit.agents))
+        assert not chosen or now + chosen <= group_limit.at_most
+    if request.agents:
+        assert request.limit >= 1, "the remaining agents have a free slot"
 
 
 def test_free_slots_and_covering_limits_are_computed() -> None:

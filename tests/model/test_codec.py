@@ -25,17 +25,17 @@ values = st.recursive(
 )
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other_value: Any) -> bool:
     """True if equal, where True is not 1, 1.0 is not 1, -0.0 is not 0.0, and keys have the same order."""
-    if type(one) is not type(other):
+    if type(value) is not type(other_value):
         return False
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, float):
-        return one == other and math.copysign(1, one) == math.copysign(1, other)
-    return one == other
+    if isinstance(value, dict):
+        return list(value) == list(other_value) and all(same(value[key], other_value[key]) for key in value)
+    if isinstance(value, list):
+        return len(value) == len(other_value) and all(map(same, value, other_value))
+    if isinstance(value, float):
+        return value == other_value and math.copysign(1, value) == math.copysign(1, other_value)
+    return value == other_value
 
 
 @quick
@@ -86,7 +86,7 @@ class _Text(str):
     __slots__ = ()
 
 
-@pytest.mark.parametrize("beside", [1, 2**64], ids=["fast", "slow"])
+@pytest.mark.parametrize("other_value", [1, 2**64], ids=["fast", "slow"])
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -105,9 +105,9 @@ class _Text(str):
     ],
     ids=repr,
 )
-def test_rejects_values_that_are_not_json(wrong: Any, beside: int) -> None:
+def test_rejects_values_that_are_not_json(wrong: Any, other_value: int) -> None:
     with pytest.raises(Refused, match="Nothing was written"):
-        codec.dumps({"beside": beside, "wrong": wrong})
+        codec.dumps({"other_value": other_value, "wrong": wrong})
 
 
 def test_error_names_the_problem() -> None:

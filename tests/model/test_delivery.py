@@ -23,20 +23,20 @@ def head(**fields: Any) -> Thread:
     )
 
 
-def letter(thread: Thread, kind: str = "input", call_id: str = "", entry: Entry | None = None) -> Delivery:
+def new_delivery(thread: Thread, kind: str = "input", call_id: str = "", entry: Entry | None = None) -> Delivery:
     entry = entry or Entry(type="note", message={"role": "user", "content": "hi"})
     body = entry.as_json()
-    return Delivery(thread_id=thread.id, sender="somebody", kind=kind, call_id=call_id, entry=body, at=NOW)
+    return Delivery(thread_id=thread.id, sender="sender", kind=kind, call_id=call_id, entry=body, at=NOW)
 
 
 def report(thread: Thread, child: UUID, **more: Any) -> Delivery:
     """Return a child's delivery to its parent."""
-    return letter(thread, "children", entry=Entry(type="thread_result", child_id=child, **more))
+    return new_delivery(thread, "children", entry=Entry(type="thread_result", child_id=child, **more))
 
 
-def after(thread: Thread, sent: Delivery) -> Thread:
+def after(thread: Thread, delivery: Delivery) -> Thread:
     """Return the thread after a delivery."""
-    return thread.changed(**apply_delivery(thread, sent, LATER).head)
+    return thread.changed(**apply_delivery(thread, delivery, LATER).head)
 
 
 def waits(*kinds: str, **more: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def waits(*kinds: str, **more: Any) -> dict[str, Any]:
 def test_delivery_does_not_change_ended_thread(status: str, kind: str) -> None:
     thread = head(status=status, pending_children=2)
 
-    assert apply_delivery(thread, letter(thread, kind), LATER) == (None, {}, None)
+    assert apply_delivery(thread, new_delivery(thread, kind), LATER) == (None, {}, None)
 
 
 @pytest.mark.parametrize(("status", "kind"), [*product(["running", "pending", "waiting"], KINDS)])
@@ -55,26 +55,26 @@ def test_delivery_to_held_thread_waits_in_inbox(status: str, kind: str) -> None:
     thread = head(
         status=status, worker_id=new_id(), waiting_for=[waiting("input", NOW)], delivered=5, pending_children=2
     )
-    sent = letter(thread, kind)
+    delivery = new_delivery(thread, kind)
 
-    arrival = apply_delivery(thread, sent, LATER)
+    arrival = apply_delivery(thread, delivery, LATER)
 
     expected = {"delivered": 6, "updated_at": LATER}
     if kind == "children":
         expected["pending_children"] = 1
-    assert arrival == (sent, expected, None)
+    assert arrival == (delivery, expected, None)
 
 
 @pytest.mark.parametrize(("status", "kind"), [*product(["running", "pending"], KINDS)])
 def test_delivery_to_free_thread_becomes_stitch_at_once(status: str, kind: str) -> None:
     thread = head(status=status, delivered=5, pending_children=2, tip_id=new_id())
-    sent = letter(thread, kind)
+    delivery = new_delivery(thread, kind)
 
-    arrival = apply_delivery(thread, sent, LATER)
+    arrival = apply_delivery(thread, delivery, LATER)
 
     assert arrival.stitch is not None
     assert (arrival.stitch.position, arrival.stitch.fence) == (5, 3)
-    assert arrival.delivery == sent.changed(entry=None, position=5)
+    assert arrival.delivery == delivery.changed(entry=None, position=5)
     assert arrival.head["delivered"] == 6
     assert arrival.head["position"] == 5
     assert arrival.head.get("pending_children") == (1 if kind == "children" else None)
@@ -86,7 +86,7 @@ def test_delivery_to_free_thread_becomes_stitch_at_once(status: str, kind: str) 
 def test_only_awaited_delivery_wakes_thread(kind: str, awaited: str) -> None:
     thread = head(**waits(awaited), pending_children=1)
 
-    arrival = apply_delivery(thread, letter(thread, kind), LATER)
+    arrival = apply_delivery(thread, new_delivery(thread, kind), LATER)
 
     woken = {"status": "pending", "waiting_for": [], "wake_at": LATER}
     assert (arrival.head.items() >= woken.items()) == (kind == awaited)
@@ -101,18 +101,18 @@ MESSAGE = Entry(type="input", message={"role": "user", "content": "hi"})
 @pytest.mark.parametrize(("status", "kind"), [*product(["running", "pending"], ["chat", "goal"])])
 def test_message_to_free_thread_waits_in_inbox(status: str, kind: str) -> None:
     thread = head(status=status, kind=kind, delivered=5)
-    sent = letter(thread, entry=MESSAGE)
+    delivery = new_delivery(thread, entry=MESSAGE)
 
-    assert apply_delivery(thread, sent, LATER) == (sent, {"delivered": 6, "updated_at": LATER}, None)
+    assert apply_delivery(thread, delivery, LATER) == (delivery, {"delivered": 6, "updated_at": LATER}, None)
 
 
 def test_message_wakes_thread_that_waits_for_next_message() -> None:
     thread = head(kind="chat", **waits("input"))
-    sent = letter(thread, entry=MESSAGE)
+    delivery = new_delivery(thread, entry=MESSAGE)
 
-    arrival = apply_delivery(thread, sent, LATER)
+    arrival = apply_delivery(thread, delivery, LATER)
 
-    assert (arrival.delivery, arrival.stitch) == (sent, None)
+    assert (arrival.delivery, arrival.stitch) == (delivery, None)
     woken = {"status": "pending", "waiting_for": [], "awaiting_person_since": None, "wake_at": LATER}
     assert arrival.head == {"delivered": 1, "updated_at": LATER, **woken}
 
@@ -121,14 +121,17 @@ def test_message_wakes_thread_that_waits_for_next_message() -> None:
 def test_message_does_not_wake_thread_with_waiting_run(awaited: dict[str, Any]) -> None:
     thread = head(kind="chat", **awaited)
 
-    assert apply_delivery(thread, letter(thread, entry=MESSAGE), LATER).head == {"delivered": 1, "updated_at": LATER}
+    assert apply_delivery(thread, new_delivery(thread, entry=MESSAGE), LATER).head == {
+        "delivered": 1,
+        "updated_at": LATER,
+    }
 
 
 def test_one_of_several_waits_is_enough_to_wake() -> None:
     thread = head(**waits("timer", "approval", "input"))
 
-    assert wakes_thread(thread, letter(thread, "approval"))
-    assert not wakes_thread(thread, letter(thread, "children"))
+    assert wakes_thread(thread, new_delivery(thread, "approval"))
+    assert not wakes_thread(thread, new_delivery(thread, "children"))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,7 @@ def test_one_of_several_waits_is_enough_to_wake() -> None:
 def test_only_own_delivery_answers_named_call(awaited: str | None, given: str, woken: bool) -> None:
     thread = head(**waits("approval", id=awaited))
 
-    assert wakes_thread(thread, letter(thread, "approval", given)) is woken
+    assert wakes_thread(thread, new_delivery(thread, "approval", given)) is woken
 
 
 @pytest.mark.parametrize(
@@ -147,17 +150,17 @@ def test_only_own_delivery_answers_named_call(awaited: str | None, given: str, w
 def test_thread_waits_for_all_or_any_children(mode: str, pending: int, woken: bool) -> None:
     thread = head(**waits("children", mode=mode), pending_children=pending)
 
-    arrival = apply_delivery(thread, letter(thread, "children"), LATER)
+    arrival = apply_delivery(thread, new_delivery(thread, "children"), LATER)
 
     assert (arrival.head.get("status") == "pending") is woken
     assert arrival.head["pending_children"] == pending - 1
 
 
 def test_thread_waits_for_all_children_by_default() -> None:
-    two, one = (head(**waits("children"), pending_children=pending) for pending in (2, 1))
+    waits_for_second, waits_for_first = (head(**waits("children"), pending_children=pending) for pending in (2, 1))
 
-    assert not wakes_thread(two, letter(two, "children"))
-    assert wakes_thread(one, letter(one, "children"))
+    assert not wakes_thread(waits_for_second, new_delivery(waits_for_second, "children"))
+    assert wakes_thread(waits_for_first, new_delivery(waits_for_first, "children"))
 
 
 @pytest.mark.parametrize("mode", ["all", None])
@@ -203,15 +206,15 @@ def test_last_open_child_does_not_wake_thread_that_waits_for_another() -> None:
 
 def test_report_removes_only_awaited_names() -> None:
     """The other waits do not change, also if the thread has two waits at once."""
-    child, other = new_id(), new_id()
+    child, other_child = new_id(), new_id()
     approval = waiting("approval", NOW, "call-1", ids=[str(child)])
-    thread = head(**waits("children", ids=[str(child), str(other)]), pending_children=2)
+    thread = head(**waits("children", ids=[str(child), str(other_child)]), pending_children=2)
     thread = thread.changed(waiting_for=[approval, *thread.waiting_for])
 
-    left = after(thread, report(thread, child)).waiting_for
+    remaining = after(thread, report(thread, child)).waiting_for
 
-    assert left[1]["ids"] == [str(other)]
-    assert left[0] == approval
+    assert remaining[1]["ids"] == [str(other_child)]
+    assert remaining[0] == approval
 
 
 def test_held_thread_keeps_names_until_holder_decides() -> None:
@@ -226,13 +229,13 @@ def test_held_thread_keeps_names_until_holder_decides() -> None:
 def test_other_deliveries_do_not_change_names() -> None:
     thread = head(**waits("children", ids=[str(new_id())]), pending_children=1)
 
-    assert after(thread, letter(thread, "input")).waiting_for == thread.waiting_for
+    assert after(thread, new_delivery(thread, "input")).waiting_for == thread.waiting_for
 
 
 def test_pending_children_never_fall_below_zero() -> None:
     thread = head(pending_children=0)
 
-    assert apply_delivery(thread, letter(thread, "children"), LATER).head["pending_children"] == 0
+    assert apply_delivery(thread, new_delivery(thread, "children"), LATER).head["pending_children"] == 0
 
 
 def test_thread_result_becomes_tip() -> None:
@@ -241,7 +244,7 @@ def test_thread_result_becomes_tip() -> None:
     message = {"role": "user", "content": "done"}
     entry = Entry(type="thread_result", child_id=new_id(), run_id=run, message=message)
 
-    arrival = apply_delivery(thread, letter(thread, "children", entry=entry), LATER)
+    arrival = apply_delivery(thread, new_delivery(thread, "children", entry=entry), LATER)
 
     assert arrival.stitch is not None
     assert arrival.stitch.previous_id == tip
@@ -252,10 +255,10 @@ def test_thread_result_becomes_tip() -> None:
 
 def test_delivery_contains_its_entry_unchanged() -> None:
     entry = Entry(type="input", message={"z": 1, "role": "user", "content": [2**70]}, at=LATER, data={"b": 1, "a": 2})
-    sent = letter(head(), entry=entry)
+    delivery = new_delivery(head(), entry=entry)
 
-    assert sent.as_entry() == entry
-    assert list(sent.as_entry().message or {}) == ["z", "role", "content"]
+    assert delivery.as_entry() == entry
+    assert list(delivery.as_entry().message or {}) == ["z", "role", "content"]
 
 
 def test_delivery_needs_a_sender() -> None:

@@ -21,58 +21,58 @@ lanes = st.sampled_from(LANES)
 
 def model_context(stitches: list[Stitch], lane: UUID | None) -> list[Any]:
     here = {stitch.position: stitch for stitch in stitches if stitch.lane == lane}
-    shown: list[int] = []
+    positions: list[int] = []
     replaced: dict[int, Any] = {}
     output: list[Any] = []
     for position in range(1, 1000):
         stitch = here.get(position)
         if stitch is None:
             continue
-        shown.append(position)
+        positions.append(position)
         if stitch.type == "fork":
-            shown = []
+            positions = []
             replaced = {}
             output = list(stitch.data["messages"])
         elif stitch.type == "compaction" and stitch.data["applied"]:
             output = []
             replaced = {int(key): value for key, value in stitch.data["replace"].items()}
-            kept = {place for first, last in stitch.data["keep"] for place in range(first, last + 1)}
-            shown = sorted(place for place in kept | set(replaced) if place in here and place < position)
-    for position in shown:
-        output += model_messages(here, shown, replaced, position, incomplete=False)
+            kept_positions = {place for first, last in stitch.data["keep"] for place in range(first, last + 1)}
+            positions = sorted(place for place in kept_positions | set(replaced) if place in here and place < position)
+    for position in positions:
+        output += model_messages(here, positions, replaced, position, incomplete=False)
     return output
 
 
 def model_messages(
-    here: dict[int, Stitch], shown: list[int], replaced: dict[int, Any], position: int, *, incomplete: bool
+    here: dict[int, Stitch], positions: list[int], replaced: dict[int, Any], position: int, *, incomplete: bool
 ) -> list[Any]:
     stitch = here[position]
     if stitch.type == "tool_call":
         return []
     output: list[Any] = []
     if position in replaced:
-        new = replaced[position]
-        output += new if isinstance(new, list) else [new]
+        replacement = replaced[position]
+        output += replacement if isinstance(replacement, list) else [replacement]
     elif stitch.type == "fork":
         output += stitch.data["messages"]
     elif stitch.message is not None:
         output.append(stitch.message)
     if stitch.type == "llm_call" and stitch.message is not None:
-        asked = [block for block in stitch.message["content"] if block["type"] == "tool_use"]
+        call_blocks = [block for block in stitch.message["content"] if block["type"] == "tool_use"]
         blocks = [
             replaced.get(place, here[place].message)
-            for index in range(len(asked))
-            for place in shown
+            for index in range(len(call_blocks))
+            for place in positions
             if here[place].reply_to == position and here[place].call_index == index
         ]
-        if blocks and (incomplete or len(blocks) == len(asked)):
+        if blocks and (incomplete or len(blocks) == len(call_blocks)):
             output.append({"role": "user", "content": blocks})
     return output
 
 
 def model_history(stitches: list[Stitch], run_id: UUID) -> list[Any]:
-    said = ("input", "llm_call", "tool_call", "thread_result")
-    here = {stitch.position: stitch for stitch in stitches if stitch.run_id == run_id and stitch.type in said}
+    types = ("input", "llm_call", "tool_call", "thread_result")
+    here = {stitch.position: stitch for stitch in stitches if stitch.run_id == run_id and stitch.type in types}
     output: list[Any] = []
     for position in sorted(here):
         output += model_messages(here, sorted(here), {}, position, incomplete=True)
@@ -108,13 +108,13 @@ def test_history_equals_reference_model(log: Log) -> None:
 @thorough
 @given(logs())
 def test_history_ignores_compactions_forks_and_injected_messages(log: Log) -> None:
-    said = [s for s in log.stitches if s.type not in ("compaction", "fork", "memory_retrieval")]
+    stitches = [s for s in log.stitches if s.type not in ("compaction", "fork", "memory_retrieval")]
 
     for run_id in {stitch.run_id for stitch in log.stitches if stitch.run_id}:
-        told = history(log.stitches, run_id)
-        assert told == history(said, run_id)
-        wanted = [t for s in said if s.run_id == run_id and s.message for t in texts(s.message)]
-        assert sorted(texts(told)) == sorted(wanted)
+        messages = history(log.stitches, run_id)
+        assert messages == history(stitches, run_id)
+        expected_texts = [t for s in stitches if s.run_id == run_id and s.message for t in texts(s.message)]
+        assert sorted(texts(messages)) == sorted(expected_texts)
 
 
 @thorough
@@ -149,60 +149,62 @@ def test_context_only_grows_at_its_end(log: Log, lane: UUID | None) -> None:
 @thorough
 @given(logs(compacting=False), lanes)
 def test_results_follow_their_response_when_complete(log: Log, lane: UUID | None) -> None:
-    shown = context(log.stitches, lane)
+    messages = context(log.stitches, lane)
     waiting = {response for response, _ in log.open_calls(lane)}
 
     for stitch in log.stitches:
         if stitch.lane != lane or stitch.type != "llm_call" or not stitch.calls:
             continue
-        place = shown.index(stitch.message)
+        place = messages.index(stitch.message)
         ids = [f"c{stitch.position}-{index}" for index in range(stitch.calls)]
-        following = shown[place + 1]["content"] if place + 1 < len(shown) else None
+        following = messages[place + 1]["content"] if place + 1 < len(messages) else None
         blocks = following if isinstance(following, list) else []
-        answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        answered_ids = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
         # Incomplete groups do not enter, not even in part.
-        assert answered == ([] if stitch.position in waiting else ids)
+        assert answered_ids == ([] if stitch.position in waiting else ids)
 
 
 @thorough
 @given(logs(compacting=False), lanes)
 def test_context_is_complete_without_compaction(log: Log, lane: UUID | None) -> None:
     waiting = {response for response, _ in log.open_calls(lane)}
-    said = [s for s in log.stitches if s.lane == lane and s.message and s.reply_to not in waiting]
+    stitches = [s for s in log.stitches if s.lane == lane and s.message and s.reply_to not in waiting]
 
-    assert sorted(texts(context(log.stitches, lane))) == sorted(t for s in said for t in texts(s.message))
+    assert sorted(texts(context(log.stitches, lane))) == sorted(t for s in stitches for t in texts(s.message))
 
 
 @thorough
 @given(logs(), lanes)
 def test_lane_contains_only_its_own_messages(log: Log, lane: UUID | None) -> None:
-    own = [stitch for stitch in log.stitches if stitch.lane == lane]
+    lane_stitches = [stitch for stitch in log.stitches if stitch.lane == lane]
 
-    assert context(log.stitches, lane) == context(own, lane)
+    assert context(log.stitches, lane) == context(lane_stitches, lane)
 
 
 @thorough
 @given(logs(), lanes)
 def test_compacted_context_contains_kept_and_later_messages(log: Log, lane: UUID | None) -> None:
-    own = [stitch for stitch in log.stitches if stitch.lane == lane]
-    start = next((s for s in reversed(own) if s.type == "compaction" and replaces_context(s)), None)
-    if start is None or any(s.type == "fork" and s.position > start.position for s in own):
+    lane_stitches = [stitch for stitch in log.stitches if stitch.lane == lane]
+    start = next((s for s in reversed(lane_stitches) if s.type == "compaction" and replaces_context(s)), None)
+    if start is None or any(s.type == "fork" and s.position > start.position for s in lane_stitches):
         return
-    kept = {place for first, last in start.data["keep"] for place in range(first, last + 1)}
-    kept -= {int(position) for position in start.data["replace"]}
+    kept_positions = {place for first, last in start.data["keep"] for place in range(first, last + 1)}
+    kept_positions -= {int(position) for position in start.data["replace"]}
     waiting = {response for response, _ in log.open_calls(lane)}
-    allowed = {s.position for s in own if s.position in kept or s.position > start.position}
-    wanted = texts(start.data["replace"])
-    for stitch in own:
+    allowed = {s.position for s in lane_stitches if s.position in kept_positions or s.position > start.position}
+    expected_texts = texts(start.data["replace"])
+    for stitch in lane_stitches:
         if stitch.position not in allowed or stitch.position == start.position:
             continue
         if stitch.type == "tool_call" and stitch.reply_to not in allowed:
             continue  # its response was dropped
-        wanted += texts(stitch.data["messages"] if stitch.type == "fork" else stitch.message)
-    gone = texts([s.message for s in own if s.reply_to in waiting])
-    gone += texts([new for position, new in start.data["replace"].items() if _reply(log, position) in waiting])
+        expected_texts += texts(stitch.data["messages"] if stitch.type == "fork" else stitch.message)
+    removed = texts([s.message for s in lane_stitches if s.reply_to in waiting])
+    removed += texts(
+        [replacement for position, replacement in start.data["replace"].items() if _reply(log, position) in waiting]
+    )
 
-    assert sorted(texts(context(log.stitches, lane))) == sorted(set(wanted) - set(gone))
+    assert sorted(texts(context(log.stitches, lane))) == sorted(set(expected_texts) - set(removed))
 
 
 @thorough
@@ -236,9 +238,9 @@ def test_extra_stitches_do_not_change_context(log: Log, lane: UUID | None, data:
 @thorough
 @given(logs(), lanes)
 def test_open_calls_returns_calls_without_result(log: Log, lane: UUID | None) -> None:
-    found = open_calls(log.stitches, lane)
+    open_positions = open_calls(log.stitches, lane)
 
-    assert [(response.position, call["id"]) for response, call in found] == [
+    assert [(response.position, call["id"]) for response, call in open_positions] == [
         (response, f"c{response}-{index}") for response, index in log.open_calls(lane)
     ]
 
@@ -247,22 +249,22 @@ def test_open_calls_returns_calls_without_result(log: Log, lane: UUID | None) ->
 @given(logs(), lanes)
 def test_context_does_not_modify_stitches(log: Log, lane: UUID | None) -> None:
     before = [stitch.as_json() for stitch in log.stitches]
-    shown = context(log.stitches, lane)
-    shown.append({"role": "user", "content": "mine"})
+    messages = context(log.stitches, lane)
+    messages.append({"role": "user", "content": "mine"})
 
     assert [stitch.as_json() for stitch in log.stitches] == before
 
 
 def assert_valid(messages: list[Any]) -> None:
     """True if each call is answered in the next message, in order, and nothing else is."""
-    asked: list[str] = []
+    call_ids: list[str] = []
     for message in messages:
         content = message["content"] if isinstance(message["content"], list) else []
-        answered = [block["tool_use_id"] for block in content if block["type"] == "tool_result"]
-        assert answered == asked
-        asked = [block["id"] for block in content if block["type"] == "tool_use"]
-        assert not asked or message["role"] == "assistant"
-    assert asked == []
+        answered_ids = [block["tool_use_id"] for block in content if block["type"] == "tool_result"]
+        assert answered_ids == call_ids
+        call_ids = [block["id"] for block in content if block["type"] == "tool_use"]
+        assert not call_ids or message["role"] == "assistant"
+    assert call_ids == []
 
 
 def _reply(log: Log, position: str) -> int | None:
@@ -287,11 +289,11 @@ def test_results_in_any_order_become_one_message() -> None:
     log.child(None)
     log.answer((2, 0))
 
-    shown = context(log.stitches)
+    messages = context(log.stitches)
 
-    assert [message["role"] for message in shown] == ["user", "assistant", "user", "user"]
-    assert [block["tool_use_id"] for block in shown[2]["content"]] == ["c2-0", "c2-1"]
-    assert shown[3] == log.stitches[3].message
+    assert [message["role"] for message in messages] == ["user", "assistant", "user", "user"]
+    assert [block["tool_use_id"] for block in messages[2]["content"]] == ["c2-0", "c2-1"]
+    assert messages[3] == log.stitches[3].message
 
 
 @pytest.mark.parametrize("applied", [False, None])

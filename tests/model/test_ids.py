@@ -14,21 +14,21 @@ from lockstitch.model import as_id, foreign_id, ids, new_id
 
 def test_new_id_is_uuid7() -> None:
     before = time.time_ns() // 1_000_000
-    made = new_id()
+    generated_id = new_id()
     after = time.time_ns() // 1_000_000
 
-    assert made.version == 7
-    assert made.variant == RFC_4122
+    assert generated_id.version == 7
+    assert generated_id.variant == RFC_4122
     # Ids may be ahead of the clock by the number of ids created before in the same tick.
-    assert before <= made.int >> 80 <= after + 1
+    assert before <= generated_id.int >> 80 <= after + 1
 
 
 def test_ids_of_one_process_are_ordered() -> None:
-    made = [new_id() for _ in range(20_000)]
+    ids = [new_id() for _ in range(20_000)]
 
-    assert made == sorted(made)
-    assert [str(id) for id in made] == sorted(str(id) for id in made)
-    assert len(set(made)) == len(made)
+    assert ids == sorted(ids)
+    assert [str(id) for id in ids] == sorted(str(id) for id in ids)
+    assert len(set(ids)) == len(ids)
 
 
 def test_ids_stay_ordered_when_clock_stops_or_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,10 +36,10 @@ def test_ids_stay_ordered_when_clock_stops_or_goes_back(monkeypatch: pytest.Monk
     moments = iter([now, now, now - 5 * 10**9, now - 1, now])
     monkeypatch.setattr(ids, "time", SimpleNamespace(time_ns=lambda: next(moments)))
 
-    made = [new_id() for _ in range(5)]
+    generated_ids = [new_id() for _ in range(5)]
 
-    assert made == sorted(set(made))
-    assert {id.version for id in made} == {7}
+    assert generated_ids == sorted(set(generated_ids))
+    assert {id.version for id in generated_ids} == {7}
 
 
 def test_ids_are_unique_across_threads() -> None:
@@ -59,7 +59,7 @@ stop = threading.Event()
 def make():
     while not stop.is_set():
         new_id()
-# Somebody may be making an id at the very moment of the fork.
+# A thread creates ids at the moment of the fork.
 thread = threading.Thread(target=make)
 thread.start()
 child = os.fork()
@@ -76,11 +76,11 @@ stop.set()
 def test_ids_are_unique_after_a_fork() -> None:
     # In a separate process, because forking a process with threads is not safe.
     command = [sys.executable, "-W", "ignore", "-c", _FORK]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=30)
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=30)
 
-    made = [UUID(line) for line in done.stdout.split()]
-    assert len(made) == 2_000
-    assert len(set(made)) == 2_000
+    ids = [UUID(line) for line in process.stdout.split()]
+    assert len(ids) == 2_000
+    assert len(set(ids)) == 2_000
 
 
 def test_foreign_id_depends_on_project_and_source() -> None:
@@ -91,10 +91,10 @@ def test_foreign_id_depends_on_project_and_source() -> None:
 
 def test_foreign_ids_differ_when_any_part_differs() -> None:
     parts = [("a", "b", "c"), ("x", "b", "c"), ("a", "x", "c"), ("a", "b", "x"), ("ab", "", "c"), ("a", "bc", "")]
-    made = [foreign_id(*part) for part in parts]
+    ids = [foreign_id(*part) for part in parts]
 
-    assert len(set(made)) == len(parts)
-    assert made == [foreign_id(*part) for part in parts]
+    assert len(set(ids)) == len(parts)
+    assert ids == [foreign_id(*part) for part in parts]
 
 
 def test_as_id_accepts_only_canonical_form() -> None:

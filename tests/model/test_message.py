@@ -16,14 +16,14 @@ THINKING = {"type": "thinking", "thinking": "hm", "signature": "x"}
 IMAGE = {"type": "image", "source": {"type": "base64", "data": "AA=="}}
 
 
-def said(*content: Any) -> dict[str, Any]:
+def message_with(*content: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": list(content)}
 
 
 def test_text_of_message_joins_all_text_blocks() -> None:
     assert text_of({"role": "user", "content": "Hello"}) == "Hello"
-    assert text_of(said(THINKING, TEXT, CALL, MORE)) == "Let me look. Found it."
-    assert text_of(said(IMAGE)) == ""
+    assert text_of(message_with(THINKING, TEXT, CALL, MORE)) == "Let me look. Found it."
+    assert text_of(message_with(IMAGE)) == ""
     assert text_of(None) == ""
 
 
@@ -39,12 +39,12 @@ def test_unusual_content_has_no_text(content: Any) -> None:
 @pytest.mark.parametrize(
     ("message", "answer"),
     [
-        (said(MORE), "Found it."),
-        (said(TEXT, MORE), "Let me look. Found it."),
-        (said(TEXT, CALL, MORE), "Found it."),
-        (said(TEXT, SERVER_CALL, SERVER_RESULT, MORE), "Found it."),
-        (said(SERVER_CALL, TEXT, SERVER_RESULT, THINKING, MORE), "Found it."),
-        (said(TEXT, CALL), ""),
+        (message_with(MORE), "Found it."),
+        (message_with(TEXT, MORE), "Let me look. Found it."),
+        (message_with(TEXT, CALL, MORE), "Found it."),
+        (message_with(TEXT, SERVER_CALL, SERVER_RESULT, MORE), "Found it."),
+        (message_with(SERVER_CALL, TEXT, SERVER_RESULT, THINKING, MORE), "Found it."),
+        (message_with(TEXT, CALL), ""),
         ({"role": "assistant", "content": "plain"}, "plain"),
         (None, ""),
     ],
@@ -54,9 +54,9 @@ def test_answer_is_the_text_after_the_last_tool_block(message: Any, answer: str)
 
 
 def test_tool_uses_returns_client_calls_in_order() -> None:
-    other = {**CALL, "id": "c2"}
+    other_call = {**CALL, "id": "c2"}
 
-    assert tool_uses(said(TEXT, other, SERVER_CALL, CALL)) == [other, CALL]
+    assert tool_uses(message_with(TEXT, other_call, SERVER_CALL, CALL)) == [other_call, CALL]
     assert tool_uses(None) == []
 
 

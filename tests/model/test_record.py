@@ -82,9 +82,9 @@ def test_record_is_restored_from_its_json(kind: type[Record]) -> None:
 
     assert kind.from_json(values) == record
     if ColumnKind.BYTES not in dict(columns(kind)).values():
-        again = kind.from_json(codec.loads(codec.dumps(values)))
-        assert again == record
-        assert codec.dumps(again.as_json()) == codec.dumps(values)
+        decoded = kind.from_json(codec.loads(codec.dumps(values)))
+        assert decoded == record
+        assert codec.dumps(decoded.as_json()) == codec.dumps(values)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,19 +97,19 @@ def test_record_is_frozen(kind: type[Record]) -> None:
 
 
 def test_changed_does_not_modify_record() -> None:
-    one = thread(title="one")
-    other = one.changed(title="other")
+    first = thread(title="one")
+    changed_thread = first.changed(title="other")
 
-    assert (one.title, other.title) == ("one", "other")
-    assert other.changed(title="one") == one
-    assert type(other) is Thread
+    assert (first.title, changed_thread.title) == ("one", "other")
+    assert changed_thread.changed(title="one") == first
+    assert type(changed_thread) is Thread
 
 
 def test_records_do_not_share_default_dicts() -> None:
-    one, other = thread(), thread()
-    one.extras["mine"] = 1
+    first, second = thread(), thread()
+    first.extras["mine"] = 1
 
-    assert other.extras == {}
+    assert second.extras == {}
     assert thread().extras == {}
 
 
@@ -158,8 +158,8 @@ def test_error_names_every_invalid_field() -> None:
 
 
 def test_ids_differ_unless_set() -> None:
-    given = new_id()
+    thread_id = new_id()
 
     assert thread().id != thread().id
-    assert thread(id=given).id == given
-    assert thread(id=str(given)).id == given
+    assert thread(id=thread_id).id == thread_id
+    assert thread(id=str(thread_id)).id == thread_id

@@ -38,9 +38,9 @@ def test_build_does_not_modify_arguments() -> None:
 
 def test_reference_contains_digests_without_texts() -> None:
     request = build(PARAMETERS, "s", [], MESSAGES)
-    kept = reference(PARAMETERS, "1" * 64, None, request)
+    stored_request = reference(PARAMETERS, "1" * 64, None, request)
 
-    assert kept == {
+    assert stored_request == {
         "sha256": sha256(codec.dumps(request)).hexdigest(),
         "parameters": PARAMETERS,
         "system": "1" * 64,

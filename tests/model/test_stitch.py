@@ -23,8 +23,8 @@ ASKS = {"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": 
 
 
 def call(**fields: Any) -> Entry:
-    given = {"type": "tool_call", "name": "look", "call_id": "a", "reply_to": 1, "message": tool_result("a", "x")}
-    return Entry(**{**given, **fields})
+    values = {"type": "tool_call", "name": "look", "call_id": "a", "reply_to": 1, "message": tool_result("a", "x")}
+    return Entry(**{**values, **fields})
 
 
 def test_types_are_distinct_and_include_special_ones() -> None:
@@ -111,10 +111,10 @@ def test_at_position_sets_position_and_keeps_other_fields() -> None:
 
 def test_only_chain_types_have_previous_id() -> None:
     previous = new_id()
-    placed = {type: at_position(_of(type), new_id(), 2, previous, 0, NOW) for type in STITCH_TYPES}
+    stitches = {type: at_position(_of(type), new_id(), 2, previous, 0, NOW) for type in STITCH_TYPES}
 
-    assert {type for type, stitch in placed.items() if stitch.previous_id == previous} == CHAIN_TYPES
-    assert all(stitch.at == NOW for stitch in placed.values())
+    assert {type for type, stitch in stitches.items() if stitch.previous_id == previous} == CHAIN_TYPES
+    assert all(stitch.at == NOW for stitch in stitches.values())
 
 
 def _of(type: str) -> Entry:

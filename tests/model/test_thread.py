@@ -55,7 +55,7 @@ def test_wait_for_returns_matching_wait() -> None:
     assert [wait.as_json() for wait in head.waits] == reasons
     assert head.wait_for("approval", "c1") is head.wait_for("approval") is head.waits[0]
     assert head.wait_for("approval", "c2") is None
-    assert head.wait_for("timer", "whatever") is head.waits[1]
+    assert head.wait_for("timer", "custom") is head.waits[1]
     assert head.wait_for("children") is head.waits[2]
     assert head.wait_for("input") is None
 

@@ -182,9 +182,9 @@ def test_reads_fields() -> None:
 
 def test_removes_child_that_has_reported() -> None:
     wait = ChildrenWait(NOW, child_ids=["a", "b"], until=UNTIL)
-    left = wait.without("a")
+    remaining = wait.without("a")
 
-    assert (left.child_ids, left.any_child, left.until) == (["b"], False, UNTIL)
+    assert (remaining.child_ids, remaining.any_child, remaining.until) == (["b"], False, UNTIL)
     assert wait.child_ids == ["a", "b"]
     every = ChildrenWait.of_json({"kind": "children"})
     assert every.without("a") is every

@@ -94,10 +94,10 @@ def test_worker_of_another_boot_is_not_provably_dead() -> None:
 @pytest.mark.parametrize("other", ["", "pid:[1]"])
 def test_worker_of_another_namespace_is_not_provably_dead(name: str, other: str) -> None:
     """The same pid is another process there, and the same process has another start time."""
-    gone = current_process(NOW).changed(pid=2**22 + 1, process_started="1")
-    assert is_provably_dead(gone)
+    dead_process = current_process(NOW).changed(pid=2**22 + 1, process_started="1")
+    assert is_provably_dead(dead_process)
 
-    assert not is_provably_dead(gone.changed(**{name: other}))
+    assert not is_provably_dead(dead_process.changed(**{name: other}))
 
 
 def test_hidden_process_is_not_provably_dead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,11 +117,11 @@ def test_worker_is_not_provably_dead_when_proc_shows_another_namespace() -> None
     """The pid of the worker is that of another process in this /proc. The end of that process proves nothing."""
     code = "from lockstitch.model.worker import namespace; print(repr(namespace('pid')))"
     command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", code]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not told.stdout:
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not process.stdout:
         pytest.skip("this machine does not let root make a PID namespace")
 
-    assert told.stdout.strip() == "''"
+    assert process.stdout.strip() == "''"
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root makes a PID namespace")

@@ -91,8 +91,8 @@ async def go_to_wait(store: Store, gate: Gate, parent: UUID, child: UUID, turn: 
     except Conflict as exc:
         if not isinstance(exc, UnseenDeliveries):
             raise
-    seen, deliveries = await store.inbox(head)
-    await store.append(seen, consumed=deliveries, fields={"status": "pending"})
+    current, deliveries = await store.inbox(head)
+    await store.append(current, consumed=deliveries, fields={"status": "pending"})
     return "heard"
 
 
@@ -127,14 +127,16 @@ async def spawn(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, 
     """Create another child. Return its id, or None if it was rejected, and True if the parent learned of the cancel."""
     await store.register_worker()
     head = await store.claim(parent)
-    another = store.new_thread(kind="task", goal="another", parent_id=parent)
+    another_child = store.new_thread(kind="task", goal="another", parent_id=parent)
     gate()
     await asyncio.sleep(delay)
     try:
-        appended = await store.append(head, [Entry(type="thread_spawned", child_id=another.id)], new_threads=[another])
+        appended = await store.append(
+            head, [Entry(type="thread_spawned", child_id=another_child.id)], new_threads=[another_child]
+        )
     except Conflict:
         return [None, True]
-    return [str(another.id), appended.cancel_requested]
+    return [str(another_child.id), appended.cancel_requested]
 
 
 async def cancel(store: Store, gate: Gate, parent: UUID, child: UUID, turn: int, delay: float) -> list[str]:

@@ -17,21 +17,21 @@ from lockstitch.store import Store, open_store
 from tests.races.processes import Gate, run
 from tests.waits import waiting
 
-LETTERS = 20
+DELIVERIES = 20
 SENDERS = 2
 AT_ONCE = 4
 PATIENCE = 60.0
-"""Seconds after which something that should have come will not come."""
+"""Seconds to wait for a delivery or a wake-up before the test fails."""
 
 Faults = Counter[str]
 """Numbers of lost and duplicate deliveries and of receivers that were not woken. All must be 0."""
 
 
 def play(url: str, rounds: int, seed: int = 0, seconds: float = 900.0) -> Faults:
-    """Play this number of rounds on a store and return what went wrong."""
+    """Play this number of rounds on a store and return the faults."""
     threads = asyncio.run(_create(url, rounds))
     calls = [["receive", url, threads, seed], *(["send", url, threads, seed + n + 1] for n in range(SENDERS))]
-    results = run("tests.races.deliveries:part", calls, seconds=seconds)
+    results = run("tests.races.deliveries:play_role", calls, seconds=seconds)
     return Counter(results[0])
 
 
@@ -46,9 +46,9 @@ async def receive(store: Store, thread_id: UUID) -> int:
     while True:
         appended = await store.append(head, [Entry(type="llm_call", data={"own": naps})])
         head = await take(store, appended.head) if appended.has_unseen_deliveries else appended.head
-        rest = {"status": "waiting", "waiting_for": [waiting("input", store.clock.now())]}
+        waiting_fields = {"status": "waiting", "waiting_for": [waiting("input", store.clock.now())]}
         try:
-            await store.append(head, fields=rest)
+            await store.append(head, fields=waiting_fields)
         except Conflict as exc:
             if not isinstance(exc, UnseenDeliveries):
                 raise
@@ -61,17 +61,17 @@ async def receive(store: Store, thread_id: UUID) -> int:
 
 
 async def take(store: Store, head: Thread) -> Thread:
-    seen, deliveries = await store.inbox(head)
-    return (await store.append(seen, consumed=deliveries)).head if deliveries else seen
+    current, deliveries = await store.inbox(head)
+    return (await store.append(current, consumed=deliveries)).head if deliveries else current
 
 
 async def woken(store: Store, thread_id: UUID) -> bool:
     """Wait until the thread is woken. Return False if all deliveries have arrived and no sender will wake it."""
     deadline = time.monotonic() + PATIENCE
     while (head := await store.thread(thread_id)).status == "waiting":
-        if head.delivered >= LETTERS:
+        if head.delivered >= DELIVERIES:
             return False
-        assert time.monotonic() < deadline, f"only {head.delivered} letters came"
+        assert time.monotonic() < deadline, f"only {head.delivered} deliveries arrived"
         await asyncio.sleep(0.002)
     return True
 
@@ -80,29 +80,29 @@ async def send(store: Store, thread_id: UUID, names: list[str], chance: random.R
     """Send one delivery per name once the receiver works. Some are sent twice, as after a crash."""
     deadline = time.monotonic() + PATIENCE
     while (await store.thread(thread_id)).position == 0:
-        assert time.monotonic() < deadline, "the receiver never began"
+        assert time.monotonic() < deadline, "the receiver never started"
         await asyncio.sleep(0.002)
 
-    async def post(name: str, delay: float, times: int) -> None:
+    async def send_one(name: str, delay: float, times: int) -> None:
         await asyncio.sleep(delay)
         for _ in range(times):
-            entry = Entry(type="input", data={"letter": name})
+            entry = Entry(type="input", data={"name": name})
             await store.deliver(thread_id, entry, kind="input", sender=name)
 
-    await asyncio.gather(*(post(name, chance.uniform(0, 0.03), 1 + (chance.random() < 0.1)) for name in names))
+    await asyncio.gather(*(send_one(name, chance.uniform(0, 0.03), 1 + (chance.random() < 0.1)) for name in names))
 
 
-async def judge(store: Store, thread_id: UUID, naps: int) -> Faults:
-    """What went wrong with one thread that is through."""
+async def find_faults(store: Store, thread_id: UUID, naps: int) -> Faults:
+    """Return the faults of one thread that has received everything."""
     faults: Faults = Counter()
     head = await store.thread(thread_id)
     log = await store.stitches(head)
-    counter = Counter(stitch.data["letter"] for stitch in log if stitch.type == "input")
+    counter = Counter(stitch.data["name"] for stitch in log if stitch.type == "input")
     faults["lost"] += len(set(_names()) - counter.keys())
     faults["doubled"] += sum(number - 1 for number in counter.values())
-    own = [stitch.data["own"] for stitch in log if stitch.type == "llm_call"]
-    faults["lost"] += naps - len(set(own))
-    faults["doubled"] += len(own) - len(set(own))
+    own_numbers = [stitch.data["own"] for stitch in log if stitch.type == "llm_call"]
+    faults["lost"] += naps - len(set(own_numbers))
+    faults["doubled"] += len(own_numbers) - len(set(own_numbers))
     where = (Where("thread_id", "=", thread_id), Where("position", "is null"))
     faults["asleep"] += bool(await store._backend.find(Find(Delivery, where)))
     faults["gaps"] += [stitch.position for stitch in log] != list(range(1, head.position + 1))
@@ -110,13 +110,13 @@ async def judge(store: Store, thread_id: UUID, naps: int) -> Faults:
 
 
 def _names(sender: int | None = None) -> list[str]:
-    return [f"letter {n}" for n in range(LETTERS) if sender is None or n % SENDERS == sender]
+    return [f"delivery {n}" for n in range(DELIVERIES) if sender is None or n % SENDERS == sender]
 
 
 # Jobs
 
 
-async def part(gate: Gate, role: str, url: str, threads: list[str], seed: int) -> Faults:
+async def play_role(gate: Gate, role: str, url: str, threads: list[str], seed: int) -> Faults:
     faults: Faults = Counter()
     chance = random.Random(seed)
     coming = iter(UUID(thread) for thread in threads)
@@ -126,7 +126,7 @@ async def part(gate: Gate, role: str, url: str, threads: list[str], seed: int) -
             if role == "send":
                 await send(store, thread_id, _names(seed % SENDERS), chance)
             else:
-                faults.update(await judge(store, thread_id, await receive(store, thread_id)))
+                faults.update(await find_faults(store, thread_id, await receive(store, thread_id)))
 
     async with open_store(url) as store:
         gate()

@@ -18,9 +18,9 @@ CHILDREN = 6
 async def family(store: Store) -> Thread:
     """A root, its children, and one below each of them; all but the lowest wait for those below."""
     asleep = {"status": "waiting", "waiting_for": [waiting("children", store.clock.now())]}
-    root = store.new_thread(kind="goal", goal="root", pending_children=CHILDREN, **asleep)
+    root = store.new_thread(kind="goal", goal="root", **asleep).changed(pending_children=CHILDREN)
     children = [
-        store.new_thread(kind="goal", goal="child", parent_id=root.id, depth=1, pending_children=1, **asleep)
+        store.new_thread(kind="goal", goal="child", parent_id=root.id, depth=1, **asleep).changed(pending_children=1)
         for _ in range(CHILDREN)
     ]
     lowest = [store.new_thread(kind="task", goal="leaf", parent_id=child.id, depth=2) for child in children]

@@ -1,7 +1,7 @@
 """Many children of one parent that end at the same moment, round after round.
 
-In every second round the parent waits until all have reported. In the others a worker holds it, and finds the reports
-in its inbox.
+In every second round the parent waits until all have reported. In the other rounds a worker holds it, and finds
+the reports in its inbox.
 """
 
 import asyncio
@@ -39,8 +39,12 @@ async def _family(store: Store, children: int, asleep: bool) -> tuple[Thread, li
     parent = await store.create(kind="goal", goal="all of them")
     parent = parent if asleep else await store.claim(parent)
     threads = [store.new_thread(kind="task", goal=f"part {number}", parent_id=parent.id) for number in range(children)]
-    rest = {"status": "waiting", "waiting_for": [waiting("children", store.clock.now(), mode="all")], "wake_at": None}
-    fields = rest if asleep else {}
+    waiting_fields = {
+        "status": "waiting",
+        "waiting_for": [waiting("children", store.clock.now(), mode="all")],
+        "wake_at": None,
+    }
+    fields = waiting_fields if asleep else {}
     head = (await store.append(parent, [Entry(type="llm_call")], fields=fields, new_threads=threads)).head
     return head, [child.id for child in threads]
 

@@ -47,7 +47,7 @@ def run(
     seconds: float = 90.0,
     environment: Mapping[str, str] | None = None,
 ) -> list[Any]:
-    """What each call of `module:function` returned, as JSON. An error in any of them is raised here."""
+    """Return the JSON result of each call of `module:function`. Raises the first error here."""
     arguments = [list(call) for call in calls]
     outcomes = call("tests.races.processes:race", job, arguments, seconds=seconds, environment=environment)
     problems = [outcome["error"] for outcome in outcomes if "error" in outcome]
@@ -59,22 +59,22 @@ def run(
 def call(function: str, *arguments: Any, seconds: float = 90.0, environment: Mapping[str, str] | None = None) -> Any:
     """Return the JSON result of `module:function`, executed in a separate process. Raises its error here."""
     order = {"function": function, "arguments": arguments, "environment": {**os.environ, **(environment or {})}}
-    (ordered, ordering), (answer, answering) = os.pipe(), os.pipe()
+    (order_pipe, ordering), (answer, answering) = os.pipe(), os.pipe()
     with os.fdopen(answer, "rb") as reading:
         with os.fdopen(ordering, "wb") as writing:
             # The child has both ends now. The end of the response is visible once no process has it open.
-            socket.send_fds(_warm(), [b"!"], [ordered, answering])
-            os.close(ordered)
+            socket.send_fds(_warm(), [b"!"], [order_pipe, answering])
+            os.close(order_pipe)
             os.close(answering)
             writing.write(json.dumps(order).encode())
         value = _until_it_ends(reading, time.monotonic() + seconds)
-    pid, _, told = value.partition(b"\n")
-    if not told:
-        # The group is of this process's own making: the child and what it forked.
+    pid, _, response = value.partition(b"\n")
+    if not response:
+        # This process created the group: the child and the processes that the child forked.
         with suppress(ValueError, ProcessLookupError):
             os.killpg(int(pid), signal.SIGKILL)
-        raise TimeoutError(f"{function} {arguments[:1]} was not done after {seconds:g} s, or died without a word")
-    outcome = json.loads(told)
+        raise TimeoutError(f"{function} {arguments[:1]} did not finish within {seconds:g} s, or died without output")
+    outcome = json.loads(response)
     if "error" in outcome:
         raise RuntimeError(outcome["error"])
     return outcome["result"]
@@ -92,30 +92,30 @@ def _until_it_ends(reading: BinaryIO, deadline: float) -> bytes:
 
 @cache
 def _warm() -> socket.socket:
-    """Where the warm interpreter listens. It ends with its socket, so at the latest with this process."""
-    here, there = socket.socketpair()
-    with there:
+    """Return the socket of the warm interpreter, which ends with the socket, at the latest with this process."""
+    own_socket, child_socket = socket.socketpair()
+    with child_socket:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.races.processes", str(there.fileno())],
+            [sys.executable, "-m", "tests.races.processes", str(child_socket.fileno())],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            pass_fds=[there.fileno()],
+            pass_fds=[child_socket.fileno()],
             start_new_session=True,
         )
 
     def end() -> None:
-        here.close()
+        own_socket.close()
         process.wait()
 
     atexit.register(end)
-    return here
+    return own_socket
 
 
 def main() -> None:
     """Fork a child for every request, until the requesting process has ended."""
-    # A store loads its backend when it is opened; here that is once, and not again in each of them.
+    # A store loads its backend when it is opened. Load all here, so that no child has to.
     for backend in ("files", "sqlite", "postgres"):
         importlib.import_module(f"lockstitch.backends.{backend}.backend")
     with socket.socket(fileno=int(sys.argv[1])) as orders:
@@ -123,8 +123,8 @@ def main() -> None:
             _, values, _, _ = socket.recv_fds(orders, 1, 2)
             if not values:
                 return
-            ordered, answering = values
-            with os.fdopen(ordered, "rb") as reading:
+            order_pipe, answering = values
+            with os.fdopen(order_pipe, "rb") as reading:
                 order = json.load(reading)
             with suppress(Exception):
                 # For any error: the child raises it again and reports it.
@@ -169,7 +169,7 @@ def race(name: str, calls: Sequence[Sequence[Any]]) -> list[Any]:
             _work(job, arguments, barrier, writing)
         os.close(writing)
         children.append((pid, os.fdopen(reading, "rb")))
-    outcomes = [json.loads(pipe.read() or b'{"error": "it died without a word"}') for _, pipe in children]
+    outcomes = [json.loads(pipe.read() or b'{"error": "it died without output"}') for _, pipe in children]
     for pid, _ in children:
         os.waitpid(pid, 0)
     return outcomes
@@ -184,7 +184,7 @@ def _work(job: Any, arguments: Sequence[Any], barrier: Barrier, writing: int) ->
         outcome = {"result": asyncio.run(job(gate, *arguments))}
     except BaseException:
         outcome = {"error": traceback.format_exc()}
-        # A process that fails before the gate must not block the others.
+        # A process that fails before the gate must not block other processes.
         barrier.abort()
     with os.fdopen(writing, "wb") as pipe:
         pipe.write(json.dumps(outcome).encode())

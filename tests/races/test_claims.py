@@ -27,32 +27,32 @@ async def claim_all(gate: Gate, url: str, limit: int) -> list[str]:
     store = await open_store(url).__aenter__()
     await store.register_worker()
     gate()
-    got: list[str] = []
+    claimed_ids: list[str] = []
 
     async def work() -> None:
         while heads := await store.claim_next(limit=limit):
-            got.extend(str(head.id) for head in heads)
-            # A process that has claimed a thread works on it, so that the others can claim.
+            claimed_ids.extend(str(head.id) for head in heads)
+            # A process that has claimed a thread works on it, so that other processes can claim.
             await asyncio.sleep(0.002)
 
     await asyncio.gather(*(work() for _ in range(5)))
-    await store._backend.close()  # as if it had been killed: what it holds it holds
-    return got
+    await store._backend.close()  # as after a kill: it still holds its threads
+    return claimed_ids
 
 
 @pytest.mark.req("S3-032", "S3-033")
 async def test_claims_each_pending_thread_once_with_50_tasks_of_10_processes(store: Store, store_url: str) -> None:
     threads = [await store.create(kind="goal", goal="g", priority=number % 3) for number in range(THREADS)]
     calls = [[store_url, 1 + number % 3] for number in range(PROCESSES)]
-    got = await asyncio.to_thread(run, "tests.races.test_claims:claim_all", calls)
-    assert Counter(thread for share in got for thread in share) == Counter(str(thread.id) for thread in threads)
+    claims = await asyncio.to_thread(run, "tests.races.test_claims:claim_all", calls)
+    assert Counter(thread for share in claims for thread in share) == Counter(str(thread.id) for thread in threads)
     heads = await store.threads(limit=None)
     assert {(head.status, head.fence, head.losses) for head in heads} == {("running", 1, 0)}
     assert len({head.worker_id for head in heads}) > 1, "they did not race at all"
     assert sorted(map(str, await store.reap())) == sorted(str(thread.id) for thread in threads)
 
 
-async def drive_all(gate: Gate, url: str, at_most: int) -> int:
+async def finish_all(gate: Gate, url: str, at_most: int) -> int:
     """Claim under a limit, one thread by id and then ready ones, and end them, until none is left. Return their number.
 
     Every task counts the held threads all the time.
@@ -70,8 +70,8 @@ async def drive_all(gate: Gate, url: str, at_most: int) -> int:
                 with suppress(ThreadBusy, ThreadEnded):
                     heads = [await store.claim(random.choice(ready))]
                 heads += await store.claim_next(agents=["a", "b"], limit=2)
-                held = await store._backend.count(Find(Thread, where))
-                assert len(heads) <= held <= at_most, f"{held} are held"
+                held_count = await store._backend.count(Find(Thread, where))
+                assert len(heads) <= held_count <= at_most, f"{held_count} are held"
                 for head in heads:
                     await store.append(head, fields={"status": "completed", "result": {}})
                     done += 1
@@ -83,7 +83,7 @@ async def drive_all(gate: Gate, url: str, at_most: int) -> int:
 async def test_never_exceeds_limit_with_tasks_of_many_processes(store: Store, store_url: str) -> None:
     await store._backend.put([Limit(name="provider", at_most=2, agents=["a", "b"])])
     threads = [await store.create(kind="goal", goal="g", agent="ab"[number % 2]) for number in range(THREADS // 4)]
-    done = await asyncio.to_thread(run, "tests.races.test_claims:drive_all", [[store_url, 2]] * 4)
+    done = await asyncio.to_thread(run, "tests.races.test_claims:finish_all", [[store_url, 2]] * 4)
     assert sum(done) == len(threads)
 
 
@@ -91,16 +91,16 @@ async def test_never_exceeds_limit_with_tasks_of_many_processes(store: Store, st
 async def test_claims_thread_once_with_50_tasks(store: Store, store_url: str) -> None:
     """Claims by id with many workers in two stores, then again with claims of ready threads."""
     thread = await store.create(kind="goal", goal="g")
-    async with open_store(store_url) as other:
+    async with open_store(store_url) as other_store:
         workers = [current_process(store.clock.now()) for _ in range(50)]
-        stores = [store._backend if number % 2 else other._backend for number in range(50)]
+        stores = [store._backend if number % 2 else other_store._backend for number in range(50)]
         for backend, worker in zip(stores, workers, strict=True):
             assert await backend.heartbeat(worker)
         for which in ({"thread_id": thread.id}, {}):
-            got = await asyncio.gather(
+            claims = await asyncio.gather(
                 *(backend.claim(worker.id, **which) for backend, worker in zip(stores, workers, strict=True))
             )
-            (head,) = [head for heads in got for head in heads]
+            (head,) = [head for heads in claims for head in heads]
             assert (await store.thread(thread)).worker_id == head.worker_id
             assert head.worker_id is not None
             await store._backend.release(head.worker_id)
@@ -112,11 +112,11 @@ async def test_claims_thread_once_with_50_tasks(store: Store, store_url: str) ->
 async def test_worker_that_dies_during_claim_holds_no_threads(store: Store, store_url: str) -> None:
     """The process may end at any point of its claim. Afterwards another worker can claim the thread."""
     chance = random.Random(7)
-    async with open_store(store_url) as other:
+    async with open_store(store_url) as other_store:
 
         async def die(worker_id: object, delay: float) -> None:
             await asyncio.sleep(delay)
-            await other._backend.release(worker_id)  # type: ignore[arg-type]
+            await other_store._backend.release(worker_id)  # type: ignore[arg-type]
 
         for number in range(40):
             thread = await store.create(kind="goal", goal="g")
@@ -124,7 +124,7 @@ async def test_worker_that_dies_during_claim_holds_no_threads(store: Store, stor
             assert await store._backend.heartbeat(worker)
             by_id = {"thread_id": thread.id} if number % 2 else {}
             await asyncio.gather(store._backend.claim(worker.id, **by_id), die(worker.id, chance.uniform(0, 0.004)))
-            await other.reap()
+            await other_store.reap()
             head = await store.thread(thread)
             assert (head.status, head.worker_id) == ("pending", None), f"round {number}"
             await store.delete(head)

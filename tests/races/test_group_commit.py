@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 def _timer(connection: sqlite3.Connection) -> threading.Timer:
-    """Release the file soon. Join this thread before closing the connection: others continue while it still runs."""
+    """Release the file soon. Join this thread before closing the connection: other tasks continue while it runs."""
     return threading.Timer(0.05, connection.execute, ("ROLLBACK",))
 
 
@@ -31,17 +31,17 @@ async def test_writes_once_when_lock_is_taken_within_a_group(tmp_path: Path) -> 
     path = tmp_path / "store.db"
     async with open_store(f"sqlite:///{path}") as store:
         heads = [await store.create() for _ in range(3)]
-        other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+        other_connection = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         started: list[str] = []
-        letting_go = _timer(other)
+        unlock_timer = _timer(other_connection)
 
         def listen(sql: str) -> None:
             if sql.startswith("BEGIN IMMEDIATE"):
                 started.append(sql)
                 # The group, the first, the second; the file is free just before the third.
                 if len(started) == 4:
-                    other.execute("BEGIN IMMEDIATE")
-                    letting_go.start()
+                    other_connection.execute("BEGIN IMMEDIATE")
+                    unlock_timer.start()
 
         connection = store._backend._writer.connection  # type: ignore[attr-defined]
         connection.set_trace_callback(listen)
@@ -52,8 +52,8 @@ async def test_writes_once_when_lock_is_taken_within_a_group(tmp_path: Path) -> 
         )
         connection.set_trace_callback(None)
         assert len(started) >= 5, "it was not as the test wanted it"
-        letting_go.join()
-        other.close()
+        unlock_timer.join()
+        other_connection.close()
         assert [isinstance(outcome, LockstitchError) for outcome in outcomes] == [False, True, False]
         assert [(await store.thread(head)).position for head in heads] == [1, 0, 1]
         assert await store._backend.append(Commit()) == []
@@ -80,13 +80,13 @@ async def test_repeated_writer_waits_for_another_process(tmp_path: Path) -> None
     path = tmp_path / "store.db"
     async with open_store(f"sqlite:///{path}") as store:
         head = (await store.append(await store.create(), [said("1")])).head
-        other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
-        other.execute("BEGIN IMMEDIATE")
-        letting_go = _timer(other)
-        letting_go.start()
+        other_connection = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+        other_connection.execute("BEGIN IMMEDIATE")
+        unlock_timer = _timer(other_connection)
+        unlock_timer.start()
         head = (await store.append(head, [said("2")])).head
-        letting_go.join()
-        other.close()
+        unlock_timer.join()
+        other_connection.close()
         assert (await store.thread(head)).position == head.position == 2
 
 
@@ -110,11 +110,11 @@ async def test_task_cancelled_during_commit_learns_the_outcome(tmp_path: Path) -
     path = tmp_path / "store.db"
     async with open_store(f"sqlite:///{path}") as store:
         writer = store._backend._writer  # type: ignore[attr-defined]
-        other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+        other_connection = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
 
         async def instructions(_: object) -> str:
-            # What comes next is the thread's first commit.
-            other.execute("BEGIN IMMEDIATE")
+            # The next commit is the first one of the thread.
+            other_connection.execute("BEGIN IMMEDIATE")
             return ""
 
         clerk = Agent("helper", model=Scripted(["Yes."]), title=False, instructions=instructions)
@@ -123,10 +123,10 @@ async def test_task_cancelled_during_commit_learns_the_outcome(tmp_path: Path) -
         running.cancel()
         for _ in range(20):
             await asyncio.sleep(0.001)
-        other.execute("ROLLBACK")
+        other_connection.execute("ROLLBACK")
         with pytest.raises(asyncio.CancelledError):
             await running
-        other.close()
+        other_connection.close()
         head = await store.thread("t")
         assert (head.status, head.worker_id) == ("pending", None)
 
@@ -136,8 +136,8 @@ async def test_cancelled_task_writes_nothing_when_commit_has_not_started(tmp_pat
     async with open_store(f"sqlite:///{path}") as store:
         writer = store._backend._writer  # type: ignore[attr-defined]
         heads = [await store.create() for _ in range(2)]
-        other = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
-        other.execute("BEGIN IMMEDIATE")
+        other_connection = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+        other_connection.execute("BEGIN IMMEDIATE")
         task = asyncio.create_task(store.append(heads[0], [said("1")]))
         await until(lambda: _is_locked(writer))
         waiting = asyncio.create_task(store.append(heads[1], [said("2")]))
@@ -145,7 +145,7 @@ async def test_cancelled_task_writes_nothing_when_commit_has_not_started(tmp_pat
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        other.execute("ROLLBACK")
+        other_connection.execute("ROLLBACK")
         await task
-        other.close()
+        other_connection.close()
         assert [(await store.thread(head)).position for head in heads] == [1, 0]

@@ -18,7 +18,7 @@ ROLES = ("end", "end", "cancel", "edit", "deliver")
 
 
 async def race(store: Store, url: str, backend: str, roles: tuple[str, ...]) -> list[str]:
-    """Families on which all roles play at once; the ids of their roots."""
+    """Let all roles act on families concurrently. Return the ids of the roots."""
     roots = [str((await family(store)).id) for _ in range(ROUNDS[backend])]
     calls = [[url, role, roots, seed] for seed, role in enumerate(roles)]
     await asyncio.to_thread(run, "tests.races.families:parts", calls, seconds=100)
@@ -41,16 +41,16 @@ async def test_ends_do_not_deadlock_with_cancels_edits_and_deliveries(
         tree = await store.tree(root)
         assert len(tree) == 13
         for parent in tree:
-            ended = {child.id for child in tree if child.parent_id == parent.id and child.status == "completed"}
-            messages = [stitch.child_id for stitch in await store.stitches(parent) if stitch.child_id]
-            messages += [
+            finished_ids = {child.id for child in tree if child.parent_id == parent.id and child.status == "completed"}
+            reported_ids = [stitch.child_id for stitch in await store.stitches(parent) if stitch.child_id]
+            reported_ids += [
                 delivery.as_entry().child_id
                 for delivery in (await store.inbox(parent))[1]
                 if delivery.kind == "children"
             ]
-            # A parent that had ended before accepts no more reports. Each accepted report is stored once.
-            assert len(messages) == len(set(messages))
-            assert set(messages) == ended or (parent.ended and set(messages) < ended)
+            # A parent that had ended before accepts no further reports. Each accepted report is stored once.
+            assert len(reported_ids) == len(set(reported_ids))
+            assert set(reported_ids) == finished_ids or (parent.ended and set(reported_ids) < finished_ids)
     assert (await store.verify()).problems == []
     assert backend != "postgres" or deadlocks(store_url) == before
 
@@ -59,9 +59,9 @@ async def test_ends_do_not_deadlock_with_cancels_edits_and_deliveries(
 async def test_deletes_do_not_deadlock_with_other_writers(store: Store, store_url: str, backend: str) -> None:
     before = deadlocks(store_url) if backend == "postgres" else 0
     roots = await race(store, store_url, backend, (*ROLES, "delete"))
-    left = {thread.id for thread in await store.threads(limit=None)}
-    assert not left & {thread.parent_id for thread in await store.threads(limit=None)} - left
-    assert not {str(thread) for thread in left} & set(roots)
-    assert left == set(), "descendants go with the root, whoever is writing to them"
+    remaining_ids = {thread.id for thread in await store.threads(limit=None)}
+    assert not remaining_ids & {thread.parent_id for thread in await store.threads(limit=None)} - remaining_ids
+    assert not {str(thread) for thread in remaining_ids} & set(roots)
+    assert remaining_ids == set(), "descendants are deleted with the root, also while other processes write to them"
     assert (await store.verify()).problems == []
     assert backend != "postgres" or deadlocks(store_url) == before

@@ -12,23 +12,23 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.req("S0-077")
 async def test_many_processes_each_start_and_finish_a_run(store: Store, store_url: str, backend: str) -> None:
-    # 50 of them once; what another backend does differently shows with fewer.
-    many = 50 if backend == "sqlite" else 15
+    # SQLite tests 50 processes. For the other backends fewer are enough.
+    count = 50 if backend == "sqlite" else 15
     thread = await store.create()
-    other = await store.create()
-    calls = [[store_url, str(thread.id), number] for number in range(many)]
+    other_thread = await store.create()
+    calls = [[store_url, str(thread.id), number] for number in range(count)]
     numbers = await asyncio.to_thread(run, "tests.races.runs:start_and_finish", calls, seconds=150)
-    assert sorted(numbers) == [[number, number] for number in range(1, many + 1)]
+    assert sorted(numbers) == [[number, number] for number in range(1, count + 1)]
     runs = await store.runs(thread)
     assert [(run.sequence, run.turn, run.status) for run in runs] == [
-        (number, number, "completed") for number in range(1, many + 1)
+        (number, number, "completed") for number in range(1, count + 1)
     ]
     head = await store.thread(thread)
-    assert (head.last_sequence, head.last_turn, head.total_runs, head.position) == (many, many, many, 2 * many)
+    assert (head.last_sequence, head.last_turn, head.total_runs, head.position) == (count, count, count, 2 * count)
     assert (head.status, head.worker_id) == ("waiting", None)
-    page = await store.history(thread, limit=many)
-    assert [turn.as_json()["sequence_number"] for turn in page.turns] == list(range(many, 0, -1))
+    page = await store.history(thread, limit=count)
+    assert [turn.as_json()["sequence_number"] for turn in page.turns] == list(range(count, 0, -1))
     answers = [(turn.final_response or "").replace("answer", "question") for turn in page.turns]
     assert answers == [turn.user_message for turn in page.turns], "no run wrote into another"
-    assert (await store.thread(other)).last_sequence == 0, "each thread counts for itself"
+    assert (await store.thread(other_thread)).last_sequence == 0, "each thread counts for itself"
     assert (await store.verify()).problems == []

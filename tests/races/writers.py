@@ -21,7 +21,7 @@ async def append_once(store: Store, head: Thread, number: int) -> str:
     return "won"
 
 
-async def append_until_it_fits(store: Store, thread_id: str, writer: int, times: int) -> int:
+async def append_with_retries(store: Store, thread_id: str, writer: int, times: int) -> int:
     """Append this number of times, and read the thread again after every `Conflict`. Return the number of conflicts."""
     conflicts = 0
     chance = random.Random(writer)
@@ -37,15 +37,15 @@ async def append_until_it_fits(store: Store, thread_id: str, writer: int, times:
     return conflicts
 
 
-def one_won(outcomes: Iterable[str]) -> None:
-    """Exactly one of the tasks that read the same head writes. The others get `Conflict`."""
+def assert_one_won(outcomes: Iterable[str]) -> None:
+    """Exactly one of the tasks that read the same head writes. The other tasks get `Conflict`."""
     counter = Counter(outcomes)
     assert counter["won"] == 1, counter
     assert counter.keys() <= {"won", "StalePosition"}, counter
 
 
-async def verified(store: Store, thread_id: str, writers: int, times: int) -> None:
-    """Positions 1..N, one list, and every append there once."""
+async def assert_all_written(store: Store, thread_id: str, writers: int, times: int) -> None:
+    """Assert that positions are 1..N, the chain has no fork, and every append is stored once."""
     head = await store.thread(thread_id)
     log = await store.stitches(head)
     assert [stitch.position for stitch in log] == list(range(1, writers * times + 1))
@@ -66,10 +66,10 @@ async def race_once(gate: Gate, url: str, thread_id: str, first: int, tasks: int
         return await asyncio.gather(*(append_once(store, head, first + task) for task in range(tasks)))
 
 
-async def race_until_it_fits(gate: Gate, url: str, thread_id: str, first: int, tasks: int, times: int) -> int:
+async def race_with_retries(gate: Gate, url: str, thread_id: str, first: int, tasks: int, times: int) -> int:
     async with open_store(url) as store:
         gate()
         counts = await asyncio.gather(
-            *(append_until_it_fits(store, thread_id, first + task, times) for task in range(tasks))
+            *(append_with_retries(store, thread_id, first + task, times) for task in range(tasks))
         )
         return sum(counts)

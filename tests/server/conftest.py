@@ -63,11 +63,11 @@ async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
     await opened.close()
 
 
-def _to_blame(said: list[str]) -> list[str]:
+def _to_blame(messages: list[str]) -> list[str]:
     """Return the errors of a page, without the connection errors that appear when a test stops its server."""
-    gone = any("net::ERR_" in text for text in said)
-    excused = ("htmx:sendError", "htmx:afterRequest", "undefined") if gone else ()
-    return [text for text in said if "net::ERR_" not in text and not text.startswith(excused)]
+    disconnected = any("net::ERR_" in text for text in messages)
+    excused = ("htmx:sendError", "htmx:afterRequest", "undefined") if disconnected else ()
+    return [text for text in messages if "net::ERR_" not in text and not text.startswith(excused)]
 
 
 @pytest.fixture
@@ -76,6 +76,6 @@ async def page(context: BrowserContext) -> AsyncIterator[Page]:
     opened = await context.new_page()
     complaints: list[str] = []
     opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     yield opened
     assert _to_blame(complaints) == []

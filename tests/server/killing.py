@@ -129,7 +129,7 @@ async def _progress(reads: list[Read], patience: float) -> None:
     before = [len(read.stitches) for read in reads]
     async with asyncio.timeout(patience):
         pairs = list(zip(reads, before, strict=True))
-        while any(read.end is None and len(read.stitches) == seen for read, seen in pairs):  # noqa: ASYNC110
+        while any(read.end is None and len(read.stitches) == count for read, count in pairs):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
@@ -146,12 +146,12 @@ async def _judge(store_url: str, reads: dict[UUID, Read], report: Report) -> Non
     async with open_store(store_url) as store:
         for thread_id, read in reads.items():
             written = await store.stitches(thread_id)
-            counted = Counter(stitch.position for stitch in read.stitches)
+            occurrences = Counter(stitch.position for stitch in read.stitches)
             report.threads += 1
             report.stitches += len(written)
             report.deltas += read.deltas
-            report.lost += len({stitch.position for stitch in written} - counted.keys())
-            report.repeated += sum(number - 1 for number in counted.values())
+            report.lost += len({stitch.position for stitch in written} - occurrences.keys())
+            report.repeated += sum(number - 1 for number in occurrences.values())
             report.different += read.stitches != written
             report.unfinished += read.end is None
             report.failed += read.end is not None and read.end != "completed"
@@ -161,9 +161,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = asyncio.run(killing(f"sqlite:///{folder}/store.db", given.kills, given.seed))
+        report = asyncio.run(killing(f"sqlite:///{folder}/store.db", arguments.kills, arguments.seed))
     print(report)
     return 1 if report.lost or report.repeated or report.different or report.unfinished or report.failed else 0
 

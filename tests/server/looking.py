@@ -30,15 +30,15 @@ async def problems(
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if colours:
         options["runOnly"] = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
-    found: Any = await page.evaluate(
+    violations: Any = await page.evaluate(
         "([within, options]) => axe.run(within ?? document, options).then(({ violations }) => violations)",
         [within, options],
     )
     return [
-        f"{one['id']}: {node['target']} {node['html'][:160]}"
-        for one in found
-        if one["impact"] in ("serious", "critical") and one["id"] not in ignore
-        for node in one["nodes"]
+        f"{violation['id']}: {node['target']} {node['html'][:160]}"
+        for violation in violations
+        if violation["impact"] in ("serious", "critical") and violation["id"] not in ignore
+        for node in violation["nodes"]
     ]
 
 

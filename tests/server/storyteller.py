@@ -11,7 +11,7 @@ WORDS = "".join(f"word{number} " for number in range(30))
 
 @tool(effect="safe")
 async def look(item: str) -> str:
-    """Look at a thing. Safe to call twice."""
+    """Look at an object. Safe to call twice."""
     await asyncio.sleep(0.02)
     return f"{item}: there"
 

@@ -17,8 +17,8 @@ LOCKED = Settings(tokens_needed=True)
 
 
 async def ask(url: str, token: str | None = None, **headers: str) -> httpx2.Response:
-    sent = {"Authorization": f"Bearer {token}"} if token else {}
-    async with caller(url, headers={**sent, **headers}) as http:
+    authorization = {"Authorization": f"Bearer {token}"} if token else {}
+    async with caller(url, headers={**authorization, **headers}) as http:
         return await http.get("/api/threads/secret")
 
 
@@ -29,8 +29,8 @@ async def test_token_gives_access_to_its_own_project(store: Store) -> None:
     async with serving(store, settings=LOCKED) as url:
         assert (await ask(url, of_acme)).status_code == 200
         assert (await ask(url, of_other)).status_code == 404
-        asked = await ask(url, of_other, **{"Lockstitch-Project": "acme"})
-        assert asked.status_code == 404
+        response = await ask(url, of_other, **{"Lockstitch-Project": "acme"})
+        assert response.status_code == 404
         for none in (None, "lst_nonsense", of_acme[:-1]):
             refused = await ask(url, none)
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Bearer realm="lockstitch"')
@@ -39,11 +39,11 @@ async def test_token_gives_access_to_its_own_project(store: Store) -> None:
 
 
 async def test_store_keeps_only_the_hash_of_a_token(store: Store) -> None:
-    made, secret = await store.tokens.create("ci", ["ingest"])
+    token, secret = await store.tokens.create("ci", ["ingest"])
     assert secret.startswith("lst_")
     assert len(secret) > 40
     assert secret not in str((await store.tokens.all())[0].as_json())
-    assert await store.tokens.find(secret) == made
+    assert await store.tokens.find(secret) == token
 
 
 async def test_revoked_token_is_rejected(store: Store) -> None:
@@ -55,8 +55,8 @@ async def test_revoked_token_is_rejected(store: Store) -> None:
         assert (await ask(url, secret)).status_code == 401
     with pytest.raises(NotFound):
         await store.tokens.revoke("ci")
-    again, _ = await store.tokens.create("ci", ["read"])
-    assert [token.name for token in await store.tokens.valid()] == [again.name]
+    second_token, _ = await store.tokens.create("ci", ["read"])
+    assert [token.name for token in await store.tokens.valid()] == [second_token.name]
 
 
 async def test_expired_token_is_rejected(timed_store: Store, clock: FakeClock) -> None:
@@ -102,14 +102,14 @@ async def test_server_without_tokens_uses_the_named_project(store: Store) -> Non
 
 async def test_form_is_rejected_without_a_valid_csrf_token(store: Store) -> None:
     """A form without the CSRF token of the browser is rejected, also with valid cookies."""
-    made = await store.create(key="secret", title="Before")
+    thread = await store.create(key="secret", title="Before")
     _, reading = await store.tokens.create("reader", ["read"])
-    path = f"/threads/{made.id}/title"
+    path = f"/threads/{thread.id}/title"
     async with serving(store) as url, caller(url) as http:
         for wrong in ({}, {"csrf": "guessed"}):
             refused = await http.post(path, data={"title": "After", **wrong})
             assert (refused.status_code, refused.json()["title"]) == (403, "Cross-site request")
-        await http.get(f"/threads/{made.id}", headers={"Accept": "text/html"})
+        await http.get(f"/threads/{thread.id}", headers={"Accept": "text/html"})
         proof = http.cookies["lockstitch_csrf"]
         assert (await http.post(path, data={"title": "After", "csrf": proof + "x"})).status_code == 403
         assert (await store.thread("secret")).title == "Before"

@@ -75,12 +75,12 @@ async def test_late_headers_get_408(store: Store) -> None:
 async def test_slow_headers_get_408(store: Store) -> None:
     async with limited(store, Connections(10, header_seconds=0.3)) as url, connected(url) as (reader, writer):
         writer.write(b"GET /healthz HTTP/1.1\r\n")
-        answered = asyncio.ensure_future(answer(reader))
+        response = asyncio.ensure_future(answer(reader))
         async with asyncio.timeout(30):
-            while not answered.done():
+            while not response.done():
                 writer.write(b"X-Drip: 1\r\n")
-                await asyncio.wait([answered], timeout=0.05)
-        assert b"408" in answered.result()
+                await asyncio.wait([response], timeout=0.05)
+        assert b"408" in response.result()
 
 
 async def test_headers_of_the_next_request_are_limited_too(store: Store) -> None:
@@ -106,8 +106,8 @@ async def test_idle_connection_makes_room_for_a_new_one(store: Store) -> None:
     async with limited(store, limits) as url, connected(url) as (first, writer), connected(url) as (second, _):
         writer.write(REQUEST)
         assert b"200" in await answer(first)
-        async with connected(url) as (third, other):
-            other.write(REQUEST)
+        async with connected(url) as (third, third_writer):
+            third_writer.write(REQUEST)
             assert b"200" in await answer(third)
             # The second connection is idle longest.
             assert await second.read() == b""
@@ -129,12 +129,12 @@ async def test_slow_body_is_rejected(store: Store) -> None:
     settings = Settings(body_seconds=0.5, body_rate=1_000_000)
     async with limited(store, Connections(10, 3600.0), settings) as url, connected(url) as (reader, writer):
         writer.write(b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
-        answered = asyncio.ensure_future(answer(reader))
+        response = asyncio.ensure_future(answer(reader))
         async with asyncio.timeout(30):
-            while not answered.done():
+            while not response.done():
                 writer.write(b"x")
-                await asyncio.wait([answered], timeout=0.05)
-        assert b"408" in answered.result()
+                await asyncio.wait([response], timeout=0.05)
+        assert b"408" in response.result()
 
 
 def test_room_is_below_the_number_of_file_descriptors() -> None:
@@ -164,13 +164,13 @@ def test_serve_answers_while_more_connections_are_open_than_it_has_descriptors(t
             parts = urlsplit(json.loads(process.stdout.readline())["url"])
             address = (str(parts.hostname), int(parts.port or 0))
             for _ in range(400):
-                one = socket.create_connection(address, timeout=30)
-                one.send(b"GET / HTTP/1.1\r\n")
-                opened.append(one)
+                connection = socket.create_connection(address, timeout=30)
+                connection.send(b"GET / HTTP/1.1\r\n")
+                opened.append(connection)
             with socket.create_connection(address, timeout=30) as good:
                 good.send(REQUEST)
                 assert good.recv(15) == b"HTTP/1.1 200 OK"
         finally:
-            for one in opened:
-                one.close()
+            for connection in opened:
+                connection.close()
             process.kill()

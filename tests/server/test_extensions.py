@@ -31,26 +31,26 @@ async def test_extension_is_served_only_by_servers_of_its_app(store: Store) -> N
     assert app.plugin(Larder) is larder
     async with (
         serving(store, app, Settings(work=False)) as url,
-        serving(store) as other,
+        serving(store) as other_url,
         serving(store, App(plugins=[Larder(40)]), Settings(work=False)) as third,
         caller("", headers={"Accept": "text/html"}) as http,
     ):
         assert larder.stores == [store]
-        shown = (await http.get(f"{url}/larder")).text
-        assert "<h1>3 jars</h1>" in shown
-        assert 'data-key="l" aria-current="page">Larder</a>' in shown
-        assert [*re.findall(r'data-key="(.)"', shown)] == ["t", "s", "q", "l", "w"]
+        html = (await http.get(f"{url}/larder")).text
+        assert "<h1>3 jars</h1>" in html
+        assert 'data-key="l" aria-current="page">Larder</a>' in html
+        assert [*re.findall(r'data-key="(.)"', html)] == ["t", "s", "q", "l", "w"]
         assert (await http.get(f"{url}/api/larder")).json() == {"jars": 3, "project": "default"}
         assert "/api/larder" in (await http.get(f"{url}/api/openapi.json")).json()["paths"]
-        (script,) = re.findall(r'src="(/static/larder/[^"]+)"', shown)
-        sent = await http.get(url + script)
-        assert sent.status_code == 200
-        assert "immutable" in sent.headers["cache-control"]
+        (script,) = re.findall(r'src="(/static/larder/[^"]+)"', html)
+        script_response = await http.get(url + script)
+        assert script_response.status_code == 200
+        assert "immutable" in script_response.headers["cache-control"]
         assert (await http.get(f"{url}/static/keys.js")).status_code == 200, "ours are still where they were"
 
-        assert "Larder" not in (await http.get(f"{other}/")).text
+        assert "Larder" not in (await http.get(f"{other_url}/")).text
         for path in ("/larder", "/api/larder", script):
-            assert (await http.get(other + path)).status_code == 404, path
+            assert (await http.get(other_url + path)).status_code == 404, path
         assert "<h1>40 jars</h1>" in (await http.get(f"{third}/larder")).text
 
 
@@ -81,8 +81,8 @@ async def test_extension_form_requires_csrf_token_and_scope(store: Store) -> Non
         assert (await http.post(f"{url}/larder", data={"jars": "2"})).status_code == 403
     async with serving(store, app, Settings(work=False, tokens_needed=True)) as url, caller("") as http:
         assert (await http.get(f"{url}/api/larder")).status_code == 401
-        told = await http.get(f"{url}/api/larder", headers={"Authorization": f"Bearer {secret}"})
-        assert told.status_code == 403
+        response = await http.get(f"{url}/api/larder", headers={"Authorization": f"Bearer {secret}"})
+        assert response.status_code == 403
     assert larder.jars == 0
 
 
@@ -102,14 +102,14 @@ class Odd(Larder):
 async def test_conflicting_extension_is_rejected(store: Store) -> None:
     loose = APIRouter()
     loose.get("/jars")(lambda: None)
-    for odd, said in (
+    for odd, message in (
         (Odd("threads"), "name 'threads' is not valid or is used by the server"),
         (Odd("../static"), "is not valid or is used by the server"),
         (Odd(sections=[NavLink("Larder", "/larder", "t")]), "the shortcut key g t"),
         (Odd(sections=[NavLink("Stats", "/larder", "l")]), "a section named as one of"),
         (Odd(api=[loose]), "API route /jars of the application larder"),
     ):
-        with pytest.raises(Refused, match=re.escape(said)):
+        with pytest.raises(Refused, match=re.escape(message)):
             create_app(store, App(plugins=[odd]))
 
 

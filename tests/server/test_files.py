@@ -32,7 +32,7 @@ FORBIDDEN = {
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_no_template_has_unsafe_content(path: Path) -> None:
     text = path.read_text("utf-8")
-    assert {what for what, pattern in FORBIDDEN.items() if re.search(pattern, text)} == set()
+    assert {name for name, pattern in FORBIDDEN.items() if re.search(pattern, text)} == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)

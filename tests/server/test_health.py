@@ -62,7 +62,7 @@ async def test_router_works_below_a_prefix(tmp_path: object) -> None:
         outer = FastAPI()
 
         @outer.get("/mine")
-        async def mine() -> str:
+        async def own_query() -> str:
             return "mine"
 
         outer.include_router(router(store), prefix="/agents")

@@ -1,4 +1,4 @@
-"""What tests of the store add to the shared fixtures: a second store, of any backend."""
+"""Fixtures of the store tests: a second store, of any backend."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack

@@ -18,10 +18,10 @@ async def test_registers_definition_once(timed_store: Store, clock: FakeClock) -
     agents = timed_store.agents
     first = await agents.register("default", "helper", FIRST)
     clock.advance(5)
-    again = await agents.register("default", "helper", dict(FIRST))
+    same_version = await agents.register("default", "helper", dict(FIRST))
     second = await agents.register("default", "helper", SECOND, role="team")
 
-    assert first == again
+    assert first == same_version
     assert (first.version, second.version) == (1, 2)
     assert (first.definition, first.digest) == (FIRST, codec.digest(FIRST))
     assert await agents.versions("default", "helper") == [first, second]
@@ -40,11 +40,13 @@ async def test_old_definition_gets_its_old_version(store: Store) -> None:
 
 async def test_concurrent_definitions_get_different_versions(store: Store) -> None:
     """Two releases start at the same time. A run of one must not continue with the definition of the other."""
-    wanted = [{"model": f"m{number}"} for number in range(4)]
-    got = await asyncio.gather(*(store.agents.register("default", "helper", item) for item in [*wanted, *wanted]))
-    assert [agent_version.definition for agent_version in got] == [*wanted, *wanted]
-    assert {agent_version.version for agent_version in got} == {1, 2, 3, 4}
-    for version in got:
+    parameters = [{"model": f"m{number}"} for number in range(4)]
+    versions = await asyncio.gather(
+        *(store.agents.register("default", "helper", item) for item in [*parameters, *parameters])
+    )
+    assert [agent_version.definition for agent_version in versions] == [*parameters, *parameters]
+    assert {agent_version.version for agent_version in versions} == {1, 2, 3, 4}
+    for version in versions:
         assert (await store.agents.version("default", "helper", version.version)).definition == version.definition
 
 

@@ -12,14 +12,14 @@ from lockstitch.errors import NotFound, StoreDamaged
 from lockstitch.model import Archive, Entry, FakeClock, Stitch, Thread, codec
 from lockstitch.store import Store, open_store
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
-from tests.store.test_media import base64, picture, shown
+from tests.store.test_media import base64, media_entry, picture
 
 pytestmark = pytest.mark.anyio
 
 DAY = 86_400.0
 
 
-async def seen(store: Store, thread: Thread) -> dict[str, Any]:
+async def read_all(store: Store, thread: Thread) -> dict[str, Any]:
     """Everything that can be read of a thread."""
     runs = await store.runs(thread)
     return {
@@ -40,7 +40,7 @@ async def old_chat(store: Store, clock: FakeClock) -> Thread:
     """Write four turns, one with tools, a member and an image, and a compaction that keeps a part of the first."""
     head = await turn(store, await store.create(), "one", "first")
     committed, run = await begin_turn(store, head, "two")
-    member = store.new_run(committed.head, parent_run_id=run.id, status="completed", completed_at=clock.now())
+    member = store.new_run(committed.head, parent_run_id=run.id, status="completed").changed(completed_at=clock.now())
     lane = {"run_id": member.id, "lane": member.id}
     entries = [
         asked("a", run_id=run.id),
@@ -48,7 +48,9 @@ async def old_chat(store: Store, clock: FakeClock) -> Thread:
         answered("mine", **lane),
         result("a", 0, 4, run_id=run.id),
     ]
-    head = (await store.append(committed.head, [*entries, shown(picture(base64(40_000)))], new_runs=[member])).head
+    head = (
+        await store.append(committed.head, [*entries, media_entry(picture(base64(40_000)))], new_runs=[member])
+    ).head
     head = (await finish_turn(store, head, run, "second")).head
     head = await turn(store, head, "three", "third")
     replace = {"3": {"role": "user", "content": "summary"}}
@@ -73,19 +75,19 @@ async def old_goal(store: Store, clock: FakeClock) -> Thread:
 async def test_reads_archived_turns_unchanged(timed_store: Store, clock: FakeClock, store_url: str) -> None:
     for make, turns, first in ((old_chat, 2, 10), (old_goal, 2, 5)):
         thread = await make(timed_store, clock)
-        before = await seen(timed_store, thread)
+        before = await read_all(timed_store, thread)
         assert await timed_store.archive(clock.now() - timedelta(seconds=1)) == turns
 
         moved = await timed_store.thread(thread)
         assert moved == thread.changed(first_position=first, crashes=0)
-        left = await timed_store._backend.read(thread.id, [(1, None)])
-        assert [stitch.position for stitch in left] == list(range(first, thread.position + 1))
-        assert await seen(timed_store, thread) == before
+        remaining = await timed_store._backend.read(thread.id, [(1, None)])
+        assert [stitch.position for stitch in remaining] == list(range(first, thread.position + 1))
+        assert await read_all(timed_store, thread) == before
         assert (await timed_store.size(thread))["archives"] > 0
     report = await timed_store.verify()
     assert (report.ok, report.threads) == (True, 2)
-    async with open_store(store_url, clock=clock) as again:
-        assert await seen(again, thread) == before
+    async with open_store(store_url, clock=clock) as reopened:
+        assert await read_all(reopened, thread) == before
 
 
 async def test_second_archive_call_archives_nothing(timed_store: Store, clock: FakeClock) -> None:
@@ -103,11 +105,11 @@ async def test_continues_archived_thread(timed_store: Store, clock: FakeClock) -
     head = await turn(timed_store, await timed_store.thread(thread), "five", "fifth")
     head = (await timed_store.append(head, [Entry(type="compaction", data={"applied": True, "keep": [[1, 1]]})])).head
     head = await turn(timed_store, head, "six", "sixth")
-    before = await seen(timed_store, head)
+    before = await read_all(timed_store, head)
     clock.advance(DAY)
 
     assert await timed_store.archive(clock.now()) == 2
-    assert await seen(timed_store, head) == before
+    assert await read_all(timed_store, head) == before
     assert [message["content"] for message in before["context"] if message["role"] == "user"] == ["one", "six"]
     assert (await timed_store.verify()).ok
 
@@ -116,14 +118,14 @@ async def test_archives_only_old_ended_turns_that_no_context_needs(timed_store: 
     long_ago = clock.now()
     chat = await turn(timed_store, await timed_store.create(), "one", "first")
     goal = await old_goal(timed_store, clock)
-    held = await timed_store.claim(await timed_store.create(kind="goal", goal="g"))
-    held = (await timed_store.append(held, [said("go")])).head
+    held_thread = await timed_store.claim(await timed_store.create(kind="goal", goal="g"))
+    held_thread = (await timed_store.append(held_thread, [said("go")])).head
     open_run = (await begin_turn(timed_store, await timed_store.create(), "two"))[0].head
     clock.advance(DAY)
 
     assert await timed_store.archive(long_ago) == 0
     assert await timed_store.archive(clock.now()) == 2
-    for thread in (chat, held, open_run):
+    for thread in (chat, held_thread, open_run):
         assert await timed_store.thread(thread) == thread
     assert (await timed_store.thread(goal)).first_position == 5
 
@@ -154,18 +156,18 @@ async def test_continues_archiving_after_interruption_at_any_point(
     timed_store: Store, clock: FakeClock, step: int
 ) -> None:
     thread = await old_chat(timed_store, clock)
-    before = await seen(timed_store, thread)
+    before = await read_all(timed_store, thread)
     cut = Store(Cut(timed_store._backend, step), clock=clock, project="default")  # type: ignore[arg-type]
     with pytest.raises(ZeroDivisionError):
         await cut.archive(clock.now())
 
-    assert await seen(timed_store, thread) == before
+    assert await read_all(timed_store, thread) == before
     assert (await timed_store.verify()).ok
     assert await timed_store.archive(clock.now()) == (2 if step < 2 else 1 if step < 5 else 0)
-    assert await seen(timed_store, thread) == before
+    assert await read_all(timed_store, thread) == before
     assert (await timed_store.thread(thread)).first_position == 10
-    left = await timed_store._backend.read(thread.id, [(1, None)])
-    assert left[0].position == 10
+    remaining = await timed_store._backend.read(thread.id, [(1, None)])
+    assert remaining[0].position == 10
 
 
 async def test_archives_other_threads_when_one_changes_concurrently(
@@ -203,12 +205,12 @@ async def test_raises_damaged_when_archive_is_damaged(timed_store: Store, clock:
 
 async def test_reads_archived_stitch_through_its_run(timed_store: Store, clock: FakeClock) -> None:
     thread = await old_goal(timed_store, clock)
-    old = (await timed_store.stitches(thread))[0]
+    old_stitch = (await timed_store.stitches(thread))[0]
     await timed_store.archive(clock.now())
 
     with pytest.raises(NotFound, match="log of its run"):
-        await timed_store.stitch(old.id)
-    assert old in await timed_store.log(old.run_id or "")
+        await timed_store.stitch(old_stitch.id)
+    assert old_stitch in await timed_store.log(old_stitch.run_id or "")
 
 
 async def test_deletes_archives_with_their_thread(timed_store: Store, clock: FakeClock) -> None:

@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def skewed(url: str, days: float, held: Thread, lease: float = 30.0) -> Iterator[dict[str, Any]]:
+def skewed(url: str, days: float, held_thread: Thread, lease: float = 30.0) -> Iterator[dict[str, Any]]:
     """Run a process with a clock that is some days ahead or behind. Yield what it printed about the thread."""
-    command = [sys.executable, "-m", "tests.store.skewed", url, str(days), str(held.id), str(lease)]
+    command = [sys.executable, "-m", "tests.store.skewed", url, str(days), str(held_thread.id), str(lease)]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -36,9 +36,9 @@ def skewed(url: str, days: float, held: Thread, lease: float = 30.0) -> Iterator
 
 @pytest.mark.parametrize("days", [1, -1])
 async def test_keeps_leases_when_wall_clock_of_holder_differs_by_a_day(store: Store, store_url: str, days: float):
-    held = await store.claim(await store.create(kind="goal", goal="g"))
+    held_thread = await store.claim(await store.create(kind="goal", goal="g"))
 
-    with skewed(store_url, days, held) as result:
+    with skewed(store_url, days, held_thread) as result:
         assert "held by process" in result["busy"]
         assert result["released"] == []
         thread = await store.thread(UUID(result["own"]))
@@ -47,16 +47,16 @@ async def test_keeps_leases_when_wall_clock_of_holder_differs_by_a_day(store: St
         store._leases._last_heartbeat = None
         assert await store.reap() == []
         assert (await store.thread(thread)).worker_id == thread.worker_id
-    assert (await store.thread(held)).worker_id == held.worker_id
+    assert (await store.thread(held_thread)).worker_id == held_thread.worker_id
 
 
 @pytest.mark.parametrize("days", [1, -1])
 async def test_takes_over_when_lease_expired_and_wall_clocks_differ(store: Store, store_url: str, days: float):
     """It lives and sends no heartbeat, so its death is not provable."""
-    held = await store.claim(await store.create(kind="goal", goal="g"))
+    held_thread = await store.claim(await store.create(kind="goal", goal="g"))
 
-    with skewed(store_url, days, held, lease=0.5) as result:
-        own = UUID(result["own"])
+    with skewed(store_url, days, held_thread, lease=0.5) as result:
+        own_id = UUID(result["own"])
         until = time.monotonic() + 20
         released: list[UUID] = []
         while not released and time.monotonic() < until:
@@ -64,6 +64,6 @@ async def test_takes_over_when_lease_expired_and_wall_clocks_differ(store: Store
             # Without this the other process is skipped for a third of a lease after each heartbeat of this one.
             store._leases._last_heartbeat = None
             released = await store.reap()
-        assert released == [own]
-        head = await store.thread(own)
+        assert released == [own_id]
+        head = await store.thread(own_id)
         assert (head.status, head.losses, head.crashes) == ("pending", 1, 0)

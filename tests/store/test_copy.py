@@ -29,7 +29,7 @@ from lockstitch.store import CopyReport, Store, Transaction, open_store
 from lockstitch.store.maintenance import copy as copying
 from lockstitch.store.maintenance.copy import canonical
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
-from tests.store.test_media import base64, picture, shown
+from tests.store.test_media import base64, media_entry, picture
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,9 @@ async def filled(store: Store) -> list[Thread]:
     for number in range(3):
         chat = await turn(store, chat, f"q{number}", f"a{number}", input_tokens=number, total_cost=0.1)
     chat = (
-        await store.append(chat, [shown(picture(base64(40_000))), Entry(type="compaction", data={"applied": True})])
+        await store.append(
+            chat, [media_entry(picture(base64(40_000))), Entry(type="compaction", data={"applied": True})]
+        )
     ).head
     chat = await turn(store, chat, "q", "a")
     goal = await store.create(kind="goal", goal="all", tasks=[{"id": 1}])
@@ -71,7 +73,7 @@ async def filled(store: Store) -> list[Thread]:
     await store.files.put(File(thread_id=goal.id, file_id="f", filename="f", created_at=now, last_updated_at=now))
     await store.memories.put(Memory(user_id="ada", text="likes tea", **times))
     await store.feedback.put(Feedback(thread_id=chat.id, name="n", score=0.1, **times), Feedback(name="m", **times))
-    far = await turn(store, await store.create(project="elsewhere", key="k"), "far", "away")
+    far = await turn(store, await store.in_project("elsewhere").create(key="k"), "far", "away")
     await store.archive(store.clock.now() + timedelta(seconds=5))
     return [await store.thread(thread) for thread in (chat, goal, child, far)]
 
@@ -82,7 +84,7 @@ async def test_copies_all_records_unchanged(store: Store, any_target: Store) -> 
     before = await dump(store)
     steps: list[int] = []
 
-    copied = await store.copy_to(target, progress=lambda done: steps.append(done.total))
+    copied = await store.copy_to(target, progress=lambda copy_report: steps.append(copy_report.total))
 
     assert await dump(target) == before == await dump(store)
     assert copied.threads == copied.verified == 4
@@ -107,37 +109,37 @@ async def test_second_copy_writes_nothing(store: Store, target: Store) -> None:
     await store.claim(await store.create(kind="goal", goal="g"))
     await store.copy_to(target)
 
-    again = await store.copy_to(target)
-    assert (again.total, again.stitches, again.records) == (0, 0, 0)
-    assert again.threads == again.verified == 6
+    second_report = await store.copy_to(target)
+    assert (second_report.total, second_report.stitches, second_report.records) == (0, 0, 0)
+    assert second_report.threads == second_report.verified == 6
 
 
 async def test_copy_adds_new_records_to_earlier_copy(store: Store, target: Store) -> None:
     chat, *_ = await filled(store)
     await store.copy_to(target)
     await turn(store, chat, "one more", "yes")
-    new = await turn(store, await store.create(), "and another", "thread")
+    new_thread = await turn(store, await store.create(), "and another", "thread")
 
     copied = await store.copy_to(target)
 
     assert copied.stitches == 4
     assert await dump(target) == await dump(store)
     # The copy is a normal store: its threads continue.
-    head = await turn(target, await target.thread(new.id), "here", "too")
+    head = await turn(target, await target.thread(new_thread.id), "here", "too")
     assert (head.last_turn, head.position) == (2, 4)
 
 
 async def test_continues_interrupted_copy(store: Store, target: Store) -> None:
     await filled(store)
-    whole = 0
+    total = 0
     for stop in range(1, 100):
 
-        def cut(done: CopyReport, stop: int = stop) -> None:
-            if done.total >= stop * 3:
+        def cut(copy_report: CopyReport, stop: int = stop) -> None:
+            if copy_report.total >= stop * 3:
                 raise ZeroDivisionError
 
         try:
-            whole = (await store.copy_to(target, progress=cut)).total
+            total = (await store.copy_to(target, progress=cut)).total
             break
         except ZeroDivisionError:
             # No worker claims an incomplete thread.
@@ -146,7 +148,7 @@ async def test_continues_interrupted_copy(store: Store, target: Store) -> None:
                 assert thread == original or (thread.position, thread.status) == (0, "waiting")
             await target._backend.claim((await target.register_worker()).id, limit=0)
     assert stop > 2
-    assert whole < stop * 3
+    assert total < stop * 3
     assert await dump(target) == await dump(store)
     assert (await target.verify()).ok
 
@@ -178,8 +180,8 @@ async def test_copies_held_thread_as_pending(store: Store, target: Store) -> Non
     assert (copy.status, copy.worker_id, copy.position, copy.fence) == ("pending", None, 2, goal.fence)
     assert (await store.thread(goal)).held
     assert {thread.id for thread in await target.claim_next(limit=5)} == {goal.id, chat.id}
-    held = await target.thread(goal.id)
-    head, deliveries = await target.inbox(held)
+    held_copy = await target.thread(goal.id)
+    head, deliveries = await target.inbox(held_copy)
     assert len(deliveries) == 1
     assert (await target.append(head, consumed=deliveries)).head.position == 3
 
@@ -260,7 +262,7 @@ async def test_copies_long_logs_and_many_threads_in_pages(
 
 def _without_log_ids(here: list[Stitch], stitches: list[Stitch]) -> list[Stitch]:
     """Every store counts its stitches itself."""
-    return [stitch.changed(log_id=other.log_id) for stitch, other in zip(here, stitches, strict=True)]
+    return [stitch.changed(log_id=other_stitch.log_id) for stitch, other_stitch in zip(here, stitches, strict=True)]
 
 
 async def test_copy_into_the_same_store_changes_nothing(store: Store) -> None:

@@ -20,7 +20,7 @@ async def test_shows_open_threads_and_counts_idle_chats(store: Store) -> None:
     asking = await store.create(key="asking", status="waiting", waiting_for=approval)
     await store.start("clerk", "Later")
     goal = await store.start("clerk", "Now", priority=1, tasks=["a", "b"])
-    (held,) = await store.claim_next()
+    (held_thread,) = await store.claim_next()
     child = await store.create(kind="task", goal="part", parent_id=goal.id, status="waiting", waiting_for=approval)
     dashboard = await DashboardReader(store, all_projects=True).read()
     assert dashboard.counts == {"running": 1, "waiting": 3, "pending": 1}
@@ -28,7 +28,7 @@ async def test_shows_open_threads_and_counts_idle_chats(store: Store) -> None:
     assert set(nodes) == {goal.id, asking.id}
     assert [node.thread.id for node in nodes[goal.id].children] == [child.id]
     (worker,) = dashboard.workers
-    assert worker.id == held.worker_id
+    assert worker.id == held_thread.worker_id
     assert [thread.id for thread in dashboard.held[worker.id]] == [goal.id]
     assert (dashboard.cost_today, dashboard.cost_shown) == (0.5, None)
     only = await DashboardReader(store, all_projects=True, thread_id=asking.id).read()
@@ -63,13 +63,13 @@ async def test_cost_of_today_includes_open_runs_and_restarts_at_midnight(timed_s
     store, costs = timed_store, Costs(timed_store, all_projects=True)
     assert await costs.today() is None
     head = await store.create()
-    run = store.new_run(head, total_cost=1.0)
+    run = store.new_run(head).changed(total_cost=1.0)
     head = (await store.append(head, new_runs=[run], fields={"status": "running"})).head
     assert await costs.today() == 1.0
     clock.advance(3600)
     await turn(store, await store.create(), "Hello", "Hi", total_cost=0.5)
     await store.append(head, run_updates=[(run, {"total_cost": 3.0})])
-    assert await costs.today() == 3.5, "it goes on to cost as long as it is open"
+    assert await costs.today() == 3.5, "an open run continues to cost"
     clock.advance(timedelta(days=1).total_seconds())
     assert await costs.today() is None
     assert await Costs(store, all_projects=True).today() is None

@@ -46,8 +46,8 @@ def named(pair: Pair) -> list[str]:
 
 async def test_equal_runs_have_no_difference(store: Store) -> None:
     item = await run(store, helper(calls("look", look={"at": "x"}), "Done."))
-    other = await run(store, helper(calls("look", look={"at": "x"}), "Done."))
-    difference = await store.difference(item, other)
+    other_run = await run(store, helper(calls("look", look={"at": "x"}), "Done."))
+    difference = await store.difference(item, other_run)
     assert difference.same
     assert len(difference.pairs) == 3
     assert all(pair.same for pair in difference.pairs)
@@ -57,7 +57,7 @@ async def test_equal_runs_have_no_difference(store: Store) -> None:
 
 async def test_difference_names_changed_values(store: Store) -> None:
     item = await run(store, helper(calls("look", look={"at": "x"}), "It is here.\nOr there."))
-    other = await run(
+    other_run = await run(
         store,
         helper(
             calls("look", look={"at": "y"}),
@@ -67,7 +67,7 @@ async def test_difference_names_changed_values(store: Store) -> None:
             tools=[look],
         ),
     )
-    difference = await store.difference(item, other)
+    difference = await store.difference(item, other_run)
     first, tool_call, last = difference.pairs
     assert set(named(first)) == {"parameters", "system", "tools", "calls"}
     assert named(tool_call) == ["args", "result"]
@@ -80,8 +80,8 @@ async def test_difference_names_changed_values(store: Store) -> None:
 
 async def test_pairs_other_steps_when_only_one_run_has_a_step(store: Store) -> None:
     item = await run(store, helper(calls("look"), "Done."))
-    other = await run(store, helper(calls("look"), calls("listen", "look"), "Done."))
-    difference = await store.difference(item, other)
+    other_run = await run(store, helper(calls("look"), calls("listen", "look"), "Done."))
+    difference = await store.difference(item, other_run)
     shape = [(pair.a and pair.a.kind, pair.b and (pair.b.kind, pair.b.name)) for pair in difference.pairs]
     assert shape == [
         ("model", ("model", "scripted")),
@@ -96,8 +96,8 @@ async def test_pairs_other_steps_when_only_one_run_has_a_step(store: Store) -> N
 
 async def test_compares_failed_run_with_completed_run(store: Store) -> None:
     item = await run(store, helper("Fine."))
-    other = await run(store, helper({"fail": "auth", "message": "The key is wrong."}))
-    difference = await store.difference(item, other)
+    other_run = await run(store, helper({"fail": "auth", "message": "The key is wrong."}))
+    difference = await store.difference(item, other_run)
     changed = {change.name: (change.a, change.b) for change in difference.changes}
     assert changed["status"] == ("completed", "failed")
     assert changed["error"] == (None, "The key is wrong.")
@@ -144,16 +144,16 @@ async def test_compares_imported_runs_with_each_other_and_with_native_run(store:
     assert [pair.a and pair.a.name for pair in difference.pairs] == ["scripted", "look", "scripted", "late"]
     assert [named(pair) for pair in difference.pairs] == [["prompt"], [], ["parameters", "answer"], []]
 
-    ours = await run(store, helper(calls("look"), "Done."))
-    difference = await store.difference(ours, "a")
+    own_run = await run(store, helper(calls("look"), "Done."))
+    difference = await store.difference(own_run, "a")
     assert [named(pair) for pair in difference.pairs[:3]] == [[], [], ["parameters"]]
     assert (difference.pairs[3].a, difference.pairs[3].b and difference.pairs[3].b.name) == (None, "late")
 
 
 async def test_difference_rejects_unknown_runs(store: Store) -> None:
     item = await run(store, helper("Fine."))
-    for a, b in ((item, "nobody"), ("nobody", item)):
-        with pytest.raises(NotFound, match="Run nobody not found"):
+    for a, b in ((item, "unknown"), ("unknown", item)):
+        with pytest.raises(NotFound, match="Run unknown not found"):
             await store.difference(a, b)
     assert (await store.difference(item, item)).same
 
@@ -170,16 +170,18 @@ NAMES = st.lists(st.sampled_from(["m", "look", "listen"]), max_size=12)
 def test_every_step_is_in_one_pair_in_order(a: list[str], b: list[str]) -> None:
     pairs = list(module._aligned(steps(a), steps(b)))  # pyright: ignore[reportPrivateUsage]
     assert [step.name for step, _ in pairs if step is not None] == a
-    assert [other.name for _, other in pairs if other is not None] == b
-    assert all(step.kind == other.kind for step, other in pairs if step is not None and other is not None)
+    assert [other_step.name for _, other_step in pairs if other_step is not None] == b
+    assert all(
+        step.kind == other_step.kind for step, other_step in pairs if step is not None and other_step is not None
+    )
 
 
 def test_pairs_steps_by_number_when_alignment_is_too_costly() -> None:
     pairs = list(module._aligned(steps(["m", "look"]), steps(["m"]), Allowance(1)))  # pyright: ignore[reportPrivateUsage]
-    assert [(step is None, other is None) for step, other in pairs] == [(False, False), (False, True)]
+    assert [(step is None, other_step is None) for step, other_step in pairs] == [(False, False), (False, True)]
 
 
 def test_difference_is_plain_json() -> None:
     world = mirror()
-    shown = Difference(world.runs[0], world.runs[0], [], [Pair(steps(["m"])[0], None, [])]).as_json()
-    assert (shown["same"], shown["steps"][0]["b"]) == (False, None)
+    shown_json = Difference(world.runs[0], world.runs[0], [], [Pair(steps(["m"])[0], None, [])]).as_json()
+    assert (shown_json["same"], shown_json["steps"][0]["b"]) == (False, None)

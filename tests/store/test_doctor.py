@@ -10,7 +10,7 @@ from lockstitch.store import Store, Transaction, open_store
 from lockstitch.store.maintenance import doctor
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
 from tests.store.damage import Damage
-from tests.store.test_media import base64, picture, shown
+from tests.store.test_media import base64, media_entry, picture
 
 pytestmark = pytest.mark.anyio
 
@@ -30,13 +30,13 @@ async def test_reports_no_problems_for_intact_store(store: Store) -> None:
     assert (await store.verify()).as_json() == {"ok": True, "threads": 0, "stitches": 0, "problems": []}
     head = await conversation(store)
     goal = await store.create(kind="goal", goal="g")
-    child = await store.create(kind="task", goal="part", parent_id=goal.id, depth=1, project="default")
+    child = await store.in_project("default").create(kind="task", goal="part", parent_id=goal.id)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
     await store.deliver(goal, report, kind="children", sender=str(child.id))
-    await store.append(child, [shown(picture(base64(40_000)))])
+    await store.append(child, [media_entry(picture(base64(40_000)))])
     keep = {"applied": True, "keep": [[1, 1]], "replace": {"2": {"role": "user", "content": "s"}}}
     head = (await store.append(head, [Entry(type="compaction", data=keep), Entry(type="compaction")])).head
-    committed, run = await begin_turn(store, await store.create(project="elsewhere"), "open")
+    committed, run = await begin_turn(store, await store.in_project("elsewhere").create(), "open")
     await store.append(committed.head, [asked("a", run_id=run.id)])
 
     report_of = await store.verify()
@@ -72,7 +72,7 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "two answers": ("answers", lambda damage, head: damage.stitch(head.id, 5, call_index=0)),
     "another tip": ("list", lambda damage, head: damage.head(head.id, tip_id=str(new_id()))),
     "another list": ("list", lambda damage, head: damage.stitch(head.id, 6, previous_id=str(new_id()))),
-    "another beginning": ("context", lambda damage, head: damage.head(head.id, context_from=3)),
+    "another start": ("context", lambda damage, head: damage.head(head.id, context_from=3)),
     "another count": ("runs", lambda damage, head: damage.head(head.id, last_sequence=1)),
 }
 
@@ -107,7 +107,7 @@ async def test_reports_missing_run(store_url: str, backend: str) -> None:
 
 async def test_reports_missing_blob(store_url: str, backend: str) -> None:
     async with open_store(store_url) as store:
-        head = (await store.append(await store.create(), [said("look"), shown(picture(base64(40_000)))])).head
+        head = (await store.append(await store.create(), [said("look"), media_entry(picture(base64(40_000)))])).head
     Damage(backend, store_url).drop_blobs()
 
     async with open_store(store_url) as store:

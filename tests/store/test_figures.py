@@ -34,8 +34,8 @@ async def test_log_is_in_order_of_writing_for_any_times(timed_store: Store, cloc
         Entry(type=type, run_id=run.id, step_number=1, duration_ms=n, data={"n": n}) for n, type in enumerate(types)
     ]
     head = (await timed_store.append(committed.head, [*notes, notes[0].changed(id=new_id(), at=earlier)])).head
-    other, second = await begin_turn(timed_store, await timed_store.create(), "Elsewhere")
-    await timed_store.append(other.head, [Entry(type="error", run_id=second.id)])
+    other_committed, second = await begin_turn(timed_store, await timed_store.create(), "Elsewhere")
+    await timed_store.append(other_committed.head, [Entry(type="error", run_id=second.id)])
 
     log = await timed_store.log(run.id)
     assert [stitch.type for stitch in log] == ["input", *types, "run_started"]
@@ -74,7 +74,7 @@ async def test_last_stitch_is_the_end_of_the_chain(store: Store) -> None:
 @pytest.mark.req("S0-149")
 async def test_errors_returns_newest_of_the_project(timed_store: Store, clock: FakeClock, opened: Any) -> None:
     threads = [await timed_store.create(), await timed_store.create()]
-    far = await timed_store.create(project="elsewhere")
+    far = await timed_store.in_project("elsewhere").create()
     results = []
     for number in range(12):
         clock.advance(1)
@@ -98,18 +98,21 @@ async def test_errors_returns_newest_of_the_project(timed_store: Store, clock: F
 
 @pytest.mark.req("S0-148")
 async def test_averages_tokens_of_the_last_seven_days(timed_store: Store, clock: FakeClock) -> None:
-    old = await turn(timed_store, await timed_store.create(), "q", "a", input_tokens=1000, output_tokens=1000)
-    both = await turn(timed_store, await timed_store.create(), "q", "a", input_tokens=5000, output_tokens=0)
+    old_thread = await turn(timed_store, await timed_store.create(), "q", "a", input_tokens=1000, output_tokens=1000)
+    both_days = await turn(timed_store, await timed_store.create(), "q", "a", input_tokens=5000, output_tokens=0)
     clock.advance(8 * 86_400)
-    both = await turn(timed_store, both, "q", "a", input_tokens=100, output_tokens=10)
-    both = await turn(timed_store, both, "q", "a", input_tokens=200, output_tokens=21)
-    other = await turn(timed_store, await timed_store.create(), "q", "a", input_tokens=7, output_tokens=0)
-    await turn(timed_store, await timed_store.create(project="elsewhere"), "q", "a", input_tokens=1)
+    both_days = await turn(timed_store, both_days, "q", "a", input_tokens=100, output_tokens=10)
+    both_days = await turn(timed_store, both_days, "q", "a", input_tokens=200, output_tokens=21)
+    thread = await turn(timed_store, await timed_store.create(), "q", "a", input_tokens=7, output_tokens=0)
+    await turn(timed_store, await timed_store.in_project("elsewhere").create(), "q", "a", input_tokens=1)
 
     usage = await timed_store.average_tokens(clock.now() - timedelta(days=7))
-    assert {row.thread_id: (row.runs, row.average_tokens) for row in usage} == {both.id: (2, 165.5), other.id: (1, 7)}
+    assert {row.thread_id: (row.runs, row.average_tokens) for row in usage} == {
+        both_days.id: (2, 165.5),
+        thread.id: (1, 7),
+    }
     everything = await timed_store.average_tokens(clock.now() - timedelta(days=30))
-    assert {row.thread_id for row in everything} == {old.id, both.id, other.id}
+    assert {row.thread_id for row in everything} == {old_thread.id, both_days.id, thread.id}
 
 
 @pytest.mark.req("S0-151")
@@ -118,10 +121,10 @@ async def test_returns_size_of_thread_and_of_store(store: Store) -> None:
     large = (await store.append(large, [said("x" * 100_000)])).head
     await store.store_text(large, "y" * 50_000)
 
-    sizes, whole = await store.size(large), await store.size()
+    sizes, total = await store.size(large), await store.size()
 
     assert sizes.keys() >= {"heads", "runs", "stitches", "blobs", "archives"}
     assert sizes["stitches"] > 100_000 > (await store.size(small))["stitches"]
     assert sizes["blobs"] == 50_000
-    assert all(whole[name] >= size for name, size in sizes.items())
-    assert whole["disk"] > 0
+    assert all(total[name] >= size for name, size in sizes.items())
+    assert total["disk"] > 0

@@ -24,66 +24,66 @@ async def goal(store: Store, **fields: Any) -> Thread:
 async def test_thread_held_names_the_holder_and_remaining_lease(
     timed_store: Store, opened: Open, clock: FakeClock
 ) -> None:
-    held = await timed_store.claim(await goal(timed_store))
-    assert (held.status, held.fence, held.losses) == ("running", 1, 0)
+    held_thread = await timed_store.claim(await goal(timed_store))
+    assert (held_thread.status, held_thread.fence, held_thread.losses) == ("running", 1, 0)
     clock.advance(10)
-    other = await opened(clock=clock)
+    other_store = await opened(clock=clock)
 
-    with pytest.raises(ThreadBusy, match="lease for 20 s more") as busy:
-        await other.claim(held)
-    assert str(held.worker_id) in str(busy.value)
-    assert (busy.value.thread_id, busy.value.reason) == (held.id, "holder")
+    with pytest.raises(ThreadBusy, match="Its lease expires in 20 s") as busy:
+        await other_store.claim(held_thread)
+    assert str(held_thread.worker_id) in str(busy.value)
+    assert (busy.value.thread_id, busy.value.reason) == (held_thread.id, "holder")
     with pytest.raises(NotFound):
-        await other.claim(new_id())
+        await other_store.claim(new_id())
 
 
 async def test_takes_over_when_lease_expired(timed_store: Store, opened: Open, clock: FakeClock) -> None:
-    held = await timed_store.claim(await goal(timed_store))
-    other = await opened(clock=clock)
+    held_thread = await timed_store.claim(await goal(timed_store))
+    other_store = await opened(clock=clock)
     clock.advance(31)
 
-    thread = await other.claim(held)
-    assert thread.fence > held.fence
+    thread = await other_store.claim(held_thread)
+    assert thread.fence > held_thread.fence
     with pytest.raises(Conflict):
-        await timed_store.append(held, [said("too late")])
-    await other.append(thread, [said("mine now")])
+        await timed_store.append(held_thread, [said("too late")])
+    await other_store.append(thread, [said("mine now")])
 
 
 async def test_heartbeat_renews_lease(timed_store: Store, opened: Open, clock: FakeClock) -> None:
-    held = await timed_store.claim(await goal(timed_store))
-    other = await opened(clock=clock)
+    held_thread = await timed_store.claim(await goal(timed_store))
+    other_store = await opened(clock=clock)
     for _ in range(5):
         clock.advance(20)
-        await timed_store.register_worker(doing={"thread": str(held.id)})
-        assert await other.reap() == []
+        await timed_store.register_worker(doing={"thread": str(held_thread.id)})
+        assert await other_store.reap() == []
     with pytest.raises(ThreadBusy):
-        await other.claim(held)
+        await other_store.claim(held_thread)
 
 
 async def test_dead_worker_registers_as_new_worker(timed_store: Store, opened: Open, clock: FakeClock) -> None:
-    held = await timed_store.claim(await goal(timed_store))
-    other = await opened(clock=clock)
-    await other.register_worker()
+    held_thread = await timed_store.claim(await goal(timed_store))
+    other_store = await opened(clock=clock)
+    await other_store.register_worker()
     clock.advance(31)
-    await other.register_worker()
+    await other_store.register_worker()
 
-    assert await other.reap() == [held.id]
-    assert (await timed_store.thread(held)).status == "pending"
+    assert await other_store.reap() == [held_thread.id]
+    assert (await timed_store.thread(held_thread)).status == "pending"
     with pytest.raises(ThreadBusy, match="declared dead"):
         await timed_store.register_worker()
-    again = await timed_store.claim(held)
-    assert again.worker_id != held.worker_id
-    await timed_store.append(again, [said("anew")])
+    claimed_again = await timed_store.claim(held_thread)
+    assert claimed_again.worker_id != held_thread.worker_id
+    await timed_store.append(claimed_again, [said("again")])
 
 
 async def test_take_over_ignores_the_lease(store: Store, opened: Open) -> None:
-    held = await store.claim(await goal(store))
-    other = await opened()
+    held_thread = await store.claim(await goal(store))
+    other_store = await opened()
 
-    thread = await other.claim(held, take_over=True)
-    assert thread.fence > held.fence
+    thread = await other_store.claim(held_thread, take_over=True)
+    assert thread.fence > held_thread.fence
     with pytest.raises(Conflict):
-        await store.append(held, [said("too late")])
+        await store.append(held_thread, [said("too late")])
 
 
 _HOLDER = """
@@ -103,22 +103,22 @@ async def test_takes_over_immediately_when_holder_was_killed_on_this_host(store:
     thread = await goal(store)
     killed = subprocess.run([sys.executable, "-c", _HOLDER, store_url, str(thread.id)], timeout=60, check=False)
     assert killed.returncode == -9
-    left = await store.thread(thread)
-    assert left.held
-    holder = await store._backend.get(Worker, (left.worker_id,))
+    released_thread = await store.thread(thread)
+    assert released_thread.held
+    holder = await store._backend.get(Worker, (released_thread.worker_id,))
     assert holder is not None
     assert not holder.dead
 
-    value = await store.claim(thread)
-    assert value.fence > left.fence
-    await store.append(value, [said("on")])
+    claimed_thread = await store.claim(thread)
+    assert claimed_thread.fence > released_thread.fence
+    await store.append(claimed_thread, [said("on")])
 
 
 async def test_rejects_claim_when_another_task_holds_the_thread(store: Store) -> None:
-    """Another task of the process holds the thread and others. A claim of one of them must not release any."""
-    held, beside = [await store.claim(await goal(store)) for _ in range(2)]
-    with pytest.raises(ThreadBusy) as exception_info:
-        await store.claim(held, take_over=True)
-    assert exception_info.value.reason == "holder"
-    for head in (held, beside):
+    """Another task of the process holds two threads. A claim of one of them must not release any."""
+    held_thread, other_thread = [await store.claim(await goal(store)) for _ in range(2)]
+    with pytest.raises(ThreadBusy) as excinfo:
+        await store.claim(held_thread, take_over=True)
+    assert excinfo.value.reason == "holder"
+    for head in (held_thread, other_thread):
         await store.append(head, [said("on")])

@@ -27,11 +27,11 @@ async def test_keeps_records_when_store_is_opened_again(store_url: str) -> None:
 
 
 async def test_two_stores_at_one_url_read_the_same_records(store: Store, opened: Open) -> None:
-    again = await opened()
+    second_store = await opened()
     thread = await store.create(key="k")
 
-    assert await again.thread("k") == thread
-    moved = await turn(again, thread, "Hello", "Hi")
+    assert await second_store.thread("k") == thread
+    moved = await turn(second_store, thread, "Hello", "Hi")
     assert await store.thread("k") == moved
 
 
@@ -53,15 +53,15 @@ async def test_migrating_again_changes_nothing(store: Store) -> None:
 async def test_exit_releases_held_threads_and_closes(store_url: str) -> None:
     async with open_store(store_url) as store:
         thread = await store.create(kind="goal", goal="g")
-        held = await store.claim(thread)
-        assert held.held
+        held_thread = await store.claim(thread)
+        assert held_thread.held
 
     with pytest.raises(LockstitchError):
         await store.thread(thread.id)
     async with open_store(store_url) as store:
         given_back = await store.thread(thread.id)
         assert (given_back.status, given_back.worker_id) == ("pending", None)
-        assert given_back.fence > held.fence
+        assert given_back.fence > held_thread.fence
 
 
 async def test_closes_when_the_body_raises(store_url: str) -> None:
@@ -101,13 +101,13 @@ async def test_raises_when_store_is_missing_and_create_is_false(tmp_path: Path) 
 
 
 async def test_memory_store_is_empty_when_opened_again() -> None:
-    async with open_store("sqlite:///:memory:") as store, open_store("sqlite:///:memory:") as other:
+    async with open_store("sqlite:///:memory:") as store, open_store("sqlite:///:memory:") as other_store:
         thread = await turn(store, await store.create(key="k"), "Hello", "Hi")
         assert len(await store.context("k")) == 2
         assert (await store.verify()).ok
         assert (await store.sql("SELECT count(*) FROM stitches")).rows == [(2,)]
         with pytest.raises(NotFound):
-            await other.thread(thread.id)
+            await other_store.thread(thread.id)
 
     async with open_store("sqlite:///:memory:") as later:
         assert await later.count() == 0
@@ -171,10 +171,10 @@ def test_error_message_hides_password() -> None:
 async def test_raises_when_folder_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for url in (f"sqlite:///{tmp_path}/file/store.db", f"file://{tmp_path}/file/store"):
-        with pytest.raises(LockstitchError) as exception_info:
+        with pytest.raises(LockstitchError) as excinfo:
             async with open_store(url):
                 pass
-        assert str(tmp_path) in str(exception_info.value)
+        assert str(tmp_path) in str(excinfo.value)
 
 
 async def test_raises_unreachable_when_server_is_down(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A connection that breaks in mid-commit: what became of it is found out, and it happens exactly once."""
+"""A connection that breaks during a commit: the store finds out the outcome, and the commit happens exactly once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -133,12 +133,12 @@ async def test_delivers_once_when_outcome_is_unknown(store: Store, shaky: Callab
 
 async def test_ends_thread_and_reports_once_when_outcome_is_unknown(store: Store, shaky: Callable[[], Store]) -> None:
     parent = await goal(store)
-    child = await goal(store, parent_id=parent.id, depth=1)
+    child = await goal(store, parent_id=parent.id)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
     delivery = store.new_delivery(parent, report, "children", str(child.id))
 
-    done = {"status": "completed", "result": {"summary": "done"}}
-    thread = (await shaky().append(child, [said("go")], fields=done, deliveries=[delivery])).head
+    final_fields = {"status": "completed", "result": {"summary": "done"}}
+    thread = (await shaky().append(child, [said("go")], fields=final_fields, deliveries=[delivery])).head
 
     assert await store.thread(child) == thread
     assert (await store.thread(parent)).delivered == 1
@@ -146,14 +146,14 @@ async def test_ends_thread_and_reports_once_when_outcome_is_unknown(store: Store
 
 
 async def test_resolves_outcome_when_parent_has_ended(store: Store, shaky: Callable[[], Store]) -> None:
-    done = {"status": "completed", "result": {"summary": "done"}}
+    final_fields = {"status": "completed", "result": {"summary": "done"}}
     parent = await goal(store)
-    child = await goal(store, parent_id=parent.id, depth=1)
-    await store.append(parent, fields=done)
+    child = await goal(store, parent_id=parent.id)
+    await store.append(parent, fields=final_fields)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
     delivery = store.new_delivery(parent, report, "children", str(child.id))
 
-    thread = (await shaky().append(child, [said("go")], fields=done, deliveries=[delivery])).head
+    thread = (await shaky().append(child, [said("go")], fields=final_fields, deliveries=[delivery])).head
 
     assert await store.thread(child) == thread
     assert await store.stitches(parent) == []
@@ -161,7 +161,7 @@ async def test_resolves_outcome_when_parent_has_ended(store: Store, shaky: Calla
 
 async def test_resolves_outcome_when_report_was_delivered_before(store: Store, shaky: Callable[[], Store]) -> None:
     parent = await goal(store)
-    child = await goal(store, parent_id=parent.id, depth=1)
+    child = await goal(store, parent_id=parent.id)
     await store.deliver(parent, said("known already"), kind="children", sender=str(child.id))
     delivery = store.new_delivery(parent, said("known already"), "children", str(child.id))
 
@@ -216,7 +216,7 @@ async def test_raises_outcome_unknown_when_store_stays_unreachable(
     assert await store.thread(head) == head
 
 
-class Deaf:
+class LosesClaimResponse:
     """A real backend where the answer to a claim is lost, or is late."""
 
     def __init__(self, backend: FullBackend) -> None:
@@ -224,26 +224,26 @@ class Deaf:
         self.lost: UUID | None = None
         """Lose the response to the claim of a thread. The claim happens."""
         self.late: UUID | None = None
-        self.claimed, self.go_on = asyncio.Event(), asyncio.Event()
+        self.claimed, self.resume = asyncio.Event(), asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    async def claim(self, worker_id: UUID, **wish: Any) -> list[Thread]:
-        claimed = await self._backend.claim(worker_id, **wish)
+    async def claim(self, worker_id: UUID, **request: Any) -> list[Thread]:
+        claimed = await self._backend.claim(worker_id, **request)
         ids = [head.id for head in claimed]
         if self.lost in ids:
             self.lost = None
             raise OutcomeUnknown
         if self.late in ids:
             self.claimed.set()
-            await self.go_on.wait()
+            await self.resume.wait()
         return claimed
 
 
 @pytest.fixture
-async def deaf(store: Store) -> AsyncIterator[tuple[Store, Deaf]]:
-    backend = Deaf(store._backend)
+async def loses_claim_response(store: Store) -> AsyncIterator[tuple[Store, LosesClaimResponse]]:
+    backend = LosesClaimResponse(store._backend)
     result = Store(backend, clock=store.clock, project=store.project)  # type: ignore[arg-type]
     yield result, backend
     await result._leases.end()
@@ -255,40 +255,42 @@ async def free(store: Store, thread: Thread) -> bool:
 
 @pytest.mark.parametrize("next_one", [False, True])
 async def test_releases_threads_when_claim_response_is_lost(
-    store: Store, deaf: tuple[Store, Deaf], next_one: bool
+    store: Store, loses_claim_response: tuple[Store, LosesClaimResponse], next_one: bool
 ) -> None:
     """Otherwise this process would hold the thread for as long as it lives, and no task would execute it."""
-    shaky, backend = deaf
+    shaky, backend = loses_claim_response
     thread = await goal(store, agent="helper")
     backend.lost = thread.id
     with pytest.raises(OutcomeUnknown):
         await (shaky.claim_next(agents=["helper"]) if next_one else shaky.claim(thread))
     await until(lambda: free(store, thread))
 
-    [again] = await shaky.claim_next(agents=["helper"])
+    [claimed_again] = await shaky.claim_next(agents=["helper"])
 
-    assert again.id == thread.id
-    await shaky.append(again, [said("on")])
+    assert claimed_again.id == thread.id
+    await shaky.append(claimed_again, [said("on")])
 
 
-async def test_keeps_threads_of_other_tasks_when_claim_response_is_lost(store: Store, deaf: tuple[Store, Deaf]) -> None:
-    shaky, backend = deaf
+async def test_keeps_threads_of_other_tasks_when_claim_response_is_lost(
+    store: Store, loses_claim_response: tuple[Store, LosesClaimResponse]
+) -> None:
+    shaky, backend = loses_claim_response
     claimed = await shaky.claim(await goal(store))
-    new = await shaky.execution.hold_new(store.new_thread(kind="goal", goal="g"))
-    new = (await shaky.append(new, [said("new")], new_threads=[new])).head
-    again = await shaky.claim(await goal(store))
-    again = await shaky.claim((await shaky.append(again, fields={"status": "pending"})).head)
+    new_thread = await shaky.execution.hold_new(store.new_thread(kind="goal", goal="g"))
+    new_thread = (await shaky.append(new_thread, [said("new")], new_threads=[new_thread])).head
+    claimed_again = await shaky.claim(await goal(store))
+    claimed_again = await shaky.claim((await shaky.append(claimed_again, fields={"status": "pending"})).head)
     backend.late = (await goal(store)).id
     late = asyncio.create_task(shaky.claim(backend.late))
     await backend.claimed.wait()
-    lost = await goal(store)
-    backend.lost = lost.id
+    lost_thread = await goal(store)
+    backend.lost = lost_thread.id
     with pytest.raises(OutcomeUnknown):
-        await shaky.claim(lost)
-    # It is looked for by now; what is just being claimed is waited for.
+        await shaky.claim(lost_thread)
+    # The store now searches for the lost thread. It waits for the claim that is in progress.
     await asyncio.sleep(0.1)
-    backend.go_on.set()
-    await until(lambda: free(store, lost))
+    backend.resume.set()
+    await until(lambda: free(store, lost_thread))
 
-    for head in (claimed, new, again, await late):
-        await shaky.append(head, [said("mine")])
+    for head in (claimed, new_thread, claimed_again, await late):
+        await shaky.append(head, [said("own")])

@@ -1,4 +1,4 @@
-"""Overviews: what a list shows of a thread."""
+"""`overview`: figures of threads for a list."""
 
 import pytest
 
@@ -18,7 +18,7 @@ async def test_overview_sums_own_runs_of_thread(timed_store: Store, clock: FakeC
     head = (await finish_turn(timed_store, committed.head, run, "no", status="failed", error="it broke")).head
     fresh = await timed_store.create()
 
-    overview, other = await timed_store.overview([head, fresh])
+    overview, other_overview = await timed_store.overview([head, fresh])
 
     assert overview.as_json() == {
         "id": str(head.id),
@@ -42,6 +42,11 @@ async def test_overview_sums_own_runs_of_thread(timed_store: Store, clock: FakeC
         "created_at": "2026-01-01T00:00:00.000000Z",
         "updated_at": "2026-01-01T00:00:00.000000Z",
     }
-    assert (other.runs, other.total_cost, other.error, sum(other.usage.values())) == (0, None, None, 0)
-    assert await timed_store.overview([fresh, head]) == [other, overview]
+    assert (
+        other_overview.runs,
+        other_overview.total_cost,
+        other_overview.error,
+        sum(other_overview.usage.values()),
+    ) == (0, None, None, 0)
+    assert await timed_store.overview([fresh, head]) == [other_overview, overview]
     assert await timed_store.overview([]) == []

@@ -40,14 +40,14 @@ def delivery(thread: Thread) -> Delivery:
 
 @st.composite
 def heads(draw: st.DrawFn, depth: int, parent: Thread | None) -> Thread:
-    held = draw(st.booleans())
+    is_held = draw(st.booleans())
     return Thread(
         kind="goal",
         goal="g",
         parent_id=parent.id if parent else None,
         depth=depth,
-        status="running" if held else "pending",
-        worker_id=WORKER if held else None,
+        status="running" if is_held else "pending",
+        worker_id=WORKER if is_held else None,
         fence=draw(st.integers(0, 3)),
         position=draw(st.integers(0, 9)),
         tip_id=draw(st.none() | st.builds(new_id)),
@@ -171,13 +171,13 @@ def test_children_of_updated_threads_are_counted(transaction: Transaction) -> No
 @settings(max_examples=50)
 def test_rejected_plan_changes_nothing(transaction: Transaction, problem: str) -> None:
     head = Thread(kind="goal", goal="g", created_at=NOW, updated_at=NOW)
-    bad = {
+    invalid_updates = {
         "held": [ThreadUpdate(head.changed(worker_id=new_id(), status="running"))],
         "ended": [ThreadUpdate(head.changed(status="cancelled"))],
         "fixed field": [ThreadUpdate(head, fields={"position": 7})],
         "second update": [ThreadUpdate(head), ThreadUpdate(head)],
     }
-    transaction.updates += bad[problem]
+    transaction.updates += invalid_updates[problem]
     transaction.depths[head.id] = 0
     before = deepcopy(transaction)
     with pytest.raises((ThreadBusy, ThreadEnded, Refused)):

@@ -69,12 +69,12 @@ async def test_delete_threads_ignores_other_projects(store: Store) -> None:
 async def test_finds_runs_and_stitches_within_their_threads(store: Store) -> None:
     first = await turn(store, await turn(store, await store.create(), "q", "a"), "q2", "a2")
     second = await turn(store, await store.create(), "q", "a")
-    runs, other = await store.runs(first), (await store.runs(second))[0]
+    runs, other_run = await store.runs(first), (await store.runs(second))[0]
 
     assert await store.find_runs(first.id) == runs
     assert await store.find_runs(first.id, order=("-sequence",), limit=1) == runs[1:]
     assert len(await store.find_runs([first.id, second.id], order=("thread_id", "sequence"))) == 3
-    assert await store.runs_by_id(first.id, [runs[0].id, other.id]) == {runs[0].id: runs[0]}
+    assert await store.runs_by_id(first.id, [runs[0].id, other_run.id]) == {runs[0].id: runs[0]}
     assert await store.runs_by_id(first.id, []) == {}
 
     log, foreign = await store.stitches(first), (await store.stitches(second))[0]
@@ -103,13 +103,13 @@ async def test_limit_covers_the_agents_of_all_calls(store: Store) -> None:
 
 
 async def test_held_by_finds_threads_in_all_projects(store: Store) -> None:
-    other = store.in_project("other")
-    held = [
+    other_store = store.in_project("other")
+    held_threads = [
         await store.claim(await store.create(kind="goal", goal="g")),
-        await other.claim(await other.create(kind="goal", goal="g")),
+        await other_store.claim(await other_store.create(kind="goal", goal="g")),
     ]
     (worker,) = await store.table(Worker).find()
-    assert {thread.id for thread in await store.held_by([worker.id])} == {thread.id for thread in held}
+    assert {thread.id for thread in await store.held_by([worker.id])} == {thread.id for thread in held_threads}
     assert await store.held_by([]) == []
 
 

@@ -93,9 +93,9 @@ async def test_lane_has_a_separate_context(store: Store) -> None:
     head = (await store.append(committed.head, entries, new_runs=[member])).head
 
     assert [str(message) for message in await store.context(head)] == [str(said("Hello").message)]
-    mine = [said("part").message, answered("second").message]
-    assert await store.context(head, lane=member.id) == mine
-    assert await store.messages(member.id) == [said("part").message, answered("first").message, mine[1]]
+    expected_messages = [said("part").message, answered("second").message]
+    assert await store.context(head, lane=member.id) == expected_messages
+    assert await store.messages(member.id) == [said("part").message, answered("first").message, expected_messages[1]]
     assert head.context_from == 0
 
 
@@ -129,7 +129,7 @@ async def test_pages_turns_by_offset_and_cursor(store: Store) -> None:
 
     first = await store.history(head)
     assert [turn.run.turn for turn in first.turns] == list(range(45, 25, -1))
-    assert first.more
+    assert first.has_more
     by_offset, by_cursor, before = [], [], None
     for offset in range(0, 60, 10):
         by_offset.append(await store.history(head, limit=10, offset=offset))
@@ -137,10 +137,10 @@ async def test_pages_turns_by_offset_and_cursor(store: Store) -> None:
         before = by_cursor[-1].turns[-1].run.turn if by_cursor[-1].turns else before
     assert by_offset == by_cursor
     assert [len(page.turns) for page in by_offset] == [10, 10, 10, 10, 5, 0]
-    assert [page.more for page in by_offset] == [True, True, True, True, False, False]
-    shown = by_offset[0].turns[0]
-    assert (shown.user_message, shown.final_response) == ("question 45", "answer 45")
-    assert (await store.history(head, limit=5, offset=40)).more is False
+    assert [page.has_more for page in by_offset] == [True, True, True, True, False, False]
+    turn_shown = by_offset[0].turns[0]
+    assert (turn_shown.user_message, turn_shown.final_response) == ("question 45", "answer 45")
+    assert (await store.history(head, limit=5, offset=40)).has_more is False
 
 
 async def test_turn_has_input_answer_and_files(timed_store: Store, clock: FakeClock) -> None:
@@ -163,9 +163,9 @@ async def test_turn_has_input_answer_and_files(timed_store: Store, clock: FakeCl
     counts = {"input_tokens": 9, "output_tokens": 4, "cache_read_tokens": 3, "cache_write_tokens": 2}
     head = (await finish_turn(timed_store, committed.head, run, "Hi", extras={"credits": 42}, **counts)).head
 
-    shown = (await timed_store.history(head)).turns[0].as_json()
+    turn_json = (await timed_store.history(head)).turns[0].as_json()
 
-    assert shown == {
+    assert turn_json == {
         "conversation_id": str(run.id),
         "agent_uuid": str(head.id),
         "run_id": str(run.id),

@@ -101,9 +101,9 @@ async def test_claims_a_thread_again_at_once_when_the_response_to_its_claim_was_
     with pytest.raises(OutcomeUnknown):
         await process.claim(thread)
 
-    again = await process.claim(thread)
+    claimed_again = await process.claim(thread)
 
-    await process.append(again, [said("executed")])
+    await process.append(claimed_again, [said("executed")])
 
 
 async def test_releases_claim_of_cancelled_caller_when_store_was_unreachable(
@@ -173,8 +173,8 @@ async def test_releases_once_when_the_response_to_the_release_is_lost(
 
     await process.execution.release(head, {"status": "pending"})
 
-    left = await store.thread(head)
-    assert (left.status, left.worker_id, left.fence) == ("pending", None, head.fence)
+    released_thread = await store.thread(head)
+    assert (released_thread.status, released_thread.worker_id, released_thread.fence) == ("pending", None, head.fence)
 
 
 async def test_leaves_a_thread_to_its_next_holder(store: Store, failing: tuple[Store, Failing]) -> None:
@@ -184,14 +184,14 @@ async def test_leaves_a_thread_to_its_next_holder(store: Store, failing: tuple[S
     backend.append_errors = [StoreUnreachable("away")]
     await process.execution.release(head, {"status": "pending"})
 
-    again = await process.claim(head)
+    claimed_again = await process.claim(head)
     await asyncio.sleep(0.1)
     process.execution.request_release(head)
     await process._leases.releases.reconcile()
     await asyncio.sleep(0.1)
 
-    assert (await store.thread(head)).fence == again.fence > head.fence
-    await process.append(again, [said("still executed")])
+    assert (await store.thread(head)).fence == claimed_again.fence > head.fence
+    await process.append(claimed_again, [said("still executed")])
 
 
 async def test_reconciliation_releases_only_threads_without_executor(
@@ -200,8 +200,8 @@ async def test_reconciliation_releases_only_threads_without_executor(
     process, backend = failing
     releases = process._leases.releases
     claimed = await process.claim(await goal(store))
-    new = await process.execution.hold_new(store.new_thread(kind="goal", goal="g"))
-    new = (await process.append(new, [said("new")], new_threads=[new])).head
+    new_thread = await process.execution.hold_new(store.new_thread(kind="goal", goal="g"))
+    new_thread = (await process.append(new_thread, [said("new")], new_threads=[new_thread])).head
     backend.blocked = asyncio.Event()
     in_flight = asyncio.create_task(process.claim(await goal(store)))
     await backend.claimed.wait()
@@ -215,7 +215,7 @@ async def test_reconciliation_releases_only_threads_without_executor(
     await reconciling
 
     assert await until(lambda: released(store, stray))
-    for head in (claimed, new, await in_flight):
+    for head in (claimed, new_thread, await in_flight):
         await process.append(head, [said("mine")])
 
 
@@ -265,9 +265,9 @@ async def test_released_thread_is_ready_when_it_has_deliveries(
 
     await process.execution.release(head, {"status": "waiting", "waiting_for": waits, "wake_at": None})
 
-    left = await store.thread(thread)
-    assert (left.status, left.worker_id) == ("pending", None)
-    assert left.wake_at is not None
+    released_thread = await store.thread(thread)
+    assert (released_thread.status, released_thread.worker_id) == ("pending", None)
+    assert released_thread.wake_at is not None
 
 
 async def test_release_restores_the_state_when_executor_never_started(
@@ -282,5 +282,5 @@ async def test_release_restores_the_state_when_executor_never_started(
 
     process.execution.request_release(head)
 
-    left = await until(lambda: released(store, head))
-    assert (left.status, left.waiting_for, left.wake_at) == ("waiting", waits, None)
+    released_thread = await until(lambda: released(store, head))
+    assert (released_thread.status, released_thread.waiting_for, released_thread.wake_at) == ("waiting", waits, None)

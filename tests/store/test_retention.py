@@ -1,4 +1,4 @@
-"""Retention: what is purged goes whole, what must stay stays, and no figure is lost."""
+"""Retention: a purge deletes whole trees, keeps other records, and keeps the usage figures."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ async def ended(store: Store, **fields: Any) -> Thread:
     return (await store.append(head, [said("go")], fields={"status": "completed", "result": {"summary": "s"}})).head
 
 
-async def left(store: Store) -> set[Any]:
+async def remaining_ids(store: Store) -> set[Any]:
     return {thread.id for thread in await store.threads(limit=None, all_projects=True)}
 
 
@@ -38,7 +38,7 @@ async def test_purges_old_threads_at_rest(timed_store: Store, clock: FakeClock) 
 
     assert await timed_store.purge(before=before - timedelta(days=2)) == 0
     assert await timed_store.purge(before=before) == 2
-    assert await left(timed_store) == {fresh.id, used.id}
+    assert await remaining_ids(timed_store) == {fresh.id, used.id}
     for thread in (chat, goal):
         with pytest.raises(NotFound):
             await timed_store.thread(thread)
@@ -59,30 +59,30 @@ async def test_keeps_old_threads_that_are_not_at_rest(timed_store: Store, clock:
 
     assert await timed_store.purge(before=clock.now()) == 1
     remaining = {thread.id for thread in (held, pending, waits, goal_waits, running)}
-    assert await left(timed_store) == remaining
+    assert await remaining_ids(timed_store) == remaining
     assert resting.id not in remaining
 
 
 async def test_purges_whole_tree_or_nothing(timed_store: Store, clock: FakeClock) -> None:
-    done, busy, lively = [await ended(timed_store) for _ in range(3)]
-    for root in (done, busy, lively):
-        await ended(timed_store, parent_id=root.id, depth=1)
-    open_child = await timed_store.create(kind="task", goal="part", parent_id=busy.id, depth=1)
+    old_thread, busy, lively = [await ended(timed_store) for _ in range(3)]
+    for root in (old_thread, busy, lively):
+        await ended(timed_store, parent_id=root.id)
+    open_child = await timed_store.create(kind="task", goal="part", parent_id=busy.id)
     clock.advance(2 * DAY)
     before = clock.now()
     clock.advance(DAY)
-    late = await ended(timed_store, parent_id=lively.id, depth=1)
+    late = await ended(timed_store, parent_id=lively.id)
 
     assert await timed_store.purge(before=before) == 2
-    matches = await left(timed_store)
-    assert done.id not in matches
+    matches = await remaining_ids(timed_store)
+    assert old_thread.id not in matches
     assert {busy.id, lively.id, open_child.id, late.id} <= matches
     assert len(matches) == 6
 
 
 async def test_purges_expired_threads(timed_store: Store, clock: FakeClock) -> None:
     soon = await turn(timed_store, await timed_store.create(expires_at=clock.now() + timedelta(days=1)), "a", "b")
-    child = await ended(timed_store, parent_id=soon.id, depth=1)
+    child = await ended(timed_store, parent_id=soon.id)
     later = await timed_store.create(expires_at=clock.now() + timedelta(days=9))
     never = await timed_store.create()
     at_work = await timed_store.create(kind="goal", goal="g", expires_at=clock.now())
@@ -90,53 +90,53 @@ async def test_purges_expired_threads(timed_store: Store, clock: FakeClock) -> N
 
     clock.advance(DAY)
     assert await timed_store.purge() == 2
-    assert await left(timed_store) == {later.id, never.id, at_work.id}
-    assert child.id not in await left(timed_store)
+    assert await remaining_ids(timed_store) == {later.id, never.id, at_work.id}
+    assert child.id not in await remaining_ids(timed_store)
     clock.advance(9 * DAY)
     # A purge of old threads also deletes expired ones, even if they were active recently.
     moved = await turn(timed_store, await timed_store.thread(later), "still", "here")
     assert await timed_store.purge(before=clock.now() - timedelta(days=9)) == 2
-    assert moved.id not in await left(timed_store)
+    assert moved.id not in await remaining_ids(timed_store)
 
 
 async def test_purge_keeps_other_projects(timed_store: Store, clock: FakeClock) -> None:
-    far = await timed_store.create(project="elsewhere", user_id="ada", expires_at=clock.now())
+    far = await timed_store.in_project("elsewhere").create(user_id="ada", expires_at=clock.now())
     clock.advance(DAY)
 
     assert await timed_store.purge() == await timed_store.purge(before=clock.now()) == 0
     assert await timed_store.purge(user_id="ada") == 0
-    assert await left(timed_store) == {far.id}
+    assert await remaining_ids(timed_store) == {far.id}
 
 
 async def test_purges_all_records_of_a_user(timed_store: Store, clock: FakeClock) -> None:
     times = {"created_at": clock.now(), "updated_at": clock.now()}
     thread = await turn(timed_store, await timed_store.create(user_id="ada"), "Hello", "Hi")
-    child = await ended(timed_store, parent_id=thread.id, depth=1, user_id="ada")
-    helper = await ended(timed_store, parent_id=child.id, depth=2)
+    child = await ended(timed_store, parent_id=thread.id, user_id="ada")
+    helper = await ended(timed_store, parent_id=child.id)
     waits = await timed_store.create(user_id="ada", kind="goal", goal="g")
     await timed_store.deliver(waits, said("more"), kind="input", sender="ada")
-    others = await turn(timed_store, await timed_store.create(user_id="bob"), "Hello", "Hi")
+    other_thread = await turn(timed_store, await timed_store.create(user_id="bob"), "Hello", "Hi")
     for user, project in (("ada", "default"), ("bob", "default"), ("ada", "elsewhere"), (None, "default")):
         await timed_store.memories.put(Memory(user_id=user, project=project, text="likes tea", **times))
     await timed_store.feedback.put(
-        Feedback(user_id="ada", thread_id=others.id, name="stars", **times),
+        Feedback(user_id="ada", thread_id=other_thread.id, name="stars", **times),
         Feedback(user_id="bob", thread_id=thread.id, name="stars", **times),
-        Feedback(user_id="bob", thread_id=others.id, name="stars", **times),
+        Feedback(user_id="bob", thread_id=other_thread.id, name="stars", **times),
     )
 
     assert await timed_store.purge(user_id="ada") == 4
 
-    assert await left(timed_store) == {others.id}
-    assert helper.id not in await left(timed_store)
+    assert await remaining_ids(timed_store) == {other_thread.id}
+    assert helper.id not in await remaining_ids(timed_store)
     memories = await timed_store.memories.list()
     assert {(memory.user_id, memory.project) for memory in memories} == {
         *(("bob", "default"), ("ada", "elsewhere"), (None, "default"))
     }
     assert [(feedback.user_id, feedback.thread_id) for feedback in await timed_store.feedback.list()] == [
-        ("bob", others.id)
+        ("bob", other_thread.id)
     ]
     assert await timed_store._backend.find(Find(Delivery)) == []
-    assert {run.thread_id for run in await timed_store._backend.find(Find(Run))} == {others.id}
+    assert {run.thread_id for run in await timed_store._backend.find(Find(Run))} == {other_thread.id}
     assert await timed_store.purge(user_id="ada") == 0
 
 
@@ -144,18 +144,18 @@ async def test_purges_held_threads_only_by_force(timed_store: Store, clock: Fake
     times = {"created_at": clock.now(), "updated_at": clock.now()}
     resting = await turn(timed_store, await timed_store.create(user_id="ada"), "Hello", "Hi", input_tokens=5)
     idle = await turn(timed_store, await timed_store.create(user_id="bob"), "Hello", "Hi")
-    held = await timed_store.claim(await timed_store.create(user_id="bob", kind="goal", goal="g"))
-    run = timed_store.new_run(held, input_tokens=7)
-    held = (await timed_store.append(held, [said("go", run_id=run.id)], new_runs=[run])).head
+    held_thread = await timed_store.claim(await timed_store.create(user_id="bob", kind="goal", goal="g"))
+    run = timed_store.new_run(held_thread).changed(input_tokens=7)
+    held_thread = (await timed_store.append(held_thread, [said("go", run_id=run.id)], new_runs=[run])).head
     await timed_store.memories.put(Memory(user_id="bob", text="likes tea", **times))
 
     with pytest.raises(ThreadBusy):
         await timed_store.purge(user_id="bob")
-    assert await left(timed_store) == {resting.id, idle.id, held.id}
-    # What stayed is in no total of what has gone.
+    assert await remaining_ids(timed_store) == {resting.id, idle.id, held_thread.id}
+    # Usage of threads that were not deleted is not in the daily metrics.
     assert await timed_store._backend.find(Find(DailyMetric)) == []
     assert await timed_store.purge(user_id="bob", force=True) == 2
-    assert await left(timed_store) == {resting.id}
+    assert await remaining_ids(timed_store) == {resting.id}
     assert [metric.input_tokens for metric in await timed_store._backend.find(Find(DailyMetric))] == [7]
     assert await timed_store.memories.list() == []
 
@@ -177,9 +177,9 @@ async def test_purge_keeps_usage_in_daily_metrics(timed_store: Store, clock: Fak
 
     metrics = {(m.day, m.agent, m.model): m for m in await timed_store._backend.find(Find(DailyMetric))}
     assert len(metrics) == 4
-    both = metrics["2026-01-01", "helper", "m"]
-    assert (both.runs, both.failed_runs, both.input_tokens, both.output_tokens) == (2, 1, 30, 3)
-    assert (both.cache_read_tokens, both.cache_write_tokens, both.total_cost) == (4, 5, 0.25)
+    metric = metrics["2026-01-01", "helper", "m"]
+    assert (metric.runs, metric.failed_runs, metric.input_tokens, metric.output_tokens) == (2, 1, 30, 3)
+    assert (metric.cache_read_tokens, metric.cache_write_tokens, metric.total_cost) == (4, 5, 0.25)
     assert metrics["2026-01-01", "helper", "n"].total_cost == 0.5
     assert metrics["2026-01-01", "", ""].input_tokens == 4
     assert metrics["2026-01-02", "helper", "m"].input_tokens == 100

@@ -117,18 +117,18 @@ async def test_filter_returns_the_row_of_its_group(store: Store, seed: int) -> N
     here = await store.statistics.usage("project")
     assert [row.group for row in here.rows] == [("default",)]
     projects = await store.statistics.usage("project", all_projects=True)
-    others = sum_usage(row for row in projects.rows if row.group[0] == "elsewhere")
-    assert (await store.in_project("elsewhere").statistics.usage()).total == others
+    elsewhere = sum_usage(row for row in projects.rows if row.group[0] == "elsewhere")
+    assert (await store.in_project("elsewhere").statistics.usage()).total == elsewhere
 
 
 @pytest.mark.req("S4-031")
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_daily_metrics_equal_those_that_a_purge_stores(store: Store, seed: int) -> None:
     result = await world(seed).put(store)
-    rest = [
+    other_runs = [
         run.changed(status="completed", completed_at=NOW) if run.status == "running" else run for run in result.runs
     ]
-    await store._backend.put(rest)
+    await store._backend.put(other_runs)
     groupings = [("day",), ("agent",), ("model",), ("project",), ("day", "model"), ("agent", "model"), ()]
     before = [await store.statistics.usage(*by) for by in groupings]  # type: ignore[arg-type]
     anew = await store.statistics.daily()
@@ -165,7 +165,7 @@ async def test_every_purge_adds_to_the_daily_metrics(timed_store: Store, clock: 
     assert (await figures.usage(until=midnight + timedelta(hours=23))).total.runs == 0
     assert (await figures.usage(user="ada")).total.runs == 0
     assert (await figures.usage(agent="helper")).total.runs == 4
-    assert (await figures.usage(agent="nobody")).rows == []
+    assert (await figures.usage(agent="unknown")).rows == []
 
 
 def measured(stitches: list[Stitch]) -> dict[str, Any]:
@@ -231,8 +231,8 @@ async def test_returns_latencies_and_error_rates(store: Store, seed: int) -> Non
 
 async def test_percentiles_of_few_calls_are_measured_times(store: Store) -> None:
     world = mirror()
-    for number, took in enumerate((5, 1, 2, 4, 3)):
-        span(world, "look", type="tool_call", call_id=f"c{number}", took=took)
+    for number, seconds in enumerate((5, 1, 2, 4, 3)):
+        span(world, "look", type="tool_call", call_id=f"c{number}", took=seconds)
     span(world, "idle", type="tool_call", call_id="d", took=0).changed(duration_ms=None)
     world.stitches[-1] = world.stitches[-1].changed(duration_ms=None)
     await world.put(store)
@@ -259,8 +259,8 @@ async def test_lists_newest_slowest_and_failed_runs(store: Store, seed: int) -> 
     assert await store.statistics.runs(limit=1000) == newest
     assert await store.statistics.runs(limit=3) == newest[:3]
     assert await store.statistics.runs(status="failed") == [run for run in newest if run.status == "failed"]
-    ended = [run for run in runs if run.completed_at is not None]
-    slowest = sorted(ended, key=lambda run: (run.started_at - run.completed_at, run.id))  # type: ignore[operator]
+    finished_runs = [run for run in runs if run.completed_at is not None]
+    slowest = sorted(finished_runs, key=lambda run: (run.started_at - run.completed_at, run.id))  # type: ignore[operator]
     assert await store.statistics.runs(order="slowest", limit=1000) == slowest
 
 

@@ -30,7 +30,7 @@ async def test_finds_thread_by_id_and_key(timed_store: Store, clock: FakeClock) 
 
 
 async def test_raises_not_found_for_unknown_thread(store: Store) -> None:
-    for ref in (uuid4(), str(uuid4()), "nobody", Thread(created_at=store.clock.now(), updated_at=store.clock.now())):
+    for ref in (uuid4(), str(uuid4()), "unknown", Thread(created_at=store.clock.now(), updated_at=store.clock.now())):
         with pytest.raises(NotFound) as missing:
             await store.thread(ref)
         assert str(getattr(ref, "id", ref)) in str(missing.value)
@@ -62,10 +62,10 @@ async def test_rejects_key_that_is_in_use_in_the_project(store: Store) -> None:
     first = await store.create(key="k")
     with pytest.raises(KeyTaken):
         await store.create(key="k")
-    other = await store.create(key="k", project="elsewhere")
+    other_thread = await store.in_project("elsewhere").create(key="k")
 
     assert await store.thread("k") == first
-    assert other.id != first.id
+    assert other_thread.id != first.id
     assert await store.count(all_projects=True) == 2
 
 
@@ -78,10 +78,10 @@ async def test_rejects_id_that_is_in_use(store: Store) -> None:
 
 async def test_ensure_creates_thread_once(store: Store) -> None:
     thread = await store.ensure("customer-42", title="first")
-    again = await store.ensure("customer-42", title="second")
+    same_thread = await store.ensure("customer-42", title="second")
     by_id = await store.ensure(str(id := new_id()))
 
-    assert thread == again
+    assert thread == same_thread
     assert thread.title == "first"
     assert (by_id.id, by_id.key) == (id, None)
     assert await store.ensure(str(id)) == by_id
@@ -152,66 +152,79 @@ async def test_pages_by_cursor_list_each_thread_once_when_times_are_equal(timed_
         heads.append(timed_store.new_thread(user_id=f"u{number % 2}"))
     await timed_store.commit(Transaction(new_threads=heads))
 
-    seen: list[Thread] = []
+    read_threads: list[Thread] = []
     page = await timed_store.threads(limit=30)
     while page:
-        seen += page
+        read_threads += page
         page = await timed_store.threads(limit=30, after=page[-1])
 
-    wanted = sorted(heads, key=lambda thread: (thread.recent_at, thread.id), reverse=True)
-    assert [thread.id for thread in seen] == [thread.id for thread in wanted]
+    expected_threads = sorted(heads, key=lambda thread: (thread.recent_at, thread.id), reverse=True)
+    assert [thread.id for thread in read_threads] == [thread.id for thread in expected_threads]
     by_offset = [t for start in range(0, 250, 60) for t in await timed_store.threads(limit=60, offset=start)]
-    assert by_offset == seen
-    assert await timed_store.threads(limit=None) == seen
+    assert by_offset == read_threads
+    assert await timed_store.threads(limit=None) == read_threads
     assert len(await timed_store.threads(user_id="u1", limit=200)) == await timed_store.count(user_id="u1") == 125
 
 
 async def test_filters_threads_by_fields(timed_store: Store, clock: FakeClock) -> None:
-    old = await timed_store.create(agent="a", user_id="ada")
+    old_thread = await timed_store.create(agent="a", user_id="ada")
     clock.advance(10)
     since = clock.now()
     goal = await timed_store.create(kind="goal", goal="g", agent="a")
     chat = await timed_store.create(agent="b", user_id="ada")
-    far = await timed_store.create(project="elsewhere", agent="b")
+    far = await timed_store.in_project("elsewhere").create(agent="b")
 
     async def ids(**narrow: Any) -> set[UUID]:
         matches = {thread.id for thread in await timed_store.threads(**narrow)}
         assert len(matches) == await timed_store.count(**narrow)
         return matches
 
-    assert await ids() == {old.id, goal.id, chat.id}
-    assert await ids(agent="a") == {old.id, goal.id}
-    assert await ids(kind="chat", user_id="ada") == {old.id, chat.id}
+    assert await ids() == {old_thread.id, goal.id, chat.id}
+    assert await ids(agent="a") == {old_thread.id, goal.id}
+    assert await ids(kind="chat", user_id="ada") == {old_thread.id, chat.id}
     assert await ids(status=["pending", "running"]) == {goal.id}
-    assert await ids(status=("pending", "waiting"), agent="a") == {old.id, goal.id}
+    assert await ids(status=("pending", "waiting"), agent="a") == {old_thread.id, goal.id}
     assert await ids(since=since) == {goal.id, chat.id}
     assert await ids(since=since + timedelta(seconds=1)) == set()
-    assert await ids(agent=None) == {old.id, goal.id, chat.id}
+    assert await ids(agent=None) == {old_thread.id, goal.id, chat.id}
     assert await ids(all_projects=True, agent="b") == {chat.id, far.id}
-    assert await ids(project="elsewhere", all_projects=True) == {far.id}
 
 
 async def test_edits_allowed_fields_without_lease(store: Store) -> None:
     thread = await store.create(kind="goal", goal="g")
-    held = await store.claim(thread)
+    held_thread = await store.claim(thread)
     later = store.clock.now().replace(microsecond=5) + timedelta(days=1)
-    fields = {"title": "t", "extras": {"z": 1, "a": 2}, "priority": 9, "expires_at": later, "cancel_requested": True}
+    fields: dict[str, Any] = {
+        "title": "t",
+        "extras": {"z": 1, "a": 2},
+        "priority": 9,
+        "expires_at": later,
+        "cancel_requested": True,
+    }
 
     await store.edit(thread.id, **fields)
 
     edited = await store.thread(thread)
-    assert edited == held.changed(**fields, updated_at=edited.updated_at)
+    assert edited == held_thread.changed(**fields, updated_at=edited.updated_at)
     await store.edit(thread, title=None, expires_at=None)
     assert (await store.thread(thread)).title is None
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"status": "completed"}, {"goal": "new"}, {"position": 7}, {"colour": 1}, {"title": "t" * 256}, {"title": 5}],
+    [{"title": "t" * 256}, {"title": 5}, {"extras": None}, {"expires_at": "soon"}],
 )
-async def test_rejects_edit_of_other_fields(store: Store, fields: dict[str, Any]) -> None:
+async def test_rejects_edit_with_invalid_value(store: Store, fields: dict[str, Any]) -> None:
     thread = await store.create(kind="goal", goal="g")
     with pytest.raises(Refused, match=next(iter(fields))):
+        await store.edit(thread, **{"priority": 5, **fields})
+    assert await store.thread(thread) == thread
+
+
+@pytest.mark.parametrize("fields", [{"status": "completed"}, {"goal": "new"}, {"position": 7}, {"colour": 1}])
+async def test_rejects_edit_of_other_fields(store: Store, fields: dict[str, Any]) -> None:
+    thread = await store.create(kind="goal", goal="g")
+    with pytest.raises(TypeError, match=next(iter(fields))):
         await store.edit(thread, **{"priority": 5, **fields})
     assert await store.thread(thread) == thread
 
@@ -220,12 +233,12 @@ async def test_rejects_edit_and_delete_of_unknown_thread(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.edit(uuid4(), title="t")
     with pytest.raises(NotFound):
-        await store.delete("nobody")
+        await store.delete("unknown")
 
 
 async def test_open_run_moves_thread_to_the_top(timed_store: Store, clock: FakeClock) -> None:
-    other_thread, other = await timed_store.create(), await timed_store.create()
+    other_thread, third_thread = await timed_store.create(), await timed_store.create()
     clock.advance(1)
     await begin_turn(timed_store, other_thread, "Hello")
 
-    assert [thread.id for thread in await timed_store.threads()] == [other_thread.id, other.id]
+    assert [thread.id for thread in await timed_store.threads()] == [other_thread.id, third_thread.id]

@@ -106,20 +106,20 @@ def test_draws_every_span_once_for_any_parent_links(spans: list[tuple[int, bool,
 @given(st.lists(st.integers(0, 12), max_size=30), st.integers(1, 40), st.none() | st.integers(0, 5))
 def test_counts_nodes_that_are_cut(parents: list[int], limit: int, depth: int | None) -> None:
     log = [entry(number, "span", parent_id=UUID(int=above)) for number, above in enumerate(parents, 1)]
-    whole = [node.id for node, place in mirror(RUN, log).walk() if depth is None or len(place) <= depth]
+    expected_ids = [node.id for node, place in mirror(RUN, log).walk() if depth is None or len(place) <= depth]
     root = mirror(RUN, log)
-    shown, left = cut(root, depth, limit)
+    shown_count, hidden_count = cut(root, depth, limit)
     nodes = [node for node, _ in root.walk()]
-    assert [node.id for node in nodes] == whole[:limit]
-    assert (len(nodes), len(nodes) + left) == (shown, len(log) + 1)
-    assert sum(node.left_off for node in nodes) == left
+    assert [node.id for node in nodes] == expected_ids[:limit]
+    assert (len(nodes), len(nodes) + hidden_count) == (shown_count, len(log) + 1)
+    assert sum(node.omitted for node in nodes) == hidden_count
 
 
 def test_cuts_very_deep_chain() -> None:
     log = [entry(number, "span", parent_id=UUID(int=number - 1)) for number in range(1, 30_001)]
     root = mirror(RUN, log)
-    shown, left = cut(root, None, 10**6)
-    assert (shown, left) == (DEEPEST + 1, 30_000 - DEEPEST)
+    shown_count, hidden_count = cut(root, None, 10**6)
+    assert (shown_count, hidden_count) == (DEEPEST + 1, 30_000 - DEEPEST)
     assert root.as_json()["children"][0]["children"][0]["left_off"] == 0
 
 

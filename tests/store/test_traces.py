@@ -59,7 +59,7 @@ async def test_traces_run_with_all_kinds_of_entries(store: Store, tmp_path: Path
         "  model scripted end_turn",
         "  event error error",
     ]
-    assert (trace.shown, trace.left_off, trace.root.text) == (len(lines(trace.root)), 0, "What is it?")
+    assert (trace.shown, trace.omitted, trace.root.text) == (len(lines(trace.root)), 0, "What is it?")
     models = [node for node, _ in trace.root.walk() if node.kind == "model"]
     assert [node.step for node in models] == [1, 2, 3, 4, 5]
     assert sum((node.usage or {})["input_tokens"] for node in models) == first.input_tokens
@@ -123,7 +123,7 @@ async def test_child_threads_are_below_the_call_that_created_them(store: Store) 
     assert not [node for node, _ in shallow.root.walk() if node.kind == "run" and node is not shallow.root]
     few = await store.trace(outcome.run_id, limit=4)
     assert (few.shown, lines(few.root)) == (4, lines(trace.root)[:4])
-    assert few.left_off > 0
+    assert few.omitted > 0
 
     await store.delete(below[0].id)
     assert "      thread member removed" in lines((await store.trace(outcome.run_id)).root)
@@ -149,7 +149,7 @@ async def test_calls_without_a_result_are_open(store: Store) -> None:
 async def test_nested_runs_are_below_the_step_that_delegated(store: Store) -> None:
     committed, run = await begin_turn(store, await store.create(agent="team"), "Go", role="team")
     step = await store.append(committed.head, [asked("c1", name="delegate", run_id=run.id)])
-    member = store.new_run(step.head, parent_run_id=run.id, agent="writer", input_tokens=5)
+    member = store.new_run(step.head, parent_run_id=run.id, agent="writer").changed(input_tokens=5)
     entries = [
         said("Write", run_id=member.id, lane=member.id),
         answered("Written.", run_id=member.id, lane=member.id, name="small"),
@@ -240,12 +240,12 @@ async def test_traces_archived_run(timed_store: Store, clock: FakeClock) -> None
     head = await timed_store.create(kind="goal", goal="g", agent="helper")
     committed, run = await begin_turn(timed_store, head, "Go")
     step = await timed_store.append(committed.head, [asked("c1", run_id=run.id)])
-    done = await timed_store.append(step.head, [result("c1", 0, step.head.position, "found", run_id=run.id)])
-    ended = {"status": "completed", "completed_at": clock.now()}
+    last_commit = await timed_store.append(step.head, [result("c1", 0, step.head.position, "found", run_id=run.id)])
+    final_fields = {"status": "completed", "completed_at": clock.now()}
     await timed_store.append(
-        done.head,
+        last_commit.head,
         [answered("Here.", run_id=run.id)],
-        run_updates=[(run, ended)],
+        run_updates=[(run, final_fields)],
         fields={"status": "completed", "result": {}},
     )
     before = await timed_store.trace(run.id)
@@ -258,26 +258,26 @@ async def test_traces_archived_run(timed_store: Store, clock: FakeClock) -> None
 @pytest.mark.parametrize("shape", ["wide", "deep"])
 async def test_traces_thousands_of_spans(store: Store, shape: str) -> None:
     """Writing the spans takes the time here. test_trace.py builds larger trees."""
-    many = 2_000
+    count = 2_000
     world = mirror()
     top = span(world, "root")
     run, at = world.runs[0], world.runs[0].started_at
     above = top
-    for number in range(many - 1):
+    for number in range(count - 1):
         values: dict[str, Any] = {**top.__dict__, "id": type(top.id)(int=number), "position": number + 2}
         above = type(top).unchecked({**values, "parent_id": above.id if shape == "deep" else top.id, "at": at})
         world.stitches.append(above)
     await world.put(store)
     trace = await store.trace(run.id)
     deepest = 101 if shape == "deep" else 500
-    assert (trace.shown, trace.left_off) == (deepest, many + 1 - deepest)
-    assert sum(node.left_off for node, _ in trace.root.walk()) == trace.left_off
+    assert (trace.shown, trace.omitted) == (deepest, count + 1 - deepest)
+    assert sum(node.omitted for node, _ in trace.root.walk()) == trace.omitted
     assert trace.root.children[0].label == "chain"
 
 
 async def test_trace_rejects_runs_of_other_projects(store: Store) -> None:
     world = await mirror(project="elsewhere").put(store)
-    for name in ("trace-1", world.runs[0].id, "nobody", "", "\N{SNOWMAN}"):
+    for name in ("trace-1", world.runs[0].id, "unknown", "", "\N{SNOWMAN}"):
         with pytest.raises(NotFound):
             await store.trace(name)
 
@@ -306,5 +306,5 @@ async def test_outline_has_times_and_costs_but_no_texts(store: Store) -> None:
     assert [node.label for node in nodes] == [None, None, None, "title \U0001f600", "title", None, None, None]
     assert {node.type: node.pause_ms for node in nodes} == {"llm_call": None, "api_retry": 1500, "run_paused": None}
     assert {node.text for node in nodes} == {None}
-    whole = [node for node, _ in (await store.trace(run.id)).root.walk()][1:]
-    assert [node.cost for node in whole] == [node.cost for node in nodes]
+    expected_nodes = [node for node, _ in (await store.trace(run.id)).root.walk()][1:]
+    assert [node.cost for node in expected_nodes] == [node.cost for node in nodes]

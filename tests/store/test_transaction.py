@@ -1,4 +1,4 @@
-"""What an append derives, and what the rules of a thread forbid."""
+"""`append`: fields that the store derives, and updates that it rejects."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ async def assert_head(store: Store, head: Thread) -> None:
     assert await store.thread(head.id) == head
 
 
-# What follows by itself
+# Derived fields
 
 
 async def test_append_returns_the_stored_head(timed_store: Store, clock: FakeClock) -> None:
@@ -43,8 +43,10 @@ async def test_append_returns_the_stored_head(timed_store: Store, clock: FakeClo
             range(head.position - len(entries) + 1, head.position + 1)
         )
         assert head.updated_at == clock.now()
-    ended = {"status": "completed", "completed_at": clock.now()}
-    await assert_head(timed_store, (await timed_store.append(head, fields=DONE, run_updates=[(run, ended)])).head)
+    final_fields = {"status": "completed", "completed_at": clock.now()}
+    await assert_head(
+        timed_store, (await timed_store.append(head, fields=DONE, run_updates=[(run, final_fields)])).head
+    )
 
 
 async def test_context_starts_at_last_compaction_of_the_threads_own_lane(store: Store) -> None:
@@ -52,8 +54,8 @@ async def test_context_starts_at_last_compaction_of_the_threads_own_lane(store: 
     assert head.context_from == 0
     lane = new_id()
     checked = Entry(type="compaction", data={"applied": False})
-    beside = Entry(type="compaction", lane=lane, data={"applied": True})
-    head = (await store.append(head, [checked, beside])).head
+    lane_compaction = Entry(type="compaction", lane=lane, data={"applied": True})
+    head = (await store.append(head, [checked, lane_compaction])).head
     assert head.context_from == 0
 
     applied = Entry(type="compaction", data={"applied": True, "keep": [[1, 1]]})
@@ -69,7 +71,7 @@ async def test_numbers_runs_and_turns_separately(timed_store: Store, clock: Fake
     started = clock.now()
     clock.advance(1)
     members = [timed_store.new_run(committed.head, parent_run_id=leader.id)]
-    members.append(timed_store.new_run(committed.head, parent_run_id=leader.id, sequence=3))
+    members.append(timed_store.new_run(committed.head, parent_run_id=leader.id).changed(sequence=3))
     entries = [said("part", run_id=run.id, lane=run.id) for run in members]
     head = (await timed_store.append(committed.head, entries, new_runs=members)).head
 
@@ -96,10 +98,12 @@ async def test_counts_finished_run_once(store: Store) -> None:
     head = (await store.append(head, run_updates=[(member, {"status": "completed"})])).head
     assert head.total_runs == 0
 
-    done = (await finish_turn(store, head, await store.run(run.id), "Hi")).head
-    assert done.total_runs == 1
+    finished_thread = (await finish_turn(store, head, await store.run(run.id), "Hi")).head
+    assert finished_thread.total_runs == 1
     head = (
-        await store.append(done, run_updates=[(await store.run(run.id), {"status": "completed", "extras": {"a": 1}})])
+        await store.append(
+            finished_thread, run_updates=[(await store.run(run.id), {"status": "completed", "extras": {"a": 1}})]
+        )
     ).head
     assert head.total_runs == 1
     await assert_head(store, head)
@@ -124,10 +128,10 @@ async def test_waiting_or_ending_releases_thread(timed_store: Store, clock: Fake
 
 
 async def test_append_without_status_keeps_thread_held(store: Store) -> None:
-    held = await store.claim(await goal(store))
-    head = (await store.append(held, [said("go")], fields={"state": {"step": 1}})).head
+    held_thread = await store.claim(await goal(store))
+    head = (await store.append(held_thread, [said("go")], fields={"state": {"step": 1}})).head
 
-    assert (head.worker_id, head.status, head.state) == (held.worker_id, "running", {"step": 1})
+    assert (head.worker_id, head.status, head.state) == (held_thread.worker_id, "running", {"step": 1})
     await assert_head(store, head)
 
 
@@ -165,7 +169,7 @@ async def test_poisonous_thread_stays_a_suspect_until_it_ends(store: Store) -> N
     await assert_head(store, head)
 
 
-# What is refused
+# Rejected updates
 
 
 @pytest.mark.req("S3-006", "S3-012")
@@ -216,9 +220,9 @@ async def test_only_retry_reopens_failed_or_cancelled_thread(store: Store, statu
     with pytest.raises(ThreadEnded):
         await store.append(head, [said("more")])
 
-    again = (await store.append(head, fields={"status": "pending", "result": None})).head
-    assert (again.status, again.result) == ("pending", None)
-    assert (await store.claim(again)).id == again.id
+    restarted = (await store.append(head, fields={"status": "pending", "result": None})).head
+    assert (restarted.status, restarted.result) == ("pending", None)
+    assert (await store.claim(restarted)).id == restarted.id
 
 
 @pytest.mark.parametrize(

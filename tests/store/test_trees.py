@@ -14,15 +14,15 @@ pytestmark = pytest.mark.anyio
 
 
 async def child_of(store: Store, parent: Thread, **fields: object) -> Thread:
-    values = {"kind": "task", "goal": "part", "parent_id": parent.id, "depth": parent.depth + 1, **fields}
+    values = {"kind": "task", "goal": "part", "parent_id": parent.id, **fields}
     return await store.create(**values)
 
 
 async def family(store: Store) -> list[Thread]:
     """A root with two children, one of which has a child."""
     root = await store.create(kind="goal", goal="all")
-    thread, other = await child_of(store, root), await child_of(store, root)
-    return [root, thread, other, await child_of(store, thread)]
+    thread, other_thread = await child_of(store, root), await child_of(store, root)
+    return [root, thread, other_thread, await child_of(store, thread)]
 
 
 @pytest.mark.req("S3-002", "S3-011")
@@ -31,8 +31,8 @@ async def test_child_refers_to_the_stitch_that_created_it(store: Store) -> None:
     run = store.new_run(root)
     ask = asked("c1", name="create_thread", run_id=run.id)
     head = (await store.append(root, [said("go", run_id=run.id), ask], new_runs=[run])).head
-    child = store.new_thread(
-        kind="task", goal="part", parent_id=root.id, depth=1, branching_stitch_id=ask.id, project=root.project
+    child = store.in_project(root.project).new_thread(
+        kind="task", goal="part", parent_id=root.id, depth=1, branching_stitch_id=ask.id
     )
     spawn = result("c1", 0, 2, name="create_thread", run_id=run.id)
     head = (await store.append(head, [spawn], new_threads=[child])).head
@@ -48,14 +48,14 @@ async def test_child_refers_to_the_stitch_that_created_it(store: Store) -> None:
 
 @pytest.mark.req("S3-011")
 async def test_returns_children_ancestors_and_tree(store: Store) -> None:
-    root, thread, other, grandchild = await family(store)
+    root, thread, other_thread, grandchild = await family(store)
     await store.create(kind="goal", goal="something else")
 
-    assert await store.children(root) == [thread, other]
+    assert await store.children(root) == [thread, other_thread]
     assert await store.children(grandchild) == []
     assert await store.ancestors(grandchild) == [thread, root]
     assert await store.ancestors(root) == []
-    assert await store.tree(root) == [root, thread, other, grandchild]
+    assert await store.tree(root) == [root, thread, other_thread, grandchild]
     assert await store.tree(thread) == [thread, grandchild]
 
 
@@ -65,7 +65,7 @@ async def test_rejects_thread_that_is_its_own_ancestor(store: Store) -> None:
     with pytest.raises(LockstitchError):
         await store.create(id=id, parent_id=id, kind="task", goal="g")
     with pytest.raises(LockstitchError):
-        await store.create(parent_id=new_id(), depth=1, kind="task", goal="g")
+        await store.create(parent_id=new_id(), kind="task", goal="g")
     root, thread, *_ = await family(store)
     # A parent is given once, to a thread that did not exist before, so no circle can be closed later.
     for fields in ({"parent_id": thread.id}, {"depth": 0}):
@@ -108,15 +108,15 @@ async def test_delete_removes_all_records_of_a_thread(store: Store, backend: str
 
     assert await store.delete(root) == 2
 
-    for gone in (root, child):
+    for deleted_thread in (root, child):
         with pytest.raises(NotFound):
-            await store.thread(gone.id)
-    left = {kind: await store._backend.find(Find(kind)) for kind in (Thread, Run, Stitch, Delivery, *SIDE_RECORDS)}
-    assert {thread.id for thread in left.pop(Thread)} == {stored.id, forked.id}
-    for kind, records in left.items():
+            await store.thread(deleted_thread.id)
+    remaining = {kind: await store._backend.find(Find(kind)) for kind in (Thread, Run, Stitch, Delivery, *SIDE_RECORDS)}
+    assert {thread.id for thread in remaining.pop(Thread)} == {stored.id, forked.id}
+    for kind, records in remaining.items():
         owners = {getattr(record, "thread_id", None) for record in records}
         assert owners <= {stored.id, forked.id, None}, kind
-    assert [blob.content for blob in left[Blob]] == [b"shared"]
+    assert [blob.content for blob in remaining[Blob]] == [b"shared"]
     # A fork is a separate root: it contains its context.
     assert await store.context(forked) == messages
     assert (await store.verify()).ok

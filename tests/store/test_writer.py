@@ -29,16 +29,16 @@ async def assert_head(store: Store, head: Thread) -> None:
 
 async def test_rejects_append_when_caller_is_not_the_holder(store: Store, opened: Any) -> None:
     head = await goal(store)
-    held = await store.claim(head)
-    other = await opened()
+    held_thread = await store.claim(head)
+    other_store = await opened()
 
     with pytest.raises(ThreadBusy) as busy:
-        await other.append(held, [said("mine")])
+        await other_store.append(held_thread, [said("mine")])
     assert busy.value.reason == "holder"
     with pytest.raises(ThreadBusy) as busy:
-        await other.append(head, [said("mine")])
+        await other_store.append(head, [said("mine")])
     assert (busy.value.reason, busy.value.thread_id) == ("holder", head.id)
-    await store.append(held, [said("ours")])
+    await store.append(held_thread, [said("ours")])
     assert [stitch.message for stitch in await store.stitches(head)] == [said("ours").message]
 
 
@@ -49,8 +49,8 @@ async def test_conflict_message_names_the_difference(store: Store) -> None:
         await store.append(head, [said("second")])
     assert (conflict.value.reason, conflict.value.thread_id) == ("position", head.id)
 
-    held = await store.claim(moved)
-    back = (await store.append(held, fields={"status": "pending"})).head
+    held_thread = await store.claim(moved)
+    back = (await store.append(held_thread, fields={"status": "pending"})).head
     with pytest.raises(Conflict) as conflict:
         await store.append(moved, [said("second")])
     assert conflict.value.reason == "fence"
@@ -68,12 +68,12 @@ async def test_conflict_message_names_the_difference(store: Store) -> None:
 @pytest.mark.parametrize("late", [{"entries": [said("late")]}, {"fields": {"status": "pending"}}])
 async def test_rejects_append_when_thread_ended_since_it_was_read(store: Store, late: dict[str, Any]) -> None:
     """The same if no worker held the thread and its end added no stitch."""
-    seen = await store.create(kind="goal", goal="g")
-    thread = (await store.append(seen, fields={"status": "cancelled"})).head
+    watched_thread = await store.create(kind="goal", goal="g")
+    thread = (await store.append(watched_thread, fields={"status": "cancelled"})).head
     with pytest.raises(Conflict) as conflict:
-        await store.append(seen, **late)
+        await store.append(watched_thread, **late)
     assert conflict.value.reason == "fence"
-    assert await store.thread(seen) == thread
+    assert await store.thread(watched_thread) == thread
 
 
 async def test_writes_several_threads_in_one_commit(store: Store) -> None:
@@ -90,9 +90,11 @@ async def test_writes_several_threads_in_one_commit(store: Store) -> None:
 async def test_writes_nothing_when_one_update_conflicts(store: Store, stale: int) -> None:
     heads = [await goal(store) for _ in range(3)]
     moved = (await store.append(heads[stale], [said("first")])).head
-    new = store.new_thread(kind="task", goal="part", parent_id=heads[0].id, depth=1)
+    new_thread = store.new_thread(kind="task", goal="part", parent_id=heads[0].id, depth=1)
     with pytest.raises(Conflict) as conflict:
-        await store.commit(Transaction([ThreadUpdate(head, [said("late")]) for head in heads], new_threads=[new]))
+        await store.commit(
+            Transaction([ThreadUpdate(head, [said("late")]) for head in heads], new_threads=[new_thread])
+        )
 
     assert conflict.value.thread_id == heads[stale].id
     for head in [*heads[:stale], moved, *heads[stale + 1 :]]:
@@ -102,7 +104,7 @@ async def test_writes_nothing_when_one_update_conflicts(store: Store, stale: int
 
 async def test_writes_deliveries_with_the_commit_or_not_at_all(store: Store) -> None:
     parent = await goal(store)
-    child = await goal(store, parent_id=parent.id, depth=1)
+    child = await goal(store, parent_id=parent.id)
     report = Entry(type="thread_result", child_id=child.id, message={"role": "user", "content": "done"})
     delivery = store.new_delivery(parent, report, "children", str(child.id))
     stale = child

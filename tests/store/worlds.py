@@ -17,7 +17,7 @@ TOOLS = ("search", "charge", "look")
 
 @dataclass
 class World:
-    """What was written, to count by hand."""
+    """The written records, for expected values."""
 
     threads: list[Thread] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
@@ -111,7 +111,7 @@ def _run(world: World, random: Random, head: Thread, sequence: int) -> None:
             )
     if random.random() < 0.2:
         tokens[0] += 77  # archived: the run counts it, but the log no longer has it
-    ended = random.choice(("completed", "completed", "failed", "cancelled", "running"))
+    status = random.choice(("completed", "completed", "failed", "cancelled", "running"))
     world.runs.append(
         Run(
             id=run_id,
@@ -120,13 +120,13 @@ def _run(world: World, random: Random, head: Thread, sequence: int) -> None:
             turn=sequence,
             agent=random.choice(("helper", "scout", None)),
             model=choice,
-            status=ended,
+            status=status,
             first_position=first,
             steps=calls,
             total_cost=sum(costs) if costs else None,
             cost={"unpriced": unpriced} if unpriced else {},
             started_at=started,
-            completed_at=None if ended == "running" else started + timedelta(milliseconds=random.randrange(10**6)),
+            completed_at=None if status == "running" else started + timedelta(milliseconds=random.randrange(10**6)),
             **dict(zip(_COUNTS, tokens, strict=True)),
         )
     )

@@ -71,10 +71,10 @@ def written(checkout: Path, name: str = "requirements.json") -> Any:
 class TestLists:
     def test_reads_413_counted_lines_of_five_lists(self) -> None:
         lists = read_lists(ROOT / "docs" / "requirements")
-        counted = [sum(line.counts for line in one.lines) for one in lists]
-        assert counted == [143, 89, 58, 65, 58]
-        assert sum(counted) == 413
-        by_bench = {line.id for one in lists for line in one.lines if line.by_bench}
+        counts = [sum(line.counts for line in requirement_list.lines) for requirement_list in lists]
+        assert counts == [143, 89, 58, 65, 58]
+        assert sum(counts) == 413
+        by_bench = {line.id for requirement_list in lists for line in requirement_list.lines if line.by_bench}
         assert {"S0-154", "S3-068"} <= by_bench
 
     def test_reads_kind_owner_and_decision_of_lines(self, checkout: Path) -> None:
@@ -289,13 +289,13 @@ def test_fails(): assert False
 def test_two(): pass
 """
         run_pytest(checkout, suite)
-        whole = written(checkout)
-        assert list(whole) == ["S0-001", "S0-002"]
+        complete = written(checkout)
+        assert list(complete) == ["S0-001", "S0-002"]
         partial = checkout / "build" / "requirements-partial.json"
         for selection in ("-k one", "suite/test_it.py", "-m req", "--ignore suite/other", "-x"):
             partial.unlink(missing_ok=True)
             run_pytest(checkout, suite, *selection.split())
-            assert written(checkout) == whole, selection
+            assert written(checkout) == complete, selection
             assert "S0-001" in json.loads(partial.read_text()), selection
 
     def test_writes_nothing_when_only_collecting(self, checkout: Path) -> None:

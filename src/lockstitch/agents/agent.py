@@ -10,8 +10,8 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from lockstitch.agents.exporter import OtlpExporter
 from lockstitch.agents.formatters.formatter import Formatter
+from lockstitch.agents.otlp_exporter import OtlpExporter
 from lockstitch.agents.registry import compactor as compactor_named
 from lockstitch.agents.registry import file_store as file_store_at
 from lockstitch.agents.registry import formatter as formatter_named
@@ -27,7 +27,6 @@ from lockstitch.agents.spec import (
 )
 from lockstitch.engine.children import execute_children
 from lockstitch.engine.config import AgentDefinition, AnswerCheck, FinishHook, LogLevel, OnBusy, RunConfig
-from lockstitch.engine.control import submit_results
 from lockstitch.engine.events import Event, Listener, event_iterator
 from lockstitch.engine.executor import (
     AgentHost,
@@ -41,6 +40,7 @@ from lockstitch.engine.ports.file_store import FileStore
 from lockstitch.engine.ports.memory import MemoryStore
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.engine.ports.tool import Tool
+from lockstitch.engine.replies import submit_results
 from lockstitch.engine.result import Result, result_enqueued
 from lockstitch.engine.session.start import RunInput, as_message
 from lockstitch.errors import KeyTaken, LimitReached, NotFound, Refused, ThreadBusy, ThreadEnded, ThreadHeld
@@ -59,7 +59,7 @@ class RunOptions(TypedDict, total=False):
     user_id: str | None
     """Id of the user. A new thread belongs to this user. Raises `Refused` if the thread belongs to another user."""
     deps: Any
-    """Object that tools and instructions receive. None stands for the `deps` of the agent."""
+    """Object that tools and instructions receive. None: the `deps` of the agent."""
     extras: Json
     """Data of the application, stored with the run."""
     metadata: Json
@@ -69,10 +69,10 @@ class RunOptions(TypedDict, total=False):
     kind: str
     """Kind of a new thread. Default: `chat`."""
     on_busy: OnBusy
-    """What to do if another run of the thread executes: `refuse` raises `ThreadBusy`, `queue` waits, `interrupt`
+    """Behaviour if another run of the thread executes: `refuse` raises `ThreadBusy`, `queue` waits, `interrupt`
     cancels the other run. Default: the `on_busy` of the agent."""
     on_waiting: OnWaiting
-    """What to do if the thread waits for a reply: `refuse` raises `ThreadWaiting`, `cancel` cancels the waiting run.
+    """Behaviour if the thread waits for a reply: `refuse` raises `ThreadWaiting`, `cancel` cancels the waiting run.
     Default: `refuse`."""
     take_over: bool
     """Claim the thread even if another worker holds it. That worker stops at its next commit."""
@@ -126,18 +126,19 @@ class Agent:
         timeout: Seconds that a model call may take.
         parallel_tools: Number of tool calls that execute at once.
         tool_timeout: Seconds that a tool call may take if the tool sets no limit. None: no limit.
-        tool_result_limit: Maximum number of characters of a tool result. A longer result is truncated.
+        tool_result_limit: Maximum number of characters of a tool result. A longer result becomes an error with
+            its first characters.
         log: `standard`, or `full` to store each request as well.
         log_chunks: True to store streamed text in chunks before its response.
         title: True to let the model write a title for each new thread.
-        on_busy: What a second message does while a run executes: `refuse`, `queue` or `interrupt`.
+        on_busy: Behaviour for a second message while a run executes: `refuse`, `queue` or `interrupt`.
         history: Number of earlier turns in the context, or `all`.
         run_budget: Maximum cost of a run in USD.
         thread_budget: Maximum cost of a thread in USD.
         max_depth: Maximum depth of a tree of threads. The root has depth 0.
         max_children: Maximum number of open children of a thread.
         max_stitches: Maximum number of stitches of a thread. The thread fails beyond it.
-        tree_budget: Cost of a tree of threads in USD from which no more children start.
+        tree_budget: Cost of a tree of threads in USD from which it gets no further children.
         unknown: Not accepted. Other keywords raise `Refused`.
 
     Raises:
@@ -426,7 +427,6 @@ class Agent:
             Refused: If a value is not valid, or the store cannot use `connection`.
         """
         version = await self._spec.version(store, store.project)
-        optional = {"id": id, "title": title, "extras": extras}
         return await store.start(
             self.name,
             goal,
@@ -437,8 +437,10 @@ class Agent:
             at=at,
             connection=connection,
             kind=kind,
+            id=id,
+            title=title,
+            extras=extras,
             version=version.version,
-            **{name: value for name, value in optional.items() if value is not None},
         )
 
     async def resume(
@@ -456,7 +458,7 @@ class Agent:
         Args:
             thread: Thread, its id or its key.
             store: Store of the thread.
-            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            deps: Object that tools and instructions receive. None: the `deps` of the agent.
             listener: Function that receives each event of the run.
             take_over: Claim the thread even if another worker holds it.
             detach: Make the thread ready for a worker and return at once.
@@ -495,7 +497,7 @@ class Agent:
             thread: Thread, its id or its key.
             results: `tool_result` blocks, each with `tool_use_id` and `content`.
             store: Store of the thread.
-            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            deps: Object that tools and instructions receive. None: the `deps` of the agent.
             listener: Function that receives each event of the run.
             take_over: Claim the thread even if another worker holds it.
             detach: Make the thread ready for a worker and return at once.
@@ -537,7 +539,7 @@ class Agent:
         Args:
             thread: Thread, its id or its key.
             store: Store of the thread.
-            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            deps: Object that tools and instructions receive. None: the `deps` of the agent.
             listener: Function that receives each event of the run.
             detach: Leave the new run to a worker and return at once.
 
@@ -689,12 +691,10 @@ class Agent:
         return head
 
     def _new_thread(self, store: Store, thread: ThreadRef | None, options: RunOptions) -> Thread:
-        reference: dict[str, Any] = {}
-        if isinstance(thread, str | UUID):
-            id = as_id(thread)
-            reference = {"id": id} if id else {"key": thread}
+        id = as_id(thread) if isinstance(thread, str | UUID) else None
+        key = thread if isinstance(thread, str) and id is None else None
         return store.new_thread(
-            **reference, agent=self.name, kind=options.get("kind", "chat"), user_id=options.get("user_id")
+            id=id, key=key, agent=self.name, kind=options.get("kind", "chat"), user_id=options.get("user_id")
         )
 
     async def run_config(
@@ -706,7 +706,7 @@ class Agent:
             store: Store of the thread.
             head: The thread.
             run: The open run, or None for a new run.
-            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            deps: Object that tools and instructions receive. None: the `deps` of the agent.
             agents: Names of the agents of which the run may create children.
 
         Returns:
@@ -740,7 +740,7 @@ class Agent:
 
         Args:
             store: Store of the threads.
-            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            deps: Object that tools and instructions receive. None: the `deps` of the agent.
             listener: Function that receives each event.
             take_over: Claim threads even if another worker holds them.
             detach: Start runs and leave them to workers.

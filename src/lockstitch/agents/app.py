@@ -49,6 +49,15 @@ class Closeable(Protocol):
     async def close(self) -> None: ...
 
 
+@runtime_checkable
+class BindablePlugin(Protocol):
+    """A plugin that executes its agents itself, so that it needs agents of the app."""
+
+    def bind(self, app: "App") -> Plugin:
+        """Return a copy of the plugin with agents that belong to the app, see `Agent.bind`."""
+        ...
+
+
 _A = TypeVar("_A")
 
 
@@ -70,7 +79,8 @@ class App:
             all processes that use the store.
         hooks: Webhooks to call when a thread fails or starts to wait for a person: URLs, or functions that get the
             event as JSON. A mapping gives them names.
-        plugins: Plugins, with different names. Their agents become agents of this app.
+        plugins: Plugins, with different names. Their agents become agents of this app. The app has a copy of a plugin
+            with a method `bind`; see `plugin`.
 
     Raises:
         Refused: If two agents or two plugins have the same name, or a limit names an unknown agent.
@@ -88,7 +98,7 @@ class App:
         for plugin in plugins:
             if plugin.name in self.plugins:
                 raise Refused(f"Two plugins of this app have the name {plugin.name}.")
-            self.plugins[plugin.name] = plugin
+            self.plugins[plugin.name] = plugin.bind(self) if isinstance(plugin, BindablePlugin) else plugin
         self.agents: dict[str, Agent] = {}
         for agent in (*agents, *(agent for plugin in self.plugins.values() for agent in plugin.agents)):
             if agent.name in self.agents:
@@ -102,7 +112,7 @@ class App:
         """Return the agent with this name.
 
         Args:
-            name: Name of the agent. None stands for a thread without an agent.
+            name: Name of the agent. None: a thread without an agent.
 
         Returns:
             The bound agent.
@@ -136,7 +146,7 @@ class App:
             store: Store of the thread.
             head: The thread.
             run: The open run, or None for a new run.
-            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            deps: Object that tools and instructions receive. None: the `deps` of the agent.
 
         Returns:
             The config, and the instructions of a new run.
@@ -157,7 +167,7 @@ class App:
         self.agent(head.agent).on_run_end(store, head, run)
 
     def plugin(self, kind: type[_A]) -> _A:
-        """Return the plugin of this class.
+        """Return the plugin of this class. Its agents call the webhooks of this app, if the plugin has `bind`.
 
         Args:
             kind: Class of the plugin.
@@ -198,7 +208,7 @@ class App:
         Args:
             ref: Thread, its id or its key.
             store: Store of the thread.
-            deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+            deps: Object that tools and instructions receive. None: the `deps` of the agent.
             listener: Function that receives each event of the run.
             take_over: Claim the thread even if another worker holds it.
             detach: Make the thread ready for a worker and return at once.

@@ -30,14 +30,28 @@ class Embedder(Protocol):
     """Minimum similarity of two texts about the same subject."""
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return a vector of length 1 for each text, in order. A text without words gets a vector of zeros."""
+        """Return a vector of length 1 for each text, in order. A text without words gets a vector of zeros.
+
+        Args:
+            texts: The texts.
+
+        Raises:
+            ProviderError: If the vectors cannot be computed.
+        """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 def similarity(item: Sequence[float], other: Sequence[float]) -> float:
-    """Return the cosine similarity of two vectors of length 1: 1 if they are equal, 0 if they share nothing."""
+    """Return the cosine similarity of two vectors of length 1: 1 if they are equal, 0 if they share nothing.
+
+    Args:
+        item: A vector.
+        other: Another vector of the same embedder.
+    """
     return max(-1.0, min(1.0, sum(map(mul, item, other))))
 
 

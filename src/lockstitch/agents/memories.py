@@ -22,13 +22,13 @@ _MAX_STARTS: Final = 50
 """Maximum number of places in an answer at which a JSON list may start."""
 
 _PROMPT: Final = """\
-Read this conversation and list what is worth remembering for later conversations with the same user: lasting facts, \
-preferences, decisions and open commitments. Leave out what only mattered in the moment, secrets and passwords, and \
-what is known already. Each fact is one sentence that can be understood on its own.
+Read this conversation. List the facts that will be useful in later conversations with the same user: lasting facts, \
+preferences, decisions and open commitments. Do not list details that matter only in this conversation, secrets, \
+passwords, or facts that are already known. Write each fact as one sentence that is clear without its context.
 
-Answer with a JSON list of strings and nothing else; [] if there is nothing to remember.
+Answer only with a JSON list of strings. If there are no such facts, answer [].
 
-Known already:
+Already known:
 {known}
 
 Conversation:

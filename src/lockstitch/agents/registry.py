@@ -41,10 +41,15 @@ _RESPONSES: Final = _ProviderModule("openai_responses", "OpenAIResponsesProvider
 
 
 def resolve_provider(model: str, *, base_url: str | None = None, api_key: str | None = None) -> tuple[Provider, str]:
-    """Return the provider of a model, and the name of the model there.
+    """Return the provider of a model, and the name of the model there. This makes no request.
 
-    `base_url` and `api_key` default to the environment. Raises `ProviderError` of kind `setup` if the prefix is
-    unknown, or the SDK, the key or the script is missing. It makes no request.
+    Args:
+        model: Prefix of the provider and name of the model, such as `anthropic:claude-sonnet-5`.
+        base_url: Address of the API. None: from the environment.
+        api_key: Key of the API. None: from the environment.
+
+    Raises:
+        ProviderError: Of kind `setup`, if the prefix is unknown, or the SDK, the key or the script is missing.
     """
     prefix, colon, name = model.partition(":")
     if not colon or not name or prefix not in _MAKERS:
@@ -144,10 +149,15 @@ _EMBEDDER_FORMS: Final = "hashing, hashing:DIMENSIONS or openai:MODEL, for examp
 
 
 def embedder(which: str | Embedder) -> Embedder:
-    """Return an embedder by name. `hashing` works offline, `openai:MODEL` uses any server with the OpenAI API.
+    """Return an embedder by name. This makes no request.
 
-    Raises `Refused` if the name is unknown, `ProviderError` of kind `setup` if the SDK or the key is missing. It makes
-    no request.
+    Args:
+        which: `hashing` works offline, `openai:MODEL` uses any server with the OpenAI API. An embedder is returned
+            unchanged.
+
+    Raises:
+        Refused: If the name is unknown.
+        ProviderError: Of kind `setup`, if the SDK or the key is missing.
     """
     if not isinstance(which, str):
         return which

@@ -61,9 +61,13 @@ parameters."""
 class ToolSource(Protocol):
     """Loads tools on first use, such as those of an MCP server."""
 
-    async def tools(self) -> Sequence[Tool]: ...
+    async def tools(self) -> Sequence[Tool]:
+        """Return the tools. Called before the first run that needs them."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 class Settings(TypedDict):
@@ -213,7 +217,7 @@ class AgentSpec:
             tools=tools,
             output_type=self._parts.output if isinstance(self._parts.output, type) else None,
             check=self._parts.check,
-            ending=self._parts.on_finish,
+            on_finish=self._parts.on_finish,
             deps=deps,
             prices=self._parts.prices,
             agents=agents,

@@ -12,7 +12,7 @@ from typing import Any, Final, Never
 from pydantic import BaseModel
 
 from lockstitch.agents.agent import Agent
-from lockstitch.agents.exporter import OtlpExporter
+from lockstitch.agents.otlp_exporter import OtlpExporter
 from lockstitch.agents.spec import AgentComponents, AgentSpec, Instructions, Settings, ToolSource
 from lockstitch.engine.config import (
     Answer,
@@ -91,17 +91,18 @@ class Team(Agent):
         timeout: Seconds that a model call may take.
         parallel_tools: Number of tool calls that execute at once.
         tool_timeout: Seconds that a tool call may take if the tool sets no limit. None: no limit.
-        tool_result_limit: Maximum number of characters of a tool result. A longer result is truncated.
+        tool_result_limit: Maximum number of characters of a tool result. A longer result becomes an error with
+            its first characters.
         log: `standard`, or `full` to store each request as well.
         log_chunks: True to store streamed text in chunks before its response.
         title: True to let the model write a title for each new thread.
-        on_busy: What a second message does while a run executes: `refuse`, `queue` or `interrupt`.
+        on_busy: Behaviour for a second message while a run executes: `refuse`, `queue` or `interrupt`.
         run_budget: Maximum cost of a run in USD.
         thread_budget: Maximum cost of a thread in USD.
         max_depth: Maximum depth of a tree of threads. The root has depth 0.
         max_children: Maximum number of open children of a thread.
         max_stitches: Maximum number of stitches of a thread. The thread fails beyond it.
-        tree_budget: Cost of a tree of threads in USD from which no more children start.
+        tree_budget: Cost of a tree of threads in USD from which it gets no further children.
         unknown: Not accepted. Other keywords raise `Refused`.
 
     Raises:
@@ -250,20 +251,24 @@ class BoundMembers:
 def _delegate_tool(members: Sequence[Agent], answer: Answer) -> Tool:
     text = "\n".join(f"- {member.name}: {_summary(member)}" for member in members)
     properties: Json = {
-        "member": {"type": "string", "enum": [member.name for member in members], "description": "Who is to do it."},
+        "member": {
+            "type": "string",
+            "enum": [member.name for member in members],
+            "description": "The member that does the task.",
+        },
         "task": {
             "type": "string",
-            "description": "What the member is to do, with all it must know: it does not see this conversation.",
+            "description": "The task. Include everything that the member needs: it does not see this conversation.",
         },
     }
     if answer == "choose":
         properties["final"] = {
             "type": "boolean",
-            "description": "Whether the member's answer goes to the user as it stands, as yours.",
+            "description": "True to send the member's answer to the user unchanged, as your final answer.",
         }
     return Tool(
         name=DELEGATE,
-        description=f"Have a member of your team do something; its answer is the result.\n{text}",
+        description=f"Give a task to a member of your team. The result is the member's answer.\n{text}",
         input_schema={"type": "object", "properties": properties, "required": ["member", "task"]},
         effect="safe",
         delegates=True,

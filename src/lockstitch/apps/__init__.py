@@ -1,1 +1,1 @@
-"""Applications: each brings its tables, agents, routes and pages. They use what anybody can use."""
+"""Applications: each has its tables, agents, routes and pages. They use only public names of Lockstitch."""

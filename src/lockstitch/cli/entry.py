@@ -11,7 +11,7 @@ NAME = "lockstitch"
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    stdio.mend()
+    stdio.reopen_closed_streams()
     as_json = wants_json(arguments)
     try:
         check_encoding([*arguments, os.environ.get("LOCKSTITCH_STORE", "")])
@@ -19,7 +19,7 @@ def run(arguments: Sequence[str]) -> int:
         stdio.flush()
     except BrokenPipeError:
         # The reader has closed the pipe, as `| head` does. That is not a failure.
-        stdio.abandon()
+        stdio.discard_output()
         return 0
     except (Exception, KeyboardInterrupt) as exc:
         code = _after(errors.report(exc, as_json=as_json))
@@ -45,5 +45,5 @@ def _after(code: int) -> int:
     try:
         stdio.flush()
     except OSError:
-        stdio.abandon()
+        stdio.discard_output()
     return code

@@ -26,11 +26,11 @@ def report(exc: BaseException, *, as_json: bool) -> int:
     """Print an error to stderr and return its exit code."""
     code, kind, message = explain(exc)
     if os.environ.get(DEBUG):
-        stdio.say("".join(traceback.format_exception(exc)).rstrip())
+        stdio.print_error("".join(traceback.format_exception(exc)).rstrip())
     if as_json:
-        stdio.say(codec.dumps({"error": kind, "message": message}).decode())
+        stdio.print_error(codec.dumps({"error": kind, "message": message}).decode())
     else:
-        stdio.say(f"lockstitch: {safe(message)}")
+        stdio.print_error(f"lockstitch: {safe(message)}")
     return code
 
 
@@ -85,20 +85,20 @@ class _Lines(logging.Handler):
     def __init__(self, as_json: bool) -> None:
         super().__init__(logging.WARNING)
         self._as_json = as_json
-        self._said: dict[str, float] = {}
+        self._printed: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = one_line(record.getMessage())
+        text = one_line(record.getMessage())
         problem = record.exc_info[1] if record.exc_info else None
         if problem is not None:
-            said = f"{said}: {type(problem).__name__}: {one_line(str(problem))}"
+            text = f"{text}: {type(problem).__name__}: {one_line(str(problem))}"
         now = time.monotonic()
-        if now - self._said.get(said, -SILENT) < SILENT:
+        if now - self._printed.get(text, -SILENT) < SILENT:
             return
-        self._said = {text: at for text, at in self._said.items() if now - at < SILENT} | {said: now}
+        self._printed = {line: at for line, at in self._printed.items() if now - at < SILENT} | {text: now}
         if self._as_json:
-            stdio.say(codec.dumps({"level": record.levelname.lower(), "message": said}).decode())
+            stdio.print_error(codec.dumps({"level": record.levelname.lower(), "message": text}).decode())
         else:
-            stdio.say(f"lockstitch: {said}")
+            stdio.print_error(f"lockstitch: {text}")
         if problem is not None and os.environ.get(DEBUG):
-            stdio.say(logging.Formatter().formatException((type(problem), problem, problem.__traceback__)))
+            stdio.print_error(logging.Formatter().formatException((type(problem), problem, problem.__traceback__)))

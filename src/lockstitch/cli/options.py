@@ -11,7 +11,7 @@ from lockstitch.errors import Refused
 
 
 def _bounded(value: int | None) -> int | None:
-    """Limit a number to what fits the integers of a database."""
+    """Limit a number to the range of the integers of a database."""
     return value if value is None else min(value, 2**31 - 1)
 
 

@@ -69,7 +69,12 @@ def resuming(app: "App", head: Thread, *, take_over: bool = False) -> Act:
 
 
 def execute(
-    store: SyncStore, act: Act, teller: RunProgress, *, name: str | None = None, stop: Callable[[], bool] | None = None
+    store: SyncStore,
+    act: Act,
+    progress: RunProgress,
+    *,
+    name: str | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Json | None:
     """Execute the action and return the result as JSON, or None if there was nothing to do.
 
@@ -87,7 +92,7 @@ def execute(
                 try:
                     for event in work:
                         thread = event.thread_id
-                        teller.tell(event)
+                        progress.on_event(event)
                         if event.type == "finished":
                             result = event.data
                     work.result()
@@ -98,12 +103,12 @@ def execute(
                     stop = None
         except KeyboardInterrupt as exc:
             work.end()
-            raise Interrupted(_left(name or thread)) from exc
+            raise Interrupted(_interrupted_text(name or thread)) from exc
         except ThreadWaiting as exc:
             raise _reworded(store, exc, name) from exc
         finally:
             work.end()
-            teller.end_line()
+            progress.end_line()
 
 
 def finish_command(session: Session, store: SyncStore, result: Json | None, head: Thread, name: str) -> None:
@@ -120,9 +125,9 @@ def report(session: Session, result: Json, name: str) -> None:
     if session.json_output:
         session.out.json({key: value for key, value in result.items() if key != "title"})
     else:
-        teller = RunProgress(session.out)
-        show_doubts(teller, result["in_doubt"] if status != "waiting" else [])
-        teller.aside(f"thread {result['thread_id']} · {sums(result)}")
+        progress = RunProgress(session.out)
+        show_doubts(progress, result["in_doubt"] if status != "waiting" else [])
+        progress.aside(f"thread {result['thread_id']} · {sums(result)}")
         if status == "waiting":
             session.out.note(explain(name, without_next_message(parse_waits(result["waiting_for"]))))
         elif status != "completed":
@@ -132,11 +137,11 @@ def report(session: Session, result: Json, name: str) -> None:
         raise typer.Exit(code)
 
 
-def show_doubts(teller: RunProgress, doubts: list[Json]) -> None:
+def show_doubts(progress: RunProgress, doubts: list[Json]) -> None:
     """Print the calls with an unknown outcome."""
     for doubt in doubts:
         what = f"{one_line(str(doubt.get('name')))} {one_line(str(doubt.get('call_id')))}"
-        teller.aside(f"{what} was interrupted and its outcome is unknown.", "yellow")
+        progress.aside(f"{what} was interrupted and its outcome is unknown.", "yellow")
 
 
 def outcome(result: Json, name: str) -> str:
@@ -166,7 +171,7 @@ async def _awaited(work: Awaitable[object]) -> object:
     return await work
 
 
-def _left(name: object) -> str:
+def _interrupted_text(name: object) -> str:
     if name is None:
         return "Interrupted before a run started."
     return f"Interrupted. The thread was released. Run `lockstitch resume {name}` to continue."

@@ -8,7 +8,7 @@ from typing import TextIO, cast
 from lockstitch.errors import Refused
 
 
-def mend() -> None:
+def reopen_closed_streams() -> None:
     """Make the three standard streams usable even if the caller closed them.
 
     A closed stream is opened on the null device. Otherwise the next opened file, perhaps the store, would get the
@@ -35,7 +35,7 @@ def flush() -> None:
     sys.stdout.flush()
 
 
-def abandon() -> None:
+def discard_output() -> None:
     """Discard buffered output if the reader is gone. Otherwise the interpreter would raise when it exits."""
     try:
         nothing = os.open(os.devnull, os.O_WRONLY)
@@ -45,7 +45,7 @@ def abandon() -> None:
         pass
 
 
-def say(line: str) -> None:
+def print_error(line: str) -> None:
     """Print one line to stderr. Write errors are ignored, because there is no other place to report them."""
     try:
         sys.stderr.write(line + "\n")
@@ -67,19 +67,19 @@ FLAGS = ("--json",)
 def move_global_options(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with the global options first. Arguments after `--` stay unchanged."""
     hoisted: list[str] = []
-    rest: list[str] = []
+    other_arguments: list[str] = []
     waiting = iter(arguments)
     for argument in waiting:
         if argument == "--":
-            rest += [argument, *waiting]
+            other_arguments += [argument, *waiting]
         elif argument in WITH_VALUE:
             # If the value is missing, the parser reports it.
             hoisted += [argument, *(value for value in [next(waiting, None)] if value is not None)]
         elif argument in FLAGS or argument.startswith(tuple(f"{name}=" for name in WITH_VALUE)):
             hoisted.append(argument)
         else:
-            rest.append(argument)
-    return [*hoisted, *rest]
+            other_arguments.append(argument)
+    return [*hoisted, *other_arguments]
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

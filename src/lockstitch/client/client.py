@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, Literal, Self
 from uuid import UUID
 
@@ -16,7 +16,7 @@ Ref = Thread | UUID | str
 """A thread, its id, or its key in the project."""
 
 
-class Reading:
+class ReadMethods:
     """The read operations of `Client`. Methods that `Store` also has behave as described there."""
 
     def __init__(self, connection: Connection) -> None:
@@ -25,37 +25,112 @@ class Reading:
     # Threads
 
     async def thread(self, ref: Ref) -> Thread:
-        """Return a thread. Raises `NotFound`."""
+        """Return a thread in its current state.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
         return Thread.from_json(await self._get(thread_path(ref)))
 
-    async def threads(self, *, limit: int = 50, after: Ref | None = None, **equal: Any) -> list[ThreadRow]:
-        """Return threads by last activity, newest first.
+    async def threads(
+        self,
+        *,
+        limit: int = 50,
+        after: Ref | None = None,
+        status: str | Sequence[str] | None = None,
+        agent: str | None = None,
+        kind: str | None = None,
+        user_id: str | None = None,
+        since: datetime | None = None,
+        root_only: bool = False,
+    ) -> list[ThreadRow]:
+        """Return threads with totals of their runs, by last activity, newest first.
 
-        `after` is the last thread of the previous page. Filters: status, agent, kind, user_id, since and root_only.
+        Args:
+            limit: Maximum number of threads.
+            after: Last thread of the previous page.
+            status: Only threads with this status, or with one of these.
+            agent: Only threads of this agent.
+            kind: Only threads of this kind.
+            user_id: Only threads of this user.
+            since: Only threads with activity since this time.
+            root_only: Only threads without a parent.
         """
-        marked = None if after is None else name_of(after)
-        result = await self._get("/api/threads", limit=limit, after=marked, **equal)
+        result = await self._get(
+            "/api/threads",
+            limit=limit,
+            after=None if after is None else name_of(after),
+            status=status,
+            agent=agent,
+            kind=kind,
+            user_id=user_id,
+            since=since,
+            root_only=root_only or None,
+        )
         return [ThreadRow.from_json(row) for row in result["threads"]]
 
     async def tree(self, ref: Ref) -> ThreadRow:
-        """Return a thread with all its descendants, each in the `children` of its parent. Raises `NotFound`."""
+        """Return a thread with all its descendants, each in the `children` of its parent.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
         return ThreadRow.from_json(await self._get(f"{thread_path(ref)}/tree"))
 
     async def children(self, ref: Ref) -> list[ThreadRow]:
-        """Return the children of a thread."""
+        """Return the children of a thread with totals of their runs.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
         return [ThreadRow.from_json(row) for row in await self._get(f"{thread_path(ref)}/children")]
 
     async def context(self, ref: Ref) -> list[Message]:
-        """Return the messages that the model would receive now."""
+        """Return the messages that the model would get in the next request.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
         return await self._get(f"{thread_path(ref)}/context")
 
     async def history(self, ref: Ref, *, limit: int = 20, offset: int = 0, before: int | None = None) -> History:
-        """Return finished turns, newest first. Page with `offset`, or with `before`, a turn number."""
+        """Return one page of finished turns, newest first.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            limit: Maximum number of turns.
+            offset: Number of newer turns to skip.
+            before: Only turns with a lower number: the number of the oldest turn of the previous page.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
         result = await self._get(f"{thread_path(ref)}/history", limit=limit, offset=offset, before=before)
         return History(result["turns"], result["more"])
 
     async def stitches(self, ref: Ref, first: int = 1, last: int | None = None) -> list[Stitch]:
-        """Return the stitches from position `first` to `last`, or to the end. Reads as many pages as needed."""
+        """Return stitches of a thread in order. The client reads as many pages as needed.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            first: First position.
+            last: Last position. None: the end of the log.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
         matches: list[Stitch] = []
         place: int | None = first
         while place is not None:
@@ -65,80 +140,212 @@ class Reading:
         return matches
 
     async def files(self, ref: Ref) -> list[File]:
-        """Return the files of a thread."""
+        """Return the files of a thread.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
         return [File.from_json(row) for row in await self._get(f"{thread_path(ref)}/files")]
 
     async def size(self, ref: Ref) -> dict[str, int]:
-        """Return the stored bytes of a thread by part."""
+        """Return the stored bytes of a thread by part.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
         return await self._get(f"{thread_path(ref)}/size")
 
     # Runs and stitches
 
     async def runs(self, ref: Ref, *, limit: int = 1000) -> list[Run]:
-        """Return the runs of a thread in the order of their start, at most `limit`."""
+        """Return the runs of a thread in the order of their start.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            limit: Maximum number of runs.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
         return [Run.from_json(row) for row in await self._get(f"{thread_path(ref)}/runs", limit=limit)]
 
     async def run(self, run_id: UUID | str) -> Run:
-        """Return a run. Raises `NotFound`."""
+        """Return a run.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+
+        Raises:
+            NotFound: If the project has no such run.
+        """
         return Run.from_json(await self._get(run_path(run_id)))
 
     async def result(self, run_id: UUID | str) -> RunResult:
-        """Return the result of a run in its current state. Raises `NotFound`."""
+        """Return the result of a run in its current state.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+
+        Raises:
+            NotFound: If the project has no such run.
+        """
         return RunResult.from_json(await self._get(f"{run_path(run_id)}/result"))
 
     async def log(self, run_id: UUID | str) -> list[Stitch]:
-        """Return all stitches of a run in order."""
+        """Return all stitches of a run in order.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+
+        Raises:
+            NotFound: If the project has no such run.
+        """
         return [Stitch.from_json(row) for row in await self._get(f"{run_path(run_id)}/log")]
 
     async def messages(self, run_id: UUID | str) -> list[Message]:
-        """Return all messages of a run, also those that were compacted later."""
+        """Return all messages of a run, also those that were compacted later.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+
+        Raises:
+            NotFound: If the project has no such run.
+        """
         return await self._get(f"{run_path(run_id)}/messages")
 
     async def trace(self, run_id: UUID | str, *, depth: int | None = None, limit: int = 500) -> Json:
-        """Return a run as a tree, as JSON. `depth` limits the levels, `limit` the nodes."""
+        """Return a run as a tree, as JSON.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+            depth: Maximum number of levels. None: all.
+            limit: Maximum number of nodes.
+
+        Raises:
+            NotFound: If the project has no such run.
+        """
         return await self._get(f"{run_path(run_id)}/trace", depth=depth, limit=limit)
 
     async def difference(self, a: UUID | str, b: UUID | str) -> Difference:
-        """Return the difference of two runs: {a, b, same, changes, steps}."""
+        """Return the difference of two runs: {a, b, same, changes, steps}.
+
+        Args:
+            a: Id of the first run.
+            b: Id of the second run.
+
+        Raises:
+            NotFound: If the project has not both runs.
+        """
         return await self._get(f"{run_path(a)}/difference/{part(b)}")
 
     async def stitch(self, stitch_id: UUID | str) -> Stitch:
-        """Return a stitch. Raises `NotFound`."""
+        """Return a stitch.
+
+        Args:
+            stitch_id: Id of the stitch.
+
+        Raises:
+            NotFound: If the project has no such stitch, or if it is archived.
+        """
         return Stitch.from_json(await self._get(f"/api/stitches/{part(stitch_id)}"))
 
     async def request(self, stitch_id: UUID | str) -> Json:
-        """Return the exact request of a model call. Raises `NotFound`."""
+        """Return the exact request of a model call.
+
+        Args:
+            stitch_id: Id of the `llm_call` stitch.
+
+        Raises:
+            NotFound: If the project has no such stitch, or if it has no request.
+        """
         return await self._get(f"/api/stitches/{part(stitch_id)}/request")
 
     # Queries over many threads
 
     async def search(self, text: str, *, limit: int = 20) -> list[Hit]:
-        """Return the places that contain every word of `text`, best first. Searches titles, inputs and answers."""
+        """Return the titles, inputs and answers that contain every word of a text, best match first.
+
+        Args:
+            text: Words to search for.
+            limit: Maximum number of hits.
+        """
         result = await self._get("/api/search", q=text, limit=limit)
         return [Hit(UUID(row["thread_id"]), row["position"], row["score"], row["key"], row["title"]) for row in result]
 
     async def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
-        """Return the latest errors of the project, newest first."""
+        """Return the latest error stitches of the project, newest first.
+
+        Args:
+            limit: Maximum number of stitches.
+            since: Only errors since this time.
+        """
         return [Stitch.from_json(row) for row in await self._get("/api/errors", limit=limit, since=since)]
 
-    async def statistics(self, *by: str, parts: Sequence[str] = (), **only: Any) -> Json:
-        """Return usage grouped by the names in `by`, and the named `parts`. Without both, return an overview.
+    async def statistics(
+        self,
+        *by: str,
+        parts: Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        agent: str | None = None,
+        model: str | None = None,
+        user: str | None = None,
+        limit: int = 20,
+    ) -> Json:
+        """Return usage of the project as JSON. Without `by` and `parts`, return an overview.
 
-        `only` are filters: since, until, agent, model and user.
+        Args:
+            by: Fields to group usage by, such as `model`, `agent` or `day`.
+            parts: Names of the parts to return.
+            since: Only runs that started since this time.
+            until: Only runs that started before this time.
+            agent: Only runs of this agent.
+            model: Only runs of this model.
+            user: Only runs of threads of this user.
+            limit: Maximum number of rows of a part that is a list.
         """
-        return await self._get("/api/stats", by=list(by) or None, parts=list(parts) or None, **only)
+        return await self._get(
+            "/api/stats",
+            by=list(by) or None,
+            parts=list(parts) or None,
+            since=since,
+            until=until,
+            agent=agent,
+            model=model,
+            user=user,
+            limit=limit,
+        )
 
     async def agents(self) -> Json:
         """Return the agents of the server and of the record as JSON."""
         return await self._get("/api/agents")
 
     async def memories(self, *, user_id: str | None = None, limit: int = 100) -> list[Memory]:
-        """Return memories of the project, or of one user."""
+        """Return memories of the project.
+
+        Args:
+            user_id: Only memories of this user.
+            limit: Maximum number of memories.
+        """
         result = await self._get("/api/memories", user_id=user_id, limit=limit)
         return [Memory.from_json(row) for row in result]
 
     async def feedback(self, ref: Ref | None = None, *, limit: int = 100) -> list[Feedback]:
-        """Return feedback of the project, or of one thread."""
+        """Return feedback of the project.
+
+        Args:
+            ref: Only feedback on this thread: a thread, its id or its key.
+            limit: Maximum number of records.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
         thread = None if ref is None else name_of(ref)
         return [Feedback.from_json(row) for row in await self._get("/api/feedback", thread=thread, limit=limit)]
 
@@ -147,16 +354,33 @@ class Reading:
     def events(
         self, ref: Ref, *, after: int = 0, until: Literal["end", "idle", "now"] = "end"
     ) -> AsyncGenerator[StreamEvent]:
-        """Yield the events of a thread after a position: stitches, deltas of streamed text, status changes and the end.
+        """Yield the events of a thread: stitches, deltas of streamed text, status changes and the end.
 
-        `until` is "end" (the thread has ended), "idle" (its run has ended or waits) or "now". After a broken
-        connection, the stream reconnects and continues without a lost or repeated stitch. Raises `StoreUnreachable`
-        if the server never answered.
+        After a broken connection, the stream reconnects and continues without a lost or repeated stitch.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            after: Position after which the events start.
+            until: When to stop. `end`: the thread has ended. `idle`: its run has ended or waits. `now`: all stored
+                events are sent.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            StoreUnreachable: If the server never answered.
         """
         return self._connection.follow(f"{thread_path(ref)}/events", after, until=until)
 
     async def watch(self, ref: Ref, *, after: int = 0) -> AsyncGenerator[Stitch]:
-        """Yield every stitch after a position once, as it is written, until the thread ends."""
+        """Yield every stitch after a position once, as it is written, until the thread ends.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            after: Position after which the stitches start.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            StoreUnreachable: If the server never answered.
+        """
         async with aclosing(self.events(ref, after=after)) as events:
             async for event in events:
                 if event.stitch is not None:
@@ -178,116 +402,386 @@ def run_path(run_id: UUID | str) -> str:
     return f"/api/runs/{part(run_id)}"
 
 
-class Acting(Reading):
+class ActionMethods(ReadMethods):
     """The write operations of `Client`."""
 
-    async def start(self, agent: str, goal: str, **fields: Any) -> Thread:
-        """Create a thread with a goal for a worker and return it.
+    async def start(
+        self,
+        agent: str,
+        goal: str,
+        *,
+        key: str | None = None,
+        title: str | None = None,
+        user_id: str | None = None,
+        tasks: Sequence[Json | str] = (),
+        priority: int = 0,
+        at: datetime | None = None,
+        extras: Json | None = None,
+    ) -> Thread:
+        """Create a thread with a goal and return it. A worker executes it.
 
-        Optional fields: key, title, user_id, tasks, priority, at and extras. Raises `KeyTaken` if the key is in use.
+        Args:
+            agent: Name of the agent that executes the thread.
+            goal: Task of the thread, in words.
+            key: Name of the thread, unique within the project.
+            title: Title of the thread for lists.
+            user_id: Id of the user that the thread belongs to.
+            tasks: Task list, as texts or as objects with a `description`.
+            priority: Claim priority. Higher values first.
+            at: Time before which no worker starts the thread, with a time zone.
+            extras: Additional data of an application.
+
+        Raises:
+            KeyTaken: If the key is in use.
+            Refused: If a value is not valid.
         """
-        values = {name: _json(value) for name, value in fields.items()}
-        return Thread.from_json(await self._connection.post("/api/threads", {"agent": agent, "goal": goal, **values}))
+        body = _without_none(
+            agent=agent,
+            goal=goal,
+            key=key,
+            title=title,
+            user_id=user_id,
+            tasks=list(tasks),
+            priority=priority,
+            at=at,
+            extras=extras,
+        )
+        return Thread.from_json(await self._connection.post("/api/threads", body))
 
-    async def begin(self, agent: str, input: str | list[Json], **fields: Any) -> RunResult:
+    async def begin(
+        self,
+        agent: str,
+        input: str | list[Json],
+        *,
+        thread: Ref | None = None,
+        user_id: str | None = None,
+        metadata: Json | None = None,
+        tags: Sequence[str] = (),
+        extras: Json | None = None,
+    ) -> RunResult:
         """Start a run and return its state at once. The server executes it.
 
-        Optional fields: thread, user_id, metadata, tags and extras. If the thread has an open run, the message is
-        queued and the status is `pending`.
+        If the thread has an open run, the message is queued and the status is `pending`.
+
+        Args:
+            agent: Name of the agent.
+            input: Message of the user: a text, or a list of content blocks.
+            thread: Thread, its id or its key. An unknown key creates a thread. None: a new thread.
+            user_id: Id of the user that the thread belongs to.
+            metadata: Metadata of the run.
+            tags: Tags of the run.
+            extras: Additional data of an application, stored with the run.
+
+        Raises:
+            NotFound: If the server has no such agent.
+            Conflict: If the thread cannot take the message, for example because it has ended.
+            Refused: If a value is not valid.
         """
-        return await self._begin(agent, input, fields, wait=False)
+        body = _run_body(input, thread, user_id, metadata, tags, extras)
+        return await self._begin(agent, {**body, "wait": False})
 
-    async def run_agent(self, agent: str, input: str | list[Json], **fields: Any) -> RunResult:
-        """Start a run and return its result when it has ended or waits for a reply. Fields as for `begin`."""
-        return await self._begin(agent, input, fields, wait=True)
+    async def run_agent(
+        self,
+        agent: str,
+        input: str | list[Json],
+        *,
+        thread: Ref | None = None,
+        user_id: str | None = None,
+        metadata: Json | None = None,
+        tags: Sequence[str] = (),
+        extras: Json | None = None,
+    ) -> RunResult:
+        """Start a run and return its result when it has ended or waits for a reply.
 
-    async def stream(self, agent: str, input: str | list[Json], **fields: Any) -> AsyncGenerator[StreamEvent]:
-        """Start a run and yield its events. Fields as for `begin`. If the caller stops early, the run continues."""
-        before = await self._position(fields["thread"]) if fields.get("thread") is not None else 0
-        run_result = await self.begin(agent, input, **fields)
+        Args:
+            agent: Name of the agent.
+            input: Message of the user: a text, or a list of content blocks.
+            thread: Thread, its id or its key. An unknown key creates a thread. None: a new thread.
+            user_id: Id of the user that the thread belongs to.
+            metadata: Metadata of the run.
+            tags: Tags of the run.
+            extras: Additional data of an application, stored with the run.
+
+        Raises:
+            NotFound: If the server has no such agent.
+            Conflict: If the thread cannot take the message, for example because it has ended.
+            Refused: If a value is not valid.
+        """
+        body = _run_body(input, thread, user_id, metadata, tags, extras)
+        return await self._begin(agent, {**body, "wait": True})
+
+    async def stream(
+        self,
+        agent: str,
+        input: str | list[Json],
+        *,
+        thread: Ref | None = None,
+        user_id: str | None = None,
+        metadata: Json | None = None,
+        tags: Sequence[str] = (),
+        extras: Json | None = None,
+    ) -> AsyncGenerator[StreamEvent]:
+        """Start a run and yield its events. If the caller stops early, the run continues.
+
+        Args:
+            agent: Name of the agent.
+            input: Message of the user: a text, or a list of content blocks.
+            thread: Thread, its id or its key. An unknown key creates a thread. None: a new thread.
+            user_id: Id of the user that the thread belongs to.
+            metadata: Metadata of the run.
+            tags: Tags of the run.
+            extras: Additional data of an application, stored with the run.
+
+        Raises:
+            NotFound: If the server has no such agent.
+            Conflict: If the thread cannot take the message, for example because it has ended.
+            Refused: If a value is not valid.
+        """
+        before = await self._position(thread) if thread is not None else 0
+        run_result = await self.begin(
+            agent, input, thread=thread, user_id=user_id, metadata=metadata, tags=tags, extras=extras
+        )
         async with aclosing(self.events(run_result.thread_id, after=before, until="idle")) as events:
             async for event in events:
                 yield event
 
-    async def fork(self, ref: Ref, *, at: int | None = None, **fields: Any) -> Thread:
-        """Create a thread from a position of this one and return it. Calls that are open there get an error."""
-        return Thread.from_json(await self._act(ref, "fork", at=at, **fields))
+    async def fork(
+        self,
+        ref: Ref,
+        *,
+        at: int | None = None,
+        key: str | None = None,
+        title: str | None = None,
+        user_id: str | None = None,
+    ) -> Thread:
+        """Create a thread from a position of another thread and return it. Calls that are open there get an error.
 
-    async def edit(self, ref: Ref, **fields: Any) -> Thread:
-        """Set title, extras, priority or expires_at, and return the thread."""
-        body = {name: _json(value) for name, value in fields.items()}
+        Args:
+            ref: Thread, its id or its key in the project.
+            at: Last position to include. None: the end of the log.
+            key: Name of the fork, unique within the project.
+            title: Title of the fork.
+            user_id: Id of the user that the fork belongs to. None: the user of the thread.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            KeyTaken: If the key is in use.
+            Refused: If there is no such position, or if the thread is an imported trace.
+        """
+        return Thread.from_json(await self._act(ref, "fork", at=at, key=key, title=title, user_id=user_id))
+
+    async def edit(
+        self,
+        ref: Ref,
+        *,
+        title: str | EllipsisType | None = ...,
+        extras: Json | EllipsisType = ...,
+        priority: int | EllipsisType = ...,
+        expires_at: datetime | EllipsisType | None = ...,
+    ) -> Thread:
+        """Set fields of a thread and return it. `...` leaves a field unchanged.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            title: Title for lists. None removes it.
+            extras: Additional data of an application.
+            priority: Claim priority. Higher values first.
+            expires_at: Time after which a purge deletes the thread. None removes it.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            Refused: If a value is not valid.
+        """
+        values = {"title": title, "extras": extras, "priority": priority, "expires_at": expires_at}
+        body = {name: _json(value) for name, value in values.items() if value is not ...}
         return Thread.from_json(await self._connection.ask("PATCH", thread_path(ref), body=body))
 
     async def delete(self, ref: Ref, *, force: bool = False) -> int:
         """Delete a thread with its descendants and return the number of deleted threads.
 
-        Raises `ThreadBusy` if a worker holds one of them, unless `force` is set.
+        Args:
+            ref: Thread, its id or its key in the project.
+            force: Delete the threads also if a worker holds one of them.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            ThreadBusy: If a worker holds one of the threads and `force` is False.
         """
         return (await self._connection.ask("DELETE", thread_path(ref), parameters={"force": force}))["deleted"]
 
     async def cancel(self, ref: Ref) -> Json:
-        """Request the end of the open run and of its children. Return the status of the thread."""
+        """Request the end of the open run and of its children. Return the status of the thread.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            Conflict: If the state of the thread does not allow it.
+        """
         return await self._act(ref, "cancel")
 
     async def retry(self, ref: Ref) -> Json:
-        """Start a new run for a failed or cancelled one, with the same context. Return the status and the run_id."""
+        """Start a new run for a failed or cancelled one, with the same context. Return the status and the run_id.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            Conflict: If the state of the thread does not allow it.
+        """
         return await self._act(ref, "retry")
 
     async def resume(self, ref: Ref) -> Json:
-        """Resume an interrupted or waiting thread. Return the status and the run_id."""
+        """Resume an interrupted or waiting thread. Return the status and the run_id.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            Conflict: If the state of the thread does not allow it.
+        """
         return await self._act(ref, "resume")
 
     async def approve(self, ref: Ref, call_id: str) -> Json:
-        """Approve a call. Return the status of the thread."""
+        """Approve a call. Return the status of the thread.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            call_id: Id or key of the call.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            Conflict: If the state of the thread does not allow it.
+        """
         return await self._act(ref, "approve", call_id=call_id)
 
     async def deny(self, ref: Ref, call_id: str, *, reason: str | None = None) -> Json:
-        """Deny a call. The model receives the reason. Return the status of the thread."""
+        """Deny a call. Return the status of the thread.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            call_id: Id or key of the call.
+            reason: Reason, which the model receives.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            Conflict: If the state of the thread does not allow it.
+        """
         return await self._act(ref, "deny", call_id=call_id, reason=reason)
 
     async def settle(
         self, ref: Ref, call_id: str, *, done: str | None = None, redo: bool = False, unknown: bool = False
     ) -> Json:
-        """Settle a call with an unknown outcome. Pass exactly one of `done`, `redo` and `unknown`.
+        """Settle a call with an unknown outcome. Return the status of the thread.
 
-        `done` is the result of a call that completed, `redo` runs the call again, `unknown` informs the model. Returns
-        the status of the thread.
+        Pass exactly one of `done`, `redo` and `unknown`.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            call_id: Id or key of the call.
+            done: Result of the call, if it completed.
+            redo: Run the call again.
+            unknown: Report the unknown outcome to the model.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            Conflict: If the state of the thread does not allow it.
         """
         return await self._act(ref, "settle", call_id=call_id, done=done, redo=redo, unknown=unknown)
 
     async def answer(self, ref: Ref, text: str, *, call_id: str | None = None) -> Json:
-        """Answer the first question of a thread, or the one of `call_id`. Return the status of the thread."""
+        """Answer a question of a thread. Return the status of the thread.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            text: The answer.
+            call_id: Id or key of the call that asked. None: the first question.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            Conflict: If the state of the thread does not allow it.
+        """
         return await self._act(ref, "answer", text=text, call_id=call_id)
 
     async def submit_results(self, ref: Ref, results: Sequence[Json]) -> Json:
-        """Submit the results of all frontend calls that the thread waits for. Return the status of the thread."""
+        """Submit the results of all frontend calls that the thread waits for. Return the status of the thread.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            results: One `tool_result` block for each call.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            Conflict: If the state of the thread does not allow it.
+        """
         return await self._act(ref, "tool_results", results=list(results))
 
     async def deliver(self, ref: Ref, input: str | list[Json], *, id: str | None = None) -> Json:
         """Send a message to a thread. A worker answers it. Return the status and the run_id of the answer.
 
-        Repeating a message with the same `id` has no effect. Raises `Conflict` if another message has this id.
+        Args:
+            ref: Thread, its id or its key in the project.
+            input: Message of the user: a text, or a list of content blocks.
+            id: Id of the message. Repeating a message with the same id has no effect.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            Conflict: If another message has this id, or if the thread has ended.
         """
         return await self._act(ref, "deliver", input=input, id=id)
 
-    async def give_feedback(self, name: str, **fields: Any) -> Feedback:
-        """Store feedback on a `thread`, a `run` or a `stitch`, with a `score`, a `value` or a `comment`. Return it."""
-        body = {field: str(value) if isinstance(value, UUID) else value for field, value in fields.items()}
-        return Feedback.from_json(await self._connection.post("/api/feedback", {"name": name, **body}))
+    async def give_feedback(
+        self,
+        name: str,
+        *,
+        thread: Ref | None = None,
+        run: UUID | str | None = None,
+        stitch: UUID | str | None = None,
+        score: float | None = None,
+        value: Json | None = None,
+        comment: str | None = None,
+        user_id: str | None = None,
+        source: str = "native",
+    ) -> Feedback:
+        """Store feedback on a thread, a run or a stitch. Return it.
+
+        Args:
+            name: Name of the feedback, such as `helpful`.
+            thread: Thread, its id or its key.
+            run: Id of the run.
+            stitch: Id of the stitch.
+            score: Numeric value.
+            value: Value as JSON.
+            comment: Text of a person.
+            user_id: Id of the user that gives the feedback.
+            source: Name of the system that the feedback comes from.
+
+        Raises:
+            NotFound: If the project has no such thread, run or stitch.
+            Refused: If a value is not valid.
+        """
+        body = _without_none(
+            name=name,
+            thread=None if thread is None else name_of(thread),
+            run=run,
+            stitch=stitch,
+            score=score,
+            value=value,
+            comment=comment,
+            user_id=user_id,
+            source=source,
+        )
+        return Feedback.from_json(await self._connection.post("/api/feedback", body))
 
     async def _act(self, ref: Ref, act: str, **body: Any) -> Any:
-        said = {name: value for name, value in body.items() if value is not None}
-        return await self._connection.post(f"{thread_path(ref)}/{act}", said or None)
+        return await self._connection.post(f"{thread_path(ref)}/{act}", _without_none(**body) or None)
 
-    async def _begin(self, agent: str, input: str | list[Json], fields: Json, *, wait: bool) -> RunResult:
-        body: Json = {
-            "input": input,
-            "wait": wait,
-            **{name: value for name, value in fields.items() if value is not None},
-        }
-        if "thread" in body:
-            body["thread"] = name_of(body["thread"])
-        return RunResult.from_json(await self._connection.post(f"/api/agents/{part(agent)}/runs", body, patient=wait))
+    async def _begin(self, agent: str, body: Json) -> RunResult:
+        path = f"/api/agents/{part(agent)}/runs"
+        return RunResult.from_json(await self._connection.post(path, body, patient=body["wait"]))
 
     async def _position(self, ref: Ref) -> int:
         try:
@@ -296,18 +790,42 @@ class Acting(Reading):
             return 0
 
 
+def _run_body(
+    input: str | list[Json],
+    thread: Ref | None,
+    user_id: str | None,
+    metadata: Json | None,
+    tags: Sequence[str],
+    extras: Json | None,
+) -> Json:
+    """Return the body of a request that starts a run."""
+    name = None if thread is None else name_of(thread)
+    return _without_none(input=input, thread=name, user_id=user_id, metadata=metadata, tags=list(tags), extras=extras)
+
+
+def _without_none(**values: Any) -> Json:
+    """Return the values that are set, as JSON."""
+    return {name: _json(value) for name, value in values.items() if value is not None}
+
+
 def _json(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, UUID) else value
 
 
-class Client(Acting):
-    """A server's record, limited to one project: the project of the token, or `project` if no token is needed.
+class Client(ActionMethods):
+    """A server's record, limited to one project.
 
     Use it as an async context manager, or call `close()`. Safe to use from many tasks. Methods raise the same errors as
     `Store`, and `StoreUnreachable` if the server does not answer. Requests are not retried, but event streams
     reconnect.
 
-    `url` is the address of the server, `timeout` the seconds for one request.
+    Args:
+        url: Address of the server.
+        token: API token. It also selects the project.
+        project: Project, if the server needs no token.
+        timeout: Seconds for one request.
     """
 
     def __init__(

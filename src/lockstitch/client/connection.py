@@ -73,7 +73,7 @@ class Connection:
         if project is not None:
             headers["Lockstitch-Project"] = project
         self.url = url.rstrip("/")
-        self._met = False
+        self._reached = False
         """True if the server has answered once. Then streams wait for it to return."""
         self._http = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=timeout)
 
@@ -96,16 +96,16 @@ class Connection:
         patient: bool = False,
     ) -> Any:
         """Send a request and return the JSON of the response. `patient` disables the read timeout, for whole runs."""
-        more: dict[str, Any] = {"params": _sent(parameters or {}) or None}
+        options: dict[str, Any] = {"params": _sent(parameters or {}) or None}
         if body is not None:
-            more |= {"content": codec.dumps(body), "headers": {"Content-Type": "application/json"}}
+            options |= {"content": codec.dumps(body), "headers": {"Content-Type": "application/json"}}
         if patient:
-            more["timeout"] = httpx2.Timeout(10.0, read=None)
+            options["timeout"] = httpx2.Timeout(10.0, read=None)
         try:
-            answer = await self._http.request(method, path, **more)
+            answer = await self._http.request(method, path, **options)
         except httpx2.HTTPError as exc:
             raise unreachable(self.url, exc) from exc
-        self._met = True
+        self._reached = True
         if not answer.is_success:
             raise error_from_response(answer.status_code, answer.content)
         return codec.loads(answer.content)
@@ -125,7 +125,7 @@ class Connection:
                         if event.type == "end":
                             return
             except StoreUnreachable:
-                if not self._met:
+                if not self._reached:
                     raise
             # The connection broke, or the server shut down. Reconnect in both cases.
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
@@ -140,7 +140,7 @@ class Connection:
             ) as answer:
                 if not answer.is_success:
                     raise error_from_response(answer.status_code, await answer.aread())
-                self._met = True
+                self._reached = True
                 async for event in _events(answer, after):
                     yield event
         except httpx2.HTTPError as exc:

@@ -10,7 +10,7 @@ from lockstitch.model import Json, Stitch, parse_time
 
 @dataclass(frozen=True, slots=True)
 class ThreadRow:
-    """A thread in a list, with the totals of its own runs."""
+    """A thread in a list, with the totals of its runs. Runs of child threads are not counted."""
 
     id: UUID
     key: str | None
@@ -46,10 +46,10 @@ class ThreadRow:
 
 
 class History(NamedTuple):
-    """Finished turns, newest first. `more` is True if older turns exist."""
+    """Finished turns, newest first. `has_more` is True if older turns exist."""
 
     turns: list[Json]
-    more: bool
+    has_more: bool
 
 
 class Hit(NamedTuple):

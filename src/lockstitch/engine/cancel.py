@@ -17,11 +17,18 @@ async def cancel(store: Store, ref: ThreadRef) -> Thread:
     """Cancel the open run of a thread and its child threads. Return the thread afterwards.
 
     Text that was streamed so far is stored. If another process holds the thread, it ends the run shortly afterwards, so
-    the returned thread may still be running. If the run of a message has not started yet, the run of the oldest message
+    the
+    returned thread may still be running. If the run of a message has not started yet, the run of the oldest message
     ends now.
 
-    Raises `ThreadEnded` if the thread has ended, `Refused` if it has no open run and no message, and `NotFound` if it
-    does not exist.
+    Args:
+        store: Open store with the thread.
+        ref: Thread, its id or its key.
+
+    Raises:
+        NotFound: If the thread does not exist.
+        ThreadEnded: If the thread has ended.
+        Refused: If the thread has no open run and no message.
     """
     head = await store.thread(ref)
     while True:
@@ -37,7 +44,7 @@ async def cancel(store: Store, ref: ThreadRef) -> Thread:
             # A worker is about to start the run.
             break
         try:
-            return await _end_before_start(store, seen, messages[0], more=len(deliveries) > 1)
+            return await _end_before_start(store, seen, messages[0], has_more=len(deliveries) > 1)
         except Conflict:
             # A worker has claimed the thread, or another delivery has arrived.
             head = await store.thread(head)
@@ -47,10 +54,10 @@ async def cancel(store: Store, ref: ThreadRef) -> Thread:
     return await store.thread(head)
 
 
-async def _end_before_start(store: Store, head: Thread, message: Delivery, *, more: bool) -> Thread:
+async def _end_before_start(store: Store, head: Thread, message: Delivery, *, has_more: bool) -> Thread:
     """Take a message of the inbox into the log, with a run that is cancelled before its first step.
 
-    `more` says that other deliveries wait. Then the thread stays ready for a worker. Return the thread. Raises
+    `has_more` says that other deliveries wait. Then the thread stays ready for a worker. Return the thread. Raises
     `Conflict` if the thread has changed since `head` was read.
     """
     now = store.clock.now()
@@ -62,15 +69,14 @@ async def _end_before_start(store: Store, head: Thread, message: Delivery, *, mo
         status="cancelled",
         stop_reason="cancelled",
         input_position=head.position + 1,
-        completed_at=now,
         **options,
-    )
+    ).changed(completed_at=now)
     counts = ("total_steps", "total_input_tokens", "total_output_tokens", "files_generated")
     data: Json = {"stop_reason": "cancelled", **dict.fromkeys(counts, 0)}
     end = Entry(type="run_completed", run_id=run.id, step_number=0, status="cancelled", data=data, duration_ms=0)
     consumed = message.changed(entry=entry.changed(run_id=run.id, step_number=0).as_json())
     fields: dict[str, Any] = {"status": "pending", "waiting_for": [], "wake_at": now}
-    if not more:
+    if not has_more:
         fields = {"status": "waiting", "waiting_for": [NextMessageWait(now).as_json()], "wake_at": None}
     return (await store.append(head, [end], fields=fields, new_runs=[run], consumed=[consumed])).head
 

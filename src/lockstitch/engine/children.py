@@ -29,7 +29,7 @@ async def execute_children(executor: Executor, result: Result | None) -> Result 
         await _execute_all(executor, wait)
         head = await store.thread(result.thread_id)
         own_executor = executor.for_thread(head)
-        if own_executor is None or (head.status == "waiting" and head.wait_for("children") is not None):
+        if own_executor is None or (head.status == "waiting" and head.wait_for(ChildrenWait.KIND) is not None):
             return result
         try:
             # If a worker has claimed the thread, that worker continues it.
@@ -59,7 +59,7 @@ async def _execute_all(executor: Executor, wait: ChildrenWait) -> None:
         async with places:
             await _execute_child(executor, child_id)
 
-    # An error of one child does not stop the others. It is raised afterwards.
+    # An error of one child does not stop the other children. It is raised afterwards.
     problems = await asyncio.gather(*map(execute, ids), return_exceptions=True)
     for problem in problems:
         if problem is not None:

@@ -1,13 +1,13 @@
 """`ThreadClaimer`: claim ready threads for one worker, and isolate suspects.
 
 Each thread that a dead worker held is a suspect: it may have ended that process. A worker executes a suspect alone, and
-starts nothing else in its process until the suspect has made progress. So only the thread that ends processes is blamed
-for it.
+starts nothing else in its process until the suspect has made progress. So a crash is counted only for the thread that
+caused it.
 
 Every wait has a limit. If no idle worker claims a suspect, a busy worker releases its other threads at their next
-commit. A suspect that makes no progress for `alone` seconds gets company. A suspect that has waited for `alone` seconds
-is executed next to other threads. If a process ends then, that proves nothing about any of its threads. The limit
-doubles with each loss.
+commit. After `alone` seconds without progress of the suspect, the worker starts other threads again. A suspect that has
+waited for `alone` seconds is executed together with other threads. If a process ends then, no crash is counted. The
+limit doubles with each loss.
 """
 
 import logging

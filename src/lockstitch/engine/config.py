@@ -17,7 +17,7 @@ from lockstitch.model import Json, Record, Run, Thread, codec
 from lockstitch.store import Store
 
 OnBusy = Literal["refuse", "queue", "interrupt"]
-"""What a second message does while a run is open: raise an error, wait for the next run, or cancel the open run."""
+"""Behaviour for a second message during an open run: raise an error, wait for the next run, or cancel the open run."""
 
 LogLevel = Literal["standard", "full"]
 """`full` also records context transformations, started model calls and checks without effect."""
@@ -127,7 +127,7 @@ class AgentDefinition(BaseModel):
     max_stitches: Annotated[int, Field(ge=1)] = 10_000
     """Number of stitches in the log at which a thread fails."""
     tree_budget: Annotated[float, Field(gt=0)] | None = None
-    """US dollars. If a tree of threads has cost as much, it gets no more children."""
+    """US dollars. If a tree of threads has cost as much, it gets no further children."""
     checks_answer: bool = False
     team: TeamDefinition | None = None
     """The team that the agent leads, if it leads one."""
@@ -211,7 +211,7 @@ class TeamMembers(Protocol):
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What the loop needs besides the record: the definition and the code. `tools` has no entry for a tool without
+    """The input of the loop besides the record: the definition and the code. `tools` has no entry for a tool without
     code."""
 
     definition: AgentDefinition
@@ -224,7 +224,7 @@ class RunConfig:
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     output_type: type[BaseModel] | None = None
     check: AnswerCheck | None = None
-    ending: FinishHook | None = None
+    on_finish: FinishHook | None = None
     """Called for the last commit of a run."""
     deps: Any = None
     prices: Mapping[str, Json] | None = None
@@ -254,7 +254,7 @@ class _NoProvider(Provider):
     name = "none"
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
-        raise ProviderError("No model is configured.", "setup")
+        raise ProviderError("No model is configured. Pass `model` to the agent.", "setup")
         yield Chunk("text")  # so that this is a generator
 
     async def download(self, file_id: str) -> Download:

@@ -206,7 +206,7 @@ class LiveTextWriter:
             if new:
                 await self._table.put(*new)
         except Exception as exc:  # live text must not disturb the run
-            _log.debug("Live text not written: %s", exc)
+            _log.debug("Cannot write live text: %s", exc)
 
     def _delta(self, part: _Part) -> LiveDelta:
         self._number += 1
@@ -234,7 +234,7 @@ async def delete_stale_deltas(store: Store, threads: Sequence[UUID] | None = Non
         if threads:
             await table.delete(Where("thread_id", "in", list(threads)))
     except LockstitchError as exc:
-        _log.debug("Stale live text not deleted: %s", exc)
+        _log.debug("Cannot delete stale live text: %s", exc)
 
 
 async def event_iterator(work: Callable[[Listener], Awaitable[Any]]) -> AsyncGenerator[Event, None]:

@@ -31,7 +31,7 @@ from lockstitch.engine.session.start import (
     start_run,
     waiting_message,
 )
-from lockstitch.engine.session.takeover import record_takeover
+from lockstitch.engine.session.takeover_entry import record_takeover
 from lockstitch.engine.session.thread_session import ThreadSession
 from lockstitch.engine.webhooks import webhook_events
 from lockstitch.errors import (
@@ -69,12 +69,12 @@ _REASON_CHARS: Final = 500
 """Maximum number of characters of the reason why an execution failed."""
 
 OnWaiting = Literal["refuse", "cancel"]
-"""What a new message does if the thread waits: raise `ThreadWaiting`, or cancel the waiting run."""
+"""Behaviour for a new message if the thread waits: raise `ThreadWaiting`, or cancel the waiting run."""
 
 
 @dataclass(frozen=True)
 class Executor:
-    """Executes threads of the agents of a host in this process. Immutable, so many tasks may share one."""
+    """Executes threads of the agents of a host in this process. Immutable, so tasks may share an executor."""
 
     store: Store
     host: AgentHost
@@ -339,13 +339,13 @@ class Executor:
             messages = webhook_events(session, self.host.webhook_names, "failed", {"error": crashed})
         if status == "cancelled" and head.pending_children:
             await session.store.request_cancel_of_children(head)
-        rest: dict[str, Any] = {"waiting_for": [], "wake_at": None, "cancel_requested": False}
+        fields: dict[str, Any] = {"waiting_for": [], "wake_at": None, "cancel_requested": False}
         while True:
             await session.read_inbox()
             try:
                 deliveries = report_to_parent(head, ended, session.clock)
                 await session.commit(
-                    deliveries=deliveries, webhook_events=messages, status=status, result=ended, **rest
+                    deliveries=deliveries, webhook_events=messages, status=status, result=ended, **fields
                 )
             except UnseenDeliveries:
                 continue
@@ -454,7 +454,7 @@ async def finish_or_wait(
 
 
 def _already_started(head: Thread) -> AlreadyStarted:
-    return AlreadyStarted(f"The run of thread {head.id} was started before.", thread_id=head.id)
+    return AlreadyStarted(f"The run of thread {head.id} has already started.", thread_id=head.id)
 
 
 def _key_taken(thread: Thread) -> KeyTaken:

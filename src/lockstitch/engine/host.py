@@ -1,4 +1,4 @@
-"""`AgentHost` and `WorkerHost`: what an executor and a worker need from the object that has the agents."""
+"""`AgentHost` and `WorkerHost`: protocols of the object that has the agents, for an executor and a worker."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -26,7 +26,7 @@ class AgentHost(Protocol):
     ) -> tuple[RunConfig, str | None]:
         """Return the config of a thread's open run, or of a new run if `run` is None.
 
-        The second value is the instructions of a new run. `deps` None stands for the deps of the agent. Raises
+        The second value is the instructions of a new run. If `deps` is None, the deps of the agent are used. Raises
         `NotFound` if the host has no code of the thread's agent.
         """
         ...

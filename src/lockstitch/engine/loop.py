@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from lockstitch import model
-from lockstitch.engine.actions.context import compact, retrieve_memory, update_memory
+from lockstitch.engine.actions.compaction import compact, retrieve_memory, update_memory
 from lockstitch.engine.actions.delegate import compile_answer, run_members
 from lockstitch.engine.actions.model import call_model
 from lockstitch.engine.actions.output import check_answer, fetch_files, make_title
@@ -329,8 +329,8 @@ def _state_after(context: RunContext) -> Json:
 async def _finish_records(context: RunContext, action: Finish, changes: dict[str, Any]) -> Sequence[model.Record]:
     """Return the records that the application writes with the end of the run. If its hook raises, the run ends without
     them."""
-    session, ending = context.session, context.config.ending
-    if ending is None or context.skip_finish_hook:
+    session, on_finish = context.session, context.config.on_finish
+    if on_finish is None or context.skip_finish_hook:
         return ()
     run = session.open_run.changed(**changes)
     entries = [*session.buffered, *action.entries]
@@ -340,7 +340,7 @@ async def _finish_records(context: RunContext, action: Finish, changes: dict[str
         "error": action.error,
         "noted": entries,
     }
-    work = ending(session.store, session.head, run, value)
+    work = on_finish(session.store, session.head, run, value)
     try:
         return await work
     except Exception as exc:  # an error of the hook must not block the thread

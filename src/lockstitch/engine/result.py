@@ -63,7 +63,13 @@ class Result:
         return parse_waits(self.waiting_for)
 
     async def messages(self) -> list[Message]:
-        """Return all messages of this run, also those that were compacted since."""
+        """Return all messages of this run, also those that were compacted since.
+
+        `lockstitch.sync.messages` is the blocking variant.
+
+        Raises:
+            NotFound: If the run was deleted.
+        """
         return await self.store.messages(self.run_id)
 
     def as_json(self) -> Json:

@@ -144,7 +144,7 @@ def webhook_events_of_end(context: RunContext, action: Finish) -> list[WebhookEv
 
 
 def webhook_events(
-    session: RunSession, hooks: Sequence[str], event: Literal["failed", "waiting"], more: dict[str, Any]
+    session: RunSession, hooks: Sequence[str], event: Literal["failed", "waiting"], details: dict[str, Any]
 ) -> list[WebhookEvent]:
     """Return one event for each webhook."""
     head, now = session.head, session.clock.now()
@@ -157,6 +157,6 @@ def webhook_events(
         "agent": head.agent,
         "goal": head.goal,
         "title": head.title,
-        **more,
+        **details,
     }
     return [WebhookEvent(thread_id=head.id, hook=hook, event=event, body=body, due_at=now, at=now) for hook in hooks]

@@ -1,8 +1,8 @@
 """`WorkerLoop`: claim ready threads and execute them, many at once, until it is stopped.
 
 The loop wakes up when the store reports work, when a place becomes free, and when a timer is due. It also polls slowly,
-because notifications may be lost. Every few seconds it releases the threads of dead workers.
-Those threads are suspects: `claims` says how a worker claims them.
+because notifications may be lost. Every few seconds it releases the threads of dead workers. Those threads are
+suspects. `engine/claims.py` explains how a worker claims them.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from lockstitch.engine.claims import ALONE, DRAIN, ThreadClaimer
 from lockstitch.engine.events import LiveTextWriter, delete_stale_deltas
@@ -25,16 +25,16 @@ from lockstitch.model import RetryWait, Thread
 from lockstitch.store import WATCHING, WORK_READY, Store
 
 POLL: Final = 2.0
-"""Seconds between two looks for work, plus or minus a quarter."""
+"""Seconds between two checks for ready threads, plus or minus a quarter."""
 
 REAP: Final = 5.0
-"""Seconds between two looks for dead workers on all hosts."""
+"""Seconds between two checks for dead workers on all hosts."""
 
 LOCAL_DEATH_CHECK_SECONDS: Final = 0.2
-"""Seconds between two looks for dead workers of this host. They do not query the store."""
+"""Seconds between two checks for dead workers of this host. These checks do not query the store."""
 
 UNKNOWN_AGENT_CHECK_SECONDS: Final = 60.0
-"""Seconds between two looks for threads of agents that this app does not have."""
+"""Seconds between two checks for threads of agents that this app does not have."""
 
 DEAD_WORKER_RETENTION: Final = timedelta(days=1)
 """Time for which dead workers are listed."""
@@ -94,9 +94,9 @@ class WorkerLoop:
         all_projects          claim threads of all projects, else only of the store's project
         default_tool_timeout  seconds for tools without their own time limit; None: no limit
         lease                 seconds until a worker without heartbeat is dead; None: the store's default
-        poll, reap            seconds between two looks for work, and for dead workers
+        poll, reap            seconds between two checks for ready threads, and for dead workers
         until_idle            return when no thread of these agents is ready or held
-        alone, drain          seconds for suspects, see the module
+        alone, drain          seconds for suspects, see `ALONE` and `DRAIN` in `engine/claims.py`
         on_progress           called when an execution starts and when it ends
         """
         self._host = host
@@ -161,7 +161,7 @@ class WorkerLoop:
         return len(self._tasks)
 
     def stop(self) -> None:
-        """Claim no more threads, and release the held ones at their next commit."""
+        """Stop claiming threads, and release the held ones at their next commit."""
         self._stopping = True
         self._wake_event.set()
 
@@ -328,9 +328,43 @@ class WorkerLoop:
         return not open_now
 
 
-async def run_worker(app: WorkerHost, *, store: Store, **options: Any) -> None:
+async def run_worker(
+    app: WorkerHost,
+    *,
+    store: Store,
+    concurrency: int = 10,
+    all_projects: bool = True,
+    default_tool_timeout: float | None = None,
+    lease: float | None = None,
+    poll: float = POLL,
+    reap: float = REAP,
+    until_idle: bool = False,
+    on_progress: Callable[[ThreadExecution], None] | None = None,
+) -> None:
     """Execute the threads of an app's agents in this process until the task is cancelled.
 
-    `options` are the keyword arguments of `WorkerLoop`, such as `concurrency`, `all_projects`, `poll` and `until_idle`.
+    Args:
+        app: App with the agents.
+        store: Open store with the threads.
+        concurrency: Maximum number of threads in execution.
+        all_projects: Claim threads of all projects, not only of the store's project.
+        default_tool_timeout: Seconds for tools without their own time limit. None: no limit.
+        lease: Seconds without a heartbeat after which this worker is dead. None: the store's default.
+        poll: Seconds between two searches for work, if no notification arrives.
+        reap: Seconds between two searches for dead workers.
+        until_idle: Return when no thread of these agents is ready or held.
+        on_progress: Function that is called when an execution starts and when it ends.
     """
-    await WorkerLoop(app, store, **options).run()
+    worker = WorkerLoop(
+        app,
+        store,
+        concurrency=concurrency,
+        all_projects=all_projects,
+        default_tool_timeout=default_tool_timeout,
+        lease=lease,
+        poll=poll,
+        reap=reap,
+        until_idle=until_idle,
+        on_progress=on_progress,
+    )
+    await worker.run()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from lockstitch.errors import LockstitchError, NotFound, Refused, StoreError
 from lockstitch.integrations.spans.batch import BatchOutcome
@@ -92,7 +92,7 @@ class Report:
             elif row.type == "tool_call":
                 tools[row.position] = row.reply_to or 0
 
-    def _asked_or_run(self) -> int:
+    def _tool_call_count(self) -> int:
         """Return the number of tool calls: requested ones, with or without a span, and spans without a request."""
         requested = sum(calls for models in self._model_calls.values() for _, calls in models.values())
         return requested + sum(
@@ -101,7 +101,7 @@ class Report:
             for asker in tools.values()
         )
 
-    def saw(self, span_id: str) -> bool:
+    def has_span(self, span_id: str) -> bool:
         return _hash(span_id) in self._spans
 
     def as_json(self) -> Json:
@@ -109,7 +109,7 @@ class Report:
             "traces": self.traces,
             "runs": self.spans,
             "llm_calls": sum(map(len, self._model_calls.values())),
-            "tool_calls": self._asked_or_run(),
+            "tool_calls": self._tool_call_count(),
             "tokens": sum(tokens for models in self._model_calls.values() for tokens, _ in models.values()),
             "skipped": self.skipped,
             "missing": dict(sorted(self.missing.items())),
@@ -117,7 +117,7 @@ class Report:
         }
 
 
-Progress = Callable[[Report, str], None]
+ImportProgress = Callable[[Report, str], None]
 
 
 class TraceImport:
@@ -130,13 +130,13 @@ class TraceImport:
         *,
         replace: bool = False,
         keep_secrets: bool = False,
-        progress: Progress | None = None,
+        progress: ImportProgress | None = None,
     ) -> None:
         self._ingest = SpanIngest(store, trace_source, keep_secrets=keep_secrets)
         self._replace = replace
         self._progress = progress
         self._report = Report()
-        self._whole: dict[str, set[str]] = {}
+        self._listed_spans: dict[str, set[str]] = {}
         """Span ids of traces with a root that lists all its descendants."""
 
     async def run(self, sources: Iterator[ImportSource]) -> Report:
@@ -159,8 +159,8 @@ class TraceImport:
         if self._report.bad_files:
             # Spans of a file that was not imported completely are missing here, but not in the trace.
             traces = set()
-        for trace_id in sorted(traces if self._replace else self._whole):
-            keep = self._report.saw if self._replace else self._whole[trace_id].__contains__
+        for trace_id in sorted(traces if self._replace else self._listed_spans):
+            keep = self._report.has_span if self._replace else self._listed_spans[trace_id].__contains__
             self._report.removed += await self._ingest.drop_others(trace_id, keep)
         return self._report
 
@@ -203,7 +203,7 @@ class TraceImport:
         self._report.add(outcome)
         file.add(outcome)
         for item in batch:
-            self._note_children(item)
+            self._add_children(item)
         for _, why in outcome.refused:
             self._report.skipped.append({"file": file.name, "why": why})
             file.skipped += 1
@@ -216,11 +216,11 @@ class TraceImport:
         file.skipped += 1
         file.error = file.error or why or str(exc)
 
-    def _note_children(self, item: Item) -> None:
+    def _add_children(self, item: Item) -> None:
         """Store the child list of a root. The trace is complete then, and unlisted spans are removed at the end."""
         if isinstance(item, Attachment | SpanFeedback) or not item.get("children") or not is_root(item):
             return
-        self._whole.setdefault(item["trace_id"], {item["id"]}).update(item.get("children") or ())
+        self._listed_spans.setdefault(item["trace_id"], {item["id"]}).update(item.get("children") or ())
 
 
 @dataclass(slots=True)
@@ -279,13 +279,34 @@ STANDARD_INPUT: Final = "-"
 _PIPED: Final = "standard input"
 
 
-async def import_traces(store: Store, source: str, path: str, **options: Any) -> Report:
-    """Import traces from a file, a folder, or standard input (`-`) into the project of a store.
+async def import_traces(
+    store: Store,
+    source: str,
+    path: str,
+    *,
+    replace: bool = False,
+    keep_secrets: bool = False,
+    progress: ImportProgress | None = None,
+) -> Report:
+    """Import traces of another system into the project of a store.
 
-    `source` is "langsmith" or "otel". The options are those of `Opened.into`. Returns the report. Raises `NotFound` if
-    the path does not exist, and `Refused` if the source is unknown.
+    Args:
+        store: Open store. The traces become threads of its project.
+        source: Format of the traces: `langsmith` or `otel`.
+        path: File or folder. `-` is standard input.
+        replace: The traces are complete. Stored spans that they no longer contain are deleted.
+        keep_secrets: Do not redact values in metadata that look like secrets.
+        progress: Function that receives the report while the import runs.
+
+    Returns:
+        The report with the numbers of read and stored spans.
+
+    Raises:
+        NotFound: If the path does not exist.
+        Refused: If the source is unknown, or its package is not installed.
     """
-    return await open_source(source, path, sys.stdin.buffer).into(store, **options)
+    opened = open_source(source, path, sys.stdin.buffer)
+    return await opened.into(store, replace=replace, keep_secrets=keep_secrets, progress=progress)
 
 
 class Opened(NamedTuple):
@@ -295,7 +316,7 @@ class Opened(NamedTuple):
     sources: Iterator[ImportSource]
 
     async def into(
-        self, store: Store, *, replace: bool = False, keep_secrets: bool = False, progress: Progress | None = None
+        self, store: Store, *, replace: bool = False, keep_secrets: bool = False, progress: ImportProgress | None = None
     ) -> Report:
         """Import all files into the project of a store.
 

@@ -3,9 +3,9 @@
 Each lens is a folder with one script per dialect, `postgres.sql` and `sqlite.sql`, of `CREATE VIEW name AS …;`
 statements. On PostgreSQL they run in a schema with the name of the lens and refer to core tables as
 `lockstitch.threads`. On SQLite they become temporary views of one connection and refer to core tables as
-`main.threads`. Shared parts of several lenses are in `folds/` and run first: functions in the schema `lockstitch` on
-PostgreSQL, and on SQLite, which has none, further temporary views with the prefix `lens_`. Applications can add parts,
-which the store passes in.
+`main.threads`. Shared parts of several lenses are in `shared/` and run first. On PostgreSQL these are functions in the
+schema `lockstitch`. SQLite has no functions in SQL, so there they are temporary views with the prefix `lens_`.
+Applications can add parts, which the store passes in.
 """
 
 import re
@@ -28,7 +28,7 @@ _TABLE: Final = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+)", re.MULTILI
 
 @cache
 def script(name: str, dialect: str) -> str:
-    """Return the SQL of a lens, or of `folds`, in a dialect. Empty if the dialect needs none.
+    """Return the SQL of a lens, or of `shared`, in a dialect. Empty if the dialect needs none.
 
     The pseudo-dialect `tables` contains the tables of a SQLite file that a lens is exported to.
     """
@@ -39,7 +39,7 @@ def script(name: str, dialect: str) -> str:
 @cache
 def digest(name: str, dialect: str) -> str:
     """Return the digest of a lens's scripts. A store with another digest has views of other code."""
-    return sha256(f"{script('folds', dialect)}\0{script(name, dialect)}".encode()).hexdigest()
+    return sha256(f"{script('shared', dialect)}\0{script(name, dialect)}".encode()).hexdigest()
 
 
 def composed(name: str, dialect: str, parts: Sequence[str]) -> str:
@@ -53,14 +53,14 @@ def composed(name: str, dialect: str, parts: Sequence[str]) -> str:
     results: list[str] = []
     for item in _STATEMENT.split(script(name, dialect)):
         views = _VIEW.findall(item)
-        theirs = [_taken(statements, views[0]) for statements in waiting] if views else []
+        theirs = [_take_statements(statements, views[0]) for statements in waiting] if views else []
         if any(theirs):
             item = _VIEW.sub(r"CREATE VIEW lens_own_\1", item)
         results += [item, *("".join(statements) for statements in theirs)]
     return "\n".join((*results, *("".join(statements) for statements in waiting)))
 
 
-def _taken(statements: list[str], view: str) -> list[str]:
+def _take_statements(statements: list[str], view: str) -> list[str]:
     """Remove and return the statements of a part up to the one that creates this view. Empty if no statement does."""
     place = next((place for place, value in enumerate(statements, start=1) if view in _VIEW.findall(value)), 0)
     selected, statements[:] = statements[:place], statements[place:]
@@ -78,7 +78,7 @@ def views(name: str, parts: Sequence[str] = ()) -> list[str]:
 
 
 def tables(name: str, parts: Sequence[str] = ()) -> list[str]:
-    """Return the tables that the lens's document has, in its order. The other views are helpers."""
+    """Return the tables that the document of the lens defines, in its order. All other views are helpers."""
     return list(dict.fromkeys(_TABLE.findall("\n".join((script(name, "tables"), *parts)))))
 
 

@@ -28,6 +28,7 @@ class FakeClock:
         self._now = start or datetime(2026, 1, 1, tzinfo=UTC)
 
     def now(self) -> datetime:
+        """Return the time of this clock."""
         return self._now
 
     def uptime(self) -> float:
@@ -35,7 +36,11 @@ class FakeClock:
         return self._now.timestamp()
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward by `seconds`."""
+        """Move the clock forward.
+
+        Args:
+            seconds: Number of seconds.
+        """
         self._now += timedelta(seconds=seconds)
 
 
@@ -58,5 +63,12 @@ def format_time(moment: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """Return the time that an ISO 8601 text names."""
+    """Return the time that a text names.
+
+    Args:
+        text: Time in ISO 8601.
+
+    Raises:
+        ValueError: If the text is not a time.
+    """
     return datetime.fromisoformat(text)

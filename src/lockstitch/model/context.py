@@ -56,10 +56,10 @@ def context(stitches: Iterable[Stitch], lane: UUID | None = None) -> list[Messag
     log = sorted((stitch for stitch in stitches if stitch.lane == lane), key=lambda stitch: stitch.position)
     start = next((stitch for stitch in reversed(log) if replaces_context(stitch)), None)
     if start is None:
-        return _messages(log, {}, whole=False)
+        return _messages(log, {}, complete=False)
     if start.type == "fork":
         later = [stitch for stitch in log if stitch.position > start.position]
-        return [*_fork_messages(start), *_messages(later, {}, whole=False)]
+        return [*_fork_messages(start), *_messages(later, {}, complete=False)]
     replaced = {int(position): new for position, new in cast("Json", start.data.get("replace") or {}).items()}
     remaining = kept_positions(start)
     stays = [
@@ -69,11 +69,11 @@ def context(stitches: Iterable[Stitch], lane: UUID | None = None) -> list[Messag
         or stitch.position in replaced
         or any(first <= stitch.position <= last for first, last in remaining)
     ]
-    return _messages(stays, replaced, whole=False)
+    return _messages(stays, replaced, complete=False)
 
 
 def visible_stitches(stitches: Iterable[Stitch], value: Json) -> list[Stitch]:
-    """Return the stitches of its lane that a run sees. `given` is the state with which the run started."""
+    """Return the stitches of its lane that a run sees. `value` is the state with which the run started."""
     first = int(value.get("context_from") or 0)
     without: Any = value.get("without") or []
     hidden = [(int(start), int(end)) for start, end in without]
@@ -96,7 +96,7 @@ def history(stitches: Iterable[Stitch], run_id: UUID) -> list[Message]:
         (stitch for stitch in stitches if stitch.run_id == run_id and stitch.type in MESSAGE_TYPES),
         key=lambda stitch: stitch.position,
     )
-    return _messages(log, {}, whole=True)
+    return _messages(log, {}, complete=True)
 
 
 def open_calls(stitches: Sequence[Stitch], lane: UUID | None = None) -> list[tuple[Stitch, Json]]:
@@ -123,10 +123,10 @@ def _fork_messages(fork: Stitch) -> list[Message]:
     return list(cast("list[Message]", fork.data.get("messages") or []))
 
 
-def _messages(log: Sequence[Stitch], replaced: dict[int, Any], *, whole: bool) -> list[Message]:
+def _messages(log: Sequence[Stitch], replaced: dict[int, Any], *, complete: bool) -> list[Message]:
     """Return the contributions of `log` in order.
 
-    With `whole`, results of a response enter even if some are missing; else only when all are present.
+    With `complete`, results of a response enter even if some are missing; else only when all are present.
     """
     calls = {stitch.position: stitch.calls or 0 for stitch in log if stitch.type == "llm_call"}
     results: dict[int, dict[int, Json]] = {}
@@ -141,7 +141,7 @@ def _messages(log: Sequence[Stitch], replaced: dict[int, Any], *, whole: bool) -
             continue
         messages.extend(_contribution(stitch, replaced))
         answers = results.get(stitch.position)
-        if answers and (whole or len(answers) >= calls.get(stitch.position, 0)):
+        if answers and (complete or len(answers) >= calls.get(stitch.position, 0)):
             messages.append(user([answers[index] for index in sorted(answers)]))
     return messages
 
@@ -246,10 +246,10 @@ class RequestDigest:
     def __init__(self, request: Json) -> None:
         """Start with the request without its messages, which come last in the JSON text."""
         text = codec.dumps(request)
-        self._begun = sha256((text[:-1] + b"," if request else text[:-1]) + b'"messages":[')
+        self._prefix = sha256((text[:-1] + b"," if request else text[:-1]) + b'"messages":[')
         self._messages: Sequence[Message] = ()
         self._count = 0
-        self._hash = self._begun.copy()
+        self._hash = self._prefix.copy()
 
     def of(self, messages: Sequence[Message]) -> str:
         """Return the digest with these messages.
@@ -257,10 +257,10 @@ class RequestDigest:
         If the same list is passed again, it must only have grown. Only its new messages are hashed.
         """
         if messages is not self._messages:
-            self._hash, self._messages, self._count = self._begun.copy(), messages, 0
+            self._hash, self._messages, self._count = self._prefix.copy(), messages, 0
         for message in messages[self._count :]:
             self._hash.update((b"," if self._count else b"") + codec.dumps(message))
             self._count += 1
-        whole = self._hash.copy()
-        whole.update(b"]}")
-        return whole.hexdigest()
+        request_hash = self._hash.copy()
+        request_hash.update(b"]}")
+        return request_hash.hexdigest()

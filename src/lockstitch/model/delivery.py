@@ -1,4 +1,4 @@
-"""`Delivery` (an inbox row), what its arrival changes, and a child's report to its parent."""
+"""`Delivery` (an inbox row), the effects of its arrival, and a child's report to its parent."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -181,7 +181,7 @@ def child_report(
     The sender is only the child's id, so a child reports once, no matter how it ends.
     """
     text = f"[thread_result thread={child.id} status={status}] goal: {child.goal}\n summary: {summary}"
-    told: Json = {"summary": summary, **{name: value for name, value in data.items() if value is not None}}
+    report: Json = {"summary": summary, **{name: value for name, value in data.items() if value is not None}}
     entry = Entry(
         type="thread_result",
         run_id=_named(child, "parent_run"),
@@ -190,7 +190,7 @@ def child_report(
         name=child.agent,
         status=status,
         message=user([{"type": "text", "text": text}]),
-        data=told,
+        data=report,
         at=now,
     )
     return Delivery(thread_id=parent_id, sender=str(child.id), kind="children", entry=entry.as_json(), at=now)

@@ -61,7 +61,11 @@ def age(moment: datetime, now: datetime) -> str:
 
 
 def size(number: float) -> str:
-    """Return a number of bytes in decimal units."""
+    """Return a number of bytes in decimal units.
+
+    Args:
+        number: Number of bytes.
+    """
     for unit in ("B", "KB", "MB", "GB"):
         if number < 1000 or unit == "GB":
             return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
@@ -77,7 +81,11 @@ def cost(amount: float | None) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """Return a duration in the unit that fits."""
+    """Return a duration in the unit that fits.
+
+    Args:
+        milliseconds: The duration. None becomes an empty text.
+    """
     if milliseconds is None:
         return ""
     if milliseconds < 1000:
@@ -90,5 +98,11 @@ def duration(milliseconds: float | None) -> str:
 
 
 def plural(number: int, singular: str, many: str | None = None) -> str:
-    """Return the number with the singular or plural of its noun."""
+    """Return the number with the singular or plural of its noun.
+
+    Args:
+        number: The number.
+        singular: Singular of the noun.
+        many: Plural of the noun. None: the singular with an `s`.
+    """
     return f"{number:,} {singular if number == 1 else many or singular + 's'}"

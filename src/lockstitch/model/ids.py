@@ -48,6 +48,11 @@ def foreign_id(project: str, source: str, name: str) -> UUID:
     """Return the UUIDv5 of a record that another system named.
 
     The same project, source and name always give the same id.
+
+    Args:
+        project: Project of the record.
+        source: Name of the other system.
+        name: Id of the record in that system.
     """
     # The same as uuid.uuid5, without hashing the namespace each time: one trace can name thousands of spans.
     text = "\x1f".join((project, source, name)).encode()
@@ -56,7 +61,11 @@ def foreign_id(project: str, source: str, name: str) -> UUID:
 
 
 def as_id(text: str | UUID) -> UUID | None:
-    """Return the UUID if `text` is one in canonical form, else None (`text` is then a caller's key)."""
+    """Return the UUID if a text is one in canonical form, else None. The text is then a key of the caller.
+
+    Args:
+        text: Id or key.
+    """
     if isinstance(text, UUID):
         return text
     if len(text) != 36 or text[8] != "-" or text[23] != "-":

@@ -10,7 +10,11 @@ Message = Json
 
 
 def blocks(message: Message) -> list[Json]:
-    """Return the content blocks of a message. Plain text becomes one text block."""
+    """Return the content blocks of a message. Plain text becomes one text block.
+
+    Args:
+        message: The message.
+    """
     content: Any = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
@@ -20,12 +24,20 @@ def blocks(message: Message) -> list[Json]:
 
 
 def text_of(message: Message | None) -> str:
-    """Return the text of all text blocks of a message, joined. Empty if there is no message."""
+    """Return the text of all text blocks of a message, joined. Empty if there is no message.
+
+    Args:
+        message: The message, or None.
+    """
     return _joined(blocks(message)) if message else ""
 
 
 def answer_of(message: Message | None) -> str:
-    """Return the text after the last tool block: the answer in a final response."""
+    """Return the text after the last tool block: the answer in a final response.
+
+    Args:
+        message: The message, or None.
+    """
     if not message:
         return ""
     parts = blocks(message)
@@ -34,12 +46,22 @@ def answer_of(message: Message | None) -> str:
 
 
 def tool_uses(message: Message | None) -> list[Json]:
-    """Return the `tool_use` blocks of a response, in order."""
+    """Return the `tool_use` blocks of a response, in order.
+
+    Args:
+        message: The message, or None.
+    """
     return [block for block in blocks(message) if block.get("type") == "tool_use"] if message else []
 
 
 def tool_result(call_id: str, content: Any, *, is_error: bool = False) -> Json:
-    """Return the `tool_result` block that answers a call."""
+    """Return the `tool_result` block that answers a call.
+
+    Args:
+        call_id: Id of the call.
+        content: Content of the result: a text, or a list of content blocks.
+        is_error: True if the call failed.
+    """
     block: Json = {"type": "tool_result", "tool_use_id": call_id, "content": content}
     return {**block, "is_error": True} if is_error else block
 

@@ -89,7 +89,11 @@ class Record(BaseModel):
 
     @classmethod
     def unchecked(cls, values: dict[str, Any]) -> Self:
-        """Return a record of validated values without validating them again. The record owns the dict afterwards."""
+        """Return a record of validated values without validating them again. The record owns the dict afterwards.
+
+        Args:
+            values: Values of all fields.
+        """
         record = cls.__new__(cls)
         object.__setattr__(record, "__dict__", values)
         object.__setattr__(record, "__pydantic_fields_set__", _field_names(cls))
@@ -98,18 +102,29 @@ class Record(BaseModel):
         return record
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with other values in some fields. The new values are not validated."""
+        """Return a copy with other values in some fields. The new values are not validated.
+
+        Args:
+            values: New values, by field.
+        """
         return self.unchecked({**self.__dict__, **values})
 
     def validate_fields(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return `values` validated for their fields. Raises `Refused` if one is not valid."""
+        """Return values validated for their fields.
+
+        Args:
+            values: Values, by field.
+
+        Raises:
+            Refused: If a value is not valid, or if there is no such field.
+        """
         checks = _checks(type(self))
         try:
             return {name: checks[name](value) for name, value in values.items()}
         except (KeyError, ValidationError):
             # Validation of the whole record produces the error message that names the field.
-            whole = type(self)(**{**self.__dict__, **values})
-            return {name: getattr(whole, name) for name in values}
+            record = type(self)(**{**self.__dict__, **values})
+            return {name: getattr(record, name) for name in values}
 
     def as_json(self) -> Json:
         """Return the record as plain JSON values, for files, archives, hashes and the command line."""
@@ -117,7 +132,11 @@ class Record(BaseModel):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Return the record of values that `as_json` returned. They are not validated."""
+        """Return the record of values that `as_json` returned. They are not validated.
+
+        Args:
+            values: JSON values, by field.
+        """
         return cls.unchecked({column.name: _rich(column.kind, values.get(column.name)) for column in columns(cls)})
 
 

@@ -137,21 +137,22 @@ class StitchOutline(NamedTuple):
     """Seconds of delay after a failed call."""
 
 
-TOLD: Final = ("cost", "first_token_ms", "purpose", "delay")
+DATA_FIELDS: Final = ("cost", "first_token_ms", "purpose", "delay")
 """Keys in the `data` of calls and retries that belong to the outline. Backends read only these."""
 
-TELLING: Final = frozenset({"llm_call", "api_retry"})
+TYPES_WITH_DATA: Final = frozenset({"llm_call", "api_retry"})
 """Types that have these keys."""
 
-STITCHED: Final = tuple(name for name in StitchOutline._fields if name not in TOLD)
+COLUMN_FIELDS: Final = tuple(name for name in StitchOutline._fields if name not in DATA_FIELDS)
 """Fields that an outline and a stitch have in common."""
 
 
 def outline(stitch: Stitch) -> StitchOutline:
     """Return the outline of a complete stitch."""
-    fields = (getattr(stitch, name) for name in STITCHED)
+    fields = (getattr(stitch, name) for name in COLUMN_FIELDS)
     return StitchOutline(
-        *fields, *(outline_facts([stitch.data.get(name) for name in TOLD]) if stitch.type in TELLING else ())
+        *fields,
+        *(outline_facts([stitch.data.get(name) for name in DATA_FIELDS]) if stitch.type in TYPES_WITH_DATA else ()),
     )
 
 

@@ -110,7 +110,7 @@ class Entry(Record):
 
 
 def _inconsistency(entry: Entry) -> str | None:
-    """Return what is wrong with a stitch of a known type, or None. Other types may have any fields."""
+    """Return the problem of a stitch of a known type, or None if it is valid. Other types may have any fields."""
     if entry.type == "tool_call":
         if entry.name is None or entry.call_id is None:
             return "needs the name of its tool and a call_id"

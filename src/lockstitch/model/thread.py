@@ -60,7 +60,7 @@ class Thread(Record):
     status: Status = "pending"
     """Status of the thread; `completed`, `failed` and `cancelled` are terminal."""
     waiting_for: list[Json] = []
-    """What it waits for, as it is stored. `waits` has the same entries as objects."""
+    """The waits of the thread in their stored form. `waits` has the same entries as objects."""
     awaiting_person_since: Time | None = None
     """Time since which the thread waits for a person. Derived from `waiting_for`, so that a query can find such
     threads."""
@@ -154,7 +154,12 @@ class Thread(Record):
             return waits
 
     def wait_for(self, kind: str, call: str | None = None) -> Wait | None:
-        """Return the wait that a delivery of this kind ends, if there is one. `call` is the id or the key of a call."""
+        """Return the wait that a delivery ends. None if the thread does not wait for it.
+
+        Args:
+            kind: Kind of the delivery.
+            call: Id or key of the call that the delivery answers. None: any call.
+        """
         for wait in self.waits:
             if wait.kind == kind and (call is None or wait.call_id is None or wait.names(call)):
                 return wait

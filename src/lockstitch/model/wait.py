@@ -37,25 +37,30 @@ class Wait:
     _json: Json
 
     def __init__(
-        self, since: datetime, *, call_id: str | None = None, until: datetime | None = None, **more: Any
+        self, since: datetime, *, call_id: str | None = None, until: datetime | None = None, **fields: Any
     ) -> None:
         self._json = {
             "kind": self.KIND,
             "id": call_id,
             "since": format_time(since),
             "until": format_time(until) if until else None,
-            **more,
+            **fields,
         }
 
     @classmethod
     def of_json(cls, stored: Json) -> Self:
-        """Return an instance of this class that reads `stored`. `parse_wait` chooses the class."""
+        """Return an instance of this class. `parse_wait` chooses the class.
+
+        Args:
+            stored: An entry of `Thread.waiting_for`.
+        """
         wait = cls.__new__(cls)
         wait._json = stored
         return wait
 
     @property
     def kind(self) -> str:
+        """Kind of the wait, as it is stored."""
         return str(self._json.get("kind"))
 
     @property
@@ -100,11 +105,20 @@ class Wait:
         return False
 
     def names(self, call: str) -> bool:
-        """True if `call` is the id or the key of the call that the thread waits for."""
+        """Return True if a text is the id or the key of the call that the thread waits for.
+
+        Args:
+            call: Id or key of a call.
+        """
         return call in (self._json.get("id"), self._json.get("key"))
 
     def of_member(self, run_id: UUID, agent: str | None) -> "Wait":
-        """Return this wait as one of a member run. A wait that has a run or an agent keeps it."""
+        """Return this wait as one of a team member's run. A wait that has a run or an agent keeps it.
+
+        Args:
+            run_id: Id of the member's run.
+            agent: Name of the member.
+        """
         run = self._json.get("run") or str(run_id)
         return self.of_json({**self._json, "run": run, "agent": self.agent or agent})
 
@@ -129,8 +143,8 @@ class CallWait(Wait):
 
     needs_person = True
 
-    def __init__(self, since: datetime, *, call_id: str, key: str, name: str, **more: Any) -> None:
-        super().__init__(since, call_id=call_id, key=key, name=name, **more)
+    def __init__(self, since: datetime, *, call_id: str, key: str, name: str, **fields: Any) -> None:
+        super().__init__(since, call_id=call_id, key=key, name=name, **fields)
 
 
 class ApprovalWait(CallWait):
@@ -169,6 +183,7 @@ class QuestionWait(CallWait):
 
     @property
     def question(self) -> str | None:
+        """Text of the question."""
         return self._json.get("question")
 
 
@@ -192,6 +207,7 @@ class NextMessageWait(Wait):
 
     @property
     def is_rest(self) -> bool:
+        """True: the thread rests until its next message."""
         return True
 
 
@@ -223,10 +239,14 @@ class ChildrenWait(Wait):
         return self._json.get("mode") == "any"
 
     def without(self, child_id: str) -> "ChildrenWait":
-        """Return the wait after this child has reported."""
+        """Return the wait after a child has reported.
+
+        Args:
+            child_id: Id of the child.
+        """
         if not self.child_ids:
             return self
-        return self.of_json({**self._json, "ids": [other for other in self.child_ids if other != child_id]})
+        return self.of_json({**self._json, "ids": [kept_id for kept_id in self.child_ids if kept_id != child_id]})
 
 
 class TimerWait(Wait):
@@ -262,10 +282,12 @@ class RetryWait(Wait):
 
     @property
     def reason(self) -> str | None:
+        """Reason of the wait: the error of the last attempt, or the code that is missing."""
         return self._json.get("reason")
 
     @property
     def is_rest(self) -> bool:
+        """True if the wait has an end, so that the thread rests until its next attempt."""
         return self._json.get("until") is not None
 
 

@@ -141,7 +141,7 @@ class Connections:
         return Limited
 
     def admit(self, connection: Any) -> bool:
-        """Count a new connection. False if all others have a request in progress and there is no room for it."""
+        """Count a new connection. False if there is no room and all other connections have a request in progress."""
         if len(self._open) >= self.limit:
             oldest = next(iter(self._idle), None)
             if oldest is None:

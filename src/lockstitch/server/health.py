@@ -65,10 +65,10 @@ async def readyz(request: Request) -> Response:
     status = "degraded" if queue.stuck else "ready"
     if "application/json" in request.headers.get("accept", ""):
         return JSONResponse({"status": status, "ingest": queue._asdict()})
-    return PlainTextResponse(f"{status}\n{_told(queue)}")
+    return PlainTextResponse(f"{status}\n{_ingest_line(queue)}")
 
 
-def _told(queue: QueueStatus) -> str:
+def _ingest_line(queue: QueueStatus) -> str:
     """Return a line about the ingest queue, or an empty string if it is empty."""
     if not queue.waiting and not queue.quarantined:
         return ""

@@ -56,14 +56,14 @@ class IngestBuffer:
         self._limit = settings.backlog_limit
         self._queue: deque[Waiting] = deque()
         self._bytes = 0
-        self._at_hand = 0
-        self._came = 0.0
+        self._bytes_in_memory = 0
+        self._last_arrival = 0.0
         self._read = asyncio.Event()
         self.arrived = asyncio.Event()
         """Set while the queue has rows."""
         self.settled_at = 0
         """Number of bodies that this process has processed."""
-        self._taken = 0
+        self._accepted = 0
         self._known: set[UUID] = set()
         self._queues: dict[str | None, IngestQueue] = {}
         self.looking = asyncio.Semaphore(2)
@@ -86,7 +86,7 @@ class IngestBuffer:
         row = IngestBody(project=project, source=source, headers=headers, body=body, at=self._store.clock.now())
         # Count it now: other bodies arrive while the store writes this one.
         self._bytes += size
-        self._came = asyncio.get_running_loop().time()
+        self._last_arrival = asyncio.get_running_loop().time()
         try:
             await self._store.table(IngestBody).put(row)
         except BaseException as exc:
@@ -94,16 +94,16 @@ class IngestBuffer:
             if isinstance(exc, StoreError):
                 raise Problem(503, exc.wire_name, f"The body was not stored: {exc}", headers=AGAIN) from exc
             raise
-        self._taken += 1
+        self._accepted += 1
         self._enqueue(row)
 
     def idle_for(self) -> float:
         """Return the seconds since the last body arrived."""
-        return asyncio.get_running_loop().time() - self._came
+        return asyncio.get_running_loop().time() - self._last_arrival
 
     async def settled(self, seconds: float) -> bool:
         """Wait until all bodies accepted so far are processed. False after `seconds`."""
-        wanted = self._taken
+        wanted = self._accepted
         try:
             async with asyncio.timeout(seconds):
                 while self.settled_at < wanted:
@@ -150,7 +150,7 @@ class IngestBuffer:
         for row in rows:
             self._bytes -= row.size
             if row.body is not None:
-                self._at_hand -= row.size
+                self._bytes_in_memory -= row.size
         self._known -= {row.id for row in rows}
         self.settled_at += len(rows)
         self._read.set()
@@ -162,9 +162,9 @@ class IngestBuffer:
     def _enqueue(self, row: IngestBody) -> None:
         size = len(row.body)
         self._known.add(row.id)
-        stored = self._at_hand + size <= IN_MEMORY
+        stored = self._bytes_in_memory + size <= IN_MEMORY
         if stored:
-            self._at_hand += size
+            self._bytes_in_memory += size
         self._queue.append(Waiting(row.id, size, row if stored else None))
         self.arrived.set()
 
@@ -182,7 +182,7 @@ class IngestBuffer:
         """Queue a quarantined body again."""
         row = await self.queue(project).retry(row_id)
         self._bytes += len(row.body)
-        self._taken += 1
+        self._accepted += 1
         self._enqueue(row)
 
     async def drop(self, project: str, row_id: UUID) -> None:

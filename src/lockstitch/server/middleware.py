@@ -66,8 +66,8 @@ class RequestMetrics:
             lines.append(f"lockstitch_request_seconds_bucket{_labels({'route': route, 'le': '+Inf'})} {total}")
             lines.append(f"lockstitch_request_seconds_sum{_labels({'route': route})} {self._seconds[route]:.6f}")
             lines.append(f"lockstitch_request_seconds_count{_labels({'route': route})} {total}")
-        for name, (told, values) in gauges.items():
-            lines += [f"# HELP {name} {told}", f"# TYPE {name} gauge"]
+        for name, (description, values) in gauges.items():
+            lines += [f"# HELP {name} {description}", f"# TYPE {name} gauge"]
             lines += [f"{name}{_labels(labels)} {value:g}" for labels, value in values]
         return "\n".join(lines) + "\n"
 
@@ -221,27 +221,27 @@ class RequestGuard:
 
     def _measured(self, scope: Scope, receive: Receive) -> Receive:
         """Return a `receive` that limits the size of the body, and the time for its next part and for all of it."""
-        taken = 0
-        whole = False
+        received = 0
+        is_complete = False
         settings = self._settings
         clock = asyncio.get_running_loop().time
         began = clock()
 
         async def measured() -> Message:
-            nonlocal taken, whole
-            if whole:
+            nonlocal received, is_complete
+            if is_complete:
                 # The body is complete. The next message is the disconnect, for which streams wait without a limit.
                 return await receive()
             # Otherwise a slow client could keep the connection forever.
-            whole_by = began + settings.body_seconds + taken / settings.body_rate
+            whole_by = began + settings.body_seconds + received / settings.body_rate
             try:
                 async with asyncio.timeout_at(min(clock() + settings.body_seconds, whole_by)):
                     message = await receive()
             except TimeoutError:
                 raise Problem(408, "Request timeout", "The request body was not received in time.") from None
-            taken += len(message.get("body", b""))
-            whole = not message.get("more_body", False)
-            if taken > settings.body_limit:
+            received += len(message.get("body", b""))
+            is_complete = not message.get("more_body", False)
+            if received > settings.body_limit:
                 raise _too_large(settings.body_limit)
             return message
 

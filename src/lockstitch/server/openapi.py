@@ -107,5 +107,5 @@ def _needs_caller(dependant: Dependant) -> bool:
     )
 
 
-def _problem(description: str, more: Json | None = None) -> Json:
-    return {"description": description, "content": {**_CONTENT, **(more or {})}}
+def _problem(description: str, other_content: Json | None = None) -> Json:
+    return {"description": description, "content": {**_CONTENT, **(other_content or {})}}

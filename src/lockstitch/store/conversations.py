@@ -35,18 +35,17 @@ from lockstitch.store.threads import ThreadRef
 from lockstitch.store.transaction import ThreadUpdate, Transaction
 from lockstitch.store.writes.media import has_large_media
 
-_NO_RESULT = "This call was not answered in the conversation that was taken over."
+_NO_RESULT = "This call has no result in the imported conversation."
 
 
-async def import_messages(store: StoreCore, messages: Sequence[Message], fields: dict[str, Any]) -> Thread:
+async def import_messages(store: StoreCore, messages: Sequence[Message], fields: Fields) -> Thread:
     """Write messages as turns, in one append. The context of the thread then equals these messages.
 
     A turn starts with a user message. A call without a result gets an error result, so that the context is valid. If a
     message has results and text, the text becomes a separate message after them. All messages are checked before the
     thread is created.
     """
-    fields = {"kind": "chat", **fields, "id": fields.get("id") or new_id()}
-    planned = store.new_thread(**fields)
+    planned = store._new_thread(fields)
     runs: list[Run] = []
     entries: list[Entry] = []
     for turn in _turns(messages):
@@ -63,11 +62,11 @@ async def import_messages(store: StoreCore, messages: Sequence[Message], fields:
             )
         )
         planned = planned.changed(position=len(entries), last_sequence=run.sequence, last_turn=run.turn)
-    head = await store.create(**fields)
+    head = await store._create(fields)
     if not entries:
         return head
-    rest = {"status": "waiting", "waiting_for": [NextMessageWait(store.clock.now()).as_json()]}
-    return (await store.append(head, entries, fields=rest, new_runs=runs)).head
+    resting_fields = {"status": "waiting", "waiting_for": [NextMessageWait(store.clock.now()).as_json()]}
+    return (await store.append(head, entries, fields=resting_fields, new_runs=runs)).head
 
 
 def _turns(messages: Sequence[Message]) -> list[list[Message]]:
@@ -151,10 +150,10 @@ def _entries(turn: Sequence[Message], run: Run, position: int) -> tuple[list[Ent
     return entries, answered_at
 
 
-NOT_CARRIED_OVER = "This call was not carried over into the fork; it has no result here."
+NOT_CARRIED_OVER = "This call was not carried over into the fork. It has no result here."
 
 
-async def fork(core: StoreCore, head: Thread, at: int | None, fields: dict[str, Any]) -> Thread:
+async def fork(core: StoreCore, head: Thread, at: int | None, fields: Fields) -> Thread:
     """Create a thread with the context of `head` at a position. Its fork stitch contains the context.
 
     Calls without a result at that position get an error result, so that the context of the fork is valid.
@@ -165,15 +164,16 @@ async def fork(core: StoreCore, head: Thread, at: int | None, fields: dict[str, 
     log = await core.execution.context_stitches(head, until=position)
     origin: Json = {"thread_id": str(head.id), "position": position}
     settings = {name: value for name, value in head.settings.items() if name != "texts"}
-    values: dict[str, Any] = {
+    values: Fields = {
         "user_id": head.user_id,
         "agent": head.agent,
         "version": head.version,
         "extras": head.extras,
         "settings": settings,
+        "state": {"forked_from": origin},
         **fields,
     }
-    thread = core.new_thread(**values, state={"forked_from": origin})
+    thread = core._new_thread(values)
     entry = Entry(type="fork", data={"forked_from": origin, "messages": _messages(log)})
     await core.commit(Transaction([ThreadUpdate(thread, [entry])], new_threads=[thread]))
     return await core.thread(thread)
@@ -206,12 +206,12 @@ async def start(store: StoreCore, fields: Fields, at: datetime | None, connectio
     """Create a thread that waits for a worker, or for the time `at`. See `Store.start`."""
     values = {**fields, **(_waiting_until(at, store.clock.now()) if at is not None else {})}
     if connection is None:
-        return await store.create(**values)
+        return await store._create(values)
     if values.get("parent_id") is not None:
         raise Refused("A child thread cannot be created over `connection`. Remove `parent_id` or `connection`.")
     if not isinstance(store._backend, JoinsTransactions):
         raise Refused("Only PostgreSQL supports `connection`. Remove it.")
-    thread = store.new_thread(**values)
+    thread = store._new_thread(values)
     await store._backend.insert_within(connection, thread)
     return thread
 
@@ -286,8 +286,8 @@ async def _enqueue_in_new_thread(
 ) -> EnqueuedMessage:
     """Create the thread together with its first message. Raises `KeyTaken` if the thread exists by now."""
     wanted = as_id(ref) if isinstance(ref, str | UUID) else None
-    name: Fields = {} if ref is None else {"id": wanted} if wanted is not None else {"key": ref}
-    thread = store.new_thread(**name, agent=agent, kind=kind, user_id=user_id)
+    key = ref if isinstance(ref, str) and wanted is None else None
+    thread = store.new_thread(id=wanted, key=key, agent=agent, kind=kind, user_id=user_id)
     try:
         if has_large_media(entry.message):
             # The reference to a blob needs the thread, so these two are two commits.
@@ -332,7 +332,7 @@ def _message_delivery(store: StoreCore, head: Thread, entry: Entry) -> Delivery:
 
 def _require_started_or_due(head: Thread) -> None:
     """Raise `ThreadWaiting` if a thread waits for the time of its first run."""
-    if head.status == "waiting" and not head.last_sequence and head.wait_for("timer") is not None:
+    if head.status == "waiting" and not head.last_sequence and head.wait_for(TimerWait.KIND) is not None:
         raise ThreadWaiting(
             f'Thread {head.id} waits for timer. Reply to that first, or pass on_waiting="cancel".',
             thread_id=head.id,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from uuid import UUID
 
 from lockstitch.backend import Fields, Find, FullBackend, Receipt, Where
@@ -37,7 +37,7 @@ from lockstitch.store.leases import Leases
 from lockstitch.store.queries.execution import ExecutionQueries
 from lockstitch.store.queries.log import LogQueries, LogWatcher
 from lockstitch.store.tables import Agents, RecordTable
-from lockstitch.store.threads import ThreadRef, ThreadsApi
+from lockstitch.store.threads import ThreadRef, ThreadsApi, without_none
 from lockstitch.store.transaction import ThreadUpdate, Transaction
 from lockstitch.store.writes.archive import Archives
 from lockstitch.store.writes.media import Media
@@ -64,7 +64,7 @@ class StoreCore(ThreadsApi):
         self.project = project
         """Project of new threads. Keys and ids are looked up in it."""
         self._migrate = migrate
-        self._create = create
+        self._create_store = create
         self._leases = Leases(backend, clock, again)
         self._writer = CommitWriter(backend, clock, self._leases)
         self._archives = Archives(backend, clock)
@@ -95,7 +95,7 @@ class StoreCore(ThreadsApi):
         newer than this code.
         """
         try:
-            if not self._create:
+            if not self._create_store:
                 await self._require_record()
             if self._migrate:
                 await self.migrate()
@@ -112,7 +112,11 @@ class StoreCore(ThreadsApi):
         await self.close()
 
     async def migrate(self) -> int:
-        """Migrate the schema of the store to this version of Lockstitch. Return the schema version."""
+        """Migrate the schema of the store to this version of Lockstitch. Return the schema version.
+
+        Raises:
+            SchemaMismatch: If the schema is newer than this code, or was created by an unreleased version.
+        """
         return await self._backend.migrate()
 
     async def close(self) -> None:
@@ -139,22 +143,37 @@ class StoreCore(ThreadsApi):
     ) -> Committed:
         """Append entries to a thread, in one commit with everything that belongs to them.
 
-        This is `commit` for a transaction with one update. `head` is the thread as the caller read it. If another
-        writer has changed the thread since then, nothing is written and the method raises a subclass of `Conflict`:
+        This is `commit` for a transaction with one update. A status of `waiting` or a terminal one releases the thread.
+        If another
+        writer has changed the thread since the caller read it, nothing is written.
 
-        - `StalePosition`: another writer appended first.
-        - `ThreadHeld` or `StaleFence`: another worker claimed the thread.
-        - `UnseenDeliveries`: `fields` set the status to `waiting` or to a terminal one, and the inbox has deliveries
-          that `head` does not count.
-        - `CancelRequested`: `new_threads` has children of the thread, and a cancel is requested.
-        - `ThreadEnded`: the thread has ended. `ThreadDeleted`: it no longer exists.
+        Args:
+            head: Thread as the caller read it.
+            entries: Entries to append, in order.
+            fields: Changed fields of the thread.
+            new_runs: Runs that start with this commit. See `new_run`.
+            run_updates: Runs as the caller read them, each with its changed fields.
+            consumed: Deliveries of the thread's inbox. They become stitches before the entries.
+            deliveries: Deliveries to other threads, for example to the parent.
+            new_threads: Threads to create, usually children.
+            webhook_events: Events that are sent to webhooks after the commit.
+            blob_refs: Hashes of blobs that the thread refers to.
+            records: Records of an application.
 
-        `fields` are changed fields of the head. `run_updates` are runs as the caller read them, each with its changed
-        fields. `consumed` are deliveries of the thread's inbox, which become stitches before the entries. `deliveries`
-        go to other threads, for example to the parent. `new_threads` are usually children. `webhook_events` are sent
-        after the commit. `blob_refs` are hashes of blobs that the thread refers to. `records` belong to an application.
+        Returns:
+            The thread after the commit, and the appended stitches with their positions.
 
-        A status of `waiting` or a terminal one releases the thread. Raises `Refused` if a value is not valid.
+        Raises:
+            StalePosition: If another writer appended first.
+            ThreadHeld: If another worker holds the thread.
+            StaleFence: If the thread was claimed again since the caller read it.
+            UnseenDeliveries: If `fields` set the status to `waiting` or to a terminal one, and the inbox has
+                deliveries that `head` does not count.
+            CancelRequested: If `new_threads` has children of the thread, and a cancel is requested.
+            ThreadEnded: If the thread has ended.
+            ThreadDeleted: If the thread no longer exists.
+            KeyTaken: If the key of a new thread is in use.
+            Refused: If a value is not valid.
         """
         update = ThreadUpdate(
             head, list(entries), fields or {}, list(new_runs), list(run_updates), list(consumed), list(blob_refs)
@@ -167,11 +186,22 @@ class StoreCore(ThreadsApi):
         return (await self.commit(transaction))[0]
 
     async def commit(self, transaction: Transaction) -> list[Committed]:
-        """Write a transaction, all of it or nothing. Return one result per update, in the order of the updates.
+        """Write a transaction, all of it or nothing.
 
-        Raises a subclass of `Conflict` if one of the threads has changed since the caller read it (see `append`), and
-        `KeyTaken` if the key of a new thread is in use. If the connection breaks during the commit, the store finds out
-        whether it happened. Raises `OutcomeUnknown` if the store stays unreachable.
+        If the connection breaks during the commit, the store finds out whether it happened.
+
+        Args:
+            transaction: Updates of threads, new threads, deliveries and records.
+
+        Returns:
+            One result per update, in the order of the updates.
+
+        Raises:
+            Conflict: If one of the threads has changed since the caller read it. See `append` for the subclasses.
+            KeyTaken: If the key of a new thread is in use.
+            NotFound: If the receiver of a delivery does not exist.
+            OutcomeUnknown: If the store stays unreachable after the connection broke.
+            Refused: If a value is not valid.
         """
         if transaction.deliveries:
             depths = transaction.known_depths()
@@ -181,32 +211,92 @@ class StoreCore(ThreadsApi):
             transaction.depths = depths
         return await self._writer.commit(transaction)
 
-    def new_run(self, head: Thread, **fields: Any) -> Run:
+    def new_run(
+        self,
+        head: Thread,
+        *,
+        id: UUID | None = None,
+        parent_run_id: UUID | None = None,
+        agent: str | None = None,
+        version: int | None = None,
+        role: str = "agent",
+        status: str = "running",
+        stop_reason: str | None = None,
+        input_position: int | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+        source: str = "native",
+        state: Json | None = None,
+        tags: Sequence[str] = (),
+        metadata: Json | None = None,
+        extras: Json | None = None,
+    ) -> Run:
         """Return the next run of a thread. It is not stored yet: pass it to `append(..., new_runs=[…])`.
 
-        `fields` are fields of `Run`, such as `id`, `agent`, `version`, `role`, `status`, `parent_run_id`,
-        `input_position`, `model`, `source`, `extras`, `metadata` and `tags`. With `parent_run_id` the run is nested and
-        has the turn of its parent.
+        Args:
+            head: Thread as the caller read it.
+            id: Id of the run, a UUIDv7. None: a new one.
+            parent_run_id: Id of the run that delegates to this one. The run then has the turn of its parent.
+            agent: Name of the agent. None: the agent of the thread.
+            version: Version of the agent's definition. None without `agent`: the version of the thread.
+            role: `agent`, `team`, `workflow` or `trace`.
+            status: Status of the run.
+            stop_reason: Reason why the run ended.
+            input_position: Position of the stitch that contains the input.
+            model: Name of the model.
+            provider: Name of the model's provider.
+            source: Name of the system that the run comes from.
+            state: Internal data that the engine needs to continue the run.
+            tags: Tags set by the caller.
+            metadata: Metadata set by the caller.
+            extras: Additional data of an application.
+
+        Raises:
+            Refused: If a value is not valid.
         """
-        nested = fields.get("parent_run_id") is not None
-        values: dict[str, Any] = {
-            "thread_id": head.id,
-            "sequence": head.last_sequence + 1,
-            "turn": head.last_turn if nested else head.last_turn + 1,
-            "first_position": head.position + 1,
-            "agent": head.agent,
-            "version": head.version,
-            "started_at": self.clock.now(),
-            **fields,
-        }
-        return Run(**values)
+        fields = without_none(
+            id=id,
+            thread_id=head.id,
+            sequence=head.last_sequence + 1,
+            turn=head.last_turn if parent_run_id else head.last_turn + 1,
+            parent_run_id=parent_run_id,
+            agent=head.agent if agent is None else agent,
+            version=head.version if agent is None and version is None else version,
+            role=role,
+            status=status,
+            stop_reason=stop_reason,
+            first_position=head.position + 1,
+            input_position=input_position,
+            model=model,
+            provider=provider,
+            source=source,
+            state=state,
+            tags=list(tags),
+            metadata=metadata,
+            extras=extras,
+            started_at=self.clock.now(),
+        )
+        return Run(**fields)
 
     async def deliver(self, ref: ThreadRef, entry: Entry, *, kind: str, sender: str, call_id: str = "") -> Receipt:
         """Deliver an entry to a thread that another worker may hold, exactly once per `sender` and `call_id`.
 
-        The delivery waits in the inbox of the thread, and ends its wait if the thread waits for it. `kind` is the kind
-        of the delivery, such as `input`. If this sender has delivered for this call before, nothing is written and
-        `Receipt.new` is False. Raises `ThreadEnded` if the thread has ended, and `Refused` if it is an imported trace.
+        The delivery waits in the inbox of the thread, and ends its wait if the thread waits for it.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            entry: Entry that the delivery becomes in the log.
+            kind: Kind of the delivery, such as `input`.
+            sender: Name of the sender.
+            call_id: Id or key of the call that the delivery answers. Empty: none.
+
+        Returns:
+            The receipt. Its `new` is False if this sender has delivered for this call before. Nothing is written then.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadEnded: If the thread has ended.
+            Refused: If the thread is an imported trace, or if a value is not valid.
         """
         head = await self.thread(ref)
         if head.kind == "trace":
@@ -214,23 +304,38 @@ class StoreCore(ThreadsApi):
         delivery = self.new_delivery(head, entry, kind, sender, call_id)
         (receipt,) = await self._writer.deliver(Transaction(deliveries=[delivery], depths={head.id: head.depth}))
         if receipt.position is None and not receipt.new and (await self.thread(head.id)).ended:
-            raise ThreadEnded(f"Thread {head.id} is {head.status} and accepts no more messages.", thread_id=head.id)
+            raise ThreadEnded(f"Thread {head.id} has ended and accepts no messages.", thread_id=head.id)
         return receipt
 
     def new_delivery(self, head: Thread, entry: Entry, kind: str, sender: str, call_id: str = "") -> Delivery:
-        """Return a delivery to a thread that is not stored yet.
+        """Return a delivery that is not stored yet, for `append(..., deliveries=[…])` or a `Transaction`.
 
-        Pass it to `append(..., deliveries=[…])` or a `Transaction`.
+        Args:
+            head: Thread that receives the delivery.
+            entry: Entry that the delivery becomes in the log.
+            kind: Kind of the delivery, such as `input`.
+            sender: Name of the sender.
+            call_id: Id or key of the call that the delivery answers. Empty: none.
+
+        Raises:
+            Refused: If a value is not valid.
         """
         now = self.clock.now()
         body = (entry if entry.at else entry.changed(at=now)).as_json()
         return Delivery(thread_id=head.id, sender=sender, call_id=call_id, kind=kind, entry=body, at=now)
 
     async def inbox(self, head: Thread) -> tuple[Thread, list[Delivery]]:
-        """Return the head that counts all deliveries, and the deliveries in the inbox of a thread, oldest first.
+        """Return the deliveries in the inbox of a thread, oldest first, and the thread that counts them.
 
-        Pass both to `append`: the head, and the deliveries as `consumed`. Large media of deliveries are in blobs. The
+        Pass both to `append`: the thread as `head`, and the deliveries as `consumed`. Large media of deliveries are in
+        blobs. The
         stitches that the deliveries become have the media in place.
+
+        Args:
+            head: Thread as the caller read it.
+
+        Raises:
+            NotFound: If the thread no longer exists.
         """
         fresh = await self.thread(head.id)
         where = (Where("thread_id", "=", head.id), Where("position", "is null"))
@@ -243,7 +348,16 @@ class StoreCore(ThreadsApi):
         return seen, deliveries
 
     async def store_text(self, ref: ThreadRef, text: str, media_type: str = "text/plain") -> str:
-        """Store a text for the requests of a thread. Return its sha256. Equal texts are stored once."""
+        """Store a text for the requests of a thread. Return its sha256. Equal texts are stored once.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            text: The text.
+            media_type: Media type of the text.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         head = await self.thread(ref)
         return await self._media.put_text(head.id, text, media_type)
 
@@ -252,9 +366,15 @@ class StoreCore(ThreadsApi):
     async def register_worker(self, *, lease_seconds: float | None = None, doing: Json | None = None) -> Worker:
         """Register this process as a worker, or renew its lease. Return the worker.
 
-        `claim` and `append` act under the id of this worker. `lease_seconds` is the time without a heartbeat after
-        which other workers may take its threads. `doing` is the activity that dashboards show. Raises
-        `WorkerDeclaredDead` once if the lease expired; the next call registers a new worker.
+        `claim` and `append` act under the id of this worker.
+
+        Args:
+            lease_seconds: Seconds without a heartbeat after which other workers may take its threads. None: the
+                default.
+            doing: Activity that dashboards show.
+
+        Raises:
+            WorkerDeclaredDead: Once, if the lease expired. The next call registers a new worker.
         """
         return await self._leases.heartbeat(lease_seconds, doing)
 
@@ -262,12 +382,21 @@ class StoreCore(ThreadsApi):
         """Claim one thread for this process and return it. Only the holder can append to it.
 
         If the holder is provably dead on this host, the thread is taken over immediately. Another holder keeps it until
-        its lease expires. `take_over` takes it immediately in any case, for a user who knows that the holder is dead.
-        `unlimited` ignores concurrency limits, for a caller that only ends the thread.
+        its lease
+        expires. If two callers claim the same thread, exactly one of them gets it.
 
-        Raises `ThreadHeld` if another worker or task holds the thread, `LimitReached` if a limit leaves no room,
-        `ThreadEnded` if it has ended, `WorkerDeclaredDead` if the lease of this process expired, and `Refused` if it is
-        an imported trace. If two callers claim the same thread, exactly one of them gets it.
+        Args:
+            ref: Thread, its id or its key in the project.
+            take_over: Take the thread from its holder immediately, because the holder is known to be dead.
+            unlimited: Ignore concurrency limits, because the caller only ends the thread.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadHeld: If another worker or task holds the thread.
+            LimitReached: If a limit leaves no room.
+            ThreadEnded: If the thread has ended.
+            WorkerDeclaredDead: If the lease of this process expired.
+            Refused: If the thread is an imported trace.
         """
         return await self._leases.claim(await self.thread(ref), take_over, unlimited=unlimited)
 
@@ -280,14 +409,22 @@ class StoreCore(ThreadsApi):
         suspects: bool | None = None,
         alone: bool = False,
     ) -> list[Thread]:
-        """Claim runnable threads for this process, at most `limit`. Return an empty list if none is ready.
+        """Claim runnable threads for this process and return them. The list is empty if none is ready.
 
-        `agents` limits the claim to threads of these agents; None means any agent. `all_projects` False claims threads
-        of this project only. Projects take turns. Within a project, threads are ordered by priority, then by the time
-        since which they are ready. Two workers never get the same thread, and concurrency limits are respected.
+        Projects take turns. Within a project, threads are ordered by priority, then by the time since which they are
+        ready. Two
+        workers never get the same thread, and concurrency limits are respected.
 
-        If `suspects` is False, threads that a worker lost and that made no progress since then are skipped. If True,
-        one of those is claimed; pass `alone` if this process executes no other thread.
+        Args:
+            agents: Only threads of these agents. None: any agent.
+            limit: Maximum number of threads.
+            all_projects: Claim threads of all projects, not only of this one.
+            suspects: False skips threads that a worker lost and that made no progress since then. True claims one
+                of those. None: both.
+            alone: True if this process executes no other thread. For `suspects=True`.
+
+        Raises:
+            WorkerDeclaredDead: If the lease of this process expired.
         """
         project = None if all_projects else self.project
         return await self._leases.claim_next(agents, project, limit, suspects=suspects, alone=alone)
@@ -302,16 +439,39 @@ class StoreCore(ThreadsApi):
     # The log
 
     async def stitches(self, ref: ThreadRef, first: int = 1, last: int | None = None) -> list[Stitch]:
-        """Return the log of a thread from position `first` to `last`, both included. Archived turns are included."""
+        """Return the log of a thread. Archived turns are included.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            first: First position.
+            last: Last position, included. None: the end of the log.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         return await self._reading.stitches(await self.thread(ref), [(first, last)])
 
     async def last_stitch(self, ref: ThreadRef) -> Stitch | None:
-        """Return the newest `llm_call`, `tool_call` or `thread_result` of a thread, or None."""
+        """Return the newest `llm_call`, `tool_call` or `thread_result` of a thread. None if there is none.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         head = await self.thread(ref)
         return None if head.tip_id is None else await self._reading.last_linked(head, head.tip_id)
 
     async def stitch(self, stitch_id: UUID | str) -> Stitch:
-        """Return a stitch by its id. Raises `NotFound` if there is none, or if it is archived."""
+        """Return a stitch.
+
+        Args:
+            stitch_id: Id of the stitch.
+
+        Raises:
+            NotFound: If this project has no such stitch, or if it is archived.
+        """
         wanted = as_id(stitch_id)
         stitches = await self._backend.find(Find(Stitch, (Where("id", "=", wanted),), limit=1)) if wanted else []
         if not stitches:
@@ -320,7 +480,14 @@ class StoreCore(ThreadsApi):
         return (await self._media.restore(stitches))[0]
 
     async def run(self, run_id: UUID | str) -> Run:
-        """Return a run by its id. For an imported run, its id in the other system also works. Raises `NotFound`."""
+        """Return a run.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+
+        Raises:
+            NotFound: If this project has no such run.
+        """
         wanted = as_id(run_id)
         result = await self._backend.get(Run, (wanted,)) if wanted else None
         if result is None:
@@ -332,7 +499,15 @@ class StoreCore(ThreadsApi):
         return result
 
     async def runs(self, ref: ThreadRef, *, limit: int | None = None) -> list[Run]:
-        """Return the runs of a thread in the order in which they started, nested runs included."""
+        """Return the runs of a thread in the order in which they started, nested runs included.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            limit: Maximum number of runs. None: all.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         head = await self.thread(ref)
         return await self.find_runs(head.id, limit=limit)
 
@@ -345,7 +520,11 @@ class StoreCore(ThreadsApi):
     ) -> list[Run]:
         """Return the runs of one thread or of several that meet all conditions.
 
-        `order` lists fields; `-` before a name means descending.
+        Args:
+            threads: Id of a thread, or ids of several.
+            where: Conditions on fields of `Run`.
+            order: Fields to sort by. `-` before a name means descending.
+            limit: Maximum number of runs. None: all.
         """
         of_threads = (
             Where("thread_id", "=", threads) if isinstance(threads, UUID) else Where("thread_id", "in", list(threads))
@@ -353,23 +532,45 @@ class StoreCore(ThreadsApi):
         return await self._backend.find(Find(Run, (of_threads, *where), order=order, limit=limit))
 
     async def runs_by_id(self, thread_id: UUID, ids: Collection[UUID]) -> dict[UUID, Run]:
-        """Return the runs of a thread with these ids. Ids of other threads are ignored."""
+        """Return runs of a thread, by id. Ids of runs of other threads are ignored.
+
+        Args:
+            thread_id: Id of the thread.
+            ids: Ids of runs.
+        """
         runs = await self._backend.find(Find(Run, (Where("id", "in", list(ids)),))) if ids else []
         return {run.id: run for run in runs if run.thread_id == thread_id}
 
     async def find_stitches(
         self, thread_id: UUID, *where: Where, order: Sequence[str] = ("position",), limit: int | None = None
     ) -> list[Stitch]:
-        """Return the stitches of a thread that meet all conditions. Archived turns and large media are left out."""
+        """Return the stitches of a thread that meet all conditions. Archived turns and large media are left out.
+
+        Args:
+            thread_id: Id of the thread.
+            where: Conditions on fields of `Stitch`.
+            order: Fields to sort by. `-` before a name means descending.
+            limit: Maximum number of stitches. None: all.
+        """
         of_thread = Where("thread_id", "=", thread_id)
         return await self._backend.find(Find(Stitch, (of_thread, *where), order=order, limit=limit))
 
     async def count_stitches(self, thread_id: UUID, *where: Where) -> int:
-        """Return the number of stitches that `find_stitches` would return."""
+        """Return the number of stitches that `find_stitches` would return.
+
+        Args:
+            thread_id: Id of the thread.
+            where: Conditions on fields of `Stitch`.
+        """
         return await self._backend.count(Find(Stitch, (Where("thread_id", "=", thread_id), *where)))
 
     async def stitches_by_id(self, threads: Collection[UUID], ids: Collection[UUID]) -> list[Stitch]:
-        """Return the stitches of these threads with these ids. Archived turns and large media are left out."""
+        """Return stitches of several threads. Archived turns and large media are left out.
+
+        Args:
+            threads: Ids of the threads.
+            ids: Ids of stitches. Those of other threads are ignored.
+        """
         stitches = await self._backend.find(Find(Stitch, (Where("id", "in", list(ids)),))) if ids else []
         return [stitch for stitch in stitches if stitch.thread_id in threads]
 

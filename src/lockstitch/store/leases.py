@@ -301,8 +301,8 @@ class Leases:
     def _held(self, head: Thread, holder: Worker) -> ThreadHeld:
         lease_remaining = max(self._lease_remaining(holder), 0)
         return ThreadHeld(
-            f"Thread {head.id} is held by process {holder.pid} on {holder.host} (worker {holder.id}), "
-            f"lease for {lease_remaining:.0f} s more.",
+            f"Thread {head.id} is held by process {holder.pid} on {holder.host} (worker {holder.id}). "
+            f"Its lease expires in {lease_remaining:.0f} s unless it is renewed.",
             thread_id=head.id,
             pid=holder.pid,
             host=holder.host,

@@ -23,15 +23,24 @@ def open_store(
     migrate: bool = True,
     create: bool = True,
 ) -> Store:
-    """Return the store at `url`. Use it with `async with`.
+    """Return the store at a URL. Use it with `async with`, which creates or migrates its schema.
 
     URLs are `sqlite:///path.db`, `sqlite:///:memory:`, `postgresql://user@host/database`, `file:folder` and
     `file:///srv/folder`. SQLite accepts `?synchronous=full|normal|extra`.
 
-    Entering the store creates or migrates its schema, unless `migrate` is False. New threads belong to `project`, and
-    keys and ids are looked up in it. If `create` is False and there is no store, this function or entering the store
-    raises `StoreUnreachable`, and nothing is created. Raises `Refused` if the URL is not valid, or if the driver of the
-    backend is not installed.
+    Args:
+        url: URL of the store.
+        project: Project of new threads. Keys and ids are looked up in it.
+        clock: Current time, for tests. None: the clock of the system.
+        migrate: Create or migrate the schema when the store is entered.
+        create: Create a store that does not exist.
+
+    Returns:
+        The store. It is not open yet.
+
+    Raises:
+        Refused: If the URL is not valid, or if the driver of the backend is not installed.
+        StoreUnreachable: If `create` is False and there is no store. Entering the store may raise it instead.
     """
     clock = clock or SystemClock()
     backend, again = _backend(url, clock, create)

@@ -17,7 +17,20 @@ from lockstitch.backend import ChangeHint, Find, FullBackend, QueryResult, Searc
 from lockstitch.errors import Refused
 from lockstitch.extension import Extension
 from lockstitch.lenses import catalog
-from lockstitch.model import ERROR_TYPES, Clock, Json, Limit, Message, Record, Run, Stitch, Thread, Worker, codec
+from lockstitch.model import (
+    ERROR_TYPES,
+    Clock,
+    Json,
+    Limit,
+    Message,
+    Record,
+    Run,
+    Stitch,
+    Thread,
+    Worker,
+    codec,
+    new_id,
+)
 from lockstitch.model.delivery import message_entry
 from lockstitch.store import conversations, tables
 from lockstitch.store.core import StoreCore
@@ -31,7 +44,7 @@ from lockstitch.store.reports.diff import Difference, difference
 from lockstitch.store.reports.statistics import Statistics
 from lockstitch.store.reports.traces import LINES, Trace, TraceReader
 from lockstitch.store.tables import Audits, RecordTable, Tokens
-from lockstitch.store.threads import ThreadRef
+from lockstitch.store.threads import ThreadRef, without_none
 
 R = TypeVar("R", bound=Record)
 
@@ -64,7 +77,11 @@ class Store(StoreCore):
         """Returns a store in memory. SQL runs there if the backend does not support SQL."""
 
     def in_project(self, project: str) -> "Store":
-        """Return a view of this store for another project. It shares the connections and the lease. Do not close it."""
+        """Return a view of this store for another project. It shares the connections and the lease. Do not close it.
+
+        Args:
+            project: Name of the project.
+        """
         if project == self.project:
             return self
         view = copy(self)
@@ -115,21 +132,34 @@ class Store(StoreCore):
     # Reading
 
     async def overview(self, threads: Sequence[Thread]) -> list[Overview]:
-        """Return each of these threads with the sums over its own runs, in the same order."""
+        """Return each of these threads with the sums over its own runs, in the same order.
+
+        Args:
+            threads: The threads.
+        """
         return await overview.overviews(self._backend, threads)
 
     async def trees(self, threads: Sequence[Thread]) -> list[Node]:
-        """Return these threads with all their descendants, one tree per thread."""
+        """Return these threads with all their descendants, one tree per thread.
+
+        Args:
+            threads: The threads.
+        """
         return await overview.trees(self._backend, threads)
 
-    async def whole_trees(self, threads: Sequence[Thread]) -> list[Node]:
-        """Return the trees that contain these threads, from the root, each tree once."""
-        return await overview.whole_trees(self._backend, threads)
+    async def trees_of(self, threads: Sequence[Thread]) -> list[Node]:
+        """Return the trees that contain these threads, from the root, each tree once.
+
+        Args:
+            threads: The threads.
+        """
+        return await overview.trees_of(self._backend, threads)
 
     async def projects(self, limit: int = 100) -> list[str]:
-        """Return the names of the projects that have threads, sorted, at most `limit`.
+        """Return the names of the projects that have threads, sorted. Each name costs one index lookup.
 
-        Each name costs one index lookup.
+        Args:
+            limit: Maximum number of names.
         """
         names: list[str] = []
         while len(names) < limit:
@@ -143,17 +173,28 @@ class Store(StoreCore):
     async def context(self, ref: ThreadRef, *, lane: UUID | None = None) -> list[Message]:
         """Return the messages that the model would get in the next request of this thread.
 
-        `lane` is the id of a member's run. It selects the context of that member instead of the thread's own context.
+        Args:
+            ref: Thread, its id or its key in the project.
+            lane: Id of a team member's run, for the context of that member. None: the context of the thread.
+
+        Raises:
+            NotFound: If this project has no such thread.
         """
         return await self._reading.context(await self.thread(ref), lane)
 
     async def history(
         self, ref: ThreadRef, *, limit: int = 20, offset: int = 0, before: int | None = None
     ) -> HistoryPage:
-        """Return one page of finished turns, newest first.
+        """Return one page of finished turns, newest first. Archived turns are listed. Nested runs are not.
 
-        Page by `offset`, or by cursor: `before` is the number of the oldest turn of the previous page
-        (`Turn.run.turn`). Nested runs are not listed. Archived turns are.
+        Args:
+            ref: Thread, its id or its key in the project.
+            limit: Maximum number of turns.
+            offset: Number of newer turns to skip.
+            before: Number of the oldest turn of the previous page (`Turn.run.turn`), instead of `offset`.
+
+        Raises:
+            NotFound: If this project has no such thread.
         """
         return await self._reading.turns(await self.thread(ref), limit, offset, before)
 
@@ -161,64 +202,128 @@ class Store(StoreCore):
         """Return all messages of a run in their original form, also those that a compaction has replaced in the
         context.
 
-        Raises `NotFound` if there is no such run.
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+
+        Raises:
+            NotFound: If this project has no such run.
         """
         run = await self.run(run_id)
         return await self._reading.messages(await self.thread(run.thread_id), run)
 
     async def log(self, run_id: UUID | str) -> list[Stitch]:
-        """Return all stitches of a run in the order of their positions. Raises `NotFound` if there is no such run."""
+        """Return all stitches of a run in the order of their positions.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+
+        Raises:
+            NotFound: If this project has no such run.
+        """
         run = await self.run(run_id)
         return await self._reading.log(await self.thread(run.thread_id), run)
 
     async def trace(self, run_id: UUID | str, *, depth: int | None = None, limit: int = LINES) -> Trace:
         """Return a run as a tree of model calls, tool calls, nested runs and child threads.
 
-        An imported run is the tree of its spans. The tree has at most `limit` nodes and `depth` levels, and the store
-        reads the texts of these nodes only. Raises `NotFound` if there is no such run.
+        An imported run is the tree of its spans. The store reads only the texts of the nodes that it returns.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+            depth: Maximum number of levels. None: all.
+            limit: Maximum number of nodes.
+
+        Raises:
+            NotFound: If this project has no such run.
         """
         return await TraceReader(self, self._archives, depth, limit).trace(await self.run(run_id))
 
     async def trace_outline(self, run_id: UUID | str, *, limit: int) -> Trace:
-        """Return the tree of `trace` without texts: times, counts, costs and names. Cheap for large runs."""
+        """Return the tree of `trace` without texts: times, counts, costs and names. Cheap for large runs.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+            limit: Maximum number of nodes.
+
+        Raises:
+            NotFound: If this project has no such run.
+        """
         return await TraceReader(self, self._archives, None, limit).shape(await self.run(run_id))
 
     async def difference(self, a: UUID | str, b: UUID | str) -> Difference:
         """Return the differences between two runs: of the runs as a whole, and step by step. Both may be imported.
 
-        Raises `NotFound` if one of the runs does not exist.
+        Args:
+            a: Id of the first run.
+            b: Id of the second run.
+
+        Raises:
+            NotFound: If one of the runs does not exist.
         """
         runs = [await self.run(a), await self.run(b)]
         logs = [await self._reading.calls(await self.thread(run.thread_id), run) for run in runs]
         return difference(runs[0], logs[0], runs[1], logs[1])
 
     async def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
-        """Return the latest error stitches of all threads of the project, newest first, none before `since`."""
+        """Return the latest error stitches of all threads of the project, newest first.
+
+        Args:
+            limit: Maximum number of stitches.
+            since: Only stitches since this time.
+        """
         return await self._reading.latest(self.project, limit, since, ERROR_TYPES)
 
     async def latest(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
-        """Return the latest stitches of all threads of the project, newest first, none before `since`."""
+        """Return the latest stitches of all threads of the project, newest first.
+
+        Args:
+            limit: Maximum number of stitches.
+            since: Only stitches since this time.
+        """
         return await self._reading.latest(self.project, limit, since)
 
     async def request(self, stitch_id: UUID | str) -> Json:
-        """Return the exact request of a model call, by the id of its `llm_call` stitch.
+        """Return the exact request of a model call.
 
-        Raises `NotFound` if the stitch has no request, and `StoreDamaged` if the request cannot be rebuilt to the bytes
-        that were sent.
+        Args:
+            stitch_id: Id of the `llm_call` stitch.
+
+        Raises:
+            NotFound: If this project has no such stitch, or if it has no request.
+            StoreDamaged: If the request cannot be rebuilt to the bytes that were sent.
         """
         stitch = await self.stitch(stitch_id)
         return await self._reading.request(stitch, await self.thread(stitch.thread_id))
 
     async def average_tokens(self, since: datetime) -> list[ThreadUsage]:
-        """Return the average input and output tokens per turn of each thread of the project, for turns since then."""
+        """Return the average input and output tokens per turn of each thread of the project.
+
+        Args:
+            since: Only turns since this time.
+        """
         return await self._backend.average_tokens(self.project, since)
 
     async def search(self, text: str, *, limit: int = 20) -> list[SearchHit]:
-        """Return the titles, inputs and answers of this project that contain every word of `text`, best match first."""
+        """Return the titles, inputs and answers of this project that contain every word of a text, best match first.
+
+        Args:
+            text: Words to search for.
+            limit: Maximum number of hits.
+
+        Raises:
+            Refused: If the text is not valid.
+        """
         return await self._backend.search(self.project, codec.check_text(text, "The text"), limit)
 
     async def size(self, ref: ThreadRef | None = None) -> Sizes:
-        """Return the stored bytes of a thread, or of the whole store if `ref` is None."""
+        """Return the stored bytes of a thread or of the whole store, by part.
+
+        Args:
+            ref: Thread, its id or its key in the project. None: the whole store.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         return await self._backend.size(None if ref is None else (await self.thread(ref)).id)
 
     async def sql(
@@ -226,13 +331,26 @@ class Store(StoreCore):
     ) -> QueryResult:
         """Run one read-only SQL statement over the core tables, or over the tables of a lens. It reads all projects.
 
-        `limit` is the maximum number of rows. The statement may come from a user who is not trusted with the database:
-        it is stopped after `seconds`, its memory and its result are limited, and it can only read the record. On
-        PostgreSQL this needs a login that can only read. If there is none and none can be created, the method raises
-        `Refused` unless `force` is True. A forced statement has all rights of the store's own user. On the file backend
-        the statement reads a copy in SQLite.
+        The statement may come from a user who is not trusted with the database: its time, its memory and its result are
+        limited,
+        and it can only read the record. On PostgreSQL this needs a login that can only read. On the file backend the
+        statement
+        reads a copy in SQLite.
 
-        Raises `Refused` if the statement is not valid, writes, or exceeds its limits.
+        Args:
+            query: The statement.
+            limit: Maximum number of rows.
+            seconds: Time after which the statement is stopped.
+            lens: Name of a lens. None: the core tables.
+            force: Run the statement also if PostgreSQL has no login that can only read and none can be created. It
+                then has all rights of the store's own user.
+
+        Returns:
+            The names of the columns, the rows, and True in `truncated` if rows were left out.
+
+        Raises:
+            Refused: If the statement is not valid, writes, exceeds its limits, or has no restricted login and
+                `force` is False.
         """
         return await run_sql(self, query, limit=limit, seconds=seconds, lens=lens, force=force)
 
@@ -240,8 +358,17 @@ class Store(StoreCore):
     async def lens(self, name: str) -> AsyncGenerator[Any]:
         """Open a read-only connection to the tables of a lens. It reads all projects.
 
-        The connection is a `sqlite3.Connection`, or a `psycopg.AsyncConnection` with the lens as its search_path. On
-        the file backend it reads a copy in SQLite, made by this call.
+        On the file backend it reads a copy in SQLite, made by this call.
+
+        Args:
+            name: Name of the lens.
+
+        Returns:
+            A context manager. Its connection is a `sqlite3.Connection`, or a `psycopg` connection with the lens as
+                its search_path.
+
+        Raises:
+            Refused: If there is no such lens.
         """
         async with open_lens(self, name, blocking=False) as connection:
             yield connection
@@ -249,30 +376,44 @@ class Store(StoreCore):
     def table(self, kind: type[R]) -> RecordTable[R]:
         """Return the table of one kind of record: side records, deliveries, workers, or records of an application.
 
-        Raises `TypeError` for threads, runs and stitches. Only commits change them; read them with `find_threads`,
-        `find_runs` and `find_stitches`.
+        Args:
+            kind: Class of the records.
+
+        Raises:
+            TypeError: For threads, runs and stitches. Only commits change them. Read them with `find_threads`,
+                `find_runs` and `find_stitches`.
         """
         if issubclass(kind, Thread | Run | Stitch):
             raise TypeError(f"{kind.__name__} has no table; see find_threads, find_runs and find_stitches.")
         return RecordTable(self._backend, kind)
 
     async def ping(self) -> None:
-        """Read at most one row. Raises `StoreError` if the backend does not answer."""
+        """Read at most one row.
+
+        Raises:
+            StoreError: If the backend does not answer.
+        """
         await self._backend.find(Find(Worker, limit=1))
 
     def changes(self) -> AsyncGenerator[ChangeHint, None]:
         """Yield a hint for each change of a thread of any project, also from other processes.
 
         The first hint is `WATCHING`. The generator reports every change after it. `WORK_READY` means that a thread can
-        be claimed. Raises `StoreUnreachable` if the connection is lost; start a new generator then, and read the
-        current state.
+        be claimed.
+
+        Raises:
+            StoreUnreachable: If the connection is lost. Start a new generator then, and read the current state.
         """
         return self._backend.watch()
 
     # Workers and limits
 
     async def held_by(self, workers: Collection[UUID]) -> list[Thread]:
-        """Return the threads of all projects that these workers hold."""
+        """Return the threads of all projects that these workers hold.
+
+        Args:
+            workers: Ids of the workers.
+        """
         if not workers:
             return []
         return await self._backend.find(Find(Thread, (Where("worker_id", "in", list(workers)),)))
@@ -285,7 +426,11 @@ class Store(StoreCore):
         ]
 
     async def set_limit(self, limit: Limit) -> None:
-        """Store a concurrency limit. It also covers the agents that a stored limit of the same name covers."""
+        """Store a concurrency limit. It also covers the agents that a stored limit of the same name covers.
+
+        Args:
+            limit: The limit.
+        """
         stored = await self._backend.get(Limit, (limit.name,))
         agents = {*limit.agents, *(stored.agents if stored is not None else ())}
         limit = limit.changed(agents=sorted(agents))
@@ -297,7 +442,12 @@ class Store(StoreCore):
     async def extend(self, extension: Extension) -> None:
         """Create the tables of an application, or migrate them to its version. Cheap if they are up to date.
 
-        Raises `Refused` on the file backend.
+        Args:
+            extension: Extension with the migrations.
+
+        Raises:
+            Refused: On the file backend.
+            SchemaMismatch: If the tables are newer than the extension.
         """
         if extension not in self._extended:
             await tables.extend(self._backend, extension)
@@ -308,20 +458,42 @@ class Store(StoreCore):
     ) -> Any:
         """Run a named read-only query of an application. Return tuples, or records if `record_type` is set.
 
-        `values` are the parameters of the query. Raises `Refused` on the file backend.
+        Args:
+            extension: Extension that has the query.
+            name: Name of the query.
+            record_type: Class of the returned records. None: return tuples.
+            values: Parameters of the query, by name.
+
+        Raises:
+            Refused: On the file backend.
         """
         return await tables.run_query(self._backend, extension, name, values, record_type)
 
     async def execute(
         self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any
     ) -> Any:
-        """Run a named query of an application that writes, in a separate transaction. Otherwise like `query`."""
+        """Run a named query of an application that writes, in a separate transaction. Return its rows as `query` does.
+
+        Args:
+            extension: Extension that has the query.
+            name: Name of the query.
+            record_type: Class of the returned records. None: return tuples.
+            values: Parameters of the query, by name.
+
+        Raises:
+            Refused: On the file backend.
+        """
         return await tables.run_query(self._backend, extension, name, values, record_type, writes=True)
 
     async def lens_sql(self, name: str, dialect: str) -> list[str]:
         """Return the SQL that applications have added to a lens of this store.
 
-        `name` is the name of a lens, or `tables` for an export. `dialect` is `sqlite` or `postgres`.
+        Args:
+            name: Name of the lens, or `tables` for an export.
+            dialect: `sqlite` or `postgres`.
+
+        Raises:
+            Refused: If there is no such lens.
         """
         added = [
             installed_extension.lens(catalog.check(name), dialect)
@@ -332,15 +504,18 @@ class Store(StoreCore):
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> AsyncGenerator[Stitch, None]:
         """Yield stitches as they are committed, from any process: of one thread, or of all threads of the project.
 
-        With `ref`, the id of a thread, the generator yields all stitches after the position `after`, stored ones first.
-        Without it, the generator yields the latest `recent` stitches and then all new ones. It yields each stitch once,
-        in order within its thread, and misses none.
+        The generator yields each stitch once, in order within its thread, and misses none.
+
+        Args:
+            ref: Id of a thread. None: all threads of the project.
+            after: With `ref`: yield all stitches after this position, stored ones first.
+            recent: Without `ref`: number of stored stitches to yield first.
         """
         if ref is not None:
             return self._watching.thread(ref, after)
         return self._watching.project(self.project, recent)
 
-    # Starting and keeping
+    # Starting, importing and maintenance
 
     async def start(
         self,
@@ -351,26 +526,61 @@ class Store(StoreCore):
         tasks: Sequence[conversations.Task] = (),
         priority: int = 0,
         user_id: str | None = None,
+        kind: str = "goal",
+        id: UUID | None = None,
+        version: int | None = None,
+        title: str | None = None,
+        parent_id: UUID | None = None,
+        extras: Json | None = None,
+        expires_at: datetime | None = None,
         at: datetime | None = None,
         connection: object | None = None,
-        **fields: Any,
     ) -> Thread:
         """Create a thread with a goal. A worker executes it; nothing runs in this process.
 
-        `tasks` is the task list, as descriptions or as JSON with other fields. Threads with a higher `priority` are
-        claimed first. With `at`, a time with a time zone, no worker claims the thread before it. `fields` are further
-        fields of `Thread`, as in `create`.
+        Args:
+            agent: Name of the agent that executes the thread.
+            goal: Task of the thread, in words.
+            key: Name of the thread, unique within the project.
+            tasks: Task list, as texts or as objects with a `description`.
+            priority: Claim priority. Higher values first.
+            user_id: Id of the user that the thread belongs to.
+            kind: Kind of the thread.
+            id: Id of the thread, a UUIDv7. None: a new one.
+            version: Version of the agent's definition. None: the version that the worker has.
+            title: Title of the thread for lists.
+            parent_id: Id of the thread that creates this one.
+            extras: Additional data of an application.
+            expires_at: Time after which a purge deletes the thread, with a time zone.
+            at: Time before which no worker claims the thread, with a time zone.
+            connection: Open psycopg `Connection` or `AsyncConnection` to this store's database. The thread is
+                written inside the caller's transaction: it exists if and only if the caller commits. A connection in
+                autocommit mode must be inside `connection.transaction()`. Only PostgreSQL supports this.
 
-        `connection` is an open psycopg `Connection` or `AsyncConnection` to this store's database. The thread is then
-        written inside the caller's transaction: it exists if and only if the caller commits. Only PostgreSQL supports
-        this. A connection in autocommit mode must be inside `connection.transaction()`.
+        Returns:
+            The new thread.
 
-        Return the thread. Raises `KeyTaken` if the key is in use (the caller's transaction stays usable), and `Refused`
-        if a value is not valid.
+        Raises:
+            KeyTaken: If the key is in use. The caller's transaction stays usable.
+            Conflict: If the id is in use.
+            Refused: If a value is not valid, or if the store cannot use `connection`.
         """
-        values = {"kind": "goal", **fields, "agent": agent, "goal": goal, "tasks": conversations.numbered_tasks(tasks)}
-        values |= {"key": key, "priority": priority, "user_id": user_id}
-        return await conversations.start(self, values, at, connection)
+        fields = without_none(
+            agent=agent,
+            goal=goal,
+            key=key,
+            tasks=conversations.numbered_tasks(tasks),
+            priority=priority,
+            user_id=user_id,
+            kind=kind,
+            id=id,
+            version=version,
+            title=title,
+            parent_id=parent_id,
+            extras=extras,
+            expires_at=expires_at,
+        )
+        return await conversations.start(self, fields, at, connection)
 
     async def enqueue(
         self,
@@ -386,15 +596,29 @@ class Store(StoreCore):
     ) -> conversations.EnqueuedMessage:
         """Leave a message for a worker, in one commit. No agent code runs in this process.
 
-        `thread` is a thread, its id or its key. An unknown thread is created with this message, for `agent` and with
-        this `kind` and `user_id`. None creates a new thread. If the thread waits for its next message, it becomes
-        `pending` and belongs to `agent` from now on. If a worker holds it or a run is open, the message waits in its
-        inbox, and the agent of the thread answers it. If `agent` is None, the agent of the thread answers in any case.
-        `extras`, `metadata` and `tags` become those of the run.
+        If the thread waits for its next message, it becomes `pending` and belongs to `agent` from now on. If a worker
+        holds it or a
+        run is open, the message waits in its inbox, and the agent of the thread answers it. A first message with large
+        media takes
+        two commits, because its blobs need the thread.
 
-        Return the thread and the id that the run of this message will have. Raises `ThreadEnded` if the thread has
-        ended, `ThreadWaiting` if its first run waits for a time, and `Refused` if it belongs to another user or is an
-        imported trace. A first message with large media takes two commits, because its blobs need the thread.
+        Args:
+            agent: Name of the agent that answers. None: the agent of the thread.
+            message: Message of the user.
+            thread: Thread, its id or its key. An unknown thread is created with this message. None: a new thread.
+            kind: Kind of a new thread.
+            user_id: Id of the user that the thread belongs to. None: any user.
+            extras: Additional data of an application, stored with the run.
+            metadata: Metadata of the run.
+            tags: Tags of the run.
+
+        Returns:
+            The thread, and the id that the run of this message will have.
+
+        Raises:
+            ThreadEnded: If the thread has ended.
+            ThreadWaiting: If its first run waits for a time.
+            Refused: If the thread belongs to another user or is an imported trace, or if a value is not valid.
         """
         entry = message_entry(message, extras=extras or {}, metadata=metadata or {}, tags=tags)
         return await conversations.enqueue(self, agent, entry, thread, kind=kind, user_id=user_id)
@@ -403,8 +627,15 @@ class Store(StoreCore):
         """Make a failed or cancelled thread ready again, in one commit, and return it.
 
         A worker retries its last run: a new run on the same context. If the thread ended before its first run, its goal
-        starts. Raises `ThreadEnded` if it is completed. If `ref` is a `Thread` that has changed since it was read,
-        raises `Conflict`.
+        starts.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadEnded: If the thread is completed.
+            Conflict: If `ref` is a `Thread` that has changed since it was read.
         """
         return await conversations.reopen(self, ref if isinstance(ref, Thread) else await self.thread(ref))
 
@@ -412,56 +643,125 @@ class Store(StoreCore):
         """Make a waiting thread ready now, in one commit, and return it.
 
         The thread may wait for a time, for code or for its next attempt. A worker claims it and continues its open run
-        as far as possible. If the thread waits for its next message, nothing changes. Raises `ThreadEnded` if it has
-        ended, and `ThreadHeld` if a worker holds it.
+        as far as
+        possible. If the thread waits for its next message, nothing changes.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadEnded: If the thread has ended.
+            ThreadHeld: If a worker holds the thread.
         """
         return await conversations.wake(self, await self.thread(ref))
 
-    async def import_messages(self, messages: Sequence[Message], **fields: Any) -> Thread:
-        """Create a thread from an existing conversation and return it. Each user message starts a turn.
+    async def import_messages(
+        self,
+        messages: Sequence[Message],
+        *,
+        id: UUID | None = None,
+        key: str | None = None,
+        user_id: str | None = None,
+        agent: str | None = None,
+        title: str | None = None,
+        settings: Json | None = None,
+        extras: Json | None = None,
+    ) -> Thread:
+        """Create a chat from an existing conversation and return it. Each user message starts a turn.
 
-        A call without a result gets an error result, so that the context is valid. `fields` are fields of `Thread`, as
-        in `create`. Raises `Refused` if a message is not valid, and `KeyTaken` if the key is in use. Nothing is written
-        then.
+        A call without a result gets an error result, so that the context is valid.
+
+        Args:
+            messages: User and assistant messages, in order.
+            id: Id of the thread, a UUIDv7. None: a new one.
+            key: Name of the thread, unique within the project.
+            user_id: Id of the user that the thread belongs to.
+            agent: Name of the agent that continues the thread.
+            title: Title for lists.
+            settings: Settings of the thread, such as its system text.
+            extras: Additional data of an application.
+
+        Raises:
+            Refused: If a message or another value is not valid. Nothing is written then.
+            KeyTaken: If the key is in use.
+            Conflict: If the id is in use.
         """
+        fields = without_none(
+            id=id or new_id(), key=key, user_id=user_id, agent=agent, title=title, settings=settings, extras=extras
+        )
         return await conversations.import_messages(self, messages, fields)
 
-    async def fork(self, ref: ThreadRef, *, at: int | None = None, **fields: Any) -> Thread:
+    async def fork(
+        self,
+        ref: ThreadRef,
+        *,
+        at: int | None = None,
+        key: str | None = None,
+        title: str | None = None,
+        user_id: str | None = None,
+        extras: Json | None = None,
+    ) -> Thread:
         """Create a thread that continues from a position of another thread, and return it.
 
-        `at` is the position; None is the end of the log. Calls that have no result there get an error result. The fork
-        has the user, agent, extras and settings of its origin. `fields` override them, as in `create`. Raises `Refused`
-        if there is no such position, or if the thread is an imported trace.
+        Calls that have no result there get an error result. The fork has the agent and the settings of its origin.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            at: Last position to include. None: the end of the log.
+            key: Name of the fork, unique within the project.
+            title: Title of the fork.
+            user_id: Id of the user that the fork belongs to. None: the user of its origin.
+            extras: Additional data of an application. None: the extras of its origin.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            KeyTaken: If the key is in use.
+            Refused: If there is no such position, or if the thread is an imported trace.
         """
         head = await self.thread(ref)
         if head.kind == "trace":
             raise Refused(f"Thread {head.id} is an imported trace and cannot be forked.")
+        fields = without_none(key=key, title=title, user_id=user_id, extras=extras)
         return await conversations.fork(self, head, at, fields)
 
     async def archive(self, before: datetime) -> int:
-        """Compress the turns that ended before then and that no context needs. Return the number of turns.
+        """Compress the turns that no context needs. Return the number of turns.
 
         Readers get the same stitches as before. Held threads are skipped. Can be interrupted and repeated.
+
+        Args:
+            before: Only turns that ended before this time.
         """
         return await retention.archive(self, self._archives, before)
 
     async def redact(self, head: Thread, redact: Callable[[Stitch], Stitch]) -> None:
-        """Replace the log of a thread with redacted stitches, in one archive.
+        """Replace the log of a thread with redacted stitches, in one archive. No worker may hold the thread.
 
-        `redact` returns the redacted stitch of each stitch. No worker may hold the thread. Raises `Conflict` if the
-        thread has changed since `head` was read.
+        Args:
+            head: Thread as the caller read it.
+            redact: Function that returns the redacted stitch of each stitch.
+
+        Raises:
+            Conflict: If the thread has changed since `head` was read.
         """
         await self._archives.replace(head, [redact(stitch) for stitch in await self.stitches(head)])
 
     async def purge(self, *, before: datetime | None = None, user_id: str | None = None, force: bool = False) -> int:
         """Delete whole trees of threads with all of their records. Return the number of deleted threads.
 
-        With `before`, trees without a change since then. Without it, expired threads. Both skip threads that execute or
-        wait for work. With `user_id`, everything of that user: threads, memories, feedback, and records of
-        applications. Daily metrics keep the usage of deleted runs.
+        Daily metrics keep the usage of deleted runs. Without `user_id`, threads that execute or wait for work are
+        skipped.
 
-        For a user, raises `ThreadHeld` if a worker holds one of the threads, and `Refused` if the code of an
-        application is missing. `force` ignores both.
+        Args:
+            before: Delete trees without a change since this time. None: delete expired threads.
+            user_id: Delete everything of this user instead: threads, memories, feedback, and records of applications.
+            force: With `user_id`: delete also if a worker holds one of the threads, or if the code of an
+                application is missing.
+
+        Raises:
+            ThreadHeld: With `user_id`, if a worker holds one of the threads and `force` is False.
+            Refused: With `user_id`, if the code of an application is missing and `force` is False.
         """
         return await retention.purge(self, before, user_id, force)
 
@@ -471,8 +771,17 @@ class Store(StoreCore):
         """Copy all records, or one tree of threads, into another store, and verify the copied logs.
 
         Records that the target has already are not copied again, so a repeated call continues an interrupted copy.
-        `progress` receives the report after each thread. Raises `Conflict` if a thread of the target is another one or
-        has newer stitches; it is not overwritten.
+
+        Args:
+            target: The other store.
+            tree: Root of the tree to copy: a thread, its id or its key. None: all records.
+            progress: Function that receives the report after each thread.
+
+        Returns:
+            The report of the copied records.
+
+        Raises:
+            Conflict: If a thread of the target is another one or has newer stitches. It is not overwritten.
         """
         root = None if tree is None else await self.thread(tree)
         return await copying.copy(self, target, root, progress)

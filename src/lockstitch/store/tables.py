@@ -31,19 +31,35 @@ class RecordTable(Generic[R]):
     async def put(self, *records: R, new: bool = False) -> None:
         """Write records, all or none. A record replaces the stored record with the same key.
 
-        With `new`, raises `Conflict` instead of replacing a record.
+        Args:
+            records: The records.
+            new: Do not replace records.
+
+        Raises:
+            Conflict: If `new` is True and a record with the same key exists.
         """
         await self._backend.put(records, new=new)
 
     async def get(self, *key: Any) -> R:
-        """Return the record with this primary key. Raises `NotFound` if there is none."""
+        """Return the record with this primary key.
+
+        Args:
+            key: Values of the primary key, in its order.
+
+        Raises:
+            NotFound: If there is none.
+        """
         record = await self.get_or_none(*key)
         if record is None:
             raise NotFound(f"{self._kind.__name__} {' '.join(map(str, key))} not found.")
         return record
 
     async def get_or_none(self, *key: Any) -> R | None:
-        """Return the record with this primary key, or None."""
+        """Return the record with this primary key, or None.
+
+        Args:
+            key: Values of the primary key, in its order.
+        """
         return await self._backend.get(self._kind, key)
 
     async def find(
@@ -56,29 +72,49 @@ class RecordTable(Generic[R]):
     ) -> Rows[R]:
         """Return the records that meet all conditions.
 
-        `order` lists fields; `-` before a name means descending. `after` has the values of these fields in the last
-        record of the previous page.
+        Args:
+            where: Conditions on fields of the record.
+            order: Fields to sort by. `-` before a name means descending.
+            after: Values of the fields in `order` in the last record of the previous page.
+            limit: Maximum number of records. None: all.
+            offset: Number of records to skip.
         """
         return await self._backend.find(Find(self._kind, where, order, after, limit, offset))
 
     async def first(self, *where: Where, order: Sequence[str] = ()) -> R | None:
-        """Return the first record that meets all conditions, or None."""
+        """Return the first record that meets all conditions, or None.
+
+        Args:
+            where: Conditions on fields of the record.
+            order: Fields to sort by. `-` before a name means descending.
+        """
         records = await self.find(*where, order=order, limit=1)
         return records[0] if records else None
 
     async def count(self, *where: Where) -> int:
-        """Return the number of records that meet all conditions."""
+        """Return the number of records that meet all conditions.
+
+        Args:
+            where: Conditions on fields of the record.
+        """
         return await self._backend.count(Find(self._kind, where))
 
     async def list(self, *, limit: int | None = None, **equal: Any) -> Sequence[R]:
         """Return the records with these values of fields, in the order of their keys.
 
-        None matches records without a value.
+        Args:
+            limit: Maximum number of records. None: all.
+            equal: Values, by field of the record. None matches records without a value.
         """
         return await self._backend.find(Find(self._kind, _where(equal), order=self._kind.primary_key, limit=limit))
 
     async def delete(self, *where: Where, **equal: Any) -> int:
-        """Delete the records that meet all conditions and have these values of fields. Return the number of records."""
+        """Delete the records that meet all conditions and have these values of fields. Return the number of records.
+
+        Args:
+            where: Conditions on fields of the record.
+            equal: Values, by field of the record. None matches records without a value.
+        """
         return await self._backend.delete(Find(self._kind, (*where, *_where(equal))))
 
 
@@ -106,8 +142,14 @@ class Agents(RecordTable[Agent]):
     ) -> AgentVersion:
         """Return the version of an agent that has this definition. If there is none, create the next version.
 
-        `members` are the names and versions of the members of a team. The version of the team is linked to them. Safe
-        to call from many processes: equal definitions get the same version.
+        Safe to call from many processes: equal definitions get the same version.
+
+        Args:
+            project: Project of the agent.
+            name: Name of the agent.
+            definition: Definition of the agent as JSON.
+            role: `agent` or `team`.
+            members: Names and versions of the members of a team. The version of the team is linked to them.
         """
         digest = codec.digest(definition)
         while True:
@@ -151,14 +193,28 @@ class Agents(RecordTable[Agent]):
         )
 
     async def version(self, project: str, name: str, version: int) -> AgentVersion:
-        """Return one version of an agent. Raises `NotFound` if there is none."""
+        """Return one version of an agent.
+
+        Args:
+            project: Project of the agent.
+            name: Name of the agent.
+            version: Number of the version.
+
+        Raises:
+            NotFound: If there is none.
+        """
         agent_version = await self._backend.get(AgentVersion, (project, name, version))
         if agent_version is None:
             raise NotFound(f"Version {version} of agent {name} not found.")
         return agent_version
 
     async def versions(self, project: str, name: str) -> list[AgentVersion]:
-        """Return all versions of an agent, oldest first."""
+        """Return all versions of an agent, oldest first.
+
+        Args:
+            project: Project of the agent.
+            name: Name of the agent.
+        """
         where = (Where("project", "=", project), Where("name", "=", name))
         return await self._backend.find(Find(AgentVersion, where, order=("version",)))
 

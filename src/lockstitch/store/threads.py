@@ -3,12 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from types import EllipsisType
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import EDITABLE, Commit, Fields, Find, FullBackend, ThreadEdit, Where
+from lockstitch.backend import Commit, Fields, Find, FullBackend, ThreadEdit, Where
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
-from lockstitch.model import Clock, Delivery, NextMessageWait, Record, Thread, as_id, codec
+from lockstitch.model import TERMINAL_STATUSES, Clock, Delivery, Json, NextMessageWait, Record, Thread, as_id, codec
 from lockstitch.model.delivery import child_report
 from lockstitch.store.queries.overview import descendants_of
 from lockstitch.store.transaction import Transaction
@@ -23,28 +24,105 @@ class ThreadsApi:
 
     _backend: FullBackend
     clock: Clock
+    """Current time of this store. Tests replace it."""
     project: str
+    """Project of new threads. Keys and ids are looked up in it."""
     _writer: CommitWriter
 
     async def create(
-        self, *, records: Sequence[Record] = (), delete_threads: Sequence[ThreadRef] = (), **fields: Any
+        self,
+        *,
+        id: UUID | None = None,
+        key: str | None = None,
+        user_id: str | None = None,
+        kind: str = "chat",
+        agent: str | None = None,
+        version: int | None = None,
+        goal: str | None = None,
+        title: str | None = None,
+        tasks: Sequence[Json] = (),
+        parent_id: UUID | None = None,
+        branching_stitch_id: UUID | None = None,
+        status: str | None = None,
+        waiting_for: Sequence[Json] | None = None,
+        result: Json | None = None,
+        wake_at: datetime | None = None,
+        state: Json | None = None,
+        settings: Json | None = None,
+        extras: Json | None = None,
+        priority: int = 0,
+        expires_at: datetime | None = None,
+        records: Sequence[Record] = (),
+        delete_threads: Sequence[ThreadRef] = (),
     ) -> Thread:
-        """Create a thread and return it.
+        """Create a thread. The store sets the depth of a child.
 
-        `fields` are fields of `Thread`: `id`, `key`, `user_id`, `kind`, `agent`, `version`, `goal`, `title`, `tasks`,
-        `parent_id`, `branching_stitch_id`, `settings`, `state`, `extras`, `priority`, `wake_at`, `expires_at`, `status`
-        and `waiting_for`. The store sets the depth of a child. A chat without a status waits for its first message.
-        Other kinds are `pending`, so that a worker executes them.
+        Args:
+            id: Id of the thread, a UUIDv7. None: a new one.
+            key: Name of the thread, unique within the project.
+            user_id: Id of the user that the thread belongs to.
+            kind: `chat`: a conversation. `goal`: a task that workers execute. `task`: a child thread.
+            agent: Name of the agent that executes the thread.
+            version: Version of the agent's definition.
+            goal: Task of a goal, in words.
+            title: Title for lists.
+            tasks: Task list of a goal, in its stored form.
+            parent_id: Id of the thread that creates this one.
+            branching_stitch_id: Id of the parent's stitch at which the thread is created.
+            status: Status. None: `waiting` for a chat, `pending` for other kinds, so that a worker executes them.
+            waiting_for: Waits of the thread. None: a chat waits for its next message.
+            result: Result of a thread that has ended.
+            wake_at: Time from which a worker can claim the thread. None: now, except for a waiting chat.
+            state: Data that the engine or an application stores between runs.
+            settings: Settings of the last run, such as its system text.
+            extras: Additional data of an application.
+            priority: Claim priority. Higher values first.
+            expires_at: Time after which a purge deletes the thread, with a time zone.
+            records: Records of an application, which the same transaction writes.
+            delete_threads: Threads that the same transaction deletes, with their descendants and records. Their
+                parents get a delivery.
 
-        The same transaction writes `records`, which belong to an application, and deletes `delete_threads` with their
-        descendants and records. Their parents get a delivery.
+        Returns:
+            The new thread.
 
-        Raises `KeyTaken` if the key is in use, `Conflict` if the id is in use, `ThreadBusy` if a worker holds a thread
-        to delete, and `Refused` if a value is not valid. Nothing is written then.
+        Raises:
+            KeyTaken: If the key is in use.
+            Conflict: If the id is in use.
+            ThreadBusy: If a worker holds a thread to delete.
+            NotFound: If the parent or a thread to delete does not exist.
+            Refused: If a value is not valid.
         """
+        fields = without_none(
+            id=id,
+            key=key,
+            user_id=user_id,
+            kind=kind,
+            agent=agent,
+            version=version,
+            goal=goal,
+            title=title,
+            tasks=list(tasks),
+            parent_id=parent_id,
+            branching_stitch_id=branching_stitch_id,
+            status=status,
+            waiting_for=None if waiting_for is None else list(waiting_for),
+            result=result,
+            wake_at=wake_at,
+            state=state,
+            settings=settings,
+            extras=extras,
+            priority=priority,
+            expires_at=expires_at,
+        )
+        return await self._create(fields, records, delete_threads)
+
+    async def _create(
+        self, fields: Fields, records: Sequence[Record] = (), delete_threads: Sequence[ThreadRef] = ()
+    ) -> Thread:
+        """Create a thread with these fields of `Thread`. See `create`."""
         if fields.get("parent_id") is not None:
-            fields["depth"] = (await self.thread(fields["parent_id"])).depth + 1
-        thread = self.new_thread(**fields)
+            fields = {**fields, "depth": (await self.thread(fields["parent_id"])).depth + 1}
+        thread = self._new_thread(fields)
         deleted = [await self.thread(ref) for ref in delete_threads]
         transaction = Transaction(
             new_threads=[thread], delete_threads=[head.id for head in deleted], records=list(records)
@@ -64,11 +142,87 @@ class ThreadsApi:
                 transaction.deliveries.append(_deleted(head, self.clock.now()))
                 transaction.depths[head.parent_id] = head.depth - 1
 
-    def new_thread(self, **fields: Any) -> Thread:
+    def new_thread(
+        self,
+        *,
+        id: UUID | None = None,
+        key: str | None = None,
+        user_id: str | None = None,
+        kind: str = "chat",
+        agent: str | None = None,
+        version: int | None = None,
+        goal: str | None = None,
+        title: str | None = None,
+        tasks: Sequence[Json] = (),
+        parent_id: UUID | None = None,
+        branching_stitch_id: UUID | None = None,
+        depth: int = 0,
+        status: str | None = None,
+        waiting_for: Sequence[Json] | None = None,
+        result: Json | None = None,
+        wake_at: datetime | None = None,
+        state: Json | None = None,
+        settings: Json | None = None,
+        extras: Json | None = None,
+        priority: int = 0,
+        expires_at: datetime | None = None,
+    ) -> Thread:
         """Return a thread that is not stored yet, for `append(..., new_threads=[…])` or a `Transaction`.
 
-        `fields` are fields of `Thread`, as in `create`.
+        Args:
+            id: Id of the thread, a UUIDv7. None: a new one.
+            key: Name of the thread, unique within the project.
+            user_id: Id of the user that the thread belongs to.
+            kind: `chat`: a conversation. `goal`: a task that workers execute. `task`: a child thread.
+            agent: Name of the agent that executes the thread.
+            version: Version of the agent's definition.
+            goal: Task of a goal, in words.
+            title: Title for lists.
+            tasks: Task list of a goal, in its stored form.
+            parent_id: Id of the thread that creates this one.
+            branching_stitch_id: Id of the parent's stitch at which the thread is created.
+            depth: Number of ancestors. Set it together with `parent_id`.
+            status: Status. None: `waiting` for a chat, `pending` for other kinds, so that a worker executes them.
+            waiting_for: Waits of the thread. None: a chat waits for its next message.
+            result: Result of a thread that has ended.
+            wake_at: Time from which a worker can claim the thread. None: now, except for a waiting chat.
+            state: Data that the engine or an application stores between runs.
+            settings: Settings of the last run, such as its system text.
+            extras: Additional data of an application.
+            priority: Claim priority. Higher values first.
+            expires_at: Time after which a purge deletes the thread, with a time zone.
+
+        Raises:
+            Refused: If a value is not valid.
         """
+        return self._new_thread(
+            without_none(
+                id=id,
+                key=key,
+                user_id=user_id,
+                kind=kind,
+                agent=agent,
+                version=version,
+                goal=goal,
+                title=title,
+                tasks=list(tasks),
+                parent_id=parent_id,
+                branching_stitch_id=branching_stitch_id,
+                status=status,
+                waiting_for=None if waiting_for is None else list(waiting_for),
+                result=result,
+                wake_at=wake_at,
+                state=state,
+                settings=settings,
+                extras=extras,
+                priority=priority,
+                expires_at=expires_at,
+                depth=depth,
+            )
+        )
+
+    def _new_thread(self, fields: Fields) -> Thread:
+        """Return a thread with these fields of `Thread`, and defaults. See `new_thread`."""
         now = self.clock.now()
         values: dict[str, Any] = {
             "project": self.project,
@@ -82,12 +236,20 @@ class ThreadsApi:
             values.setdefault("waiting_for", [NextMessageWait(now).as_json()])
             if values["status"] == "waiting":
                 values["wake_at"] = fields.get("wake_at")
+        if values.get("status") in TERMINAL_STATUSES:
+            values["wake_at"] = None
         return Thread(**values)
 
     async def thread(self, ref: ThreadRef) -> Thread:
-        """Return the current state of a thread. Raises `NotFound` if this project has no thread with this id or key.
+        """Return the current state of a thread.
 
         A `Thread` is read again, also if it belongs to another project.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
         """
         wanted = ref.id if isinstance(ref, Thread) else as_id(ref)
         if wanted is not None:
@@ -103,20 +265,51 @@ class ThreadsApi:
                 return by_key[0]
         raise NotFound(f"Thread {wanted or ref} not found in project {self.project}.")
 
-    async def ensure(self, key: str, *, user_id: str | None = None, **fields: Any) -> Thread:
-        """Return the thread with this key or id. If there is none, create it with `user_id` and `fields`, as in
-        `create`.
+    async def ensure(
+        self,
+        key: str,
+        *,
+        user_id: str | None = None,
+        kind: str = "chat",
+        agent: str | None = None,
+        goal: str | None = None,
+        title: str | None = None,
+        extras: Json | None = None,
+        expires_at: datetime | None = None,
+    ) -> Thread:
+        """Return the thread with a key or id. If there is none, create it.
 
-        Concurrent calls with the same key return the same thread. Raises `Refused` if `user_id` is set and the thread
-        belongs to another user.
+        Concurrent calls with the same key return the same thread. The fields of an existing thread do not change.
+
+        Args:
+            key: Key of the thread, or its id.
+            user_id: Id of the user that the thread belongs to. None: any user.
+            kind: Kind of a new thread.
+            agent: Name of the agent of a new thread.
+            goal: Task of a new thread, in words.
+            title: Title of a new thread.
+            extras: Additional data of an application, for a new thread.
+            expires_at: Time after which a purge deletes a new thread, with a time zone.
+
+        Raises:
+            Refused: If the thread belongs to another user, or if a value is not valid.
         """
         try:
             thread = await self.thread(key)
         except NotFound:
             wanted = as_id(key)
-            name: Fields = {"id": wanted} if wanted else {"key": key}
             try:
-                return await self.create(**name, user_id=user_id, **fields)
+                return await self.create(
+                    id=wanted,
+                    key=None if wanted else key,
+                    user_id=user_id,
+                    kind=kind,
+                    agent=agent,
+                    goal=goal,
+                    title=title,
+                    extras=extras,
+                    expires_at=expires_at,
+                )
             except Conflict as exc:
                 if not isinstance(exc, KeyTaken) and wanted is None:
                     raise
@@ -133,16 +326,41 @@ class ThreadsApi:
         after: Thread | None = None,
         since: datetime | None = None,
         all_projects: bool = False,
-        **equal: Any,
+        status: str | Collection[str] | None = None,
+        agent: str | Collection[str] | None = None,
+        kind: str | Collection[str] | None = None,
+        user_id: str | Collection[str] | None = None,
+        key: str | Collection[str] | None = None,
+        parent_id: UUID | Collection[UUID] | None = None,
+        depth: int | None = None,
     ) -> list[Thread]:
-        """Return threads by last activity, newest first.
+        """Return threads by last activity, newest first. A filter that is None is ignored.
 
-        `equal` filters by fields of `Thread`, such as `status`, `agent`, `kind`, `user_id` or `parent_id`. A list
-        matches any of its values; None is ignored. `since` is the earliest last activity. Page by `offset`, or by
-        cursor: `after` is the last thread of the previous page. Raises `Refused` if a filter is not a field of
-        `Thread`.
+        Args:
+            limit: Maximum number of threads. None: all.
+            offset: Number of newer threads to skip.
+            after: Last thread of the previous page, instead of `offset`.
+            since: Only threads with activity since this time.
+            all_projects: Read the threads of all projects.
+            status: Only threads with this status, or with one of these. All filters accept a collection, except
+                `depth`.
+            agent: Only threads of these agents.
+            kind: Only threads of these kinds.
+            user_id: Only threads of these users.
+            key: Only threads with these keys.
+            parent_id: Only children of these threads.
+            depth: Only threads with this number of ancestors. 0: root threads.
         """
-        find = self._threads(since, all_projects, equal)
+        fields = {
+            "status": status,
+            "agent": agent,
+            "kind": kind,
+            "user_id": user_id,
+            "key": key,
+            "parent_id": parent_id,
+            "depth": depth,
+        }
+        find = self._threads(since, all_projects, fields)
         return await self._backend.find(
             Find(
                 Thread,
@@ -155,7 +373,12 @@ class ThreadsApi:
         )
 
     async def threads_by_id(self, ids: Collection[UUID], *, all_projects: bool = False) -> dict[UUID, Thread]:
-        """Return the threads with these ids, by id. Ids that this project does not have are left out."""
+        """Return the threads with these ids, by id. Ids that this project does not have are left out.
+
+        Args:
+            ids: Ids of threads.
+            all_projects: Read the threads of all projects.
+        """
         if not ids:
             return {}
         project = () if all_projects else (Where("project", "=", self.project),)
@@ -163,19 +386,61 @@ class ThreadsApi:
         return {thread.id: thread for thread in threads}
 
     async def find_threads(self, *where: Where, order: Sequence[str] = (), limit: int | None = None) -> list[Thread]:
-        """Return the threads of this project that meet all conditions. `order` lists fields; `-` means descending."""
+        """Return the threads of this project that meet all conditions.
+
+        Args:
+            where: Conditions on fields of `Thread`.
+            order: Fields to sort by. `-` before a name means descending.
+            limit: Maximum number of threads. None: all.
+        """
         return await self._backend.find(
             Find(Thread, (Where("project", "=", self.project), *where), order=order, limit=limit)
         )
 
-    async def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
-        """Return the number of threads that `threads` lists with the same filters."""
-        return await self._backend.count(self._threads(since, all_projects, equal))
+    async def count(
+        self,
+        *,
+        since: datetime | None = None,
+        all_projects: bool = False,
+        status: str | Collection[str] | None = None,
+        agent: str | Collection[str] | None = None,
+        kind: str | Collection[str] | None = None,
+        user_id: str | Collection[str] | None = None,
+        key: str | Collection[str] | None = None,
+        parent_id: UUID | Collection[UUID] | None = None,
+        depth: int | None = None,
+    ) -> int:
+        """Return the number of threads that `threads` lists with the same filters.
+
+        Args:
+            since: Only threads with activity since this time.
+            all_projects: Count the threads of all projects.
+            status: Only threads with this status, or with one of these. All filters accept a collection, except
+                `depth`.
+            agent: Only threads of these agents.
+            kind: Only threads of these kinds.
+            user_id: Only threads of these users.
+            key: Only threads with these keys.
+            parent_id: Only children of these threads.
+            depth: Only threads with this number of ancestors. 0: root threads.
+        """
+        fields = {
+            "status": status,
+            "agent": agent,
+            "kind": kind,
+            "user_id": user_id,
+            "key": key,
+            "parent_id": parent_id,
+            "depth": depth,
+        }
+        return await self._backend.count(self._threads(since, all_projects, fields))
 
     async def awaiting_person(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
         """Return threads that wait for a person, the longest wait first.
 
-        `after` is the last thread of the previous page.
+        Args:
+            limit: Maximum number of threads. None: all.
+            after: Last thread of the previous page.
         """
         find = self._awaiting_person()
         order = ("awaiting_person_since", "id")
@@ -187,17 +452,36 @@ class ThreadsApi:
         return await self._backend.count(self._awaiting_person())
 
     async def children(self, ref: ThreadRef) -> list[Thread]:
-        """Return the children of a thread, oldest first."""
+        """Return the children of a thread, oldest first.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         head = await self.thread(ref)
         return await self._backend.find(Find(Thread, (Where("parent_id", "=", head.id),), order=("id",)))
 
     async def children_of(self, parents: Sequence[UUID], *, limit: int | None = None) -> list[Thread]:
-        """Return the children of several threads, by parent and age."""
+        """Return the children of several threads, by parent and age.
+
+        Args:
+            parents: Ids of the parents.
+            limit: Maximum number of children. None: all.
+        """
         where = (Where("parent_id", "in", parents),)
         return await self._backend.find(Find(Thread, where, order=("parent_id", "id"), limit=limit))
 
     async def ancestors(self, ref: ThreadRef) -> list[Thread]:
-        """Return the parent of a thread, its parent, and so on up to the root."""
+        """Return the parent of a thread, its parent, and so on up to the root.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         chain: list[Thread] = []
         current = await self.thread(ref)
         while current.parent_id is not None:
@@ -206,14 +490,28 @@ class ThreadsApi:
         return chain
 
     async def tree(self, ref: ThreadRef) -> list[Thread]:
-        """Return the thread and all its descendants, parents before children."""
+        """Return the thread and all its descendants, parents before children.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         return await descendants_of(self._backend, [await self.thread(ref)])
 
     async def request_cancel(self, ref: ThreadRef) -> list[Thread]:
         """Request the cancel of a thread and of all its descendants. Return those that have not ended, parents first.
 
         The holder of a thread ends it; a worker claims and ends a thread without a holder. One commit marks all known
-        threads. A marked thread creates no more children, so the tree is read again until it has no unmarked thread.
+        threads.
+        A marked thread creates no more children, so the tree is read again until it has no unmarked thread.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
         """
         root = await self.thread(ref)
         marked: set[UUID] = set()
@@ -226,7 +524,14 @@ class ThreadsApi:
             marked.update(thread.id for thread in unmarked)
 
     async def request_cancel_of_children(self, ref: ThreadRef) -> None:
-        """Request the cancel of all children of a thread, and of their descendants."""
+        """Request the cancel of all children of a thread, and of their descendants.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         for child in await self.children(ref):
             if not child.ended:
                 await self.request_cancel(child)
@@ -237,22 +542,55 @@ class ThreadsApi:
         threads = sorted(heads, key=lambda head: (-head.depth, head.id))
         await self._backend.append(Commit([ThreadEdit(head.id, fields) for head in threads]))
 
-    async def edit(self, ref: ThreadRef, **fields: Any) -> None:
-        """Set fields of a thread that need no lease: `title`, `extras`, `priority`, `expires_at`, `cancel_requested`.
+    async def edit(
+        self,
+        ref: ThreadRef,
+        *,
+        title: str | EllipsisType | None = ...,
+        extras: Json | EllipsisType = ...,
+        priority: int | EllipsisType = ...,
+        expires_at: datetime | EllipsisType | None = ...,
+        cancel_requested: bool | EllipsisType = ...,
+    ) -> None:
+        """Set fields of a thread that need no lease. `...` leaves a field unchanged.
 
-        Works while a worker holds the thread. The last writer wins. Raises `Refused` for other fields.
+        Works while a worker holds the thread. The last writer wins.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            title: Title for lists. None removes it.
+            extras: Additional data of an application.
+            priority: Claim priority. Higher values first.
+            expires_at: Time after which a purge deletes the thread, with a time zone. None removes it.
+            cancel_requested: True if the holder of the thread must end it.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            Refused: If a value is not valid.
         """
-        wrong = fields.keys() - EDITABLE
-        if wrong:
-            raise Refused(f"{', '.join(sorted(wrong))} cannot be edited; only {', '.join(sorted(EDITABLE))} can.")
+        values = {
+            "title": title,
+            "extras": extras,
+            "priority": priority,
+            "expires_at": expires_at,
+            "cancel_requested": cancel_requested,
+        }
+        fields = {name: value for name, value in values.items() if value is not ...}
         head = await self.thread(ref)
         await self._writer.edit(ThreadEdit(head.id, head.validate_fields(fields)))
 
     async def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
         """Delete a thread, its descendants and all of their records. Return the number of deleted threads.
 
-        An open parent gets a delivery, because it may wait for the thread. Raises `ThreadBusy` if a worker holds one of
-        the threads, unless `force` is True.
+        An open parent gets a delivery, because it may wait for the thread.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            force: Delete the threads also if a worker holds one of them.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadBusy: If a worker holds one of the threads and `force` is False.
         """
         root, *below = await self.tree(ref)
         ids = [root.id, *(thread.id for thread in below)]
@@ -267,7 +605,12 @@ class ThreadsApi:
         """Delete root threads of this project with their descendants and records, all or none. Return the number of
         roots.
 
-        Raises `ThreadBusy` if a worker holds one of the threads, unless `force` is True.
+        Args:
+            ids: Ids of the root threads.
+            force: Delete the threads also if a worker holds one of them.
+
+        Raises:
+            ThreadBusy: If a worker holds one of the threads and `force` is False.
         """
         where = (Where("id", "in", list(ids)), Where("project", "=", self.project))
         return await self._backend.delete(Find(Thread, where), force=force)
@@ -284,13 +627,17 @@ class ThreadsApi:
         where = [] if all_projects else [Where("project", "=", self.project)]
         if since is not None:
             where.append(Where("recent_at", ">=", since))
-        unknown = equal.keys() - Thread.model_fields.keys()
-        if unknown:
-            raise Refused(f"Threads cannot be filtered by {', '.join(sorted(unknown))}. Use fields of `Thread`.")
         for field, value in equal.items():
             if value is not None:
-                where.append(Where(field, "in" if isinstance(value, list | tuple | set) else "=", value))
+                where.append(
+                    Where(field, "=", value) if isinstance(value, str | UUID | int) else Where(field, "in", list(value))
+                )
         return Find(Thread, where)
+
+
+def without_none(**fields: Any) -> Fields:
+    """Return the fields that are set."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _deleted(child: Thread, now: datetime) -> Delivery:

@@ -81,7 +81,11 @@ class Transaction:
     The depths of updated threads and of their parents are known without it."""
 
     def update(self, head: Thread) -> ThreadUpdate:
-        """Return the update of a thread. The first call for a thread adds it."""
+        """Return the update of a thread. The first call for a thread adds it.
+
+        Args:
+            head: Thread as the caller read it.
+        """
         for update in self.updates:
             if update.head.id == head.id:
                 return update
@@ -145,7 +149,7 @@ def head_after(update: ThreadUpdate, change: ThreadChange) -> Thread:
 
 
 def _with_depth(thread: Thread, heads: dict[UUID, Thread]) -> Thread:
-    """Return a new thread with the depth below its parent. The lock order needs exact depths."""
+    """Return a new thread with its depth set from its parent. The lock order needs exact depths."""
     parent = heads.get(thread.parent_id) if thread.parent_id is not None else None
     return thread if parent is None else thread.changed(depth=parent.depth + 1)
 
@@ -202,8 +206,8 @@ def _plan_update(update: ThreadUpdate, new_children: int, worker_id: UUID | None
 def _progresses(update: ThreadUpdate, fields: Fields) -> bool:
     """True if the holder writes a new entry. Deliveries and the entry about a takeover are no progress.
 
-    A poisonous thread makes no progress before it ends, or its turn ends. Runs of members end first, in separate
-    commits.
+    For a poisonous thread, only the end of the thread or of a turn is progress. Runs of members end earlier, in
+    separate commits.
     """
     if update.head.worker_id is None or all(entry.type == TAKEN_OVER for entry in update.entries):
         return False

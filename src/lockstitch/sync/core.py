@@ -3,7 +3,7 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
+from types import EllipsisType
 from uuid import UUID
 
 from lockstitch.model import (
@@ -36,10 +36,12 @@ class SyncStoreCore(SyncStoreBase):
 
     @property
     def clock(self) -> Clock:
+        """Current time of this store. Tests replace it."""
         return self._store.clock
 
     @property
     def project(self) -> str:
+        """Project of new threads. Keys and ids are looked up in it."""
         return self._store.project
 
     @property
@@ -68,45 +70,226 @@ class SyncStoreCore(SyncStoreBase):
         return SyncTable(self._store.evals, self._portal)
 
     def create(
-        self, *, records: Sequence[Record] = (), delete_threads: Sequence[ThreadRef] = (), **fields: Any
+        self,
+        *,
+        id: UUID | None = None,
+        key: str | None = None,
+        user_id: str | None = None,
+        kind: str = "chat",
+        agent: str | None = None,
+        version: int | None = None,
+        goal: str | None = None,
+        title: str | None = None,
+        tasks: Sequence[Json] = (),
+        parent_id: UUID | None = None,
+        branching_stitch_id: UUID | None = None,
+        status: str | None = None,
+        waiting_for: Sequence[Json] | None = None,
+        result: Json | None = None,
+        wake_at: datetime | None = None,
+        state: Json | None = None,
+        settings: Json | None = None,
+        extras: Json | None = None,
+        priority: int = 0,
+        expires_at: datetime | None = None,
+        records: Sequence[Record] = (),
+        delete_threads: Sequence[ThreadRef] = (),
     ) -> Thread:
-        """Create a thread and return it.
+        """Create a thread. The store sets the depth of a child.
 
-        `fields` are fields of `Thread`: `id`, `key`, `user_id`, `kind`, `agent`, `version`, `goal`, `title`, `tasks`,
-        `parent_id`, `branching_stitch_id`, `settings`, `state`, `extras`, `priority`, `wake_at`, `expires_at`, `status`
-        and `waiting_for`. The store sets the depth of a child. A chat without a status waits for its first message.
-        Other kinds are `pending`, so that a worker executes them.
+        Args:
+            id: Id of the thread, a UUIDv7. None: a new one.
+            key: Name of the thread, unique within the project.
+            user_id: Id of the user that the thread belongs to.
+            kind: `chat`: a conversation. `goal`: a task that workers execute. `task`: a child thread.
+            agent: Name of the agent that executes the thread.
+            version: Version of the agent's definition.
+            goal: Task of a goal, in words.
+            title: Title for lists.
+            tasks: Task list of a goal, in its stored form.
+            parent_id: Id of the thread that creates this one.
+            branching_stitch_id: Id of the parent's stitch at which the thread is created.
+            status: Status. None: `waiting` for a chat, `pending` for other kinds, so that a worker executes them.
+            waiting_for: Waits of the thread. None: a chat waits for its next message.
+            result: Result of a thread that has ended.
+            wake_at: Time from which a worker can claim the thread. None: now, except for a waiting chat.
+            state: Data that the engine or an application stores between runs.
+            settings: Settings of the last run, such as its system text.
+            extras: Additional data of an application.
+            priority: Claim priority. Higher values first.
+            expires_at: Time after which a purge deletes the thread, with a time zone.
+            records: Records of an application, which the same transaction writes.
+            delete_threads: Threads that the same transaction deletes, with their descendants and records. Their
+                parents get a delivery.
 
-        The same transaction writes `records`, which belong to an application, and deletes `delete_threads` with their
-        descendants and records. Their parents get a delivery.
+        Returns:
+            The new thread.
 
-        Raises `KeyTaken` if the key is in use, `Conflict` if the id is in use, `ThreadBusy` if a worker holds a thread
-        to delete, and `Refused` if a value is not valid. Nothing is written then.
+        Raises:
+            KeyTaken: If the key is in use.
+            Conflict: If the id is in use.
+            ThreadBusy: If a worker holds a thread to delete.
+            NotFound: If the parent or a thread to delete does not exist.
+            Refused: If a value is not valid.
         """
-        return self._portal.call(self._store.create(records=records, delete_threads=delete_threads, **fields))
+        return self._portal.call(
+            self._store.create(
+                id=id,
+                key=key,
+                user_id=user_id,
+                kind=kind,
+                agent=agent,
+                version=version,
+                goal=goal,
+                title=title,
+                tasks=tasks,
+                parent_id=parent_id,
+                branching_stitch_id=branching_stitch_id,
+                status=status,
+                waiting_for=waiting_for,
+                result=result,
+                wake_at=wake_at,
+                state=state,
+                settings=settings,
+                extras=extras,
+                priority=priority,
+                expires_at=expires_at,
+                records=records,
+                delete_threads=delete_threads,
+            )
+        )
 
-    def new_thread(self, **fields: Any) -> Thread:
+    def new_thread(
+        self,
+        *,
+        id: UUID | None = None,
+        key: str | None = None,
+        user_id: str | None = None,
+        kind: str = "chat",
+        agent: str | None = None,
+        version: int | None = None,
+        goal: str | None = None,
+        title: str | None = None,
+        tasks: Sequence[Json] = (),
+        parent_id: UUID | None = None,
+        branching_stitch_id: UUID | None = None,
+        depth: int = 0,
+        status: str | None = None,
+        waiting_for: Sequence[Json] | None = None,
+        result: Json | None = None,
+        wake_at: datetime | None = None,
+        state: Json | None = None,
+        settings: Json | None = None,
+        extras: Json | None = None,
+        priority: int = 0,
+        expires_at: datetime | None = None,
+    ) -> Thread:
         """Return a thread that is not stored yet, for `append(..., new_threads=[…])` or a `Transaction`.
 
-        `fields` are fields of `Thread`, as in `create`.
+        Args:
+            id: Id of the thread, a UUIDv7. None: a new one.
+            key: Name of the thread, unique within the project.
+            user_id: Id of the user that the thread belongs to.
+            kind: `chat`: a conversation. `goal`: a task that workers execute. `task`: a child thread.
+            agent: Name of the agent that executes the thread.
+            version: Version of the agent's definition.
+            goal: Task of a goal, in words.
+            title: Title for lists.
+            tasks: Task list of a goal, in its stored form.
+            parent_id: Id of the thread that creates this one.
+            branching_stitch_id: Id of the parent's stitch at which the thread is created.
+            depth: Number of ancestors. Set it together with `parent_id`.
+            status: Status. None: `waiting` for a chat, `pending` for other kinds, so that a worker executes them.
+            waiting_for: Waits of the thread. None: a chat waits for its next message.
+            result: Result of a thread that has ended.
+            wake_at: Time from which a worker can claim the thread. None: now, except for a waiting chat.
+            state: Data that the engine or an application stores between runs.
+            settings: Settings of the last run, such as its system text.
+            extras: Additional data of an application.
+            priority: Claim priority. Higher values first.
+            expires_at: Time after which a purge deletes the thread, with a time zone.
+
+        Raises:
+            Refused: If a value is not valid.
         """
-        return self._store.new_thread(**fields)
+        return self._store.new_thread(
+            id=id,
+            key=key,
+            user_id=user_id,
+            kind=kind,
+            agent=agent,
+            version=version,
+            goal=goal,
+            title=title,
+            tasks=tasks,
+            parent_id=parent_id,
+            branching_stitch_id=branching_stitch_id,
+            depth=depth,
+            status=status,
+            waiting_for=waiting_for,
+            result=result,
+            wake_at=wake_at,
+            state=state,
+            settings=settings,
+            extras=extras,
+            priority=priority,
+            expires_at=expires_at,
+        )
 
     def thread(self, ref: ThreadRef) -> Thread:
-        """Return the current state of a thread. Raises `NotFound` if this project has no thread with this id or key.
+        """Return the current state of a thread.
 
         A `Thread` is read again, also if it belongs to another project.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
         """
         return self._portal.call(self._store.thread(ref))
 
-    def ensure(self, key: str, *, user_id: str | None = None, **fields: Any) -> Thread:
-        """Return the thread with this key or id. If there is none, create it with `user_id` and `fields`, as in
-        `create`.
+    def ensure(
+        self,
+        key: str,
+        *,
+        user_id: str | None = None,
+        kind: str = "chat",
+        agent: str | None = None,
+        goal: str | None = None,
+        title: str | None = None,
+        extras: Json | None = None,
+        expires_at: datetime | None = None,
+    ) -> Thread:
+        """Return the thread with a key or id. If there is none, create it.
 
-        Concurrent calls with the same key return the same thread. Raises `Refused` if `user_id` is set and the thread
-        belongs to another user.
+        Concurrent calls with the same key return the same thread. The fields of an existing thread do not change.
+
+        Args:
+            key: Key of the thread, or its id.
+            user_id: Id of the user that the thread belongs to. None: any user.
+            kind: Kind of a new thread.
+            agent: Name of the agent of a new thread.
+            goal: Task of a new thread, in words.
+            title: Title of a new thread.
+            extras: Additional data of an application, for a new thread.
+            expires_at: Time after which a purge deletes a new thread, with a time zone.
+
+        Raises:
+            Refused: If the thread belongs to another user, or if a value is not valid.
         """
-        return self._portal.call(self._store.ensure(key, user_id=user_id, **fields))
+        return self._portal.call(
+            self._store.ensure(
+                key,
+                user_id=user_id,
+                kind=kind,
+                agent=agent,
+                goal=goal,
+                title=title,
+                extras=extras,
+                expires_at=expires_at,
+            )
+        )
 
     def threads(
         self,
@@ -116,37 +299,114 @@ class SyncStoreCore(SyncStoreBase):
         after: Thread | None = None,
         since: datetime | None = None,
         all_projects: bool = False,
-        **equal: Any,
+        status: str | Collection[str] | None = None,
+        agent: str | Collection[str] | None = None,
+        kind: str | Collection[str] | None = None,
+        user_id: str | Collection[str] | None = None,
+        key: str | Collection[str] | None = None,
+        parent_id: UUID | Collection[UUID] | None = None,
+        depth: int | None = None,
     ) -> list[Thread]:
-        """Return threads by last activity, newest first.
+        """Return threads by last activity, newest first. A filter that is None is ignored.
 
-        `equal` filters by fields of `Thread`, such as `status`, `agent`, `kind`, `user_id` or `parent_id`. A list
-        matches any of its values; None is ignored. `since` is the earliest last activity. Page by `offset`, or by
-        cursor: `after` is the last thread of the previous page. Raises `Refused` if a filter is not a field of
-        `Thread`.
+        Args:
+            limit: Maximum number of threads. None: all.
+            offset: Number of newer threads to skip.
+            after: Last thread of the previous page, instead of `offset`.
+            since: Only threads with activity since this time.
+            all_projects: Read the threads of all projects.
+            status: Only threads with this status, or with one of these. All filters accept a collection, except
+                `depth`.
+            agent: Only threads of these agents.
+            kind: Only threads of these kinds.
+            user_id: Only threads of these users.
+            key: Only threads with these keys.
+            parent_id: Only children of these threads.
+            depth: Only threads with this number of ancestors. 0: root threads.
         """
         return self._portal.call(
             self._store.threads(
-                limit=limit, offset=offset, after=after, since=since, all_projects=all_projects, **equal
+                limit=limit,
+                offset=offset,
+                after=after,
+                since=since,
+                all_projects=all_projects,
+                status=status,
+                agent=agent,
+                kind=kind,
+                user_id=user_id,
+                key=key,
+                parent_id=parent_id,
+                depth=depth,
             )
         )
 
     def threads_by_id(self, ids: Collection[UUID], *, all_projects: bool = False) -> dict[UUID, Thread]:
-        """Return the threads with these ids, by id. Ids that this project does not have are left out."""
+        """Return the threads with these ids, by id. Ids that this project does not have are left out.
+
+        Args:
+            ids: Ids of threads.
+            all_projects: Read the threads of all projects.
+        """
         return self._portal.call(self._store.threads_by_id(ids, all_projects=all_projects))
 
     def find_threads(self, *where: Where, order: Sequence[str] = (), limit: int | None = None) -> list[Thread]:
-        """Return the threads of this project that meet all conditions. `order` lists fields; `-` means descending."""
+        """Return the threads of this project that meet all conditions.
+
+        Args:
+            where: Conditions on fields of `Thread`.
+            order: Fields to sort by. `-` before a name means descending.
+            limit: Maximum number of threads. None: all.
+        """
         return self._portal.call(self._store.find_threads(*where, order=order, limit=limit))
 
-    def count(self, *, since: datetime | None = None, all_projects: bool = False, **equal: Any) -> int:
-        """Return the number of threads that `threads` lists with the same filters."""
-        return self._portal.call(self._store.count(since=since, all_projects=all_projects, **equal))
+    def count(
+        self,
+        *,
+        since: datetime | None = None,
+        all_projects: bool = False,
+        status: str | Collection[str] | None = None,
+        agent: str | Collection[str] | None = None,
+        kind: str | Collection[str] | None = None,
+        user_id: str | Collection[str] | None = None,
+        key: str | Collection[str] | None = None,
+        parent_id: UUID | Collection[UUID] | None = None,
+        depth: int | None = None,
+    ) -> int:
+        """Return the number of threads that `threads` lists with the same filters.
+
+        Args:
+            since: Only threads with activity since this time.
+            all_projects: Count the threads of all projects.
+            status: Only threads with this status, or with one of these. All filters accept a collection, except
+                `depth`.
+            agent: Only threads of these agents.
+            kind: Only threads of these kinds.
+            user_id: Only threads of these users.
+            key: Only threads with these keys.
+            parent_id: Only children of these threads.
+            depth: Only threads with this number of ancestors. 0: root threads.
+        """
+        return self._portal.call(
+            self._store.count(
+                since=since,
+                all_projects=all_projects,
+                status=status,
+                agent=agent,
+                kind=kind,
+                user_id=user_id,
+                key=key,
+                parent_id=parent_id,
+                depth=depth,
+            )
+        )
 
     def awaiting_person(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
         """Return threads that wait for a person, the longest wait first.
 
-        `after` is the last thread of the previous page.
+        Args:
+            limit: Maximum number of threads. None: all.
+            after: Last thread of the previous page.
         """
         return self._portal.call(self._store.awaiting_person(limit=limit, after=after))
 
@@ -155,45 +415,122 @@ class SyncStoreCore(SyncStoreBase):
         return self._portal.call(self._store.count_awaiting_person())
 
     def children(self, ref: ThreadRef) -> list[Thread]:
-        """Return the children of a thread, oldest first."""
+        """Return the children of a thread, oldest first.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         return self._portal.call(self._store.children(ref))
 
     def children_of(self, parents: Sequence[UUID], *, limit: int | None = None) -> list[Thread]:
-        """Return the children of several threads, by parent and age."""
+        """Return the children of several threads, by parent and age.
+
+        Args:
+            parents: Ids of the parents.
+            limit: Maximum number of children. None: all.
+        """
         return self._portal.call(self._store.children_of(parents, limit=limit))
 
     def ancestors(self, ref: ThreadRef) -> list[Thread]:
-        """Return the parent of a thread, its parent, and so on up to the root."""
+        """Return the parent of a thread, its parent, and so on up to the root.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         return self._portal.call(self._store.ancestors(ref))
 
     def tree(self, ref: ThreadRef) -> list[Thread]:
-        """Return the thread and all its descendants, parents before children."""
+        """Return the thread and all its descendants, parents before children.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         return self._portal.call(self._store.tree(ref))
 
     def request_cancel(self, ref: ThreadRef) -> list[Thread]:
         """Request the cancel of a thread and of all its descendants. Return those that have not ended, parents first.
 
         The holder of a thread ends it; a worker claims and ends a thread without a holder. One commit marks all known
-        threads. A marked thread creates no more children, so the tree is read again until it has no unmarked thread.
+        threads.
+        A marked thread creates no more children, so the tree is read again until it has no unmarked thread.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
         """
         return self._portal.call(self._store.request_cancel(ref))
 
     def request_cancel_of_children(self, ref: ThreadRef) -> None:
-        """Request the cancel of all children of a thread, and of their descendants."""
+        """Request the cancel of all children of a thread, and of their descendants.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         self._portal.call(self._store.request_cancel_of_children(ref))
 
-    def edit(self, ref: ThreadRef, **fields: Any) -> None:
-        """Set fields of a thread that need no lease: `title`, `extras`, `priority`, `expires_at`, `cancel_requested`.
+    def edit(
+        self,
+        ref: ThreadRef,
+        *,
+        title: str | EllipsisType | None = ...,
+        extras: Json | EllipsisType = ...,
+        priority: int | EllipsisType = ...,
+        expires_at: datetime | EllipsisType | None = ...,
+        cancel_requested: bool | EllipsisType = ...,
+    ) -> None:
+        """Set fields of a thread that need no lease. `...` leaves a field unchanged.
 
-        Works while a worker holds the thread. The last writer wins. Raises `Refused` for other fields.
+        Works while a worker holds the thread. The last writer wins.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            title: Title for lists. None removes it.
+            extras: Additional data of an application.
+            priority: Claim priority. Higher values first.
+            expires_at: Time after which a purge deletes the thread, with a time zone. None removes it.
+            cancel_requested: True if the holder of the thread must end it.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            Refused: If a value is not valid.
         """
-        self._portal.call(self._store.edit(ref, **fields))
+        self._portal.call(
+            self._store.edit(
+                ref,
+                title=title,
+                extras=extras,
+                priority=priority,
+                expires_at=expires_at,
+                cancel_requested=cancel_requested,
+            )
+        )
 
     def delete(self, ref: ThreadRef, *, force: bool = False) -> int:
         """Delete a thread, its descendants and all of their records. Return the number of deleted threads.
 
-        An open parent gets a delivery, because it may wait for the thread. Raises `ThreadBusy` if a worker holds one of
-        the threads, unless `force` is True.
+        An open parent gets a delivery, because it may wait for the thread.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            force: Delete the threads also if a worker holds one of them.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadBusy: If a worker holds one of the threads and `force` is False.
         """
         return self._portal.call(self._store.delete(ref, force=force))
 
@@ -201,12 +538,21 @@ class SyncStoreCore(SyncStoreBase):
         """Delete root threads of this project with their descendants and records, all or none. Return the number of
         roots.
 
-        Raises `ThreadBusy` if a worker holds one of the threads, unless `force` is True.
+        Args:
+            ids: Ids of the root threads.
+            force: Delete the threads also if a worker holds one of them.
+
+        Raises:
+            ThreadBusy: If a worker holds one of the threads and `force` is False.
         """
         return self._portal.call(self._store.delete_threads(ids, force=force))
 
     def migrate(self) -> int:
-        """Migrate the schema of the store to this version of Lockstitch. Return the schema version."""
+        """Migrate the schema of the store to this version of Lockstitch. Return the schema version.
+
+        Raises:
+            SchemaMismatch: If the schema is newer than this code, or was created by an unreleased version.
+        """
         return self._portal.call(self._store.migrate())
 
     def close(self) -> None:
@@ -230,22 +576,37 @@ class SyncStoreCore(SyncStoreBase):
     ) -> Committed:
         """Append entries to a thread, in one commit with everything that belongs to them.
 
-        This is `commit` for a transaction with one update. `head` is the thread as the caller read it. If another
-        writer has changed the thread since then, nothing is written and the method raises a subclass of `Conflict`:
+        This is `commit` for a transaction with one update. A status of `waiting` or a terminal one releases the thread.
+        If another
+        writer has changed the thread since the caller read it, nothing is written.
 
-        - `StalePosition`: another writer appended first.
-        - `ThreadHeld` or `StaleFence`: another worker claimed the thread.
-        - `UnseenDeliveries`: `fields` set the status to `waiting` or to a terminal one, and the inbox has deliveries
-          that `head` does not count.
-        - `CancelRequested`: `new_threads` has children of the thread, and a cancel is requested.
-        - `ThreadEnded`: the thread has ended. `ThreadDeleted`: it no longer exists.
+        Args:
+            head: Thread as the caller read it.
+            entries: Entries to append, in order.
+            fields: Changed fields of the thread.
+            new_runs: Runs that start with this commit. See `new_run`.
+            run_updates: Runs as the caller read them, each with its changed fields.
+            consumed: Deliveries of the thread's inbox. They become stitches before the entries.
+            deliveries: Deliveries to other threads, for example to the parent.
+            new_threads: Threads to create, usually children.
+            webhook_events: Events that are sent to webhooks after the commit.
+            blob_refs: Hashes of blobs that the thread refers to.
+            records: Records of an application.
 
-        `fields` are changed fields of the head. `run_updates` are runs as the caller read them, each with its changed
-        fields. `consumed` are deliveries of the thread's inbox, which become stitches before the entries. `deliveries`
-        go to other threads, for example to the parent. `new_threads` are usually children. `webhook_events` are sent
-        after the commit. `blob_refs` are hashes of blobs that the thread refers to. `records` belong to an application.
+        Returns:
+            The thread after the commit, and the appended stitches with their positions.
 
-        A status of `waiting` or a terminal one releases the thread. Raises `Refused` if a value is not valid.
+        Raises:
+            StalePosition: If another writer appended first.
+            ThreadHeld: If another worker holds the thread.
+            StaleFence: If the thread was claimed again since the caller read it.
+            UnseenDeliveries: If `fields` set the status to `waiting` or to a terminal one, and the inbox has
+                deliveries that `head` does not count.
+            CancelRequested: If `new_threads` has children of the thread, and a cancel is requested.
+            ThreadEnded: If the thread has ended.
+            ThreadDeleted: If the thread no longer exists.
+            KeyTaken: If the key of a new thread is in use.
+            Refused: If a value is not valid.
         """
         return self._portal.call(
             self._store.append(
@@ -264,57 +625,164 @@ class SyncStoreCore(SyncStoreBase):
         )
 
     def commit(self, transaction: Transaction) -> list[Committed]:
-        """Write a transaction, all of it or nothing. Return one result per update, in the order of the updates.
+        """Write a transaction, all of it or nothing.
 
-        Raises a subclass of `Conflict` if one of the threads has changed since the caller read it (see `append`), and
-        `KeyTaken` if the key of a new thread is in use. If the connection breaks during the commit, the store finds out
-        whether it happened. Raises `OutcomeUnknown` if the store stays unreachable.
+        If the connection breaks during the commit, the store finds out whether it happened.
+
+        Args:
+            transaction: Updates of threads, new threads, deliveries and records.
+
+        Returns:
+            One result per update, in the order of the updates.
+
+        Raises:
+            Conflict: If one of the threads has changed since the caller read it. See `append` for the subclasses.
+            KeyTaken: If the key of a new thread is in use.
+            NotFound: If the receiver of a delivery does not exist.
+            OutcomeUnknown: If the store stays unreachable after the connection broke.
+            Refused: If a value is not valid.
         """
         return self._portal.call(self._store.commit(transaction))
 
-    def new_run(self, head: Thread, **fields: Any) -> Run:
+    def new_run(
+        self,
+        head: Thread,
+        *,
+        id: UUID | None = None,
+        parent_run_id: UUID | None = None,
+        agent: str | None = None,
+        version: int | None = None,
+        role: str = "agent",
+        status: str = "running",
+        stop_reason: str | None = None,
+        input_position: int | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+        source: str = "native",
+        state: Json | None = None,
+        tags: Sequence[str] = (),
+        metadata: Json | None = None,
+        extras: Json | None = None,
+    ) -> Run:
         """Return the next run of a thread. It is not stored yet: pass it to `append(..., new_runs=[…])`.
 
-        `fields` are fields of `Run`, such as `id`, `agent`, `version`, `role`, `status`, `parent_run_id`,
-        `input_position`, `model`, `source`, `extras`, `metadata` and `tags`. With `parent_run_id` the run is nested and
-        has the turn of its parent.
+        Args:
+            head: Thread as the caller read it.
+            id: Id of the run, a UUIDv7. None: a new one.
+            parent_run_id: Id of the run that delegates to this one. The run then has the turn of its parent.
+            agent: Name of the agent. None: the agent of the thread.
+            version: Version of the agent's definition. None without `agent`: the version of the thread.
+            role: `agent`, `team`, `workflow` or `trace`.
+            status: Status of the run.
+            stop_reason: Reason why the run ended.
+            input_position: Position of the stitch that contains the input.
+            model: Name of the model.
+            provider: Name of the model's provider.
+            source: Name of the system that the run comes from.
+            state: Internal data that the engine needs to continue the run.
+            tags: Tags set by the caller.
+            metadata: Metadata set by the caller.
+            extras: Additional data of an application.
+
+        Raises:
+            Refused: If a value is not valid.
         """
-        return self._store.new_run(head, **fields)
+        return self._store.new_run(
+            head,
+            id=id,
+            parent_run_id=parent_run_id,
+            agent=agent,
+            version=version,
+            role=role,
+            status=status,
+            stop_reason=stop_reason,
+            input_position=input_position,
+            model=model,
+            provider=provider,
+            source=source,
+            state=state,
+            tags=tags,
+            metadata=metadata,
+            extras=extras,
+        )
 
     def deliver(self, ref: ThreadRef, entry: Entry, *, kind: str, sender: str, call_id: str = "") -> Receipt:
         """Deliver an entry to a thread that another worker may hold, exactly once per `sender` and `call_id`.
 
-        The delivery waits in the inbox of the thread, and ends its wait if the thread waits for it. `kind` is the kind
-        of the delivery, such as `input`. If this sender has delivered for this call before, nothing is written and
-        `Receipt.new` is False. Raises `ThreadEnded` if the thread has ended, and `Refused` if it is an imported trace.
+        The delivery waits in the inbox of the thread, and ends its wait if the thread waits for it.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            entry: Entry that the delivery becomes in the log.
+            kind: Kind of the delivery, such as `input`.
+            sender: Name of the sender.
+            call_id: Id or key of the call that the delivery answers. Empty: none.
+
+        Returns:
+            The receipt. Its `new` is False if this sender has delivered for this call before. Nothing is written then.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadEnded: If the thread has ended.
+            Refused: If the thread is an imported trace, or if a value is not valid.
         """
         return self._portal.call(self._store.deliver(ref, entry, kind=kind, sender=sender, call_id=call_id))
 
     def new_delivery(self, head: Thread, entry: Entry, kind: str, sender: str, call_id: str = "") -> Delivery:
-        """Return a delivery to a thread that is not stored yet.
+        """Return a delivery that is not stored yet, for `append(..., deliveries=[…])` or a `Transaction`.
 
-        Pass it to `append(..., deliveries=[…])` or a `Transaction`.
+        Args:
+            head: Thread that receives the delivery.
+            entry: Entry that the delivery becomes in the log.
+            kind: Kind of the delivery, such as `input`.
+            sender: Name of the sender.
+            call_id: Id or key of the call that the delivery answers. Empty: none.
+
+        Raises:
+            Refused: If a value is not valid.
         """
         return self._store.new_delivery(head, entry, kind, sender, call_id)
 
     def inbox(self, head: Thread) -> tuple[Thread, list[Delivery]]:
-        """Return the head that counts all deliveries, and the deliveries in the inbox of a thread, oldest first.
+        """Return the deliveries in the inbox of a thread, oldest first, and the thread that counts them.
 
-        Pass both to `append`: the head, and the deliveries as `consumed`. Large media of deliveries are in blobs. The
+        Pass both to `append`: the thread as `head`, and the deliveries as `consumed`. Large media of deliveries are in
+        blobs. The
         stitches that the deliveries become have the media in place.
+
+        Args:
+            head: Thread as the caller read it.
+
+        Raises:
+            NotFound: If the thread no longer exists.
         """
         return self._portal.call(self._store.inbox(head))
 
     def store_text(self, ref: ThreadRef, text: str, media_type: str = "text/plain") -> str:
-        """Store a text for the requests of a thread. Return its sha256. Equal texts are stored once."""
+        """Store a text for the requests of a thread. Return its sha256. Equal texts are stored once.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            text: The text.
+            media_type: Media type of the text.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         return self._portal.call(self._store.store_text(ref, text, media_type))
 
     def register_worker(self, *, lease_seconds: float | None = None, doing: Json | None = None) -> Worker:
         """Register this process as a worker, or renew its lease. Return the worker.
 
-        `claim` and `append` act under the id of this worker. `lease_seconds` is the time without a heartbeat after
-        which other workers may take its threads. `doing` is the activity that dashboards show. Raises
-        `WorkerDeclaredDead` once if the lease expired; the next call registers a new worker.
+        `claim` and `append` act under the id of this worker.
+
+        Args:
+            lease_seconds: Seconds without a heartbeat after which other workers may take its threads. None: the
+                default.
+            doing: Activity that dashboards show.
+
+        Raises:
+            WorkerDeclaredDead: Once, if the lease expired. The next call registers a new worker.
         """
         return self._portal.call(self._store.register_worker(lease_seconds=lease_seconds, doing=doing))
 
@@ -322,12 +790,21 @@ class SyncStoreCore(SyncStoreBase):
         """Claim one thread for this process and return it. Only the holder can append to it.
 
         If the holder is provably dead on this host, the thread is taken over immediately. Another holder keeps it until
-        its lease expires. `take_over` takes it immediately in any case, for a user who knows that the holder is dead.
-        `unlimited` ignores concurrency limits, for a caller that only ends the thread.
+        its lease
+        expires. If two callers claim the same thread, exactly one of them gets it.
 
-        Raises `ThreadHeld` if another worker or task holds the thread, `LimitReached` if a limit leaves no room,
-        `ThreadEnded` if it has ended, `WorkerDeclaredDead` if the lease of this process expired, and `Refused` if it is
-        an imported trace. If two callers claim the same thread, exactly one of them gets it.
+        Args:
+            ref: Thread, its id or its key in the project.
+            take_over: Take the thread from its holder immediately, because the holder is known to be dead.
+            unlimited: Ignore concurrency limits, because the caller only ends the thread.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadHeld: If another worker or task holds the thread.
+            LimitReached: If a limit leaves no room.
+            ThreadEnded: If the thread has ended.
+            WorkerDeclaredDead: If the lease of this process expired.
+            Refused: If the thread is an imported trace.
         """
         return self._portal.call(self._store.claim(ref, take_over=take_over, unlimited=unlimited))
 
@@ -340,14 +817,22 @@ class SyncStoreCore(SyncStoreBase):
         suspects: bool | None = None,
         alone: bool = False,
     ) -> list[Thread]:
-        """Claim runnable threads for this process, at most `limit`. Return an empty list if none is ready.
+        """Claim runnable threads for this process and return them. The list is empty if none is ready.
 
-        `agents` limits the claim to threads of these agents; None means any agent. `all_projects` False claims threads
-        of this project only. Projects take turns. Within a project, threads are ordered by priority, then by the time
-        since which they are ready. Two workers never get the same thread, and concurrency limits are respected.
+        Projects take turns. Within a project, threads are ordered by priority, then by the time since which they are
+        ready. Two
+        workers never get the same thread, and concurrency limits are respected.
 
-        If `suspects` is False, threads that a worker lost and that made no progress since then are skipped. If True,
-        one of those is claimed; pass `alone` if this process executes no other thread.
+        Args:
+            agents: Only threads of these agents. None: any agent.
+            limit: Maximum number of threads.
+            all_projects: Claim threads of all projects, not only of this one.
+            suspects: False skips threads that a worker lost and that made no progress since then. True claims one
+                of those. None: both.
+            alone: True if this process executes no other thread. For `suspects=True`.
+
+        Raises:
+            WorkerDeclaredDead: If the lease of this process expired.
         """
         return self._portal.call(
             self._store.claim_next(
@@ -363,23 +848,61 @@ class SyncStoreCore(SyncStoreBase):
         return self._portal.call(self._store.reap())
 
     def stitches(self, ref: ThreadRef, first: int = 1, last: int | None = None) -> list[Stitch]:
-        """Return the log of a thread from position `first` to `last`, both included. Archived turns are included."""
+        """Return the log of a thread. Archived turns are included.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            first: First position.
+            last: Last position, included. None: the end of the log.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         return self._portal.call(self._store.stitches(ref, first, last))
 
     def last_stitch(self, ref: ThreadRef) -> Stitch | None:
-        """Return the newest `llm_call`, `tool_call` or `thread_result` of a thread, or None."""
+        """Return the newest `llm_call`, `tool_call` or `thread_result` of a thread. None if there is none.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         return self._portal.call(self._store.last_stitch(ref))
 
     def stitch(self, stitch_id: UUID | str) -> Stitch:
-        """Return a stitch by its id. Raises `NotFound` if there is none, or if it is archived."""
+        """Return a stitch.
+
+        Args:
+            stitch_id: Id of the stitch.
+
+        Raises:
+            NotFound: If this project has no such stitch, or if it is archived.
+        """
         return self._portal.call(self._store.stitch(stitch_id))
 
     def run(self, run_id: UUID | str) -> Run:
-        """Return a run by its id. For an imported run, its id in the other system also works. Raises `NotFound`."""
+        """Return a run.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+
+        Raises:
+            NotFound: If this project has no such run.
+        """
         return self._portal.call(self._store.run(run_id))
 
     def runs(self, ref: ThreadRef, *, limit: int | None = None) -> list[Run]:
-        """Return the runs of a thread in the order in which they started, nested runs included."""
+        """Return the runs of a thread in the order in which they started, nested runs included.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            limit: Maximum number of runs. None: all.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         return self._portal.call(self._store.runs(ref, limit=limit))
 
     def find_runs(
@@ -391,24 +914,50 @@ class SyncStoreCore(SyncStoreBase):
     ) -> list[Run]:
         """Return the runs of one thread or of several that meet all conditions.
 
-        `order` lists fields; `-` before a name means descending.
+        Args:
+            threads: Id of a thread, or ids of several.
+            where: Conditions on fields of `Run`.
+            order: Fields to sort by. `-` before a name means descending.
+            limit: Maximum number of runs. None: all.
         """
         return self._portal.call(self._store.find_runs(threads, *where, order=order, limit=limit))
 
     def runs_by_id(self, thread_id: UUID, ids: Collection[UUID]) -> dict[UUID, Run]:
-        """Return the runs of a thread with these ids. Ids of other threads are ignored."""
+        """Return runs of a thread, by id. Ids of runs of other threads are ignored.
+
+        Args:
+            thread_id: Id of the thread.
+            ids: Ids of runs.
+        """
         return self._portal.call(self._store.runs_by_id(thread_id, ids))
 
     def find_stitches(
         self, thread_id: UUID, *where: Where, order: Sequence[str] = ("position",), limit: int | None = None
     ) -> list[Stitch]:
-        """Return the stitches of a thread that meet all conditions. Archived turns and large media are left out."""
+        """Return the stitches of a thread that meet all conditions. Archived turns and large media are left out.
+
+        Args:
+            thread_id: Id of the thread.
+            where: Conditions on fields of `Stitch`.
+            order: Fields to sort by. `-` before a name means descending.
+            limit: Maximum number of stitches. None: all.
+        """
         return self._portal.call(self._store.find_stitches(thread_id, *where, order=order, limit=limit))
 
     def count_stitches(self, thread_id: UUID, *where: Where) -> int:
-        """Return the number of stitches that `find_stitches` would return."""
+        """Return the number of stitches that `find_stitches` would return.
+
+        Args:
+            thread_id: Id of the thread.
+            where: Conditions on fields of `Stitch`.
+        """
         return self._portal.call(self._store.count_stitches(thread_id, *where))
 
     def stitches_by_id(self, threads: Collection[UUID], ids: Collection[UUID]) -> list[Stitch]:
-        """Return the stitches of these threads with these ids. Archived turns and large media are left out."""
+        """Return stitches of several threads. Archived turns and large media are left out.
+
+        Args:
+            threads: Ids of the threads.
+            ids: Ids of stitches. Those of other threads are ignored.
+        """
         return self._portal.call(self._store.stitches_by_id(threads, ids))

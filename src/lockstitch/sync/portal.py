@@ -53,10 +53,14 @@ class Portal:
         return threading.current_thread() is self._thread
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start `work` on the loop.
+        """Start a coroutine on the loop. Return its future.
 
-        Raises `StoreUnreachable` if the loop has ended or belongs to another process, and `Refused` on the loop's own
-        thread.
+        Args:
+            work: The coroutine.
+
+        Raises:
+            StoreUnreachable: If the loop has ended or belongs to another process.
+            Refused: On the loop's own thread.
         """
         problem: Exception | None = None
         if self._pid != os.getpid():
@@ -73,7 +77,16 @@ class Portal:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Return the result of `work`. An interrupt cancels `work` and does not wait for its end."""
+        """Return the result of a coroutine. An interrupt cancels it and does not wait for its end.
+
+        Args:
+            work: The coroutine.
+            timeout: Maximum number of seconds. None: no limit.
+
+        Raises:
+            TimeoutError: If the coroutine has not ended in time.
+            StoreUnreachable: If the loop has ended or belongs to another process.
+        """
         future = self.submit(work)
         try:
             return future.result(timeout)
@@ -83,7 +96,14 @@ class Portal:
             raise
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of `work`. An interrupt cancels `work` and waits until it has released its thread."""
+        """Return the result of a coroutine. An interrupt cancels it and waits until it has released its thread.
+
+        Args:
+            work: Function that returns the coroutine.
+
+        Raises:
+            StoreUnreachable: If the loop has ended or belongs to another process.
+        """
         task: PortalTask[None, T] = self.begin(lambda _: work())
         try:
             for _ in task:
@@ -93,7 +113,11 @@ class Portal:
             task.end()
 
     def iterate(self, source: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """Yield the items of an async generator of the loop, and close it at the end."""
+        """Yield the items of an async generator of the loop, and close it at the end.
+
+        Args:
+            source: The async generator.
+        """
 
         async def next_item() -> T:
             return await anext(source, _END)
@@ -111,7 +135,11 @@ class Portal:
                     self.call(close(), CLOSE_TIMEOUT)
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """End the loop and its thread. In a forked process, or a second time, this does nothing."""
+        """End the loop and its thread. In a forked process, or a second time, this does nothing.
+
+        Args:
+            timeout: Maximum number of seconds to wait for the thread.
+        """
         if not self.alive:
             return
         self._closed = True
@@ -120,7 +148,15 @@ class Portal:
             self._thread.join(timeout)
 
     def begin(self, work: Callable[[Callable[[E], None]], Coroutine[Any, Any, T]]) -> "PortalTask[E, T]":
-        """Start a task on the loop. `work` gets a function that sends an event to the iterator of the task."""
+        """Start a task on the loop and return it.
+
+        Args:
+            work: Function that returns the coroutine. It gets a function that sends an event to the iterator of the
+                task.
+
+        Raises:
+            StoreUnreachable: If the loop has ended or belongs to another process.
+        """
         events: SimpleQueue[E | None] = SimpleQueue()
 
         async def start() -> asyncio.Task[T]:
@@ -131,7 +167,11 @@ class Portal:
         return PortalTask(self, self.call(start()), events)
 
     def cancel(self, task: "asyncio.Task[Any]") -> None:
-        """Cancel a task of the loop, without waiting."""
+        """Cancel a task of the loop, without waiting.
+
+        Args:
+            task: The task.
+        """
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(task.cancel)
 

@@ -33,15 +33,24 @@ def open_store(
     migrate: bool = True,
     create: bool = True,
 ) -> "SyncStore":
-    """Return the store at `url`. Use it with `with`.
+    """Return the store at a URL. Use it with `with`, which creates or migrates its schema.
 
     URLs are `sqlite:///path.db`, `sqlite:///:memory:`, `postgresql://user@host/database`, `file:folder` and
     `file:///srv/folder`. SQLite accepts `?synchronous=full|normal|extra`.
 
-    Entering the store creates or migrates its schema, unless `migrate` is False. New threads belong to `project`, and
-    keys and ids are looked up in it. If `create` is False and there is no store, this function or entering the store
-    raises `StoreUnreachable`, and nothing is created. Raises `Refused` if the URL is not valid, or if the driver of the
-    backend is not installed.
+    Args:
+        url: URL of the store.
+        project: Project of new threads. Keys and ids are looked up in it.
+        clock: Current time, for tests. None: the clock of the system.
+        migrate: Create or migrate the schema when the store is entered.
+        create: Create a store that does not exist.
+
+    Returns:
+        The store. It is not open yet.
+
+    Raises:
+        Refused: If the URL is not valid, or if the driver of the backend is not installed.
+        StoreUnreachable: If `create` is False and there is no store. Entering the store may raise it instead.
     """
     return SyncStore(lambda: open_async_store(url, project=project, clock=clock, migrate=migrate, create=create))
 
@@ -50,7 +59,11 @@ class SyncStore(SyncStoreCore):
     """One durable record, without await. Safe for many threads; open one per process."""
 
     def in_project(self, project: str) -> "SyncStore":
-        """Return a view of this store for another project. It shares the connections and the lease. Do not close it."""
+        """Return a view of this store for another project. It shares the connections and the lease. Do not close it.
+
+        Args:
+            project: Name of the project.
+        """
         view = copy(self)
         view._store = self._store.in_project(project)
         return view
@@ -76,36 +89,60 @@ class SyncStore(SyncStoreCore):
         return SyncStatistics(self._store.statistics, self._portal)
 
     def overview(self, threads: Sequence[Thread]) -> list[Overview]:
-        """Return each of these threads with the sums over its own runs, in the same order."""
+        """Return each of these threads with the sums over its own runs, in the same order.
+
+        Args:
+            threads: The threads.
+        """
         return self._portal.call(self._store.overview(threads))
 
     def trees(self, threads: Sequence[Thread]) -> list[Node]:
-        """Return these threads with all their descendants, one tree per thread."""
+        """Return these threads with all their descendants, one tree per thread.
+
+        Args:
+            threads: The threads.
+        """
         return self._portal.call(self._store.trees(threads))
 
-    def whole_trees(self, threads: Sequence[Thread]) -> list[Node]:
-        """Return the trees that contain these threads, from the root, each tree once."""
-        return self._portal.call(self._store.whole_trees(threads))
+    def trees_of(self, threads: Sequence[Thread]) -> list[Node]:
+        """Return the trees that contain these threads, from the root, each tree once.
+
+        Args:
+            threads: The threads.
+        """
+        return self._portal.call(self._store.trees_of(threads))
 
     def projects(self, limit: int = 100) -> list[str]:
-        """Return the names of the projects that have threads, sorted, at most `limit`.
+        """Return the names of the projects that have threads, sorted. Each name costs one index lookup.
 
-        Each name costs one index lookup.
+        Args:
+            limit: Maximum number of names.
         """
         return self._portal.call(self._store.projects(limit))
 
     def context(self, ref: ThreadRef, *, lane: UUID | None = None) -> list[Message]:
         """Return the messages that the model would get in the next request of this thread.
 
-        `lane` is the id of a member's run. It selects the context of that member instead of the thread's own context.
+        Args:
+            ref: Thread, its id or its key in the project.
+            lane: Id of a team member's run, for the context of that member. None: the context of the thread.
+
+        Raises:
+            NotFound: If this project has no such thread.
         """
         return self._portal.call(self._store.context(ref, lane=lane))
 
     def history(self, ref: ThreadRef, *, limit: int = 20, offset: int = 0, before: int | None = None) -> HistoryPage:
-        """Return one page of finished turns, newest first.
+        """Return one page of finished turns, newest first. Archived turns are listed. Nested runs are not.
 
-        Page by `offset`, or by cursor: `before` is the number of the oldest turn of the previous page
-        (`Turn.run.turn`). Nested runs are not listed. Archived turns are.
+        Args:
+            ref: Thread, its id or its key in the project.
+            limit: Maximum number of turns.
+            offset: Number of newer turns to skip.
+            before: Number of the oldest turn of the previous page (`Turn.run.turn`), instead of `offset`.
+
+        Raises:
+            NotFound: If this project has no such thread.
         """
         return self._portal.call(self._store.history(ref, limit=limit, offset=offset, before=before))
 
@@ -113,59 +150,123 @@ class SyncStore(SyncStoreCore):
         """Return all messages of a run in their original form, also those that a compaction has replaced in the
         context.
 
-        Raises `NotFound` if there is no such run.
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+
+        Raises:
+            NotFound: If this project has no such run.
         """
         return self._portal.call(self._store.messages(run_id))
 
     def log(self, run_id: UUID | str) -> list[Stitch]:
-        """Return all stitches of a run in the order of their positions. Raises `NotFound` if there is no such run."""
+        """Return all stitches of a run in the order of their positions.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+
+        Raises:
+            NotFound: If this project has no such run.
+        """
         return self._portal.call(self._store.log(run_id))
 
     def trace(self, run_id: UUID | str, *, depth: int | None = None, limit: int = LINES) -> Trace:
         """Return a run as a tree of model calls, tool calls, nested runs and child threads.
 
-        An imported run is the tree of its spans. The tree has at most `limit` nodes and `depth` levels, and the store
-        reads the texts of these nodes only. Raises `NotFound` if there is no such run.
+        An imported run is the tree of its spans. The store reads only the texts of the nodes that it returns.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+            depth: Maximum number of levels. None: all.
+            limit: Maximum number of nodes.
+
+        Raises:
+            NotFound: If this project has no such run.
         """
         return self._portal.call(self._store.trace(run_id, depth=depth, limit=limit))
 
     def trace_outline(self, run_id: UUID | str, *, limit: int) -> Trace:
-        """Return the tree of `trace` without texts: times, counts, costs and names. Cheap for large runs."""
+        """Return the tree of `trace` without texts: times, counts, costs and names. Cheap for large runs.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+            limit: Maximum number of nodes.
+
+        Raises:
+            NotFound: If this project has no such run.
+        """
         return self._portal.call(self._store.trace_outline(run_id, limit=limit))
 
     def difference(self, a: UUID | str, b: UUID | str) -> Difference:
         """Return the differences between two runs: of the runs as a whole, and step by step. Both may be imported.
 
-        Raises `NotFound` if one of the runs does not exist.
+        Args:
+            a: Id of the first run.
+            b: Id of the second run.
+
+        Raises:
+            NotFound: If one of the runs does not exist.
         """
         return self._portal.call(self._store.difference(a, b))
 
     def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
-        """Return the latest error stitches of all threads of the project, newest first, none before `since`."""
+        """Return the latest error stitches of all threads of the project, newest first.
+
+        Args:
+            limit: Maximum number of stitches.
+            since: Only stitches since this time.
+        """
         return self._portal.call(self._store.errors(limit=limit, since=since))
 
     def latest(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
-        """Return the latest stitches of all threads of the project, newest first, none before `since`."""
+        """Return the latest stitches of all threads of the project, newest first.
+
+        Args:
+            limit: Maximum number of stitches.
+            since: Only stitches since this time.
+        """
         return self._portal.call(self._store.latest(limit=limit, since=since))
 
     def request(self, stitch_id: UUID | str) -> Json:
-        """Return the exact request of a model call, by the id of its `llm_call` stitch.
+        """Return the exact request of a model call.
 
-        Raises `NotFound` if the stitch has no request, and `StoreDamaged` if the request cannot be rebuilt to the bytes
-        that were sent.
+        Args:
+            stitch_id: Id of the `llm_call` stitch.
+
+        Raises:
+            NotFound: If this project has no such stitch, or if it has no request.
+            StoreDamaged: If the request cannot be rebuilt to the bytes that were sent.
         """
         return self._portal.call(self._store.request(stitch_id))
 
     def average_tokens(self, since: datetime) -> list[ThreadUsage]:
-        """Return the average input and output tokens per turn of each thread of the project, for turns since then."""
+        """Return the average input and output tokens per turn of each thread of the project.
+
+        Args:
+            since: Only turns since this time.
+        """
         return self._portal.call(self._store.average_tokens(since))
 
     def search(self, text: str, *, limit: int = 20) -> list[SearchHit]:
-        """Return the titles, inputs and answers of this project that contain every word of `text`, best match first."""
+        """Return the titles, inputs and answers of this project that contain every word of a text, best match first.
+
+        Args:
+            text: Words to search for.
+            limit: Maximum number of hits.
+
+        Raises:
+            Refused: If the text is not valid.
+        """
         return self._portal.call(self._store.search(text, limit=limit))
 
     def size(self, ref: ThreadRef | None = None) -> Sizes:
-        """Return the stored bytes of a thread, or of the whole store if `ref` is None."""
+        """Return the stored bytes of a thread or of the whole store, by part.
+
+        Args:
+            ref: Thread, its id or its key in the project. None: the whole store.
+
+        Raises:
+            NotFound: If this project has no such thread.
+        """
         return self._portal.call(self._store.size(ref))
 
     def sql(
@@ -173,13 +274,26 @@ class SyncStore(SyncStoreCore):
     ) -> QueryResult:
         """Run one read-only SQL statement over the core tables, or over the tables of a lens. It reads all projects.
 
-        `limit` is the maximum number of rows. The statement may come from a user who is not trusted with the database:
-        it is stopped after `seconds`, its memory and its result are limited, and it can only read the record. On
-        PostgreSQL this needs a login that can only read. If there is none and none can be created, the method raises
-        `Refused` unless `force` is True. A forced statement has all rights of the store's own user. On the file backend
-        the statement reads a copy in SQLite.
+        The statement may come from a user who is not trusted with the database: its time, its memory and its result are
+        limited,
+        and it can only read the record. On PostgreSQL this needs a login that can only read. On the file backend the
+        statement
+        reads a copy in SQLite.
 
-        Raises `Refused` if the statement is not valid, writes, or exceeds its limits.
+        Args:
+            query: The statement.
+            limit: Maximum number of rows.
+            seconds: Time after which the statement is stopped.
+            lens: Name of a lens. None: the core tables.
+            force: Run the statement also if PostgreSQL has no login that can only read and none can be created. It
+                then has all rights of the store's own user.
+
+        Returns:
+            The names of the columns, the rows, and True in `truncated` if rows were left out.
+
+        Raises:
+            Refused: If the statement is not valid, writes, exceeds its limits, or has no restricted login and
+                `force` is False.
         """
         return self._portal.call(self._store.sql(query, limit=limit, seconds=seconds, lens=lens, force=force))
 
@@ -187,8 +301,17 @@ class SyncStore(SyncStoreCore):
     def lens(self, name: str) -> Generator[Any, None, None]:
         """Open a read-only connection to the tables of a lens. It reads all projects.
 
-        The connection is a `sqlite3.Connection`, or a `psycopg.Connection` with the lens as its search_path. On
-        the file backend it reads a copy in SQLite, made by this call.
+        On the file backend it reads a copy in SQLite, made by this call.
+
+        Args:
+            name: Name of the lens.
+
+        Returns:
+            A context manager. Its connection is a `sqlite3.Connection`, or a `psycopg` connection with the lens as
+                its search_path.
+
+        Raises:
+            Refused: If there is no such lens.
         """
         opened = open_lens(self._store, name, blocking=True)
         connection = self._portal.call(opened.__aenter__())
@@ -200,26 +323,40 @@ class SyncStore(SyncStoreCore):
     def table(self, kind: type[R]) -> SyncTable[R]:
         """Return the table of one kind of record: side records, deliveries, workers, or records of an application.
 
-        Raises `TypeError` for threads, runs and stitches. Only commits change them; read them with `find_threads`,
-        `find_runs` and `find_stitches`.
+        Args:
+            kind: Class of the records.
+
+        Raises:
+            TypeError: For threads, runs and stitches. Only commits change them. Read them with `find_threads`,
+                `find_runs` and `find_stitches`.
         """
         return SyncTable(self._store.table(kind), self._portal)
 
     def ping(self) -> None:
-        """Read at most one row. Raises `StoreError` if the backend does not answer."""
+        """Read at most one row.
+
+        Raises:
+            StoreError: If the backend does not answer.
+        """
         self._portal.call(self._store.ping())
 
     def changes(self) -> Generator[ChangeHint, None, None]:
         """Yield a hint for each change of a thread of any project, also from other processes.
 
         The first hint is `WATCHING`. The generator reports every change after it. `WORK_READY` means that a thread can
-        be claimed. Raises `StoreUnreachable` if the connection is lost; start a new generator then, and read the
-        current state.
+        be claimed.
+
+        Raises:
+            StoreUnreachable: If the connection is lost. Start a new generator then, and read the current state.
         """
         return self._portal.iterate(self._store.changes())
 
     def held_by(self, workers: Collection[UUID]) -> list[Thread]:
-        """Return the threads of all projects that these workers hold."""
+        """Return the threads of all projects that these workers hold.
+
+        Args:
+            workers: Ids of the workers.
+        """
         return self._portal.call(self._store.held_by(workers))
 
     def limits(self) -> list[tuple[Limit, int]]:
@@ -227,42 +364,76 @@ class SyncStore(SyncStoreCore):
         return self._portal.call(self._store.limits())
 
     def set_limit(self, limit: Limit) -> None:
-        """Store a concurrency limit. It also covers the agents that a stored limit of the same name covers."""
+        """Store a concurrency limit. It also covers the agents that a stored limit of the same name covers.
+
+        Args:
+            limit: The limit.
+        """
         self._portal.call(self._store.set_limit(limit))
 
     def extend(self, extension: Extension) -> None:
         """Create the tables of an application, or migrate them to its version. Cheap if they are up to date.
 
-        Raises `Refused` on the file backend.
+        Args:
+            extension: Extension with the migrations.
+
+        Raises:
+            Refused: On the file backend.
+            SchemaMismatch: If the tables are newer than the extension.
         """
         self._portal.call(self._store.extend(extension))
 
     def query(self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any) -> Any:
         """Run a named read-only query of an application. Return tuples, or records if `record_type` is set.
 
-        `values` are the parameters of the query. Raises `Refused` on the file backend.
+        Args:
+            extension: Extension that has the query.
+            name: Name of the query.
+            record_type: Class of the returned records. None: return tuples.
+            values: Parameters of the query, by name.
+
+        Raises:
+            Refused: On the file backend.
         """
         return self._portal.call(self._store.query(extension, name, record_type=record_type, **values))
 
     def execute(
         self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any
     ) -> Any:
-        """Run a named query of an application that writes, in a separate transaction. Otherwise like `query`."""
+        """Run a named query of an application that writes, in a separate transaction. Return its rows as `query` does.
+
+        Args:
+            extension: Extension that has the query.
+            name: Name of the query.
+            record_type: Class of the returned records. None: return tuples.
+            values: Parameters of the query, by name.
+
+        Raises:
+            Refused: On the file backend.
+        """
         return self._portal.call(self._store.execute(extension, name, record_type=record_type, **values))
 
     def lens_sql(self, name: str, dialect: str) -> list[str]:
         """Return the SQL that applications have added to a lens of this store.
 
-        `name` is the name of a lens, or `tables` for an export. `dialect` is `sqlite` or `postgres`.
+        Args:
+            name: Name of the lens, or `tables` for an export.
+            dialect: `sqlite` or `postgres`.
+
+        Raises:
+            Refused: If there is no such lens.
         """
         return self._portal.call(self._store.lens_sql(name, dialect))
 
     def watch(self, ref: UUID | None = None, *, after: int = 0, recent: int = 0) -> Generator[Stitch, None, None]:
         """Yield stitches as they are committed, from any process: of one thread, or of all threads of the project.
 
-        With `ref`, the id of a thread, the generator yields all stitches after the position `after`, stored ones first.
-        Without it, the generator yields the latest `recent` stitches and then all new ones. It yields each stitch once,
-        in order within its thread, and misses none.
+        The generator yields each stitch once, in order within its thread, and misses none.
+
+        Args:
+            ref: Id of a thread. None: all threads of the project.
+            after: With `ref`: yield all stitches after this position, stored ones first.
+            recent: Without `ref`: number of stored stitches to yield first.
         """
         return self._portal.iterate(self._store.watch(ref, after=after, recent=recent))
 
@@ -275,22 +446,44 @@ class SyncStore(SyncStoreCore):
         tasks: Sequence[Task] = (),
         priority: int = 0,
         user_id: str | None = None,
+        kind: str = "goal",
+        id: UUID | None = None,
+        version: int | None = None,
+        title: str | None = None,
+        parent_id: UUID | None = None,
+        extras: Json | None = None,
+        expires_at: datetime | None = None,
         at: datetime | None = None,
         connection: object | None = None,
-        **fields: Any,
     ) -> Thread:
         """Create a thread with a goal. A worker executes it; nothing runs in this process.
 
-        `tasks` is the task list, as descriptions or as JSON with other fields. Threads with a higher `priority` are
-        claimed first. With `at`, a time with a time zone, no worker claims the thread before it. `fields` are further
-        fields of `Thread`, as in `create`.
+        Args:
+            agent: Name of the agent that executes the thread.
+            goal: Task of the thread, in words.
+            key: Name of the thread, unique within the project.
+            tasks: Task list, as texts or as objects with a `description`.
+            priority: Claim priority. Higher values first.
+            user_id: Id of the user that the thread belongs to.
+            kind: Kind of the thread.
+            id: Id of the thread, a UUIDv7. None: a new one.
+            version: Version of the agent's definition. None: the version that the worker has.
+            title: Title of the thread for lists.
+            parent_id: Id of the thread that creates this one.
+            extras: Additional data of an application.
+            expires_at: Time after which a purge deletes the thread, with a time zone.
+            at: Time before which no worker claims the thread, with a time zone.
+            connection: Open psycopg `Connection` or `AsyncConnection` to this store's database. The thread is
+                written inside the caller's transaction: it exists if and only if the caller commits. A connection in
+                autocommit mode must be inside `connection.transaction()`. Only PostgreSQL supports this.
 
-        `connection` is an open psycopg `Connection` or `AsyncConnection` to this store's database. The thread is then
-        written inside the caller's transaction: it exists if and only if the caller commits. Only PostgreSQL supports
-        this. A connection in autocommit mode must be inside `connection.transaction()`.
+        Returns:
+            The new thread.
 
-        Return the thread. Raises `KeyTaken` if the key is in use (the caller's transaction stays usable), and `Refused`
-        if a value is not valid.
+        Raises:
+            KeyTaken: If the key is in use. The caller's transaction stays usable.
+            Conflict: If the id is in use.
+            Refused: If a value is not valid, or if the store cannot use `connection`.
         """
         return self._portal.call(
             self._store.start(
@@ -300,9 +493,15 @@ class SyncStore(SyncStoreCore):
                 tasks=tasks,
                 priority=priority,
                 user_id=user_id,
+                kind=kind,
+                id=id,
+                version=version,
+                title=title,
+                parent_id=parent_id,
+                extras=extras,
+                expires_at=expires_at,
                 at=at,
                 connection=connection,
-                **fields,
             )
         )
 
@@ -320,15 +519,29 @@ class SyncStore(SyncStoreCore):
     ) -> EnqueuedMessage:
         """Leave a message for a worker, in one commit. No agent code runs in this process.
 
-        `thread` is a thread, its id or its key. An unknown thread is created with this message, for `agent` and with
-        this `kind` and `user_id`. None creates a new thread. If the thread waits for its next message, it becomes
-        `pending` and belongs to `agent` from now on. If a worker holds it or a run is open, the message waits in its
-        inbox, and the agent of the thread answers it. If `agent` is None, the agent of the thread answers in any case.
-        `extras`, `metadata` and `tags` become those of the run.
+        If the thread waits for its next message, it becomes `pending` and belongs to `agent` from now on. If a worker
+        holds it or a
+        run is open, the message waits in its inbox, and the agent of the thread answers it. A first message with large
+        media takes
+        two commits, because its blobs need the thread.
 
-        Return the thread and the id that the run of this message will have. Raises `ThreadEnded` if the thread has
-        ended, `ThreadWaiting` if its first run waits for a time, and `Refused` if it belongs to another user or is an
-        imported trace. A first message with large media takes two commits, because its blobs need the thread.
+        Args:
+            agent: Name of the agent that answers. None: the agent of the thread.
+            message: Message of the user.
+            thread: Thread, its id or its key. An unknown thread is created with this message. None: a new thread.
+            kind: Kind of a new thread.
+            user_id: Id of the user that the thread belongs to. None: any user.
+            extras: Additional data of an application, stored with the run.
+            metadata: Metadata of the run.
+            tags: Tags of the run.
+
+        Returns:
+            The thread, and the id that the run of this message will have.
+
+        Raises:
+            ThreadEnded: If the thread has ended.
+            ThreadWaiting: If its first run waits for a time.
+            Refused: If the thread belongs to another user or is an imported trace, or if a value is not valid.
         """
         return self._portal.call(
             self._store.enqueue(
@@ -340,8 +553,15 @@ class SyncStore(SyncStoreCore):
         """Make a failed or cancelled thread ready again, in one commit, and return it.
 
         A worker retries its last run: a new run on the same context. If the thread ended before its first run, its goal
-        starts. Raises `ThreadEnded` if it is completed. If `ref` is a `Thread` that has changed since it was read,
-        raises `Conflict`.
+        starts.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadEnded: If the thread is completed.
+            Conflict: If `ref` is a `Thread` that has changed since it was read.
         """
         return self._portal.call(self._store.reopen(ref))
 
@@ -349,53 +569,122 @@ class SyncStore(SyncStoreCore):
         """Make a waiting thread ready now, in one commit, and return it.
 
         The thread may wait for a time, for code or for its next attempt. A worker claims it and continues its open run
-        as far as possible. If the thread waits for its next message, nothing changes. Raises `ThreadEnded` if it has
-        ended, and `ThreadHeld` if a worker holds it.
+        as far as
+        possible. If the thread waits for its next message, nothing changes.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadEnded: If the thread has ended.
+            ThreadHeld: If a worker holds the thread.
         """
         return self._portal.call(self._store.wake(ref))
 
-    def import_messages(self, messages: Sequence[Message], **fields: Any) -> Thread:
-        """Create a thread from an existing conversation and return it. Each user message starts a turn.
+    def import_messages(
+        self,
+        messages: Sequence[Message],
+        *,
+        id: UUID | None = None,
+        key: str | None = None,
+        user_id: str | None = None,
+        agent: str | None = None,
+        title: str | None = None,
+        settings: Json | None = None,
+        extras: Json | None = None,
+    ) -> Thread:
+        """Create a chat from an existing conversation and return it. Each user message starts a turn.
 
-        A call without a result gets an error result, so that the context is valid. `fields` are fields of `Thread`, as
-        in `create`. Raises `Refused` if a message is not valid, and `KeyTaken` if the key is in use. Nothing is written
-        then.
+        A call without a result gets an error result, so that the context is valid.
+
+        Args:
+            messages: User and assistant messages, in order.
+            id: Id of the thread, a UUIDv7. None: a new one.
+            key: Name of the thread, unique within the project.
+            user_id: Id of the user that the thread belongs to.
+            agent: Name of the agent that continues the thread.
+            title: Title for lists.
+            settings: Settings of the thread, such as its system text.
+            extras: Additional data of an application.
+
+        Raises:
+            Refused: If a message or another value is not valid. Nothing is written then.
+            KeyTaken: If the key is in use.
+            Conflict: If the id is in use.
         """
-        return self._portal.call(self._store.import_messages(messages, **fields))
+        return self._portal.call(
+            self._store.import_messages(
+                messages, id=id, key=key, user_id=user_id, agent=agent, title=title, settings=settings, extras=extras
+            )
+        )
 
-    def fork(self, ref: ThreadRef, *, at: int | None = None, **fields: Any) -> Thread:
+    def fork(
+        self,
+        ref: ThreadRef,
+        *,
+        at: int | None = None,
+        key: str | None = None,
+        title: str | None = None,
+        user_id: str | None = None,
+        extras: Json | None = None,
+    ) -> Thread:
         """Create a thread that continues from a position of another thread, and return it.
 
-        `at` is the position; None is the end of the log. Calls that have no result there get an error result. The fork
-        has the user, agent, extras and settings of its origin. `fields` override them, as in `create`. Raises `Refused`
-        if there is no such position, or if the thread is an imported trace.
+        Calls that have no result there get an error result. The fork has the agent and the settings of its origin.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            at: Last position to include. None: the end of the log.
+            key: Name of the fork, unique within the project.
+            title: Title of the fork.
+            user_id: Id of the user that the fork belongs to. None: the user of its origin.
+            extras: Additional data of an application. None: the extras of its origin.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            KeyTaken: If the key is in use.
+            Refused: If there is no such position, or if the thread is an imported trace.
         """
-        return self._portal.call(self._store.fork(ref, at=at, **fields))
+        return self._portal.call(self._store.fork(ref, at=at, key=key, title=title, user_id=user_id, extras=extras))
 
     def archive(self, before: datetime) -> int:
-        """Compress the turns that ended before then and that no context needs. Return the number of turns.
+        """Compress the turns that no context needs. Return the number of turns.
 
         Readers get the same stitches as before. Held threads are skipped. Can be interrupted and repeated.
+
+        Args:
+            before: Only turns that ended before this time.
         """
         return self._portal.call(self._store.archive(before))
 
     def redact(self, head: Thread, redact: Callable[[Stitch], Stitch]) -> None:
-        """Replace the log of a thread with redacted stitches, in one archive.
+        """Replace the log of a thread with redacted stitches, in one archive. No worker may hold the thread.
 
-        `redact` returns the redacted stitch of each stitch. No worker may hold the thread. Raises `Conflict` if the
-        thread has changed since `head` was read.
+        Args:
+            head: Thread as the caller read it.
+            redact: Function that returns the redacted stitch of each stitch.
+
+        Raises:
+            Conflict: If the thread has changed since `head` was read.
         """
         self._portal.call(self._store.redact(head, redact))
 
     def purge(self, *, before: datetime | None = None, user_id: str | None = None, force: bool = False) -> int:
         """Delete whole trees of threads with all of their records. Return the number of deleted threads.
 
-        With `before`, trees without a change since then. Without it, expired threads. Both skip threads that execute or
-        wait for work. With `user_id`, everything of that user: threads, memories, feedback, and records of
-        applications. Daily metrics keep the usage of deleted runs.
+        Daily metrics keep the usage of deleted runs. Without `user_id`, threads that execute or wait for work are
+        skipped.
 
-        For a user, raises `ThreadHeld` if a worker holds one of the threads, and `Refused` if the code of an
-        application is missing. `force` ignores both.
+        Args:
+            before: Delete trees without a change since this time. None: delete expired threads.
+            user_id: Delete everything of this user instead: threads, memories, feedback, and records of applications.
+            force: With `user_id`: delete also if a worker holds one of the threads, or if the code of an
+                application is missing.
+
+        Raises:
+            ThreadHeld: With `user_id`, if a worker holds one of the threads and `force` is False.
+            Refused: With `user_id`, if the code of an application is missing and `force` is False.
         """
         return self._portal.call(self._store.purge(before=before, user_id=user_id, force=force))
 
@@ -405,8 +694,17 @@ class SyncStore(SyncStoreCore):
         """Copy all records, or one tree of threads, into another store, and verify the copied logs.
 
         Records that the target has already are not copied again, so a repeated call continues an interrupted copy.
-        `progress` receives the report after each thread. Raises `Conflict` if a thread of the target is another one or
-        has newer stitches; it is not overwritten.
+
+        Args:
+            target: The other store.
+            tree: Root of the tree to copy: a thread, its id or its key. None: all records.
+            progress: Function that receives the report after each thread.
+
+        Returns:
+            The report of the copied records.
+
+        Raises:
+            Conflict: If a thread of the target is another one or has newer stitches. It is not overwritten.
         """
         return self._portal.call(self._store.copy_to(target._on_own_loop(), tree=tree, progress=progress))
 

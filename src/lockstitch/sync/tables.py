@@ -26,16 +26,32 @@ class SyncTable(Generic[R]):
     def put(self, *records: R, new: bool = False) -> None:
         """Write records, all or none. A record replaces the stored record with the same key.
 
-        With `new`, raises `Conflict` instead of replacing a record.
+        Args:
+            records: The records.
+            new: Do not replace records.
+
+        Raises:
+            Conflict: If `new` is True and a record with the same key exists.
         """
         self._portal.call(self._table.put(*records, new=new))
 
     def get(self, *key: Any) -> R:
-        """Return the record with this primary key. Raises `NotFound` if there is none."""
+        """Return the record with this primary key.
+
+        Args:
+            key: Values of the primary key, in its order.
+
+        Raises:
+            NotFound: If there is none.
+        """
         return self._portal.call(self._table.get(*key))
 
     def get_or_none(self, *key: Any) -> R | None:
-        """Return the record with this primary key, or None."""
+        """Return the record with this primary key, or None.
+
+        Args:
+            key: Values of the primary key, in its order.
+        """
         return self._portal.call(self._table.get_or_none(*key))
 
     def find(
@@ -48,28 +64,48 @@ class SyncTable(Generic[R]):
     ) -> Rows[R]:
         """Return the records that meet all conditions.
 
-        `order` lists fields; `-` before a name means descending. `after` has the values of these fields in the last
-        record of the previous page.
+        Args:
+            where: Conditions on fields of the record.
+            order: Fields to sort by. `-` before a name means descending.
+            after: Values of the fields in `order` in the last record of the previous page.
+            limit: Maximum number of records. None: all.
+            offset: Number of records to skip.
         """
         return self._portal.call(self._table.find(*where, order=order, after=after, limit=limit, offset=offset))
 
     def first(self, *where: Where, order: Sequence[str] = ()) -> R | None:
-        """Return the first record that meets all conditions, or None."""
+        """Return the first record that meets all conditions, or None.
+
+        Args:
+            where: Conditions on fields of the record.
+            order: Fields to sort by. `-` before a name means descending.
+        """
         return self._portal.call(self._table.first(*where, order=order))
 
     def count(self, *where: Where) -> int:
-        """Return the number of records that meet all conditions."""
+        """Return the number of records that meet all conditions.
+
+        Args:
+            where: Conditions on fields of the record.
+        """
         return self._portal.call(self._table.count(*where))
 
     def list(self, *, limit: int | None = None, **equal: Any) -> Sequence[R]:
         """Return the records with these values of fields, in the order of their keys.
 
-        None matches records without a value.
+        Args:
+            limit: Maximum number of records. None: all.
+            equal: Values, by field of the record. None matches records without a value.
         """
         return self._portal.call(self._table.list(limit=limit, **equal))
 
     def delete(self, *where: Where, **equal: Any) -> int:
-        """Delete the records that meet all conditions and have these values of fields. Return the number of records."""
+        """Delete the records that meet all conditions and have these values of fields. Return the number of records.
+
+        Args:
+            where: Conditions on fields of the record.
+            equal: Values, by field of the record. None matches records without a value.
+        """
         return self._portal.call(self._table.delete(*where, **equal))
 
 
@@ -85,17 +121,37 @@ class SyncAgents(SyncTable[Agent]):
     ) -> AgentVersion:
         """Return the version of an agent that has this definition. If there is none, create the next version.
 
-        `members` are the names and versions of the members of a team. The version of the team is linked to them. Safe
-        to call from many processes: equal definitions get the same version.
+        Safe to call from many processes: equal definitions get the same version.
+
+        Args:
+            project: Project of the agent.
+            name: Name of the agent.
+            definition: Definition of the agent as JSON.
+            role: `agent` or `team`.
+            members: Names and versions of the members of a team. The version of the team is linked to them.
         """
         return self._portal.call(self._agents.register(project, name, definition, role=role, members=members))
 
     def version(self, project: str, name: str, version: int) -> AgentVersion:
-        """Return one version of an agent. Raises `NotFound` if there is none."""
+        """Return one version of an agent.
+
+        Args:
+            project: Project of the agent.
+            name: Name of the agent.
+            version: Number of the version.
+
+        Raises:
+            NotFound: If there is none.
+        """
         return self._portal.call(self._agents.version(project, name, version))
 
     def versions(self, project: str, name: str) -> list[AgentVersion]:
-        """Return all versions of an agent, oldest first."""
+        """Return all versions of an agent, oldest first.
+
+        Args:
+            project: Project of the agent.
+            name: Name of the agent.
+        """
         return self._portal.call(self._agents.versions(project, name))
 
 
@@ -114,7 +170,7 @@ class SyncStatistics:
         """Return tokens, cost and numbers of runs by group.
 
         Groups are any of model, day, hour, agent, project, user, tree and status. Groups by day or hour are in order of
-        time. Others start with the highest cost. The total does not depend on the groups.
+        time. Other groups start with the highest cost. The total does not depend on the groups.
         """
         return self._portal.call(self._statistics.usage(*by, all_projects=all_projects, **only))
 
@@ -147,7 +203,7 @@ class SyncStatistics:
         return self._portal.call(self._statistics.runs(order=order, limit=limit, all_projects=all_projects, **only))
 
     def daily(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[DailyMetric]:
-        """Return the daily metrics of the stored runs: what a purge of these runs would add."""
+        """Return the daily metrics of the stored runs: the rows that a purge of these runs would add."""
         return self._portal.call(self._statistics.daily(all_projects=all_projects, **only))
 
     def daily_of_threads(self, threads: Sequence[UUID]) -> list[DailyMetric]:

@@ -1,4 +1,4 @@
-"""What tests of compactors share: contexts worth compacting, and a compactor let loose on them."""
+"""Helpers for tests of compactors: long contexts, and functions that compact them."""
 
 from collections.abc import Sequence
 from random import Random
@@ -13,11 +13,11 @@ from lockstitch.model.message import blocks
 from tests.model.logs import Log
 
 OVERHEAD = 500
-"""System text and tools, which a request has beside its messages."""
+"""The system text and the tools that a request has in addition to its messages."""
 
 
 class Summarizer:
-    """Stands for the model: it says how many messages it was given, and remembers them."""
+    """A fake model. It answers with the number of its messages and stores them."""
 
     def __init__(self, text: str = "a summary of {count} messages") -> None:
         self.text = text
@@ -29,7 +29,7 @@ class Summarizer:
 
 
 def finish(coroutine: Any) -> Any:
-    """The result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that does not wait."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -37,24 +37,24 @@ def finish(coroutine: Any) -> Any:
     raise AssertionError("it waits for something")
 
 
-def sight(stitches: Sequence[Stitch], lane: UUID | None = None) -> CompactionInput:
+def compaction_input(stitches: Sequence[Stitch], lane: UUID | None = None) -> CompactionInput:
     return CompactionInput(stitches, OVERHEAD + estimate_all(context(stitches, lane)), lane)
 
 
 def compact(
     compactor: Compactor, stitches: Sequence[Stitch], lane: UUID | None = None, summarizer: Summarizer | None = None
 ) -> CompactionResult | None:
-    return finish(compactor.compact(sight(stitches, lane), summarizer or Summarizer()))
+    return finish(compactor.compact(compaction_input(stitches, lane), summarizer or Summarizer()))
 
 
 def apply(log: Log, compacted: CompactionResult, lane: UUID | None = None) -> list[Message]:
-    """Write a compaction into the log; the context after it."""
+    """Write a compaction into the log and return the context after it."""
     log.add("compaction", lane, data=compacted.as_data())
     return context(log.stitches, lane)
 
 
 def enrich(log: Log, seed: int) -> Log:
-    """Make results long, of text or of blocks, and let some responses think."""
+    """Make tool results long, as text or as blocks, and add thinking to some responses."""
     chance = Random(seed)
     for place, stitch in enumerate(log.stitches):
         message = stitch.message
@@ -70,18 +70,20 @@ def enrich(log: Log, seed: int) -> Log:
 
 
 def needed(log: Log, lane: UUID | None) -> list[Stitch]:
-    """The least that a context of this lane can be folded from."""
-    start = next((one for one in reversed(log.stitches) if one.lane == lane and replaces_context(one)), None)
-    positions = {one.position for one in log.stitches if start is None or one.position >= start.position}
+    """Return the smallest set of stitches that gives the context of this lane."""
+    start = next(
+        (stitch for stitch in reversed(log.stitches) if stitch.lane == lane and replaces_context(stitch)), None
+    )
+    positions = {stitch.position for stitch in log.stitches if start is None or stitch.position >= start.position}
     if start is not None and start.type == "compaction":
         positions |= {place for first, last in kept_positions(start) for place in range(first, last + 1)}
         positions |= set(replaced_positions(start))
-    return [one for one in log.stitches if one.position in positions]
+    return [stitch for stitch in log.stitches if stitch.position in positions]
 
 
 def first_said(messages: Sequence[Message]) -> Message | None:
-    """The first user message that is no answer to a call."""
-    return next((one for one in messages if one["role"] == "user" and not results(one)), None)
+    """Return the first user message that is not a tool result."""
+    return next((message for message in messages if message["role"] == "user" and not results(message)), None)
 
 
 def results(message: Message) -> list[Any]:
@@ -89,7 +91,7 @@ def results(message: Message) -> list[Any]:
 
 
 def chat(turns: int, calls: int = 1, length: int = 4_000) -> Log:
-    """A conversation of which every turn looks something up."""
+    """Return a conversation with a tool call in every turn."""
     log = Log()
     for _ in range(turns):
         log.turn(None)
@@ -99,7 +101,7 @@ def chat(turns: int, calls: int = 1, length: int = 4_000) -> Log:
 
 
 def long_run(steps: int, length: int = 4_000) -> Log:
-    """One question and many steps."""
+    """Return a run with one question and many steps."""
     log = Log()
     log.turn(None)
     for _ in range(steps):

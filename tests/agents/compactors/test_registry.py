@@ -1,4 +1,4 @@
-"""Compactors by name, also by the names of older records."""
+"""Compactors by name, including the names in older records."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from lockstitch.errors import Refused
 
 @pytest.mark.parametrize("name", COMPACTOR_NAMES)
 def test_name_and_parameters_make_the_same_compactor(name: str) -> None:
-    one = compactor(name)
+    registered = compactor(name)
 
-    assert one.name == name
-    assert compactor(name, **one.parameters).parameters == one.parameters
+    assert registered.name == name
+    assert compactor(name, **registered.parameters).parameters == registered.parameters
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is old gets smaller by degrees, and no further than needed."""
+"""The sliding window shrinks old messages in stages, and stops when the context is small enough."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ from tests.model.test_fold import assert_valid
 
 
 def thoughtful(log: Log) -> Log:
-    """Every response thinks first."""
+    """Return a log in which every response starts with thinking."""
     for place, stitch in enumerate(log.stitches):
         if stitch.type == "llm_call" and stitch.message:
             thinking = {"type": "thinking", "thinking": "h" * 2_000, "signature": "s"}
-            said = {**stitch.message, "content": [thinking, *blocks(stitch.message)]}
-            log.stitches[place] = stitch.changed(message=said)
+            message = {**stitch.message, "content": [thinking, *blocks(stitch.message)]}
+            log.stitches[place] = stitch.changed(message=message)
     return log
 
 
@@ -29,7 +29,7 @@ def kinds(message: Any) -> list[str]:
 
 
 def form(content: str) -> str:
-    """Whole, cut or gone."""
+    """Return the form of a result: complete, cut or removed."""
     return "." if content == PLACEHOLDER else "W" if len(content) > 4_000 else "c"
 
 
@@ -54,11 +54,11 @@ def compacted_to(log: Log, threshold: int, **parameters: Any) -> list[Any]:
     ],
 )
 def test_stops_when_below_threshold(threshold: int, thinking: int, content: str, messages: int) -> None:
-    """Sliding window by degrees: all as it is, thinking gone, results cut, placeholders, turns gone."""
+    """The stages: unchanged, without thinking, results cut, results replaced, turns removed."""
     log = thoughtful(chat(turns=6))
     before = context(log.stitches)
-    one = SlidingWindowCompactor(threshold=threshold, keep_turns=2, result_characters=500)
-    compacted = compact(one, log.stitches)
+    compactor = SlidingWindowCompactor(threshold=threshold, keep_turns=2, result_characters=500)
+    compacted = compact(compactor, log.stitches)
     after = apply(log, compacted) if compacted else before
 
     assert sum(kind == "thinking" for message in after for kind in kinds(message)) == thinking
@@ -76,9 +76,9 @@ def test_removes_oldest_turns_first() -> None:
     before = context(log.stitches)
     after = compacted_to(log, 1_050, keep_turns=3, result_characters=10_000)
 
-    gone = len(before) - len(after)
-    assert 0 < gone < 20
-    assert after == [before[0], *before[gone + 1 :]]
+    removed = len(before) - len(after)
+    assert 0 < removed < 20
+    assert after == [before[0], *before[removed + 1 :]]
 
 
 def test_shrinks_long_run_of_one_turn() -> None:

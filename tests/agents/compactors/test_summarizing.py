@@ -1,4 +1,4 @@
-"""A summary that the model writes stands for older turns."""
+"""A summary of the model replaces older turns."""
 
 from typing import Any
 
@@ -15,28 +15,28 @@ def test_summary_replaces_older_turns_and_feeds_next_summary() -> None:
     log = chat(turns=6)
     before = context(log.stitches)
     summarizer = Summarizer()
-    one = SummarizingCompactor(threshold=1_000, keep_turns=2)
+    compactor = SummarizingCompactor(threshold=1_000, keep_turns=2)
 
-    first = compact(one, log.stitches, summarizer=summarizer)
+    first = compact(compactor, log.stitches, summarizer=summarizer)
     assert first is not None
     after = apply(log, first)
 
-    said = {"role": "user", "content": f"{HEADING}a summary of 16 messages"}
-    assert after == [before[0], said, *before[16:]]
+    summary = {"role": "user", "content": f"{HEADING}a summary of 16 messages"}
+    assert after == [before[0], summary, *before[16:]]
     assert summarizer.asked == [before[:16]]
     assert (first.removed, first.modified) == (14, 1)
     assert len(first.replace) == 1
 
     log.turn(None)
     log.respond(None, 0)
-    second = compact(one, log.stitches, summarizer=summarizer)
+    second = compact(compactor, log.stitches, summarizer=summarizer)
     assert second is not None
-    again = apply(log, second)
+    second_messages = apply(log, second)
 
-    assert summarizer.asked[1] == [before[0], said, *before[16:20]]
-    assert again[0] == before[0]
-    assert again[1]["content"].startswith(HEADING)
-    assert again[2:] == [*before[20:], *context(log.stitches)[-2:]]
+    assert summarizer.asked[1] == [before[0], summary, *before[16:20]]
+    assert second_messages[0] == before[0]
+    assert second_messages[1]["content"].startswith(HEADING)
+    assert second_messages[2:] == [*before[20:], *context(log.stitches)[-2:]]
 
 
 def test_summarizes_steps_of_long_run() -> None:
@@ -53,12 +53,12 @@ def test_summarizes_steps_of_long_run() -> None:
 
 def test_does_not_summarize_summary_alone() -> None:
     log = long_run(steps=10)
-    one = SummarizingCompactor(threshold=0, keep_turns=3)
-    compacted: Any = compact(one, log.stitches)
+    compactor = SummarizingCompactor(threshold=0, keep_turns=3)
+    compacted: Any = compact(compactor, log.stitches)
     apply(log, compacted)
     summarizer = Summarizer()
 
-    assert compact(one, log.stitches, summarizer=summarizer) is None
+    assert compact(compactor, log.stitches, summarizer=summarizer) is None
     assert summarizer.asked == []
 
 

@@ -1,4 +1,4 @@
-"""Old tool results make room above the threshold; what was said stays."""
+"""Above the threshold, old tool results are removed. All other messages stay."""
 
 from typing import Any
 
@@ -18,20 +18,20 @@ def contents(messages: list[Any]) -> list[Any]:
 def test_replaces_old_results_above_threshold_unless_disabled() -> None:
     log = chat(turns=5, calls=2)
     before = context(log.stitches)
-    one = ToolResultRemovalCompactor(threshold=8_000, keep=3)
+    compactor = ToolResultRemovalCompactor(threshold=8_000, keep=3)
 
     assert compact(NoCompactor(), log.stitches) is None
     assert NoCompactor().threshold is None
-    compacted = compact(one, log.stitches)
+    compacted = compact(compactor, log.stitches)
     assert compacted is not None
     after = apply(log, compacted)
 
     assert contents(after) == [PLACEHOLDER] * 7 + contents(before)[7:]
-    assert [one["tool_use_id"] for m in after for one in results(m)] == [
-        one["tool_use_id"] for m in before for one in results(m)
+    assert [result["tool_use_id"] for m in after for result in results(m)] == [
+        result["tool_use_id"] for m in before for result in results(m)
     ]
     assert [m for m in after if not results(m)] == [m for m in before if not results(m)]
-    assert compact(one, log.stitches) is None
+    assert compact(compactor, log.stitches) is None
 
 
 def test_does_nothing_at_threshold() -> None:
@@ -59,8 +59,8 @@ def test_keeps_small_results_and_error_flags() -> None:
 
 def test_keeps_replacements_of_earlier_compaction() -> None:
     log = chat(turns=3)
-    one = ToolResultRemovalCompactor(threshold=0, keep=1)
-    first = compact(one, log.stitches)
+    compactor = ToolResultRemovalCompactor(threshold=0, keep=1)
+    first = compact(compactor, log.stitches)
     assert first is not None
     apply(log, first)
     log.stitches += [
@@ -71,7 +71,7 @@ def test_keeps_replacements_of_earlier_compaction() -> None:
         for stitch in chat(turns=1).stitches
     ]
 
-    second = compact(one, log.stitches)
+    second = compact(compactor, log.stitches)
 
     assert second is not None
     assert first.replace.items() < second.replace.items()

@@ -1,4 +1,4 @@
-"""What holds for every compactor, over random logs."""
+"""Properties of every compactor, tested with random logs."""
 
 from typing import Any
 from uuid import UUID
@@ -20,14 +20,14 @@ from tests.model.test_fold import assert_valid
 lanes = st.sampled_from(LANES)
 
 
-def begun(log: Log) -> Log:
-    """A thread's own context is never empty: what members do was asked for there."""
+def prepared(log: Log) -> Log:
+    """Start a turn in the thread's own context, because work of members follows a request in that context."""
     log.turn(None)
     return log
 
 
-rich_logs = st.builds(enrich, logs().map(begun), st.integers(0, 2**32))
-closed_logs = st.builds(enrich, logs(closed=True).map(begun), st.integers(0, 2**32))
+rich_logs = st.builds(enrich, logs().map(prepared), st.integers(0, 2**32))
+closed_logs = st.builds(enrich, logs(closed=True).map(prepared), st.integers(0, 2**32))
 
 thresholds = st.sampled_from([0, OVERHEAD, 1_000, 3_000])
 compactors = st.one_of(
@@ -57,10 +57,10 @@ def test_unchanged_view_equals_context(log: Log, lane: UUID | None) -> None:
 @thorough
 @given(closed_logs, lanes, compactors)
 def test_compacted_context_is_valid_and_starts_with_first_user_message(
-    log: Log, lane: UUID | None, one: Compactor
+    log: Log, lane: UUID | None, candidate: Compactor
 ) -> None:
     before = context(log.stitches, lane)
-    compacted = compact(one, log.stitches, lane)
+    compacted = compact(candidate, log.stitches, lane)
     if compacted is None:
         return
 
@@ -73,9 +73,9 @@ def test_compacted_context_is_valid_and_starts_with_first_user_message(
 
 @thorough
 @given(rich_logs, lanes, compactors)
-def test_compacted_context_has_reported_size(log: Log, lane: UUID | None, one: Compactor) -> None:
+def test_compacted_context_has_reported_size(log: Log, lane: UUID | None, candidate: Compactor) -> None:
     before = context(log.stitches, lane)
-    compacted = compact(one, log.stitches, lane)
+    compacted = compact(candidate, log.stitches, lane)
     if compacted is None:
         return
 
@@ -84,36 +84,36 @@ def test_compacted_context_has_reported_size(log: Log, lane: UUID | None, one: C
     assert compacted.tokens == OVERHEAD + estimate_all(after) < OVERHEAD + estimate_all(before)
     assert len(after) == len(before) - compacted.removed
     assert len([message for message in after if message not in before]) == compacted.modified
-    # What stays is only named: a compaction carries nothing that stands in the log already.
+    # A compaction refers to the stitches that stay. It does not copy them.
     stored = [stitch.message for stitch in log.stitches if stitch.message]
     assert not any(new in stored for new in compacted.replace.values())
 
 
 @thorough
 @given(rich_logs, lanes, compactors)
-def test_result_depends_only_on_stitches_of_context(log: Log, lane: UUID | None, one: Compactor) -> None:
+def test_result_depends_only_on_stitches_of_context(log: Log, lane: UUID | None, candidate: Compactor) -> None:
     before = [stitch.as_json() for stitch in log.stitches]
-    compacted = compact(one, log.stitches, lane)
+    compacted = compact(candidate, log.stitches, lane)
 
-    assert compact(one, needed(log, lane), lane) == compacted
-    own = [stitch for stitch in log.stitches if stitch.lane == lane]
-    assert compact(one, own, lane) == compacted
-    if own:
-        tokens = OVERHEAD + estimate_all(context(own, lane))
-        assert finish(one.compact(CompactionInput(own, tokens), Summarizer())) == compacted
-    assert compact(one, log.stitches[::-1], lane) == compacted
+    assert compact(candidate, needed(log, lane), lane) == compacted
+    lane_stitches = [stitch for stitch in log.stitches if stitch.lane == lane]
+    assert compact(candidate, lane_stitches, lane) == compacted
+    if lane_stitches:
+        tokens = OVERHEAD + estimate_all(context(lane_stitches, lane))
+        assert finish(candidate.compact(CompactionInput(lane_stitches, tokens), Summarizer())) == compacted
+    assert compact(candidate, log.stitches[::-1], lane) == compacted
     assert [stitch.as_json() for stitch in log.stitches] == before
 
 
 @thorough
 @given(rich_logs, compactors, compactors, st.integers(0, 2**32))
 def test_continued_thread_is_compacted_again(log: Log, first: Compactor, second: Compactor, seed: int) -> None:
-    for one in (first, second, second):
+    for candidate in (first, second, second):
         waiting = open_calls(log.stitches)
-        compacted = compact(one, log.stitches)
+        compacted = compact(candidate, log.stitches)
         if compacted is not None:
             apply(log, compacted)
-            # Calls that waited still wait.
+            # Open calls stay open.
             assert open_calls(log.stitches) == waiting
         while calls := log.open_calls():
             log.answer(calls[0])
@@ -125,7 +125,7 @@ def test_continued_thread_is_compacted_again(log: Log, first: Compactor, second:
     while calls := log.open_calls():
         log.answer(calls[0])
     assert_valid(context(log.stitches))
-    # A reader needs no compaction but the last, and nothing that it does not name.
+    # A reader needs only the last compaction and the stitches to which it refers.
     assert context(needed(log, None)) == context(log.stitches)
 
 

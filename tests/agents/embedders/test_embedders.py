@@ -1,4 +1,4 @@
-"""The offline embedder: likeness of words, the same everywhere."""
+"""The offline embedder compares words, with equal results in every process."""
 
 import time
 
@@ -28,8 +28,8 @@ UNLIKE = [
 ]
 
 
-async def likeness(one: str, other: str) -> float:
-    first, second = await embedder("hashing").embed([one, other])
+async def likeness(text: str, other_text: str) -> float:
+    first, second = await embedder("hashing").embed([text, other_text])
     return similarity(first, second)
 
 
@@ -57,19 +57,19 @@ async def test_empty_text_is_similar_to_no_text() -> None:
 
 
 async def test_vectors_are_equal_in_every_process() -> None:
-    """Python's own hashes differ from process to process; these do not, so vectors may be kept."""
+    """Python's hashes differ between processes. These do not, so vectors can be stored."""
     (vector,) = await embedder("hashing:8").embed(["Plan the launch"])
     assert [round(value, 4) for value in vector] == [0.0306, 0.0516, 0.1772, 0.1772, 0.7432, 0.0, 0.0, -0.6175]
 
 
 async def test_embeds_two_hundred_texts_fast() -> None:
     texts = [f"Task {number}: write the interface of module {number % 17} and show it" for number in range(200)]
-    taken: list[float] = []
+    durations: list[float] = []
     for _ in range(3):
         began = time.process_time()
         await embedder("hashing").embed(texts)
-        taken.append(time.process_time() - began)
-    assert min(taken) < 0.1
+        durations.append(time.process_time() - began)
+    assert min(durations) < 0.1
 
 
 def test_stem_removes_endings() -> None:
@@ -86,5 +86,5 @@ def test_rejects_unknown_names(name: str) -> None:
 
 
 def test_accepts_custom_embedder() -> None:
-    mine = HashingEmbedder(16)
-    assert embedder(mine) is mine
+    hashing_embedder = HashingEmbedder(16)
+    assert embedder(hashing_embedder) is hashing_embedder

@@ -1,4 +1,4 @@
-"""Embeddings of OpenAI: the real SDK against a local server."""
+"""Embeddings of OpenAI, with the real SDK and a local server."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,7 +21,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 def vectors(*values: list[float]) -> Answer:
-    """An answer as the API gives it, in no order."""
+    """Return an answer of the API. Its vectors have no order."""
     data: list[dict[str, Any]] = [
         {"object": "embedding", "index": place, "embedding": value} for place, value in enumerate(values)
     ]
@@ -38,9 +38,9 @@ async def small(api: FakeApi) -> AsyncIterator[OpenAIEmbedder]:
 
 async def test_vectors_have_the_order_of_texts(api: FakeApi, small: OpenAIEmbedder) -> None:
     api.answer(vectors([3.0, 4.0], [0.0, 2.0]))
-    found = await small.embed(["one", " ", "two"])
-    assert found == [[0.6, 0.8], [0.0, 0.0], [0.0, 1.0]], "of length one; what says nothing is not sent"
-    assert similarity(found[0], found[2]) == pytest.approx(0.8)
+    embeddings = await small.embed(["one", " ", "two"])
+    assert embeddings == [[0.6, 0.8], [0.0, 0.0], [0.0, 1.0]], "of length one; blank text is not sent"
+    assert similarity(embeddings[0], embeddings[2]) == pytest.approx(0.8)
     assert (api.last["model"], api.last["input"]) == ("small", ["one", "two"])
     assert small.name == "openai:small"
 

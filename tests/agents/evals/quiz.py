@@ -1,4 +1,4 @@
-"""An agent that knows some answers, and notes what it was asked."""
+"""An agent that knows some answers and stores its inputs."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ CASES = [
 
 
 class Quiz:
-    """The agent, and what it was asked."""
+    """The agent and its inputs."""
 
     def __init__(self, **options: Any) -> None:
         self.asked: list[str] = []
         self.answers = dict(ANSWERS)
-        given: dict[str, Any] = {"title": False, "base_delay": 0.0, "prices": PRICES, **options}
-        self.agent = Agent("quiz", model=Scripted(self._reply), **given)
+        agent_options: dict[str, Any] = {"title": False, "base_delay": 0.0, "prices": PRICES, **options}
+        self.agent = Agent("quiz", model=Scripted(self._reply), **agent_options)
 
     def _reply(self, request: ModelRequest) -> Any:
         question = text_of(request.messages[-1])

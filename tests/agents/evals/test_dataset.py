@@ -1,4 +1,4 @@
-"""Datasets out of files, and what is wrong with them, by line."""
+"""Datasets from files, and errors with line numbers."""
 
 from pathlib import Path
 
@@ -30,18 +30,18 @@ def test_loads_csv(tmp_path: Path) -> None:
     assert (first.id, first.input, first.expected, first.line) == ("a", "Two\nlines", "x", 2)
     assert first.metadata == {"level": "easy"}
     assert (second.id, second.expected, second.schema, second.metadata) == ("2", None, {"type": "object"}, {"level": 3})
-    assert second.line == 4, "where it begins"
+    assert second.line == 4, "where it starts"
 
 
 def test_digest_ignores_line_numbers(tmp_path: Path) -> None:
-    one = load(written(tmp_path, "a.jsonl", '{"id": "x", "input": "Hi", "expected": "Ho"}'))
-    other = load(written(tmp_path, "b.csv", "id,input,expected\nx,Hi,Ho\n"))
-    assert digest(one) == digest(other)
-    assert digest(one) != digest(load(written(tmp_path, "c.jsonl", '{"id": "x", "input": "Hi"}')))
+    cases = load(written(tmp_path, "a.jsonl", '{"id": "x", "input": "Hi", "expected": "Ho"}'))
+    other_cases = load(written(tmp_path, "b.csv", "id,input,expected\nx,Hi,Ho\n"))
+    assert digest(cases) == digest(other_cases)
+    assert digest(cases) != digest(load(written(tmp_path, "c.jsonl", '{"id": "x", "input": "Hi"}')))
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("d.jsonl", "", "d.jsonl has no cases"),
         ("d.jsonl", '{"input": "a"}\n{"input": ', "line 2: the line is not valid JSON"),
@@ -74,10 +74,10 @@ def test_digest_ignores_line_numbers(tmp_path: Path) -> None:
         ("d.csv", 'input\n"a\n', "the file is not valid CSV"),
     ],
 )
-def test_error_names_its_line(tmp_path: Path, name: str, text: str | bytes, said: str) -> None:
+def test_error_names_its_line(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
     with pytest.raises(Refused) as refused:
         load(written(tmp_path, name, text))
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_rejects_missing_file(tmp_path: Path) -> None:

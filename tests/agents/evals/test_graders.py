@@ -1,4 +1,4 @@
-"""How good an answer is: exact, contains, JSON schema."""
+"""The graders exact, contains and JSON schema."""
 
 import socket
 from typing import Any, cast
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 PERSON = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
 
 
-def answered(text: str, expected: Any = None, schema: Any = None, output: Any = None) -> GradedAnswer:
+def graded(text: str, expected: Any = None, schema: Any = None, output: Any = None) -> GradedAnswer:
     return GradedAnswer(Case("c", "?", expected, schema), text, output, cast("Store", None), "t")
 
 
@@ -36,7 +36,7 @@ def answered(text: str, expected: Any = None, schema: Any = None, output: Any = 
     ],
 )
 async def test_exact_compares_text_or_json(text: str, expected: Any, score: float) -> None:
-    grade = await grader("exact").grade(answered(text, expected))
+    grade = await grader("exact").grade(graded(text, expected))
     assert grade.score == score
     assert bool(grade.reason) == (score == 0)
 
@@ -51,7 +51,7 @@ async def test_exact_compares_text_or_json(text: str, expected: Any, score: floa
     ],
 )
 async def test_contains_finds_expected_texts(text: str, expected: Any, score: float) -> None:
-    assert (await grader("contains").grade(answered(text, expected))).score == score
+    assert (await grader("contains").grade(graded(text, expected))).score == score
 
 
 @pytest.mark.parametrize("expected", [None, "", [], ["a", " "], {"a": 1}, True, [["a"]]])
@@ -60,7 +60,7 @@ def test_contains_rejects_invalid_expected(expected: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "output", "said"),
+    ("text", "output", "reason"),
     [
         ('{"age": 3}', None, ""),
         ('```\n{"age": 3}\n```', None, ""),
@@ -70,12 +70,12 @@ def test_contains_rejects_invalid_expected(expected: Any) -> None:
         ("no idea", None, "“no idea” is not JSON"),
     ],
 )
-async def test_json_schema_validates_answer(text: str, output: Any, said: str) -> None:
+async def test_json_schema_validates_answer(text: str, output: Any, reason: str) -> None:
     for grade in (
-        await grader("json_schema").grade(answered(text, schema=PERSON, output=output)),
-        await grader("json_schema", schema=PERSON).grade(answered(text, output=output)),
+        await grader("json_schema").grade(graded(text, schema=PERSON, output=output)),
+        await grader("json_schema", schema=PERSON).grade(graded(text, output=output)),
     ):
-        assert (grade.score, grade.reason) == (0 if said else 1, said)
+        assert (grade.score, grade.reason) == (0 if reason else 1, reason)
 
 
 async def test_json_schema_rejects_invalid_and_remote_schemas() -> None:
@@ -88,7 +88,7 @@ async def test_json_schema_rejects_invalid_and_remote_schemas() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.05)
         address = f"http://127.0.0.1:{server.getsockname()[1]}/person.json"
-        grade = await by_case.grade(answered("{}", schema={"$ref": address}))
+        grade = await by_case.grade(graded("{}", schema={"$ref": address}))
         assert (grade.score, "cannot be resolved" in grade.reason) == (0.0, True)
         with pytest.raises(TimeoutError):
             server.accept()

@@ -1,4 +1,4 @@
-"""A bucket seen from outside, through Amazon's own client."""
+"""A bucket that is read with Amazon's own client."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ class Bucket:
         return f"s3://{BUCKET}/{prefix}?endpoint={self.endpoint}&region=us-east-1"
 
     def listed(self) -> list[str]:
-        return [one["Key"] for one in self._client.list_objects_v2(Bucket=BUCKET).get("Contents", [])]
+        return [content["Key"] for content in self._client.list_objects_v2(Bucket=BUCKET).get("Contents", [])]
 
     def content(self, key: str) -> bytes:
         return self._client.get_object(Bucket=BUCKET, Key=key)["Body"].read()

@@ -26,21 +26,21 @@ def s3_server() -> Iterator[str]:
 
 @pytest.fixture
 def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """An empty bucket, and credentials for it."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anybody")
+    """An empty bucket and its credentials."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "access-key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "anything")
     client = boto3.client("s3", endpoint_url=s3_server, region_name="us-east-1")
     client.create_bucket(Bucket=BUCKET)
-    made = Bucket(client, s3_server)
-    yield made
-    made.clear()
+    s3_bucket = Bucket(client, s3_server)
+    yield s3_bucket
+    s3_bucket.clear()
     client.delete_bucket(Bucket=BUCKET)
     client.close()
 
 
 @pytest.fixture(params=["local", "s3"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
-    """A store that keeps files."""
+    """A file store of each kind."""
     if request.param == "local":
         return file_store(f"file://{tmp_path}/files")
     return file_store(request.getfixturevalue("bucket").url("some/prefix"))

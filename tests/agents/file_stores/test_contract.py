@@ -1,4 +1,4 @@
-"""What every file store promises."""
+"""The contract of every file store."""
 
 from pathlib import Path
 from uuid import UUID
@@ -50,10 +50,10 @@ async def test_path_has_documented_form(tmp_path: Path, bucket: Bucket) -> None:
 @pytest.mark.req("S0-143")
 async def test_stores_updates_retrieves_and_deletes_files(files: FileStore) -> None:
     path = await files.store(THREAD, "f1", "a.bin", b"\x00\xff")
-    other = await files.store(new_id(), "f1", "a.bin", b"other thread")
+    other_path = await files.store(new_id(), "f1", "a.bin", b"other thread")
     assert path
-    assert other
-    assert path != other
+    assert other_path
+    assert path != other_path
     assert await files.retrieve(path) == b"\x00\xff"
 
     assert await files.store(THREAD, "f1", "a.bin", b"") == path
@@ -63,7 +63,7 @@ async def test_stores_updates_retrieves_and_deletes_files(files: FileStore) -> N
     await files.delete(path)
     with pytest.raises(NotFound):
         await files.retrieve(path)
-    assert await files.retrieve(other) == b"other thread"
+    assert await files.retrieve(other_path) == b"other thread"
 
     nothing = NoFileStore()
     assert await nothing.store(THREAD, "f1", "a.bin", b"x") is None
@@ -81,10 +81,10 @@ async def test_names_cannot_escape_folder_of_thread(tmp_path: Path, bucket: Buck
             paths.add(await files.store(THREAD, "f", name, b"%d" % number))
             if name:
                 paths.add(await files.store(THREAD, name, "x.txt", b"id %d" % number))
-        # Nothing was overwritten: every name found a place of its own, and comes back from it.
+        # No file was overwritten. Every name has its own path, and its content is read from that path.
         assert len(paths) == 2 * len(HOSTILE) - 1
-        found = [await files.retrieve(path or "") for path in paths]
-        assert len(set(found)) == len(paths)
+        contents = [await files.retrieve(path or "") for path in paths]
+        assert len(set(contents)) == len(paths)
 
     on_disk = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(on_disk) == 2 * len(HOSTILE) - 1

@@ -1,4 +1,4 @@
-"""The folder: whole files or none, and errors a caller can tell apart."""
+"""The local file store: complete files or none, and different errors for different causes."""
 
 import errno
 import os
@@ -35,7 +35,7 @@ async def test_failed_write_keeps_old_file_and_leaves_no_temporary_file(
             await files.store(THREAD, "f", "a.txt", b"new")
 
     assert await files.retrieve(path) == b"old"
-    assert [one.name for one in Path(path).parent.iterdir()] == ["f_a.txt"]
+    assert [file.name for file in Path(path).parent.iterdir()] == ["f_a.txt"]
 
 
 async def test_relative_base_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The bucket: what fails is told apart."""
+"""The S3 file store: different errors for different causes."""
 
 from uuid import UUID
 

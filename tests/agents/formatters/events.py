@@ -1,4 +1,4 @@
-"""Streams of events, written by hand and at random."""
+"""Streams of events, fixed and random."""
 
 from typing import Any
 from uuid import UUID
@@ -23,7 +23,7 @@ def event(type: Any, data: Any = None, *, run: UUID = RUN, agent: str = "helper"
 
 
 def one_of_each() -> list[Event]:
-    """A run that meets everything there is."""
+    """Return one event of each type."""
     return [
         event("started", {"agent": "helper", "model": "m", "user_message": "Look", "messages": HISTORY}, step=0),
         event("raw", {"type": "message_start"}),
@@ -63,7 +63,7 @@ runs = st.sampled_from([RUN, MEMBER])
 
 
 def _events(type: Any, data: st.SearchStrategy[Any]) -> st.SearchStrategy[Event]:
-    return st.builds(lambda given, run, agent: event(type, given, run=run, agent=agent), data, runs, names)
+    return st.builds(lambda value, run, agent: event(type, value, run=run, agent=agent), data, runs, names)
 
 
 random_events = st.lists(
@@ -83,4 +83,4 @@ random_events = st.lists(
 
 
 def all_frames(formatter: Any, events: list[Event]) -> list[str]:
-    return [frame for one in events for frame in formatter.feed(one)] + formatter.end()
+    return [frame for event in events for frame in formatter.feed(event)] + formatter.end()

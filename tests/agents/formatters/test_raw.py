@@ -1,4 +1,4 @@
-"""The provider's own events, and formatters by name."""
+"""Raw events of the provider, and formatters by name."""
 
 import json
 
@@ -14,11 +14,11 @@ from tests.agents.formatters.events import all_frames, event, one_of_each
 @pytest.mark.parametrize("detail", [False, True])
 def test_events_of_provider_pass_unchanged(detail: bool) -> None:
     sent = [{"type": "ping"}, {"type": "delta", "b": 2, "a": [1.5, None, 2**70, "\u2028é"]}]
-    events = [*one_of_each(), *(event("raw", one) for one in sent)]
+    events = [*one_of_each(), *(event("raw", data) for data in sent)]
 
     frames = all_frames(RawFormatter(detail), events)
 
-    assert [json.loads(frame) for frame in frames] == [one.data for one in events if one.type == "raw"]
+    assert [json.loads(frame) for frame in frames] == [event.data for event in events if event.type == "raw"]
     assert all("\n" not in frame for frame in frames)
 
 

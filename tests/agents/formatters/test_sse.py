@@ -1,4 +1,4 @@
-"""Server-sent events, read back as a browser does."""
+"""Server-sent events, parsed like in a browser."""
 
 import json
 import logging
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def source(events: list[Event], problem: BaseException | None = None) -> AsyncIterator[Event]:
-    for one in events:
-        yield one
+    for item in events:
+        yield item
     if problem:
         raise problem
 
@@ -29,7 +29,7 @@ async def sent(name: str, events: list[Event], problem: BaseException | None = N
 
 
 def received(text: str) -> list[str]:
-    """The data of each event, by the rules of the standard."""
+    """Return the data of each event by the rules of the standard."""
     assert text.endswith("\n\n")
     lines = [part.split("\n") for part in text.removesuffix("\n\n").split("\n\n")]
     assert all(line.startswith("data: ") for part in lines for line in part)
@@ -38,8 +38,8 @@ def received(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", FORMATTER_NAMES)
 async def test_frames_arrive_complete_and_done_is_sent_once(name: str) -> None:
-    said = [event("text", {"text": "two\n\nlines\rand more"}), event("raw", {"a": "b\n"})]
-    events = [*said, *(one for one in one_of_each() if one.type != "failed")]
+    spoken_events = [event("text", {"text": "two\n\nlines\rand more"}), event("raw", {"a": "b\n"})]
+    events = [*spoken_events, *(event for event in one_of_each() if event.type != "failed")]
 
     got = received(await sent(name, events))
 

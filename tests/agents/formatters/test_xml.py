@@ -1,4 +1,4 @@
-"""XML: well-formed whatever is said, and exact."""
+"""XML is well-formed and exact for any text."""
 
 import json
 from typing import Any
@@ -17,7 +17,13 @@ BLOCKS = [
     *("thinking", "text", "citation", "tool_call", "server_tool_call", "tool_result", "tool_result_image"),
     *("server_tool_result", "error"),
 ]
-TAGS = {"meta_init", "awaiting_frontend_tools", "meta_files", "meta_final", *(f"content-block-{one}" for one in BLOCKS)}
+TAGS = {
+    "meta_init",
+    "awaiting_frontend_tools",
+    "meta_files",
+    "meta_final",
+    *(f"content-block-{block}" for block in BLOCKS),
+}
 
 
 def parsed(events: list[Event], *, detail: bool = True) -> list[Any]:
@@ -25,7 +31,7 @@ def parsed(events: list[Event], *, detail: bool = True) -> list[Any]:
 
 
 def legal(text: str) -> str:
-    """What XML 1.0 can have, in the words of its standard."""
+    """Return the text with the characters that XML 1.0 allows."""
     allowed = [(0x9, 0xA), (0xD, 0xD), (0x20, 0xD7FF), (0xE000, 0xFFFD), (0x10000, 0x10FFFF)]
     return "".join(c if any(a <= ord(c) <= b for a, b in allowed) else "\ufffd" for c in text)
 
@@ -54,20 +60,20 @@ def test_any_text_is_well_formed_and_unchanged_after_parsing(events: list[Event]
 
     for type, key in (("text", "text"), ("thinking", "text"), ("error", "error"), ("tool_result", "content")):
         source = "failed" if type == "error" else type
-        wanted = "".join(one.data[key] for one in events if one.type == source)
+        expected = "".join(event.data[key] for event in events if event.type == source)
         shown = "".join(element.text or "" for element in elements if element.tag == f"content-block-{type}")
-        assert shown == legal(wanted)
+        assert shown == legal(expected)
     calls = [element for element in elements if element.tag == "content-block-tool_call"]
-    asked = [one for one in events if one.type == "tool_call"]
-    assert [element.get("id") for element in calls] == [legal(one.data["id"]) for one in asked]
-    assert [element.get("agent") for element in calls] == [legal(one.agent) for one in asked]
+    tool_calls = [event for event in events if event.type == "tool_call"]
+    assert [element.get("id") for element in calls] == [legal(event.data["id"]) for event in tool_calls]
+    assert [element.get("agent") for element in calls] == [legal(event.agent) for event in tool_calls]
 
 
-@pytest.mark.parametrize("pieces", [["]]", ">"], ["]", "]>"], ["]]>", "]]>"], ["a\r", "\nb\rc"], ["<![CDATA[", "x"]])
-def test_division_into_deltas_never_ends_a_section(pieces: list[str]) -> None:
-    [element] = parsed([event("text", {"text": piece}) for piece in pieces])
+@pytest.mark.parametrize("parts", [["]]", ">"], ["]", "]>"], ["]]>", "]]>"], ["a\r", "\nb\rc"], ["<![CDATA[", "x"]])
+def test_division_into_deltas_never_ends_a_section(parts: list[str]) -> None:
+    [element] = parsed([event("text", {"text": part}) for part in parts])
 
-    assert element.text == "".join(pieces)
+    assert element.text == "".join(parts)
 
 
 def test_parallel_runs_alternate() -> None:
@@ -89,7 +95,7 @@ def test_parallel_runs_alternate() -> None:
 def test_history_results_and_final_metadata_appear_only_on_demand() -> None:
     plain = parsed(one_of_each(), detail=False)
 
-    on_demand = {"meta_final", *(f"content-block-{one}" for one in BLOCKS if "result" in one)}
+    on_demand = {"meta_final", *(f"content-block-{block}" for block in BLOCKS if "result" in block)}
     assert {element.tag for element in plain} == TAGS - on_demand
     assert "messages" not in plain[0].text
     assert "messages" in parsed(one_of_each())[0].text

@@ -1,4 +1,4 @@
-"""What a model's answer says, however it is dressed."""
+"""Facts are read from answers in any form."""
 
 import pytest
 from hypothesis import given
@@ -38,19 +38,19 @@ def test_limits_number_and_length_of_facts() -> None:
 
 
 def test_long_conversation_keeps_start_and_end() -> None:
-    said = [{"role": "user", "content": f"number {number} {'x' * 90}"} for number in range(2_000)]
-    told = transcript(said)
+    messages = [{"role": "user", "content": f"number {number} {'x' * 90}"} for number in range(2_000)]
+    text = transcript(messages)
 
-    assert len(told) < 41_000
-    assert "number 1 " in told
-    assert "number 1999 " in told
+    assert len(text) < 41_000
+    assert "number 1 " in text
+    assert "number 1999 " in text
 
 
 def test_transcript_leaves_tools_out() -> None:
     result = {"type": "tool_result", "tool_use_id": "c", "content": "plum"}
-    asked = prompt([{"role": "user", "content": [result, {"type": "text", "text": "{curly}"}]}], ["x"])
+    text = prompt([{"role": "user", "content": [result, {"type": "text", "text": "{curly}"}]}], ["x"])
 
-    assert asked is not None
-    assert "user: {curly}" in asked
-    assert "plum" not in asked
+    assert text is not None
+    assert "user: {curly}" in text
+    assert "plum" not in text
     assert prompt([{"role": "user", "content": [result]}], []) is None

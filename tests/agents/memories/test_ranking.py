@@ -1,4 +1,4 @@
-"""Texts by the words they share."""
+"""Texts are ranked by the words that they share with a query."""
 
 import random
 from itertools import pairwise
@@ -13,12 +13,12 @@ texts = st.lists(st.text("ab c.", max_size=9), max_size=8)
 
 
 def test_rare_words_decide() -> None:
-    known = ["The dog likes the garden.", "The user likes tea.", "The user likes the sea and tea in the garden."]
+    texts = ["The dog likes the garden.", "The user likes tea.", "The user likes the sea and tea in the garden."]
 
-    assert ranked("Does the dog like it?", known)[0] == 0
-    assert ranked("garden tea", known)[0] == 2
-    assert ranked("Zebra", known) == []
-    assert ranked("", known) == []
+    assert ranked("Does the dog like it?", texts)[0] == 0
+    assert ranked("garden tea", texts)[0] == 2
+    assert ranked("Zebra", texts) == []
+    assert ranked("", texts) == []
     assert ranked("tea", []) == []
 
 
@@ -30,13 +30,13 @@ def test_words_are_found_in_any_script() -> None:
 
 @quick
 @given(st.text("ab c", max_size=9), texts, st.integers(0, 99))
-def test_order_is_by_score_then_by_position(query: str, known: list[str], seed: int) -> None:
-    order = ranked(query, known)
+def test_order_is_by_score_then_by_position(query: str, texts: list[str], seed: int) -> None:
+    order = ranked(query, texts)
 
-    assert sorted(order) == [place for place, text in enumerate(known) if words(query) & words(text)]
+    assert sorted(order) == [place for place, text in enumerate(texts) if words(query) & words(text)]
     # Equal texts keep their order.
-    assert all(one < two for one, two in pairwise(order) if known[one] == known[two])
-    mixed = list(enumerate(known))
+    assert all(first < second for first, second in pairwise(order) if texts[first] == texts[second])
+    mixed = list(enumerate(texts))
     random.Random(seed).shuffle(mixed)
-    again = [mixed[place][1] for place in ranked(query, [text for _, text in mixed])]
-    assert sorted(again) == sorted(known[place] for place in order)
+    second_order = [mixed[place][1] for place in ranked(query, [text for _, text in mixed])]
+    assert sorted(second_order) == sorted(texts[place] for place in order)

@@ -23,7 +23,7 @@ SAID = [question("I live in Ulm and have a cat."), {"role": "assistant", "conten
 
 
 class Model:
-    """Answers what it was told to, and remembers what it was asked."""
+    """A fake model with fixed answers that stores its prompts."""
 
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)
@@ -36,8 +36,8 @@ class Model:
 
 async def scope_of(store: Store, model: Any = None, *, user: str | None = "ada", agent: str = "helper") -> Scope:
     head = await store.create(user_id=user, agent=agent)
-    begun, run = await begin_turn(store, head, "hello", agent=agent)
-    return Scope(store, begun.head, run, model or Model())
+    committed, run = await begin_turn(store, head, "hello", agent=agent)
+    return Scope(store, committed.head, run, model or Model())
 
 
 async def test_facts_are_stored_and_known_in_next_thread(timed_store: Store, clock: FakeClock) -> None:
@@ -50,22 +50,26 @@ async def test_facts_are_stored_and_known_in_next_thread(timed_store: Store, clo
     [(purpose, prompt)] = model.asked
     assert purpose == "memory"
     assert "user: I live in Ulm and have a cat." in prompt
-    later = await scope_of(timed_store)
-    assert await memory.retrieve(later, question("What does my CAT eat?")) == Retrieved(1, ["The user has a cat."])
-    assert sorted((await memory.retrieve(later, question("user"))).texts) == [
+    second_scope = await scope_of(timed_store)
+    assert await memory.retrieve(second_scope, question("What does my CAT eat?")) == Retrieved(
+        1, ["The user has a cat."]
+    )
+    assert sorted((await memory.retrieve(second_scope, question("user"))).texts) == [
         "The user has a cat.",
         "The user lives in Ulm.",
     ]
-    assert await memory.retrieve(later, question("Bonjour?")) == Retrieved(0, [])
-    kept = await timed_store.memories.list(user_id="ada")
-    assert {one.id for one in kept} == {
+    assert await memory.retrieve(second_scope, question("Bonjour?")) == Retrieved(0, [])
+    memories = await timed_store.memories.list(user_id="ada")
+    assert {memory.id for memory in memories} == {
         foreign_id("default", "memory", f"{scope.run.id} run {number}") for number in (1, 2)
     }
-    assert {(one.agent, one.thread_id, one.created_at) for one in kept} == {("helper", scope.head.id, clock.now())}
+    assert {(memory.agent, memory.thread_id, memory.created_at) for memory in memories} == {
+        ("helper", scope.head.id, clock.now())
+    }
 
 
 async def test_repeated_update_changes_nothing(timed_store: Store, clock: FakeClock) -> None:
-    """As after a crash between the memory's write and the run's end: the model may say something else by then."""
+    """Like after a crash between the memory write and the end of the run. The model may answer differently."""
     memory = RecordMemoryStore()
     model = Model('["The user lives in Ulm."]', '["Something else.", "And more."]')
     scope = await scope_of(timed_store, model)
@@ -89,23 +93,23 @@ async def test_known_fact_updates_its_memory(timed_store: Store, clock: FakeCloc
     assert await memory.update(scope, SAID) == Updated(created=1, updated=1)
 
     assert "- The user lives in Ulm." in model.asked[0][1]
-    kept = sorted(await timed_store.memories.list(), key=lambda one: one.text)
-    assert [one.text for one in kept] == ["The user lives in Ulm.", "The user moved in 2020."]
-    assert kept[0].updated_at - kept[0].created_at == timedelta(seconds=60)
+    memories = sorted(await timed_store.memories.list(), key=lambda memory: memory.text)
+    assert [memory.text for memory in memories] == ["The user lives in Ulm.", "The user moved in 2020."]
+    assert memories[0].updated_at - memories[0].created_at == timedelta(seconds=60)
 
 
 @pytest.mark.req("S4-032")
 async def test_memory_belongs_to_user_of_project(store_url: str) -> None:
     memory = RecordMemoryStore(extract=lambda messages: ["The code word is plum."])
-    asked = question("What is the code word?")
-    async with open_store(store_url) as store, open_store(store_url, project="other", migrate=False) as other:
+    message = question("What is the code word?")
+    async with open_store(store_url) as store, open_store(store_url, project="other", migrate=False) as other_store:
         await memory.update(await scope_of(store), SAID)
 
-        assert (await memory.retrieve(await scope_of(store), asked)).found == 1
-        assert (await memory.retrieve(await scope_of(store, user="bob"), asked)).found == 0
-        assert (await memory.retrieve(await scope_of(store, user=None), asked)).found == 0
-        assert (await memory.retrieve(await scope_of(other), asked)).found == 0
-        assert (await memory.retrieve(await scope_of(store, agent="writer"), asked)).found == 1
+        assert (await memory.retrieve(await scope_of(store), message)).match_count == 1
+        assert (await memory.retrieve(await scope_of(store, user="bob"), message)).match_count == 0
+        assert (await memory.retrieve(await scope_of(store, user=None), message)).match_count == 0
+        assert (await memory.retrieve(await scope_of(other_store), message)).match_count == 0
+        assert (await memory.retrieve(await scope_of(store, agent="writer"), message)).match_count == 1
 
 
 async def test_agents_can_have_their_own_memories() -> None:
@@ -113,8 +117,8 @@ async def test_agents_can_have_their_own_memories() -> None:
     async with open_store("sqlite:///:memory:") as store:
         await memory.update(await scope_of(store), SAID)
 
-        assert (await memory.retrieve(await scope_of(store), question("word?"))).found == 1
-        assert (await memory.retrieve(await scope_of(store, agent="writer"), question("word?"))).found == 0
+        assert (await memory.retrieve(await scope_of(store), question("word?"))).match_count == 1
+        assert (await memory.retrieve(await scope_of(store, agent="writer"), question("word?"))).match_count == 0
 
 
 async def test_stores_facts_of_removed_messages_before_compaction() -> None:
@@ -125,12 +129,12 @@ async def test_stores_facts_of_removed_messages_before_compaction() -> None:
 
         assert await memory.before_compact(scope, SAID) == {"memories_created": 1, "memories_updated": 0}
         assert await memory.before_compact(scope, SAID) == {"memories_created": 1, "memories_updated": 0}
-        later = [*SAID, question("More.")]
-        assert await memory.before_compact(scope, later) == {"memories_created": 1, "memories_updated": 0}
-        assert await memory.update(scope, later) == Updated(created=1, updated=1)
+        messages = [*SAID, question("More.")]
+        assert await memory.before_compact(scope, messages) == {"memories_created": 1, "memories_updated": 0}
+        assert await memory.update(scope, messages) == Updated(created=1, updated=1)
 
         assert len(model.asked) == 3
-        assert sorted(one.text for one in await store.memories.list()) == ["One.", "Three.", "Two."]
+        assert sorted(memory.text for memory in await store.memories.list()) == ["One.", "Three.", "Two."]
         report = await memory.after_compact(scope, SAID)
         assert report is not None
         assert report["messages"] == 2
@@ -145,7 +149,7 @@ async def test_extracts_facts_without_a_model() -> None:
     model = Model()
     async with open_store("sqlite:///:memory:") as store:
         assert await RecordMemoryStore(extract=extract).update(await scope_of(store, model), SAID) == Updated(2)
-        assert sorted(one.text for one in await store.memories.list()) == ["2 messages", "nul and go"]
+        assert sorted(memory.text for memory in await store.memories.list()) == ["2 messages", "nul and go"]
     assert model.asked == []
 
 

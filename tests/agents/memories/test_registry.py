@@ -1,4 +1,4 @@
-"""Memories by name, also by the names of older records."""
+"""Memories by name, including the names in older records."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("name", MEMORY_NAMES)
 def test_name_and_parameters_make_the_same_memory(name: str) -> None:
-    one = memory_store(name)
+    registered = memory_store(name)
 
-    assert one.name == name
-    assert memory_store(name, **one.parameters).parameters == one.parameters
+    assert registered.name == name
+    assert memory_store(name, **registered.parameters).parameters == registered.parameters
 
 
 @pytest.mark.parametrize("alias", ["placeholder", "PlaceholderMemoryStore", "NoMemoryStore"])

@@ -1,4 +1,4 @@
-"""How tests of providers ask: whole answers, and the requests they send."""
+"""Helpers for tests of providers: build requests and read complete answers."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -29,41 +29,44 @@ SCHEMA = {
 
 
 def request(*messages: Any, **settings: Any) -> ModelRequest:
-    """A request of these messages; a text is one of the user's."""
-    given = [{"role": "user", "content": one} if isinstance(one, str | list) else one for one in messages or ("Hi",)]
+    """Return a request with these messages. A text is a user message."""
+    all_messages = [
+        {"role": "user", "content": message} if isinstance(message, str | list) else message
+        for message in messages or ("Hi",)
+    ]
     settings.setdefault("model", "model-1")
     settings.setdefault("timeout", 5.0)
-    return ModelRequest(messages=given, **settings)
+    return ModelRequest(messages=all_messages, **settings)
 
 
-async def ask(provider: Provider, asked: ModelRequest) -> tuple[list[Chunk], Response]:
-    """All pieces of an answer, and the response, which comes last."""
-    parts = [part async for part in provider.stream(asked)]
-    pieces = [part for part in parts if isinstance(part, Chunk)]
+async def ask(provider: Provider, model_request: ModelRequest) -> tuple[list[Chunk], Response]:
+    """Return all chunks of an answer and its response, which is last."""
+    parts = [part async for part in provider.stream(model_request)]
+    chunks = [part for part in parts if isinstance(part, Chunk)]
     assert parts[-1] is not None
-    assert len(pieces) == len(parts) - 1
+    assert len(chunks) == len(parts) - 1
     response = parts[-1]
     assert isinstance(response, Response)
-    return pieces, response
+    return chunks, response
 
 
-async def answer(provider: Provider, asked: ModelRequest) -> Response:
-    return (await ask(provider, asked))[1]
+async def answer(provider: Provider, model_request: ModelRequest) -> Response:
+    return (await ask(provider, model_request))[1]
 
 
-async def failure(provider: Provider, asked: ModelRequest) -> ProviderError:
-    """The error with which an answer ends."""
+async def failure(provider: Provider, model_request: ModelRequest) -> ProviderError:
+    """Return the error that ends an answer."""
     with pytest.raises(ProviderError) as caught:
-        await ask(provider, asked)
+        await ask(provider, model_request)
     return caught.value
 
 
-def joined(pieces: list[Chunk], kind: str) -> str:
-    return "".join(piece.text for piece in pieces if piece.kind == kind)
+def joined(chunks: list[Chunk], kind: str) -> str:
+    return "".join(chunk.text for chunk in chunks if chunk.kind == kind)
 
 
-async def first_text(pieces: AsyncIterator[Chunk | Response]) -> str:
-    async for piece in pieces:
-        if isinstance(piece, Chunk) and piece.kind == "text":
-            return piece.text
+async def first_text(stream: AsyncIterator[Chunk | Response]) -> str:
+    async for part in stream:
+        if isinstance(part, Chunk) and part.kind == "text":
+            return part.text
     raise AssertionError("no text came")

@@ -1,4 +1,4 @@
-"""No keys or URLs from outside."""
+"""Remove keys and URLs from the environment."""
 
 from pathlib import Path
 

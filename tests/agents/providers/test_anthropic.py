@@ -1,4 +1,4 @@
-"""Anthropic's provider: its real SDK against a local server that streams as the API does."""
+"""Anthropic's provider, with the real SDK and a local server that streams like the API."""
 
 import asyncio
 import copy
@@ -69,12 +69,12 @@ def without_marks(messages: list[Any]) -> list[Any]:
 
 async def test_yields_chunks_then_response(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([THINKING, TEXT, CALL], stop="tool_use", usage={"output_tokens": 42}))
-    pieces, response = await ask(provider, request("1 + 2?", tools=[ADD]))
+    chunks, response = await ask(provider, request("1 + 2?", tools=[ADD]))
 
-    assert joined(pieces, "thinking") == THINKING["thinking"]
-    assert joined(pieces, "text") == TEXT["text"]
-    assert len([piece for piece in pieces if piece.kind == "text"]) > 2
-    assert [piece.data for piece in pieces if piece.kind == "tool_call"] == [CALL]
+    assert joined(chunks, "thinking") == THINKING["thinking"]
+    assert joined(chunks, "text") == TEXT["text"]
+    assert len([chunk for chunk in chunks if chunk.kind == "text"]) > 2
+    assert [chunk.data for chunk in chunks if chunk.kind == "tool_call"] == [CALL]
     assert response.message == {"role": "assistant", "content": [THINKING, TEXT, CALL]}
     assert response.stop_reason == response.finish_reason == "tool_use"
     assert response.usage.output_tokens == 42
@@ -87,9 +87,9 @@ async def test_sends_blocks_back_unchanged(api: FakeApi, provider: AnthropicProv
     content = [THINKING, REDACTED, SEARCH, FOUND, {**TEXT, "citations": [citation]}, CALL]
     api.answer(Answer(content, stop="tool_use"), Answer([TEXT]))
     first = request("1 + 2?", tools=[ADD], server_tools=[{"type": "web_search_20250305", "name": "web_search"}])
-    pieces, response = await ask(provider, first)
+    chunks, response = await ask(provider, first)
     assert response.message["content"] == content
-    assert [piece.kind for piece in pieces if piece.data] == [
+    assert [chunk.kind for chunk in chunks if chunk.data] == [
         "server_tool_call",
         "server_tool_result",
         "citation",
@@ -105,15 +105,15 @@ async def test_sends_blocks_back_unchanged(api: FakeApi, provider: AnthropicProv
 
 async def test_does_not_change_given_messages(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT]))
-    asked = request([{"type": "text", "text": "a"}], {"role": "assistant", "content": "b"}, "c", tools=[ADD])
-    before = copy.deepcopy(asked)
-    await answer(provider, asked)
-    assert asked == before
+    model_request = request([{"type": "text", "text": "a"}], {"role": "assistant", "content": "b"}, "c", tools=[ADD])
+    before = copy.deepcopy(model_request)
+    await answer(provider, model_request)
+    assert model_request == before
 
 
 async def test_leaves_out_blocks_that_api_rejects(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT]))
-    said = [
+    messages = [
         {"type": "text", "text": ""},
         {"type": "thinking", "thinking": "of another", "openai": {"type": "reasoning", "id": "rs_1"}},
         {"type": "thinking", "thinking": "unsigned"},
@@ -122,13 +122,13 @@ async def test_leaves_out_blocks_that_api_rejects(api: FakeApi, provider: Anthro
         {"type": "tool_use", "id": "functions.add:0", "name": "add", "input": {}, "openai": {"id": "fc_1"}},
     ]
     result = {"type": "tool_result", "tool_use_id": "functions.add:0", "content": "3"}
-    await answer(provider, request("Hi", {"role": "assistant", "content": said}, [result]))
-    sent = without_marks(api.last["messages"])
-    assert sent[1]["content"] == [
+    await answer(provider, request("Hi", {"role": "assistant", "content": messages}, [result]))
+    sent_messages = without_marks(api.last["messages"])
+    assert sent_messages[1]["content"] == [
         {"type": "text", "text": "said"},
         {"type": "tool_use", "id": "functions_add_0", "name": "add", "input": {}},
     ]
-    assert sent[2]["content"] == [{**result, "tool_use_id": "functions_add_0"}]
+    assert sent_messages[2]["content"] == [{**result, "tool_use_id": "functions_add_0"}]
 
 
 async def test_does_not_send_empty_message(api: FakeApi, provider: AnthropicProvider) -> None:
@@ -155,8 +155,8 @@ async def test_sets_breakpoints_on_system_text_and_last_two_user_messages(
     api: FakeApi, provider: AnthropicProvider
 ) -> None:
     api.answer(Answer([TEXT]))
-    said = {"role": "assistant", "content": [TEXT]}
-    await answer(provider, request("a", said, "b", said, "c", system="Be brief.", tools=[ADD]))
+    body = {"role": "assistant", "content": [TEXT]}
+    await answer(provider, request("a", body, "b", body, "c", system="Be brief.", tools=[ADD]))
     assert api.last["system"] == [{"type": "text", "text": "Be brief.", "cache_control": MARK}]
     assert api.last["tools"] == [ADD]
     marked = [
@@ -177,10 +177,10 @@ async def test_sets_breakpoint_on_last_tool_without_system_text(api: FakeApi, pr
 async def test_keeps_own_breakpoints_or_sets_none(api: FakeApi) -> None:
     api.answer(Answer([TEXT]))
     hour = AnthropicProvider(api_key="key", base_url=api.url, cache="1h")
-    mine = {"type": "text", "text": "a", "cache_control": MARK}
-    await answer(hour, request([mine], {"role": "assistant", "content": [TEXT]}, "b", system="s"))
+    own_block = {"type": "text", "text": "a", "cache_control": MARK}
+    await answer(hour, request([own_block], {"role": "assistant", "content": [TEXT]}, "b", system="s"))
     assert api.last["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
-    assert api.last["messages"][0]["content"] == [mine]
+    assert api.last["messages"][0]["content"] == [own_block]
     assert api.last["messages"][2]["content"] == "b"
     await hour.close()
 
@@ -215,14 +215,14 @@ async def test_plain_request_has_no_extras(api: FakeApi, provider: AnthropicProv
 async def test_sends_beta_headers_container_and_server_tools(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT], more={"container": {"id": "container_2", "expires_at": "2026-01-01T00:00:00Z"}}))
     server = {"type": "code_execution_20250825", "name": "code_execution"}
-    asked = request(
+    model_request = request(
         "Hi",
         tools=[ADD],
         server_tools=[server],
         beta_headers=["files-api-2025-04-14", "code-execution-2025-08-25"],
         container_id="container_1",
     )
-    response = await answer(provider, asked)
+    response = await answer(provider, model_request)
     assert api.requests[0].headers["anthropic-beta"] == "files-api-2025-04-14,code-execution-2025-08-25"
     assert api.last["container"] == "container_1"
     assert api.last["tools"][-1] == server
@@ -255,9 +255,9 @@ async def test_sends_structured_output(api: FakeApi, provider: AnthropicProvider
 
     loose = {"type": "object", "properties": {"name": {"type": "string", "minLength": 2}}, "required": ["name"]}
     await answer(provider, request("Hi", output_schema=loose))
-    sent = api.last["output_config"]["format"]["schema"]
-    assert sent["additionalProperties"] is False
-    assert "minLength" not in sent["properties"]["name"]
+    sent_schema = api.last["output_config"]["format"]["schema"]
+    assert sent_schema["additionalProperties"] is False
+    assert "minLength" not in sent_schema["properties"]["name"]
     assert loose["properties"]["name"] == {"type": "string", "minLength": 2}
 
     error = await failure(provider, request("Hi", output_schema={"oneOf": 3}))
@@ -276,11 +276,11 @@ async def test_keeps_arguments_that_are_not_json_object_as_text(
     api: FakeApi, provider: AnthropicProvider, written: str
 ) -> None:
     api.answer(Answer([{**CALL, "json": written}], stop="max_tokens"))
-    pieces, response = await ask(provider, request("Hi"))
+    chunks, response = await ask(provider, request("Hi"))
     call = {**CALL, "input": {INVALID_JSON: written}}
     assert response.message["content"] == [call]
     assert response.stop_reason == "max_tokens"
-    assert pieces[-1].data == call
+    assert chunks[-1].data == call
     codec.dumps(response.message)
 
 
@@ -291,7 +291,7 @@ async def test_accepts_empty_arguments_and_any_integer(api: FakeApi, provider: A
 
 
 @pytest.mark.parametrize(
-    ("told", "meant"),
+    ("api_reason", "stop_reason"),
     [
         ("end_turn", "end_turn"),
         ("max_tokens", "max_tokens"),
@@ -302,10 +302,10 @@ async def test_accepts_empty_arguments_and_any_integer(api: FakeApi, provider: A
         ("a reason of tomorrow", "end_turn"),
     ],
 )
-async def test_maps_stop_reasons(api: FakeApi, provider: AnthropicProvider, told: str, meant: str) -> None:
-    api.answer(Answer([TEXT], stop=told))
+async def test_maps_stop_reasons(api: FakeApi, provider: AnthropicProvider, api_reason: str, stop_reason: str) -> None:
+    api.answer(Answer([TEXT], stop=api_reason))
     response = await answer(provider, request("Hi"))
-    assert (response.stop_reason, response.finish_reason) == (meant, told)
+    assert (response.stop_reason, response.finish_reason) == (stop_reason, api_reason)
 
 
 async def test_keeps_unknown_blocks_and_ignores_unknown_events(api: FakeApi, provider: AnthropicProvider) -> None:
@@ -323,7 +323,7 @@ async def test_joins_character_split_into_two_halves(api: FakeApi, provider: Ant
         for half in halves
     ]
     change = {"type": "text", "text": ""}
-    api.answer(Answer([change], change=lambda sent: [*sent[:3], *lines, *sent[3:]]))
+    api.answer(Answer([change], change=lambda events: [*events[:3], *lines, *events[3:]]))
     response = await answer(provider, request("Hi"))
     assert response.message["content"] == [{"type": "text", "text": "😀"}]
 
@@ -331,8 +331,8 @@ async def test_joins_character_split_into_two_halves(api: FakeApi, provider: Ant
 async def test_yields_raw_events_if_requested(api: FakeApi) -> None:
     provider = AnthropicProvider(api_key="key", base_url=api.url, raw_events=True)
     api.answer(Answer([TEXT]))
-    pieces, _ = await ask(provider, request("Hi"))
-    raw = [piece.data["type"] for piece in pieces if piece.kind == "raw"]
+    chunks, _ = await ask(provider, request("Hi"))
+    raw = [chunk.data["type"] for chunk in chunks if chunk.kind == "raw"]
     assert (raw[0], raw[-1]) == ("message_start", "message_stop")
     await provider.close()
 
@@ -344,10 +344,10 @@ async def test_downloads_files(api: FakeApi, provider: AnthropicProvider) -> Non
 
 async def test_closing_the_iterator_ends_connection(api: FakeApi, provider: AnthropicProvider) -> None:
     api.answer(Answer([TEXT], hang_after=5))
-    pieces = provider.stream(request("Hi"))
-    assert await first_text(pieces) == TEXT["text"][:5]
+    stream = provider.stream(request("Hi"))
+    assert await first_text(stream) == TEXT["text"][:5]
     assert not api.hung_up.is_set()
-    await pieces.aclose()
+    await stream.aclose()
     await api.hung_up.wait()
 
 

@@ -1,4 +1,4 @@
-"""Every way in which asking Anthropic can fail, told as one kind of error."""
+"""Every failure of a request to Anthropic becomes one kind of error."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ KINDS = {
     "CredentialsError": "setup",
     "IdentityTokenFileError": "setup",
     "WorkloadIdentityError": "auth",
-    # Named after what the API calls them; their status says the rest.
+    # Named like in the API. Their status defines the kind.
     "ClaudeCodeKeyCreatorNotMemberError": "request",
     "ClaudeCodeVersionTooOldError": "request",
     "CMEKKeyDisabledError": "request",
@@ -79,8 +79,8 @@ async def provider(api: FakeApi) -> AsyncIterator[AnthropicProvider]:
     await provider.close()
 
 
-def made(error: type[Exception]) -> Exception:
-    """An exception of a class, as the SDK makes it."""
+def build_error(error: type[Exception]) -> Exception:
+    """Return an exception of a class, as the SDK creates it."""
     if issubclass(error, anthropic.APIStatusError):
         status, code = STATUSES.get(error, (500 if issubclass(error, anthropic.InternalServerError) else 418, None))
         body = {"error": {"type": "api_error", "message": "no", "details": {"error_code": code}}}
@@ -95,18 +95,18 @@ def made(error: type[Exception]) -> Exception:
 
 
 def exported() -> list[str]:
-    found: dict[str, Any] = {name: getattr(anthropic, name) for name in dir(anthropic)}
-    return [name for name, one in found.items() if isinstance(one, type) and issubclass(one, Exception)]
+    members: dict[str, Any] = {name: getattr(anthropic, name) for name in dir(anthropic)}
+    return [name for name, member in members.items() if isinstance(member, type) and issubclass(member, Exception)]
 
 
 def test_every_exception_of_sdk_has_a_kind() -> None:
-    told = {name: translated(made(getattr(anthropic, name))).kind for name in exported()}
-    assert told == KINDS
+    kinds = {name: translated(build_error(getattr(anthropic, name))).kind for name in exported()}
+    assert kinds == KINDS
 
 
 def test_translates_every_named_error_of_api() -> None:
     for error in STATUSES:
-        assert isinstance(translated(made(error)), ProviderError)
+        assert isinstance(translated(build_error(error)), ProviderError)
 
 
 @pytest.mark.parametrize(
@@ -136,17 +136,17 @@ async def test_maps_statuses(
     assert (error.kind, error.status, error.retryable) == (kind, status, retryable)
     assert "Not like this." in str(error)
     assert isinstance(error.__cause__, anthropic.APIStatusError)
-    # Retries are the runtime's: the SDK makes none.
+    # The runtime retries. The SDK does not.
     assert len(api.requests) == 1
 
 
 async def test_reads_retry_after(api: FakeApi, provider: AnthropicProvider) -> None:
-    later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    http_date = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     for headers, low, high in (
         ({"retry-after": "7"}, 7, 7),
         ({"retry-after": "1.5"}, 1.5, 1.5),
         ({"retry-after-ms": "250", "retry-after": "7"}, 0.25, 0.25),
-        ({"retry-after": later}, 20, 30),
+        ({"retry-after": http_date}, 20, 30),
         ({"retry-after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0, 0),
     ):
         api.answer(Answer(status=429, body={}, headers=headers))
@@ -164,7 +164,7 @@ async def test_header_of_provider_decides_about_retry(api: FakeApi, provider: An
 
 
 @pytest.mark.parametrize(
-    ("told", "kind"),
+    ("error_type", "kind"),
     [
         ("overloaded_error", "overloaded"),
         ("rate_limit_error", "rate_limit"),
@@ -175,8 +175,10 @@ async def test_header_of_provider_decides_about_retry(api: FakeApi, provider: An
         ("error_of_tomorrow", "server"),
     ],
 )
-async def test_translates_errors_in_mid_stream(api: FakeApi, provider: AnthropicProvider, told: str, kind: str) -> None:
-    line = f'event: error\ndata: {{"type": "error", "error": {{"type": "{told}", "message": "Sorry"}}}}\n\n'
+async def test_translates_errors_in_mid_stream(
+    api: FakeApi, provider: AnthropicProvider, error_type: str, kind: str
+) -> None:
+    line = f'event: error\ndata: {{"type": "error", "error": {{"type": "{error_type}", "message": "Sorry"}}}}\n\n'
     api.answer(Answer([TEXT], change=lambda lines: [*lines[:4], line]))
     error = await failure(provider, request("Hi"))
     assert error.kind == kind

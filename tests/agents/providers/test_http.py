@@ -24,29 +24,33 @@ def talk(*responses: list[str]) -> list[Json]:
     return messages
 
 
-def anthropic_pairs(asked: ModelRequest) -> list[tuple[str, str, bool]]:
-    blocks = [block for one in anthropic_wire.build(asked, None)["messages"][1:] for block in one["content"]]
+def anthropic_pairs(model_request: ModelRequest) -> list[tuple[str, str, bool]]:
+    blocks = [
+        block for message in anthropic_wire.build(model_request, None)["messages"][1:] for block in message["content"]
+    ]
     return [
-        (one["id"], one["name"], True) if one["type"] == "tool_use" else (one["tool_use_id"], one["content"], False)
-        for one in blocks
+        (block["id"], block["name"], True)
+        if block["type"] == "tool_use"
+        else (block["tool_use_id"], block["content"], False)
+        for block in blocks
     ]
 
 
-def chat_pairs(asked: ModelRequest) -> list[tuple[str, str, bool]]:
-    found: list[tuple[str, str, bool]] = []
-    for message in openai_chat.build(asked, custom=True)["messages"][1:]:
-        found += [(one["id"], one["function"]["name"], True) for one in message.get("tool_calls", [])]
+def chat_pairs(model_request: ModelRequest) -> list[tuple[str, str, bool]]:
+    pairs: list[tuple[str, str, bool]] = []
+    for message in openai_chat.build(model_request, custom=True)["messages"][1:]:
+        pairs += [(call["id"], call["function"]["name"], True) for call in message.get("tool_calls", [])]
         if message["role"] == "tool":
-            found.append((message["tool_call_id"], message["content"], False))
-    return found
+            pairs.append((message["tool_call_id"], message["content"], False))
+    return pairs
 
 
-def responses_pairs(asked: ModelRequest) -> list[tuple[str, str, bool]]:
-    items = openai_responses.build(asked)["input"][1:]
+def responses_pairs(model_request: ModelRequest) -> list[tuple[str, str, bool]]:
+    items = openai_responses.build(model_request)["input"][1:]
     return [
-        (one["call_id"], one.get("name") or one["output"], one["type"] == "function_call")
-        for one in items
-        if "call_id" in one
+        (item["call_id"], item.get("name") or item["output"], item["type"] == "function_call")
+        for item in items
+        if "call_id" in item
     ]
 
 
@@ -71,10 +75,10 @@ def test_request_repeats_no_call_id(provider: str, responses: tuple[list[str], .
     messages = talk(*responses)
     before = codec.dumps(messages)
     pairs = PAIRS[provider](request(*messages))
-    asked = {id: name for id, name, is_call in pairs if is_call}
-    answered = {id: name for id, name, is_call in pairs if not is_call}
-    assert len(asked) == sum(map(len, responses))
-    assert asked == answered
+    calls = {id: name for id, name, is_call in pairs if is_call}
+    results = {id: name for id, name, is_call in pairs if not is_call}
+    assert len(calls) == sum(map(len, responses))
+    assert calls == results
     assert codec.dumps(messages) == before, "the record keeps what the model said"
 
 
@@ -82,7 +86,7 @@ def test_request_repeats_no_call_id(provider: str, responses: tuple[list[str], .
 def test_ids_are_unique_and_the_prefix_is_stable(responses: list[list[str]]):
     messages = talk(*responses)
     renamed = with_unique_ids(messages)
-    blocks: list[Any] = [block for one in renamed[1:] for block in one["content"]]
+    blocks: list[Any] = [block for message in renamed[1:] for block in message["content"]]
     calls = {block["id"]: block["name"] for block in blocks if block["type"] == "tool_use"}
     results = {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}
     assert calls == results
@@ -91,4 +95,6 @@ def test_ids_are_unique_and_the_prefix_is_stable(responses: list[list[str]]):
         assert with_unique_ids(messages[:length]) == renamed[:length]
     flat = [id for ids in responses for id in ids]
     if len(set(flat)) == len(flat):
-        assert all(one is other for one, other in zip(renamed, messages, strict=True)), "nothing is copied needlessly"
+        assert all(after is before for after, before in zip(renamed, messages, strict=True)), (
+            "nothing is copied needlessly"
+        )

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions: the real SDK against a local server that streams as the API does."""
+"""OpenAI's Chat Completions, with the real SDK and a local server that streams like the API."""
 
 import copy
 import json
@@ -32,17 +32,17 @@ async def provider(api: FakeApi) -> AsyncIterator[OpenAIChatProvider]:
 
 async def test_yields_chunks_then_response(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([TEXT, WRITTEN, {**OTHER, "json": '{"a":3,"b":4}'}], stop="tool_calls"))
-    pieces, response = await ask(provider, request("1 + 2?", system="Add.", tools=[ADD]))
-    assert joined(pieces, "text") == TEXT["text"]
-    assert [piece.data for piece in pieces if piece.kind == "tool_call"] == [CALL, OTHER]
+    chunks, response = await ask(provider, request("1 + 2?", system="Add.", tools=[ADD]))
+    assert joined(chunks, "text") == TEXT["text"]
+    assert [chunk.data for chunk in chunks if chunk.kind == "tool_call"] == [CALL, OTHER]
     assert response.message == {"role": "assistant", "content": [TEXT, CALL, OTHER]}
     assert (response.stop_reason, response.finish_reason) == ("tool_use", "tool_calls")
     assert (response.response_id, response.model) == ("chatcmpl-1", "model-1")
-    sent = api.requests[0]
-    assert (sent.path, sent.headers["authorization"]) == ("/v1/chat/completions", "Bearer key")
-    assert sent.body["messages"][0] == {"role": "system", "content": "Add."}
-    assert sent.body["stream_options"] == {"include_usage": True}
-    assert sent.body["tools"] == [
+    request_body = api.requests[0]
+    assert (request_body.path, request_body.headers["authorization"]) == ("/v1/chat/completions", "Bearer key")
+    assert request_body.body["messages"][0] == {"role": "system", "content": "Add."}
+    assert request_body.body["stream_options"] == {"include_usage": True}
+    assert request_body.body["tools"] == [
         {
             "type": "function",
             "function": {
@@ -58,18 +58,18 @@ async def test_sends_messages_back_unchanged(api: FakeApi, provider: OpenAIChatP
     spaced = {**OTHER, "json": '{ "a": 3,\n "b": 4 }'}
     thought = {"type": "thinking", "thinking": "Let me see."}
     api.answer(Answer([thought, TEXT, WRITTEN, spaced], stop="tool_calls"), Answer([TEXT], stop="stop"))
-    pieces, response = await ask(provider, request("1 + 2?"))
-    assert joined(pieces, "thinking") == "Let me see."
+    chunks, response = await ask(provider, request("1 + 2?"))
+    assert joined(chunks, "thinking") == "Let me see."
     stored = codec.loads(codec.dumps(response.message))
     results = [
         {"type": "tool_result", "tool_use_id": "call_a", "content": "3"},
         {"type": "tool_result", "tool_use_id": "call_b", "content": [{"type": "text", "text": "7?"}], "is_error": True},
         {"type": "text", "text": "Go on."},
     ]
-    asked = request("1 + 2?", stored, results)
-    before = copy.deepcopy(asked)
-    await answer(provider, asked)
-    assert asked == before
+    model_request = request("1 + 2?", stored, results)
+    before = copy.deepcopy(model_request)
+    await answer(provider, model_request)
+    assert model_request == before
     assert api.last["messages"] == [
         {"role": "user", "content": "1 + 2?"},
         {
@@ -89,7 +89,7 @@ async def test_sends_messages_back_unchanged(api: FakeApi, provider: OpenAIChatP
 
 async def test_leaves_out_thinking_and_tools_of_other_providers(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([TEXT], stop="stop"))
-    said = [
+    messages = [
         {"type": "thinking", "thinking": "hm", "signature": "sig"},
         {"type": "redacted_thinking", "data": "x"},
         {"type": "thinking", "thinking": "hm", "openai": {"type": "reasoning", "id": "rs_1"}},
@@ -99,7 +99,7 @@ async def test_leaves_out_thinking_and_tools_of_other_providers(api: FakeApi, pr
         {"type": "text", "text": "two"},
     ]
     silent = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}
-    await answer(provider, request("Hi", {"role": "assistant", "content": said}, "And?", silent))
+    await answer(provider, request("Hi", {"role": "assistant", "content": messages}, "And?", silent))
     assert api.last["messages"][1:] == [
         {"role": "assistant", "content": "one\n\ntwo"},
         {"role": "user", "content": "And?"},
@@ -126,7 +126,7 @@ async def test_sends_settings(api: FakeApi, provider: OpenAIChatProvider) -> Non
     api.answer(Answer([TEXT], stop="stop"))
     await answer(provider, request("Hi"))
     assert set(api.last) == {"model", "messages", "max_tokens", "stream", "stream_options"}
-    asked = request(
+    model_request = request(
         "Hi",
         thinking_tokens=8000,
         output_schema=SCHEMA,
@@ -134,7 +134,7 @@ async def test_sends_settings(api: FakeApi, provider: OpenAIChatProvider) -> Non
         server_tools=[{"type": "web_search"}],
         api_kwargs={"temperature": 0.1, "top_k": 5, "stream_options": {"x": 1}},
     )
-    await answer(provider, asked)
+    await answer(provider, model_request)
     assert api.last["reasoning_effort"] == "medium"
     assert api.last["response_format"] == {
         "type": "json_schema",
@@ -144,7 +144,7 @@ async def test_sends_settings(api: FakeApi, provider: OpenAIChatProvider) -> Non
     assert (api.last["temperature"], api.last["top_k"]) == (0.1, 5)
     assert api.last["stream_options"] == {"include_usage": True, "x": 1}
     assert api.requests[-1].headers["openai-beta"] == "tomorrow=v1"
-    assert openai_chat.build(asked, custom=False)["max_completion_tokens"] == 2048
+    assert openai_chat.build(model_request, custom=False)["max_completion_tokens"] == 2048
 
 
 async def test_sends_images_and_documents(api: FakeApi, provider: OpenAIChatProvider) -> None:
@@ -189,26 +189,26 @@ async def test_sends_arguments_that_are_not_json_back_unchanged(api: FakeApi, pr
 
 
 @pytest.mark.parametrize(
-    ("told", "meant"),
+    ("api_reason", "stop_reason"),
     [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "refusal"), ("of tomorrow", "end_turn")],
 )
-async def test_maps_stop_reasons(api: FakeApi, provider: OpenAIChatProvider, told: str, meant: str) -> None:
-    api.answer(Answer([TEXT], stop=told))
+async def test_maps_stop_reasons(api: FakeApi, provider: OpenAIChatProvider, api_reason: str, stop_reason: str) -> None:
+    api.answer(Answer([TEXT], stop=api_reason))
     response = await answer(provider, request("Hi"))
-    assert (response.stop_reason, response.finish_reason) == (meant, told)
+    assert (response.stop_reason, response.finish_reason) == (stop_reason, api_reason)
 
 
 async def test_sends_refusal_back_as_refusal(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([{"type": "refusal", "refusal": "I will not."}], stop="stop"))
-    pieces, response = await ask(provider, request("Hi"))
+    chunks, response = await ask(provider, request("Hi"))
     assert response.stop_reason == "refusal"
-    assert joined(pieces, "text") == "I will not."
+    assert joined(chunks, "text") == "I will not."
     await answer(provider, request("Hi", response.message, "?"))
     assert api.last["messages"][1] == {"role": "assistant", "refusal": "I will not."}
 
 
 def _changed(edit: Any) -> Any:
-    """A change of every chunk's calls."""
+    """Return a function that changes the calls of every chunk."""
 
     def change(lines: list[str]) -> list[str]:
         changed: list[str] = []
@@ -251,7 +251,7 @@ async def test_downloads_files(api: FakeApi, provider: OpenAIChatProvider) -> No
 
 async def test_closing_the_iterator_ends_connection(api: FakeApi, provider: OpenAIChatProvider) -> None:
     api.answer(Answer([TEXT], hang_after=3))
-    pieces = provider.stream(request("Hi"))
-    assert await first_text(pieces) == TEXT["text"][:5]
-    await pieces.aclose()
+    stream = provider.stream(request("Hi"))
+    assert await first_text(stream) == TEXT["text"][:5]
+    await stream.aclose()
     await api.hung_up.wait()

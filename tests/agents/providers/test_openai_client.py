@@ -1,4 +1,4 @@
-"""Every way in which asking OpenAI can fail, told as one kind of error, on both of its APIs."""
+"""Every failure of a request to either API of OpenAI becomes one kind of error."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -64,12 +64,12 @@ async def provider(api: FakeApi, request: pytest.FixtureRequest) -> AsyncIterato
 
 
 @pytest.fixture
-def said(provider: Provider) -> list[Any]:
+def content(provider: Provider) -> list[Any]:
     return CONTENT["chat" if isinstance(provider, OpenAIChatProvider) else "responses"]
 
 
-def made(error: type[Exception]) -> Exception:
-    """An exception of a class, as the SDK makes it."""
+def build_error(error: type[Exception]) -> Exception:
+    """Return an exception of a class, as the SDK creates it."""
     if issubclass(error, openai.APIStatusError):
         status = getattr(error, "status_code", 500 if error is openai.InternalServerError else 418)
         response = httpx2.Response(status, request=REQUEST)
@@ -88,11 +88,11 @@ def made(error: type[Exception]) -> Exception:
 
 
 def test_every_exception_of_sdk_has_a_kind() -> None:
-    found: dict[str, Any] = {name: getattr(openai, name) for name in dir(openai) if name[0] != "_"}
-    # Some names stand for clients that are made, and all of the SDK loaded, as soon as isinstance looks at them.
-    classes = {name: one for name, one in found.items() if issubclass(type(one), type)}
-    errors = {name: one for name, one in classes.items() if issubclass(one, Exception)}
-    assert {name: translated(made(error)).kind for name, error in errors.items()} == KINDS
+    members: dict[str, Any] = {name: getattr(openai, name) for name in dir(openai) if name[0] != "_"}
+    # Some names are lazy clients. isinstance would create them and load the complete SDK.
+    classes = {name: member for name, member in members.items() if issubclass(type(member), type)}
+    errors = {name: member for name, member in classes.items() if issubclass(member, Exception)}
+    assert {name: translated(build_error(error)).kind for name, error in errors.items()} == KINDS
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ async def test_maps_statuses(api: FakeApi, provider: Provider, status: int, kind
     failed = await failure(provider, request("Hi"))
     assert (failed.kind, failed.status, failed.retry_after) == (kind, status, 3)
     assert "Not like this." in str(failed)
-    # Retries are the runtime's: the SDK makes none.
+    # The runtime retries. The SDK does not.
     assert len(api.requests) == 1
 
 
@@ -115,9 +115,9 @@ async def test_spent_budget_is_permanent_error(api: FakeApi, provider: Provider)
     assert not (await failure(provider, request("Hi"))).retryable
 
 
-async def test_translates_errors_in_mid_stream(api: FakeApi, provider: Provider, said: list[Any]) -> None:
+async def test_translates_errors_in_mid_stream(api: FakeApi, provider: Provider, content: list[Any]) -> None:
     line = 'data: {"error": {"message": "Sorry", "type": "server_error", "code": "rate_limit_exceeded"}}\n\n'
-    api.answer(Answer(said, change=lambda lines: [*lines[:3], line]))
+    api.answer(Answer(content, change=lambda lines: [*lines[:3], line]))
     failed = await failure(provider, request("Hi"))
     assert failed.kind == "rate_limit"
     assert "Sorry" in str(failed)
@@ -150,15 +150,15 @@ def test_maps_error_codes_without_status() -> None:
 
 
 @pytest.mark.parametrize("events", [0, 1, 4])
-async def test_translates_cut_connection(api: FakeApi, provider: Provider, said: list[Any], events: int) -> None:
-    api.answer(Answer(said, cut_after=events, stop="stop"), Answer(said, stop="stop"))
+async def test_translates_cut_connection(api: FakeApi, provider: Provider, content: list[Any], events: int) -> None:
+    api.answer(Answer(content, cut_after=events, stop="stop"), Answer(content, stop="stop"))
     assert (await failure(provider, request("Hi"))).kind == "connection"
     assert (await answer(provider, request("Hi"))).message["content"][0]["text"] == "Hello there."
 
 
 @pytest.mark.parametrize("events", [0, 1, 4])
-async def test_silent_provider_times_out(api: FakeApi, provider: Provider, said: list[Any], events: int) -> None:
-    api.answer(Answer(said, hang_after=events))
+async def test_silent_provider_times_out(api: FakeApi, provider: Provider, content: list[Any], events: int) -> None:
+    api.answer(Answer(content, hang_after=events))
     assert (await failure(provider, request("Hi", timeout=0.3))).kind == "timeout"
     await asyncio.wait_for(api.hung_up.wait(), 60)
 
@@ -175,8 +175,8 @@ async def test_silent_provider_times_out(api: FakeApi, provider: Provider, said:
         pytest.param(lambda lines: ["data: [DONE]\n\n"], id="nothing"),
     ],
 )
-async def test_translates_invalid_stream(api: FakeApi, provider: Provider, said: list[Any], change: Any) -> None:
-    api.answer(Answer(said, change=change))
+async def test_translates_invalid_stream(api: FakeApi, provider: Provider, content: list[Any], change: Any) -> None:
+    api.answer(Answer(content, change=change))
     assert (await failure(provider, request("Hi"))).kind == "garbled"
 
 

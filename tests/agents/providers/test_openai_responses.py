@@ -1,4 +1,4 @@
-"""OpenAI's Responses API: the real SDK against a local server that streams as the API does."""
+"""OpenAI's Responses API, with the real SDK and a local server that streams like the API."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -58,10 +58,10 @@ async def provider(api: FakeApi) -> AsyncIterator[OpenAIResponsesProvider]:
 
 async def test_yields_chunks_then_response(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([REASONING, SEARCH, MESSAGE, CALL]))
-    pieces, response = await ask(provider, request("1 + 2?", system="Add.", tools=[ADD]))
-    assert joined(pieces, "thinking") == "First.\n\nThen."
-    assert joined(pieces, "text") == "It is three — 3️⃣."
-    assert [piece.kind for piece in pieces if piece.data] == ["server_tool_call", "citation", "tool_call"]
+    chunks, response = await ask(provider, request("1 + 2?", system="Add.", tools=[ADD]))
+    assert joined(chunks, "thinking") == "First.\n\nThen."
+    assert joined(chunks, "text") == "It is three — 3️⃣."
+    assert [chunk.kind for chunk in chunks if chunk.data] == ["server_tool_call", "citation", "tool_call"]
     content = response.message["content"]
     assert [block["type"] for block in content] == ["thinking", "server_tool_use", "text", "text", "tool_use"]
     assert content[0]["thinking"] == "First.\n\nThen."
@@ -118,9 +118,9 @@ async def test_leaves_out_incomplete_reasoning_and_sends_other_items_without_ids
     api.answer(Answer([{**REASONING, "encrypted_content": None}, SAID, CALL]), Answer([SAID]))
     response = await answer(provider, request("Hi"))
     await answer(provider, request("Hi", response.message))
-    sent = api.last["input"][1:]
-    assert [item["type"] for item in sent] == ["message", "function_call"]
-    assert all("id" not in item for item in sent)
+    sent_items = api.last["input"][1:]
+    assert [item["type"] for item in sent_items] == ["message", "function_call"]
+    assert all("id" not in item for item in sent_items)
 
 
 async def test_leaves_out_nulls_of_answer(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
@@ -132,14 +132,14 @@ async def test_leaves_out_nulls_of_answer(api: FakeApi, provider: OpenAIResponse
 
 async def test_converts_messages_of_other_providers(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([SAID]))
-    said = [
+    messages = [
         {"type": "thinking", "thinking": "hm", "signature": "sig"},
         {"type": "thinking", "thinking": "hm", "openai": {"field": "reasoning_content"}},
         {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
         {"type": "text", "text": "Said."},
         {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1}},
     ]
-    await answer(provider, request("Hi", {"role": "assistant", "content": said}))
+    await answer(provider, request("Hi", {"role": "assistant", "content": messages}))
     assert api.last["input"][1:] == [
         {"type": "message", "role": "assistant", "content": "Said."},
         {"type": "function_call", "call_id": "toolu_1", "name": "add", "arguments": '{"a":1}'},
@@ -161,14 +161,14 @@ async def test_sends_settings(api: FakeApi, provider: OpenAIResponsesProvider) -
     api.answer(Answer([SAID]))
     await answer(provider, request("Hi", model="gpt-4o-mini"))
     assert set(api.last) == {"model", "input", "max_output_tokens", "store", "stream"}
-    asked = request(
+    model_request = request(
         "Hi",
         thinking_tokens=1024,
         output_schema=SCHEMA,
         server_tools=[{"type": "web_search"}],
         api_kwargs={"temperature": 0.1, "text": {"verbosity": "low"}, "reasoning": {"effort": "high"}},
     )
-    await answer(provider, asked)
+    await answer(provider, model_request)
     assert api.last["reasoning"] == {"effort": "high", "summary": "auto"}
     assert api.last["text"] == {
         "format": {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": True},
@@ -226,8 +226,8 @@ async def test_sends_arguments_that_are_not_json_back_unchanged(
 async def test_sends_refusals_back(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     refusal = {**MESSAGE, "content": [{"type": "refusal", "refusal": "I will not."}]}
     api.answer(Answer([refusal]))
-    pieces, response = await ask(provider, request("Hi"))
-    assert joined(pieces, "text") == "I will not."
+    chunks, response = await ask(provider, request("Hi"))
+    assert joined(chunks, "text") == "I will not."
     assert response.stop_reason == "refusal"
     await answer(provider, request("Hi", response.message))
     assert api.last["input"][1] == refusal
@@ -238,7 +238,7 @@ async def test_sends_refusals_back(api: FakeApi, provider: OpenAIResponsesProvid
 
 async def test_closing_the_iterator_ends_connection(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([SAID], hang_after=4))
-    pieces = provider.stream(request("Hi"))
-    assert await first_text(pieces) == "Hello"
-    await pieces.aclose()
+    stream = provider.stream(request("Hi"))
+    assert await first_text(stream) == "Hello"
+    await stream.aclose()
     await api.hung_up.wait()

@@ -1,4 +1,4 @@
-"""Names of models: which provider they mean, and what is said when it cannot be had."""
+"""Names of models select a provider. Errors explain why a provider is not available."""
 
 import asyncio
 import subprocess
@@ -114,9 +114,9 @@ try:
 except Exception as error:
     print(type(error).__name__, error.kind, error)
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert told.startswith("ProviderError setup")
-    assert f"lockstitch[{extra}]" in told
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.startswith("ProviderError setup")
+    assert f"lockstitch[{extra}]" in output
 
 
 def test_provider_loads_no_sdk_of_another(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ from lockstitch.agents.registry import resolve_provider
 resolve_provider("scripted:{script}")
 print([name for name in ("anthropic", "openai", "httpx2", "yaml") if name in sys.modules])
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert told.strip() == "[]"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == "[]"
 
 
 def test_scripts_are_providers(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_scripts_are_providers(tmp_path: Path) -> None:
 
 
 def test_provider_serves_several_event_loops() -> None:
-    """Notebooks and scripts call asyncio.run again and again; connections of a loop that ended are of no use."""
+    """Notebooks and scripts call asyncio.run repeatedly. Connections of a closed loop cannot be used."""
     provider = AnthropicProvider(api_key="key", base_url="http://127.0.0.1:1")
 
     async def once() -> str:
@@ -167,5 +167,5 @@ def test_own_parameters_have_priority() -> None:
 
 
 def test_turn_and_step_are_not_sent_as_parameters() -> None:
-    asked = ModelRequest("m", [], turn=2, step=0, attempt=3, purpose="title")
-    assert asked.parameters == {"model": "m", "max_tokens": 2048}
+    model_request = ModelRequest("m", [], turn=2, step=0, attempt=3, purpose="title")
+    assert model_request.parameters == {"model": "m", "max_tokens": 2048}

@@ -1,4 +1,4 @@
-"""The scripted model: the same words at the same place of a thread, whoever asks and however often."""
+"""The scripted model gives the same answer at the same position of a thread, for every caller and every call."""
 
 import asyncio
 import json
@@ -32,8 +32,8 @@ async def test_step_selects_reply() -> None:
 
 async def test_list_of_lists_has_turns_and_starts_again() -> None:
     provider = Scripted([["a1", "a2"], ["b1"]])
-    asked = [(1, 1), (1, 2), (2, 1), (3, 1), (4, 1)]
-    assert [await text_at(provider, turn, step) for turn, step in asked] == ["a1", "a2", "b1", "a1", "b1"]
+    places = [(1, 1), (1, 2), (2, 1), (3, 1), (4, 1)]
+    assert [await text_at(provider, turn, step) for turn, step in places] == ["a1", "a2", "b1", "a1", "b1"]
 
 
 async def test_missing_reply_raises() -> None:
@@ -51,7 +51,7 @@ async def test_content_order_is_thinking_text_blocks_calls() -> None:
         "calls": [{"name": "add", "input": {"a": 1}}, {"name": "stop", "id": "mine"}],
         "container_id": "container_1",
     }
-    pieces, response = await ask(Scripted([[], ["", reply]]), at(2, 2))
+    chunks, response = await ask(Scripted([[], ["", reply]]), at(2, 2))
     assert response.message["content"] == [
         {"type": "thinking", "thinking": "Hm."},
         {"type": "text", "text": "Adding."},
@@ -59,7 +59,7 @@ async def test_content_order_is_thinking_text_blocks_calls() -> None:
         {"type": "tool_use", "id": "call_2_2_0", "name": "add", "input": {"a": 1}},
         {"type": "tool_use", "id": "mine", "name": "stop", "input": {}},
     ]
-    assert [piece.kind for piece in pieces] == ["thinking", "text", "server_tool_call", "tool_call", "tool_call"]
+    assert [chunk.kind for chunk in chunks] == ["thinking", "text", "server_tool_call", "tool_call", "tool_call"]
     assert (response.stop_reason, response.container_id) == ("tool_use", "container_1")
     assert response.response_id == "scripted_2_2"
 
@@ -82,8 +82,8 @@ async def test_estimated_usage_is_stable() -> None:
 
 
 async def test_data_becomes_json_answer() -> None:
-    asked = request("Hi", output_schema=SCHEMA)
-    response = await answer(Scripted([{"data": {"sum": 3}}]), asked)
+    model_request = request("Hi", output_schema=SCHEMA)
+    response = await answer(Scripted([{"data": {"sum": 3}}]), model_request)
     assert json.loads(response.message["content"][0]["text"]) == {"sum": 3}
 
 
@@ -100,32 +100,32 @@ async def test_failure_without_number_never_ends() -> None:
     assert (error.kind, error.retryable) == ("auth", False)
 
 
-@pytest.mark.parametrize(("cut", "said"), [(0, ""), (3, "Hel"), (7, "Hello, "), (99, "Hello, world")])
-async def test_cuts_stream(cut: int, said: str) -> None:
+@pytest.mark.parametrize(("cut", "text"), [(0, ""), (3, "Hel"), (7, "Hello, "), (99, "Hello, world")])
+async def test_cuts_stream(cut: int, text: str) -> None:
     provider = Scripted([{"text": "Hello, world", "chunk": 2, "cut_after": cut, "times": 1}])
-    heard: list[str] = []
+    chunks: list[str] = []
 
     async def listen() -> None:
-        async for piece in provider.stream(at(1, 1)):
-            assert isinstance(piece, Chunk)
-            heard.append(piece.text)
+        async for part in provider.stream(at(1, 1)):
+            assert isinstance(part, Chunk)
+            chunks.append(part.text)
 
     with pytest.raises(ProviderError) as caught:
         await listen()
-    assert "".join(heard) == said
+    assert "".join(chunks) == text
     assert caught.value.kind == "connection"
     assert await text_at(provider, 1, 1, attempt=1) == "Hello, world"
 
 
 async def test_chunks_have_requested_size() -> None:
-    pieces, _ = await ask(Scripted([{"text": "abcdefg", "chunk": 3}]), at(1, 1))
-    assert [piece.text for piece in pieces] == ["abc", "def", "g"]
+    chunks, _ = await ask(Scripted([{"text": "abcdefg", "chunk": 3}]), at(1, 1))
+    assert [chunk.text for chunk in chunks] == ["abc", "def", "g"]
 
 
 async def test_waits_before_and_between_chunks() -> None:
-    begun = time.monotonic()
+    start = time.monotonic()
     await ask(Scripted([{"text": "abcd", "chunk": 1, "delay": 0.05, "pause": 0.02}]), at(1, 1))
-    assert time.monotonic() - begun >= 0.12
+    assert time.monotonic() - start >= 0.12
     assert (await failure(Scripted([{"text": "x", "delay": 60}]), at(1, 1, timeout=0.05))).kind == "timeout"
 
 
@@ -138,12 +138,12 @@ async def test_answers_calls_outside_of_loop_by_purpose() -> None:
 
 
 async def test_function_can_answer() -> None:
-    def reply(asked: ModelRequest) -> Any:
-        return f"{asked.turn}.{asked.step}"
+    def reply(model_request: ModelRequest) -> Any:
+        return f"{model_request.turn}.{model_request.step}"
 
-    async def later(asked: ModelRequest) -> Any:
+    async def later(model_request: ModelRequest) -> Any:
         await asyncio.sleep(0)
-        return {"calls": [{"name": "add"}]} if asked.step == 1 else "Done."
+        return {"calls": [{"name": "add"}]} if model_request.step == 1 else "Done."
 
     assert await text_at(Scripted(reply), 2, 3) == "2.3"
     assert (await answer(Scripted(later), at(1, 1))).stop_reason == "tool_use"
@@ -181,7 +181,7 @@ def test_rejects_invalid_script_file(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "message"),
     [
         ({"txt": "x"}, "unknown keys: txt"),
         ({"fail": "boredom"}, "fail must be one of rate_limit"),
@@ -191,12 +191,12 @@ def test_rejects_invalid_script_file(tmp_path: Path, text: str) -> None:
         (3, "a text or a mapping"),
     ],
 )
-def test_rejects_invalid_reply(reply: Any, told: str) -> None:
-    with pytest.raises(ProviderError, match=told):
+def test_rejects_invalid_reply(reply: Any, message: str) -> None:
+    with pytest.raises(ProviderError, match=message):
         Scripted([reply])
 
 
 async def test_yields_raw_events() -> None:
-    pieces, _ = await ask(Scripted(["Hi."], raw_events=True), at(1, 1))
-    assert [piece.kind for piece in pieces] == ["raw", "text"]
-    assert joined(pieces, "text") == "Hi."
+    chunks, _ = await ask(Scripted(["Hi."], raw_events=True), at(1, 1))
+    assert [chunk.kind for chunk in chunks] == ["raw", "text"]
+    assert joined(chunks, "text") == "Hi."

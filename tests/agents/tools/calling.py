@@ -1,4 +1,4 @@
-"""Calling tools without a run around them."""
+"""Call tools without a run."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,6 @@ CONTEXT = ToolContext(
 )
 
 
-async def call(tool: Tool, **given: Any) -> Any:
+async def call(tool: Tool, **arguments: Any) -> Any:
     assert tool.call is not None
-    return await tool.call(CONTEXT, given)
+    return await tool.call(CONTEXT, arguments)

@@ -1,4 +1,4 @@
-"""What tests of tools share: where MCP servers over HTTP come from."""
+"""Fixtures for tests of tools."""
 
 from collections.abc import Iterator
 
@@ -9,9 +9,9 @@ from tests.agents.tools.nursery import Nursery, nursery
 
 @pytest.fixture(scope="session")
 def web() -> Iterator[Nursery]:
-    """Makes MCP servers over HTTP, each a process of its own."""
-    with nursery() as made:
-        yield made
+    """Starts MCP servers over HTTP, each in its own process."""
+    with nursery() as web_nursery:
+        yield web_nursery
 
 
 @pytest.fixture(autouse=True)

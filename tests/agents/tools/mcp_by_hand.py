@@ -1,13 +1,13 @@
-"""Servers that the official package would not make: `python mcp_by_hand.py MODE [PORT]`, over stdin and stdout.
+"""Servers that the official package does not support: `python mcp_by_hand.py MODE [PORT]`, over stdin and stdout.
 
-strict   hangs up on anything but `initialize` as the first message; lists its tools in pages; what its tools do is
-         said by the arguments
+strict   hangs up on anything but `initialize` as the first message; lists its tools in pages; the arguments of a tool
+         define its behaviour
 endless  the same, but its list of tools never ends
-bare     the same, but it knows nothing of tools
-hang     reads and never answers; holds a connection to PORT meanwhile
-crash    says why on stderr, and ends
-babble   writes what is no JSON
-echo     writes back whatever it reads
+bare     the same, but without tools
+hang     reads and never answers; holds a connection to PORT until it ends
+crash    writes a reason to stderr and ends
+babble   writes invalid JSON
+echo     writes its input back
 """
 
 import json
@@ -21,25 +21,25 @@ HELD: list[socket.socket] = []
 
 
 def speak(mode: str) -> None:
-    begun = False
+    initialized = False
     for line in sys.stdin:
-        asked = json.loads(line)
-        if not begun and asked["method"] != "initialize":
+        request = json.loads(line)
+        if not initialized and request["method"] != "initialize":
             sys.exit("expected initialize")
-        begun = True
-        if "id" in asked:
-            answer = answers(asked["method"], asked.get("params") or {}, mode)
+        initialized = True
+        if "id" in request:
+            answer = answers(request["method"], request.get("params") or {}, mode)
             if answer:
-                print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+                print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
 
 
 def answers(method: str, params: dict[str, Any], mode: str) -> dict[str, Any]:
-    """What is answered; nothing if the call is held."""
+    """Return the answers. A held call has none."""
     match method:
         case "initialize":
             about = {"name": "strict", "version": "1"}
-            known = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
-            return {"result": known}
+            handshake = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+            return {"result": handshake}
         case "tools/list" if mode != "bare":
             first = int(params.get("cursor") or 0)
             after = first if mode == "endless" else first + 2
@@ -51,8 +51,8 @@ def answers(method: str, params: dict[str, Any], mode: str) -> dict[str, Any]:
             return {"error": {"code": -32601, "message": "unknown"}}
 
 
-def does(name: str, **given: Any) -> dict[str, Any]:
-    match given:
+def does(name: str, **arguments: Any) -> dict[str, Any]:
+    match arguments:
         case {"code": code}:
             return {"error": {"code": code, "message": "not today"}}
         case {"nonsense": _}:
@@ -68,8 +68,8 @@ def does(name: str, **given: Any) -> dict[str, Any]:
             return text(f"{name} by {os.getpid()}")
 
 
-def text(said: str) -> dict[str, Any]:
-    return {"result": {"content": [{"type": "text", "text": said}]}}
+def text(content: str) -> dict[str, Any]:
+    return {"result": {"content": [{"type": "text", "text": content}]}}
 
 
 def main(mode: str, port: str = "") -> None:

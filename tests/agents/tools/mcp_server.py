@@ -121,7 +121,7 @@ def pid() -> str:
 
 @server.tool()
 async def hold(port: int) -> str:
-    """Tell the test that the call has begun, and end when the test says how."""
+    """Report the start of the call to the test, and end when the test replies."""
     incoming, outgoing = await asyncio.open_connection("127.0.0.1", port)
     try:
         return (await incoming.readline()).decode().strip()
@@ -130,7 +130,7 @@ async def hold(port: int) -> str:
 
 
 class Old:
-    """An app in front of the real one that refuses what servers did not know before 2026."""
+    """A wrapper app that rejects messages which servers did not support before 2026."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -145,7 +145,7 @@ class Old:
 
 
 class Guarded(Old):
-    """An app in front of the real one that wants a token when there is one."""
+    """A wrapper app that requires a token, if one is set."""
 
     def __init__(self, app: Any, token: str) -> None:
         super().__init__(app)
@@ -169,7 +169,7 @@ def serve(mode: str, port: str, token: str = "") -> None:
 
 
 def nursery() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for its children
     children: list[int] = []
     while line := sys.stdin.readline():
         if child := os.fork():

@@ -1,4 +1,4 @@
-"""Real MCP servers over HTTP, each a process of its own, forked off one that has imported the package."""
+"""Real MCP servers over HTTP. Each is a process, forked from one that has imported the package."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ class Nursery:
 
     @asynccontextmanager
     async def server(self, mode: str = "http", port: int = 0, token: str = "") -> AsyncIterator[tuple[int, int]]:
-        """A server; its port and the id of its process."""
+        """Start a server. Return its port and its process id."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(mode, port, token, file=self._process.stdin, flush=True)
@@ -38,7 +38,7 @@ def nursery() -> Iterator[Nursery]:
 
 
 async def killed(pid: int) -> None:
-    """Kill it, and wait until it is gone."""
+    """Kill a process and wait for its end."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     while is_alive(pid):  # noqa: ASYNC110, there is no event for the end of a process that is not our child

@@ -1,4 +1,4 @@
-"""Tools from Python functions: what the model is told of them, what it may pass, and how they run."""
+"""Tools from Python functions: their description, their arguments and their execution."""
 
 import asyncio
 import contextvars
@@ -52,7 +52,7 @@ async def send(
     return f"{copies} {size.value} {kind} to {to}, {address.street} {address.number}, {note}, {ctx.key}"
 
 
-# What the model is told
+# The description for the model
 
 
 def test_schema_comes_from_hints_and_description_from_docstring() -> None:
@@ -105,8 +105,8 @@ async def test_accepts_parameter_names_of_pydantic() -> None:
         return f"{json} {schema} {model_config} {model_dump} {copy} {_hidden}"
 
     assert list(odd.input_schema["properties"]) == ["json", "schema", "model_config", "model_dump", "copy", "_hidden"]
-    given = {"json": "a", "schema": 1, "model_config": "b", "model_dump": "c", "_hidden": "y"}
-    assert await call(odd, **given) == "a 1 b c False y"
+    arguments = {"json": "a", "schema": 1, "model_config": "b", "model_dump": "c", "_hidden": "y"}
+    assert await call(odd, **arguments) == "a 1 b c False y"
 
 
 async def test_parameter_can_have_an_alias() -> None:
@@ -131,7 +131,7 @@ async def test_accepts_methods_partials_and_objects() -> None:
     assert await call(tool(name="object")(Shop()), count="2") == 6
 
 
-# What is refused when it is made
+# Rejected functions
 
 
 def test_rejects_parameters_without_name() -> None:
@@ -190,17 +190,17 @@ def test_rejects_schema_that_is_not_object_or_not_storable() -> None:
         def endless(limit: float = float("inf")) -> None: ...
 
 
-# What the model may pass
+# Arguments
 
 
 async def test_arguments_arrive_with_their_types() -> None:
-    given: dict[str, Any] = {"to": "Ada", "address": {"street": "Main"}, "copies": "2", "size": "large"}
-    assert await call(send, **given) == f"2 large letter to Ada, Main 1, None, {CONTEXT.key}"
-    assert given["copies"] == "2", "what was given is not changed"
+    arguments: dict[str, Any] = {"to": "Ada", "address": {"street": "Main"}, "copies": "2", "size": "large"}
+    assert await call(send, **arguments) == f"2 large letter to Ada, Main 1, None, {CONTEXT.key}"
+    assert arguments["copies"] == "2", "what was given is not changed"
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"to": "Ada"}, "address: Field required"),
         ({"to": "Ada", "address": {"street": 1}}, "address.street: Input should be a valid string"),
@@ -210,13 +210,13 @@ async def test_arguments_arrive_with_their_types() -> None:
         ({"to": "Ada", "address": {"street": "x"}, "ctx": {}}, "ctx: Extra inputs are not permitted"),
     ],
 )
-async def test_invalid_arguments_are_rejected_by_name(given: dict[str, Any], said: str) -> None:
+async def test_invalid_arguments_are_rejected_by_name(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(Refused) as caught:
-        await call(send, **given)
-    assert str(caught.value) == f"Invalid arguments: {said}"
+        await call(send, **arguments)
+    assert str(caught.value) == f"Invalid arguments: {message}"
     assert send.check is not None
     with pytest.raises(Refused, match="Invalid arguments"):
-        send.check(given)
+        send.check(arguments)
 
 
 async def test_reports_all_problems_at_once() -> None:
@@ -224,7 +224,7 @@ async def test_reports_all_problems_at_once() -> None:
         await call(send)
 
 
-# How they run
+# Execution
 
 
 async def test_function_with_ctx_gets_context() -> None:
@@ -294,13 +294,13 @@ def _cancel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "message"),
     [(_next, "StopIteration"), (_leave, "SystemExit: goodbye"), (_cancel, "CancelledError")],
 )
-async def test_exception_that_would_end_loop_becomes_ordinary_error(function: Any, said: str) -> None:
+async def test_exception_that_would_end_loop_becomes_ordinary_error(function: Any, message: str) -> None:
     with pytest.raises(RuntimeError) as caught:
         await call(tool(function))
-    assert str(caught.value) == said
+    assert str(caught.value) == message
     assert caught.value.__cause__ is not None
 
 

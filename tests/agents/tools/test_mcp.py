@@ -1,4 +1,4 @@
-"""MCP servers as a source of tools: real servers in processes of their own, over stdio and HTTP."""
+"""MCP servers as a source of tools: real servers in separate processes, over stdio and HTTP."""
 
 import asyncio
 import os
@@ -22,22 +22,22 @@ pytestmark = pytest.mark.anyio
 
 BY_HAND = str(Path(__file__).with_name("mcp_by_hand.py"))
 PATIENCE = 60.0
-"""Seconds after which a test has failed rather than been slow."""
+"""Seconds after which a test fails."""
 
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One event loop for the module, since a server is connected to once for each of them."""
+    """One event loop for the module, because each loop has its own connection to a server."""
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
 async def tools(anyio_backend: str) -> AsyncIterator[dict[str, Tool]]:
-    """The tools of a server that is started once, for those who only call them."""
+    """The tools of a server that is started once, for tests that only call them."""
     server = started()
     async with asyncio.timeout(PATIENCE):
-        found = await tools_of(server)
-    yield found
+        offered = await tools_of(server)
+    yield offered
     await server.close()
 
 
@@ -63,12 +63,12 @@ async def tools_of(server: McpServer) -> dict[str, Tool]:
 
 
 async def pid_of(tools: dict[str, Tool]) -> int:
-    """The process that answers, of a server by hand."""
+    """Return the id of the process that answers."""
     return int((await call(tools["tool0"])).removeprefix("tool0 by "))
 
 
 class Held:
-    """Where the tool `hold` reports to: a call that is known to have begun, and ends as the test says."""
+    """The listener of the tool `hold`. It reports the start of the call, and the test ends the call."""
 
     def __init__(self) -> None:
         self._arrived: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
@@ -98,7 +98,7 @@ def url(port: int) -> str:
     return f"http://127.0.0.1:{port}/mcp"
 
 
-# What the tools are
+# Tools
 
 
 async def test_tools_match_description_of_server(tools: dict[str, Tool]) -> None:
@@ -170,7 +170,7 @@ async def test_server_without_tools_offers_none() -> None:
         assert await server.tools() == []
 
 
-# What they answer
+# Results
 
 
 async def test_results_become_text_or_blocks(tools: dict[str, Tool]) -> None:
@@ -246,8 +246,8 @@ async def test_server_gets_only_its_own_environment(monkeypatch: pytest.MonkeyPa
 
 async def test_connects_once_for_many_first_callers() -> None:
     async with closing(by_hand("strict")) as server:
-        found = await asyncio.gather(*(tools_of(server) for _ in range(5)))
-        answers = await asyncio.gather(*(call(tools["tool0"]) for tools in found for _ in range(10)))
+        tool_lists = await asyncio.gather(*(tools_of(server) for _ in range(5)))
+        answers = await asyncio.gather(*(call(tools["tool0"]) for tools in tool_lists for _ in range(10)))
     assert len(set(answers)) == 1
 
 
@@ -271,14 +271,14 @@ async def test_cancelled_call_is_cancelled_on_server_without_effect_on_others(to
         process = await call(tools["pid"])
         cancelled = asyncio.create_task(call(tools["hold"], port=held.port))
         reader, _ = await held.begun()
-        other = asyncio.create_task(call(tools["hold"], port=held.port))
+        other_task = asyncio.create_task(call(tools["hold"], port=held.port))
         _, writer = await held.begun()
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         assert await reader.read() == b"", "the server ended the call as well"
         writer.write(b"done\n")
-        assert await other == "done"
+        assert await other_task == "done"
         assert await call(tools["pid"]) == process
 
 
@@ -295,12 +295,12 @@ async def test_cancelled_caller_leaves_connection_to_others() -> None:
 async def test_connection_survives_end_of_first_task() -> None:
     async with closing(by_hand("strict")) as server:
         async with asyncio.TaskGroup() as group:
-            found = group.create_task(tools_of(server))
+            task = group.create_task(tools_of(server))
         async with asyncio.TaskGroup() as group:
-            answer = group.create_task(call(found.result()["tool0"]))
+            answer = group.create_task(call(task.result()["tool0"]))
         assert answer.result().startswith("tool0 by ")
         await asyncio.create_task(server.close())
-        assert (await call(found.result()["tool0"])).startswith("tool0 by ")
+        assert (await call(task.result()["tool0"])).startswith("tool0 by ")
 
 
 async def test_close_ends_process_and_next_use_reconnects() -> None:
@@ -375,7 +375,7 @@ async def test_restarts_server_that_died_between_calls() -> None:
         (connection,) = server._connections.values()
         first = await pid_of(tools)
         os.kill(first, signal.SIGKILL)
-        while not connection.over:  # noqa: ASYNC110, there is no event for what nobody waits for
+        while not connection.over:  # noqa: ASYNC110, no event reports this
             await asyncio.sleep(0.01)
         assert await pid_of(tools) != first
 
@@ -384,8 +384,8 @@ def test_works_on_several_event_loops() -> None:
     server = by_hand("strict")
 
     async def use(tools: dict[str, Tool] | None) -> tuple[dict[str, Tool], int]:
-        found = tools or await tools_of(server)
-        return found, await pid_of(found)
+        available = tools or await tools_of(server)
+        return available, await pid_of(available)
 
     tools, first = asyncio.run(use(None))
     assert not is_alive(first), "the loop's end ends the process"
@@ -394,7 +394,7 @@ def test_works_on_several_event_loops() -> None:
     asyncio.run(server.close())
 
 
-# What cannot be used
+# Unusable servers
 
 
 async def test_reports_missing_command() -> None:
@@ -487,14 +487,14 @@ async def test_cancelled_http_call_has_no_effect_on_others(web: Nursery, mode: s
         tools = await tools_of(server)
         cancelled = asyncio.create_task(call(tools["hold"], port=held.port))
         reader, _ = await held.begun()
-        other = asyncio.create_task(call(tools["hold"], port=held.port))
+        other_task = asyncio.create_task(call(tools["hold"], port=held.port))
         _, writer = await held.begun()
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         assert await reader.read() == b""
         writer.write(b"done\n")
-        assert await other == "done"
+        assert await other_task == "done"
 
 
 @pytest.mark.parametrize("mode", ["http", "old"])

@@ -1,4 +1,4 @@
-"""The tools of a real MCP server in the hands of an agent."""
+"""An agent calls the tools of a real MCP server."""
 
 import pytest
 
@@ -27,11 +27,11 @@ async def test_agent_calls_mcp_tools_with_effects_of_hints(store: Store, web: Nu
             await helper.close()
     assert result.output_text == "Done."
     log = await store.stitches("t")
-    assert [one.name for one in log if one.type == "tool_started"] == ["put", "send", "fail"]
+    assert [stitch.name for stitch in log if stitch.type == "tool_started"] == ["put", "send", "fail"]
     blocks = (await store.context("t"))[2]["content"]
     assert blocks[0]["content"] == "3"
     assert blocks[3]["is_error"]
     assert "no luck" in blocks[3]["content"]
-    kept = await store.agents.versions("default", "helper")
-    effects = {one["name"]: one["effect"] for one in kept[0].definition["tools"]}
+    versions = await store.agents.versions("default", "helper")
+    effects = {tool["name"]: tool["effect"] for tool in versions[0].definition["tools"]}
     assert effects == {"add": "safe", "put": "keyed", "send": "once", "fail": "once"}

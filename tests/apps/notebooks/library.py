@@ -21,30 +21,30 @@ class Library(Scripted):
         super().__init__(_in_pieces)
         self.held: dict[str, asyncio.Event] = {}
 
-    def hold(self, who: str) -> asyncio.Event:
+    def hold(self, agent: str) -> asyncio.Event:
         """Hold NotebookLM, Researcher or Writer in the middle of an answer until the event is set."""
-        self.held[who] = asyncio.Event()
-        return self.held[who]
+        self.held[agent] = asyncio.Event()
+        return self.held[agent]
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
-        begun = False
-        async for piece in super().stream(request):
-            yield piece
-            if not begun and isinstance(piece, Chunk) and piece.kind == "text":
-                begun = True
+        started = False
+        async for part in super().stream(request):
+            yield part
+            if not started and isinstance(part, Chunk) and part.kind == "text":
+                started = True
                 if gate := self.held.pop(_who(request), None):
                     # A failed test never sets the event, and its server must still stop.
                     await asyncio.wait_for(gate.wait(), 20)
 
 
 def _who(request: ModelRequest) -> str:
-    tools = {str(one.get("name")) for one in request.tools}
+    tools = {str(tool.get("name")) for tool in request.tools}
     return "NotebookLM" if "delegate" in tools else "Researcher" if "search_sources" in tools else "Writer"
 
 
 def _in_pieces(request: ModelRequest) -> Any:
-    said = reply(request)
-    return {"text": said, "chunk": 60} if isinstance(said, str) else said
+    answer = reply(request)
+    return {"text": answer, "chunk": 60} if isinstance(answer, str) else answer
 
 
 def library(model: Scripted | None = None) -> tuple[Notebooks, App]:

@@ -47,7 +47,9 @@ async def test_notebooks_are_copied_from_one_database_to_the_other(
         )
         assert [link.session_id for link in await repository.sessions(copy, books.number)] == ["chat-1"]
         assert await sources.text(copy, source) == "# Notes\n\nRobots are wild."
-        assert [one.source.name for one in await notebooks.search(copy, books.number, "robots")] == ["notes.md"]
+        assert [hit.source.name for hit in await notebooks.search(copy, books.number, "robots")] == ["notes.md"]
         assert (await repository.create(copy, "Next")).number > books.number
-        again = await repository.ensure(copy, books, "chat-2", user_id=None, agent="NotebookLM", message="hello")
-        assert (await repository.sessions(copy, books.number))[1].thread_id == again.id
+        second_thread = await repository.ensure(
+            copy, books, "chat-2", user_id=None, agent="NotebookLM", message="hello"
+        )
+        assert (await repository.sessions(copy, books.number))[1].thread_id == second_thread.id

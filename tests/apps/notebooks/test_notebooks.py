@@ -29,36 +29,36 @@ async def begin(store: Store, notebook: Notebook, session_id: str | None = None,
 async def columns(store: Store, table: str) -> dict[str, tuple[Any, ...]]:
     """Return the type, nullability and default of each column of a table."""
     if isinstance(store._backend, SqliteBackend):
-        ((made,),) = (await store.sql(f"SELECT sql FROM sqlite_master WHERE name = '{table}'")).rows
+        ((definition,),) = (await store.sql(f"SELECT sql FROM sqlite_master WHERE name = '{table}'")).rows
         with closing(sqlite3.connect(":memory:")) as copy:
-            copy.execute(made)
+            copy.execute(definition)
             rows = copy.execute(
                 f"SELECT name, type, \"notnull\", dflt_value FROM pragma_table_info('{table}')"
             ).fetchall()
             return {name: (kind, not needed, default) for name, kind, needed, default in rows}
-    asked = await store.sql(
+    result = await store.sql(
         "SELECT a.attname, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull, pg_get_expr(d.adbin, d.adrelid) "
         "FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum "
         f"WHERE a.attrelid = 'lockstitch.{table}'::regclass AND a.attnum > 0"
     )
-    return {name: (kind, may, default) for name, kind, may, default in asked.rows}
+    return {name: (kind, may, default) for name, kind, may, default in result.rows}
 
 
 @pytest.mark.req("S4-001", "S4-002")
 async def test_notebook_has_documented_columns(notebooks: Notebooks, store: Store, backend: str) -> None:
-    found = await columns(store, "notebooks")
-    assert found.keys() >= {"id", "title", "description", "instructions", "created_at", "updated_at"}
-    kinds = [found[name][0] for name in ("id", "title", "description", "instructions", "created_at", "updated_at")]
+    row = await columns(store, "notebooks")
+    assert row.keys() >= {"id", "title", "description", "instructions", "created_at", "updated_at"}
+    kinds = [row[name][0] for name in ("id", "title", "description", "instructions", "created_at", "updated_at")]
     if backend == "postgres":
         time = "timestamp with time zone"
         assert kinds == ["bigint", "character varying(255)", "text", "text", time, time]
-        assert found["title"][1:] == (False, "'Untitled notebook'::character varying")
+        assert row["title"][1:] == (False, "'Untitled notebook'::character varying")
     else:
         assert kinds == ["INTEGER", "VARCHAR(255)", "TEXT", "TEXT", "TEXT", "TEXT"]
-        assert found["title"][1:] == (False, "'Untitled notebook'")
-    made = await repository.create(store)
-    assert (made.id, made.title) == (1, "Untitled notebook")
-    assert made.created_at == made.updated_at
+        assert row["title"][1:] == (False, "'Untitled notebook'")
+    notebook = await repository.create(store)
+    assert (notebook.id, notebook.title) == (1, "Untitled notebook")
+    assert notebook.created_at == notebook.updated_at
 
 
 @pytest.mark.req("S4-002")
@@ -89,28 +89,33 @@ async def test_concurrent_changes_of_a_notebook_are_both_stored(
 ) -> None:
     changes = ({"title": "Novels"}, {"description": "Long ones."}, {"instructions": None})
     await asyncio.gather(*(repository.change(store, books.number, **fields) for fields in changes))
-    kept = await repository.get(store, books.number)
-    assert (kept.title, kept.description, kept.instructions) == ("Novels", "Long ones.", None)
-    assert kept.updated_at >= books.updated_at
+    notebook = await repository.get(store, books.number)
+    assert (notebook.title, notebook.description, notebook.instructions) == ("Novels", "Long ones.", None)
+    assert notebook.updated_at >= books.updated_at
 
 
 async def test_lists_most_recently_updated_notebooks_first(notebooks: Notebooks, store: Store) -> None:
     first, second, third = [await repository.create(store, title) for title in ("one", "two", "three")]
     await repository.change(store, first.number, title="first", description="changed")
-    assert [one.id for one in await repository.listed(store)] == [first.id, third.id, second.id]
-    assert [one.id for one in await repository.listed(store, limit=1, offset=1)] == [third.id]
-    counted = (await repository.counted(store))[0]
-    assert (counted.notebook.title, counted.sources, counted.chats, counted.last_chat_at) == ("first", 0, 0, None)
+    assert [notebook.id for notebook in await repository.listed(store)] == [first.id, third.id, second.id]
+    assert [notebook.id for notebook in await repository.listed(store, limit=1, offset=1)] == [third.id]
+    counted_notebook = (await repository.counted(store))[0]
+    assert (
+        counted_notebook.notebook.title,
+        counted_notebook.sources,
+        counted_notebook.chats,
+        counted_notebook.last_chat_at,
+    ) == ("first", 0, 0, None)
 
 
 async def test_notebook_of_another_project_is_not_found(notebooks: Notebooks, store: Store, books: Notebook) -> None:
-    other = store.in_project("other")
-    assert await repository.listed(other) == []
+    other_store = store.in_project("other")
+    assert await repository.listed(other_store) == []
     for act in (repository.get, repository.remove):
         with pytest.raises(NotFound):
-            await act(other, books.number)
+            await act(other_store, books.number)
     with pytest.raises(NotFound):
-        await repository.change(other, books.number, title="mine")
+        await repository.change(other_store, books.number, title="mine")
     for unknown in (99, 0, -1, 2**70):
         with pytest.raises(NotFound):
             await repository.get(store, unknown)
@@ -120,38 +125,46 @@ async def test_notebook_of_another_project_is_not_found(notebooks: Notebooks, st
 async def test_link_of_a_chat_has_documented_columns(
     notebooks: Notebooks, store: Store, books: Notebook, backend: str
 ) -> None:
-    other = await repository.create(store, "Other")
-    mine = [await begin(store, books, name) for name in ("chat-1", None, "73ccd158-0e18-4d0e-98c9-c362f3769774")]
-    theirs = await begin(store, other, "chat-2")
+    other_notebook = await repository.create(store, "Other")
+    own_threads = [await begin(store, books, name) for name in ("chat-1", None, "73ccd158-0e18-4d0e-98c9-c362f3769774")]
+    other_thread = await begin(store, other_notebook, "chat-2")
     links = await repository.sessions(store, books.number)
-    assert [link.session_id for link in links] == ["chat-1", str(mine[1].id), "73ccd158-0e18-4d0e-98c9-c362f3769774"]
-    assert [link.thread_id for link in links] == [thread.id for thread in mine]
-    found = await columns(store, "notebook_sessions")
-    assert found.keys() >= {"id", "notebook_id", "session_id", "created_at"}
-    assert not any(found[name][1] for name in ("notebook_id", "session_id", "created_at"))
-    assert await repository.notebook_of(store, theirs) == await repository.get(store, other.number)
+    assert [link.session_id for link in links] == [
+        "chat-1",
+        str(own_threads[1].id),
+        "73ccd158-0e18-4d0e-98c9-c362f3769774",
+    ]
+    assert [link.thread_id for link in links] == [thread.id for thread in own_threads]
+    row = await columns(store, "notebook_sessions")
+    assert row.keys() >= {"id", "notebook_id", "session_id", "created_at"}
+    assert not any(row[name][1] for name in ("notebook_id", "session_id", "created_at"))
+    assert await repository.notebook_of(store, other_thread) == await repository.get(store, other_notebook.number)
     # The database rejects a second notebook for a session, and links without a notebook or a thread.
     now = store.clock.now()
     for wrong in (
-        {"session_id": "chat-1", "thread_id": theirs.id, "notebook_id": other.number},
-        {"session_id": "new", "thread_id": mine[0].id, "notebook_id": 99},
-        {"session_id": "new", "thread_id": "0198b3c0-0000-7000-8000-000000000000", "notebook_id": other.number},
+        {"session_id": "chat-1", "thread_id": other_thread.id, "notebook_id": other_notebook.number},
+        {"session_id": "new", "thread_id": own_threads[0].id, "notebook_id": 99},
+        {
+            "session_id": "new",
+            "thread_id": "0198b3c0-0000-7000-8000-000000000000",
+            "notebook_id": other_notebook.number,
+        },
     ):
         with pytest.raises(LockstitchError):
             await store._backend.put([NotebookSession(**wrong, created_at=now)])
     with pytest.raises(Refused, match="session_id"):
-        NotebookSession(session_id="x" * 256, thread_id=theirs.id, notebook_id=1, created_at=now)
+        NotebookSession(session_id="x" * 256, thread_id=other_thread.id, notebook_id=1, created_at=now)
 
 
 @pytest.mark.req("S4-016")
 async def test_creates_chat_and_link_in_one_transaction(notebooks: Notebooks, store: Store, books: Notebook) -> None:
-    gone = books.changed(id=99)
+    missing = books.changed(id=99)
     with pytest.raises(LockstitchError):
-        await begin(store, gone, "chat-1")
+        await begin(store, missing, "chat-1")
     with pytest.raises(NotFound):
         await store.thread("chat-1")
-    again = [await begin(store, books, "chat-1") for _ in range(2)]
-    assert again[0].id == again[1].id
+    second_threads = [await begin(store, books, "chat-1") for _ in range(2)]
+    assert second_threads[0].id == second_threads[1].id
     # Two concurrent first messages create one chat.
     both = await asyncio.gather(begin(store, books, "chat-2"), begin(store, books, "chat-2"))
     assert both[0].id == both[1].id
@@ -160,11 +173,11 @@ async def test_creates_chat_and_link_in_one_transaction(notebooks: Notebooks, st
 
 @pytest.mark.req("S4-005", "S4-006")
 async def test_rejects_session_of_another_notebook_or_user(notebooks: Notebooks, store: Store, books: Notebook) -> None:
-    other = await repository.create(store, "Other")
+    other_notebook = await repository.create(store, "Other")
     await begin(store, books, "ada's", "ada")
     await store.create(key="plain")
     with pytest.raises(Refused, match="belongs to another notebook"):
-        await begin(store, other, "ada's", "ada")
+        await begin(store, other_notebook, "ada's", "ada")
     with pytest.raises(Refused, match="belongs to another user"):
         await begin(store, books, "ada's", "bob")
     with pytest.raises(Refused, match="without a notebook"):
@@ -173,16 +186,16 @@ async def test_rejects_session_of_another_notebook_or_user(notebooks: Notebooks,
         with pytest.raises(Refused):
             await begin(store, books, name)
     assert len(await repository.sessions(store, books.number)) == 1
-    assert await repository.sessions(store, other.number) == []
+    assert await repository.sessions(store, other_notebook.number) == []
 
 
 @pytest.mark.req("S4-008")
 async def test_deleting_a_notebook_deletes_its_chats(notebooks: Notebooks, store: Store, books: Notebook) -> None:
-    other = await repository.create(store, "Other")
-    for notebook in (books, books, other):
+    other_notebook = await repository.create(store, "Other")
+    for notebook in (books, books, other_notebook):
         await begin(store, notebook)
     assert await repository.remove(store, books.number) == 2
-    assert [one.title for one in await repository.listed(store)] == ["Other"]
+    assert [notebook.title for notebook in await repository.listed(store)] == ["Other"]
     assert await store.count() == 1
     with pytest.raises(NotFound):
         await repository.remove(store, books.number)
@@ -198,9 +211,9 @@ async def test_deleting_a_notebook_can_keep_its_chats(notebooks: Notebooks, stor
 
 @pytest.mark.req("S4-008")
 async def test_deleting_a_chat_deletes_its_link(notebooks: Notebooks, store: Store, books: Notebook) -> None:
-    thread, other = await begin(store, books), await begin(store, books)
+    thread, other_thread = await begin(store, books), await begin(store, books)
     await store.delete(thread.id)
-    assert [link.thread_id for link in await repository.sessions(store, books.number)] == [other.id]
+    assert [link.thread_id for link in await repository.sessions(store, books.number)] == [other_thread.id]
 
 
 async def test_does_not_delete_a_notebook_in_use(notebooks: Notebooks, store: Store, books: Notebook) -> None:
@@ -230,20 +243,20 @@ async def test_two_processes_can_create_the_tables_concurrently(
 ) -> None:
     sqlite = f"sqlite:///{tmp_path}/new.db"
     url = sqlite if backend == "sqlite" else str(request.getfixturevalue("postgres_url"))
-    async with open_store(url) as one, open_store(url) as two:
-        core = (await one.sql("SELECT count(*) FROM schema_versions")).rows
-        await asyncio.gather(Notebooks().setup(one), Notebooks().setup(two))
+    async with open_store(url) as first, open_store(url) as second:
+        core = (await first.sql("SELECT count(*) FROM schema_versions")).rows
+        await asyncio.gather(Notebooks().setup(first), Notebooks().setup(second))
         # Migrations have the same numbers in both dialects, separate from those of the record.
         numbers = [number for number, _, _ in EXTENSION.migrations(backend)]
         assert numbers == list(range(1, len(numbers) + 1))
         assert numbers == [number for number, _, _ in EXTENSION.migrations("sqlite")]
-        done = await one.sql("SELECT extension, version FROM extension_versions ORDER BY version")
+        done = await first.sql("SELECT extension, version FROM extension_versions ORDER BY version")
         assert done.rows == [("notebooks", number) for number in numbers]
-        assert (await one.sql("SELECT count(*) FROM schema_versions")).rows == core
-        made = await repository.create(one, "Books")
-        await Notebooks().setup(two)
-        assert await repository.get(two, made.number) == made
-        assert await one._backend.find(Find(Notebook, (Where("project", "=", "default"),))) == [made]
+        assert (await first.sql("SELECT count(*) FROM schema_versions")).rows == core
+        notebook = await repository.create(first, "Books")
+        await Notebooks().setup(second)
+        assert await repository.get(second, notebook.number) == notebook
+        assert await first._backend.find(Find(Notebook, (Where("project", "=", "default"),))) == [notebook]
 
 
 async def test_rejects_the_file_backend(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ async def http() -> AsyncIterator[httpx2.AsyncClient]:
 
 async def texts(page: Page) -> list[str]:
     """Return the visible text of the chat and the sidebar, without ages."""
-    parts = [await page.locator(f"{one}").inner_text() for one in ("#seam", "#sources", "#turns", "#place")]
+    parts = [await page.locator(f"{selector}").inner_text() for selector in ("#seam", "#sources", "#turns", "#place")]
     return [re.sub(r"\s+", " ", part) for part in parts]
 
 
@@ -73,13 +73,13 @@ async def test_user_creates_notebook_and_gets_cited_answers(
         await expect(page.locator(".meta")).to_have_text(re.compile("NotebookLM .*with Researcher and Writer"))
 
         # Sources: a text, Markdown, a PDF, and an invalid file.
-        letters = dict(shelves())["Letters from parents.txt"].decode()
+        text = dict(shelves())["Letters from parents.txt"].decode()
         # Without scripts the link opens a separate page.
         await page.wait_for_load_state()
         await page.get_by_role("link", name="Add source").first.click()
         await page.locator("#add summary", has_text="Text").click()
         await page.locator("#add [name=title]").fill("Letters from parents")
-        await page.locator("#add [name=text]").fill(letters)
+        await page.locator("#add [name=text]").fill(text)
         await page.get_by_role("button", name="Add text").click()
         await expect(page.locator("#toasts")).to_contain_text("Added Letters from parents.md: 1 passage")
         for name in ("Reading ages, notes.md", "School library list 2026.pdf"):
@@ -128,8 +128,8 @@ async def test_user_creates_notebook_and_gets_cited_answers(
         await expect(page.locator("a.cite[aria-current]")).to_have_count(1)
         await expect(page.locator("#place .foot")).to_contain_text(re.compile(r"found by .*rank \d of \d"))
         await look(page, "notebook")
-        shown = page.url
-        assert "cited=" in shown
+        chat_url = page.url
+        assert "cited=" in chat_url
         await page.locator("#place").get_by_role("link", name="Open").click()
         await expect(page.locator(".passages .marked mark")).to_contain_text("Front Desk")
         await look(page, "notebook-source")
@@ -182,8 +182,8 @@ async def test_user_stops_renames_forgets_and_deletes(store: Store, page: Page) 
     model = Library()
     application, app = library(model)
     await application.setup(store)
-    made = await notebooks.create(store, "Books")
-    await application.add_source(store, made.number, "a.txt", "Robots are wild.")
+    notebook = await notebooks.create(store, "Books")
+    await application.add_source(store, notebook.number, "a.txt", "Robots are wild.")
     now = store.clock.now()
     await store.memories.put(
         Memory(user_id="local", text="Likes robots.", created_at=now, updated_at=now),
@@ -217,6 +217,8 @@ async def test_user_stops_renames_forgets_and_deletes(store: Store, page: Page) 
         await page.get_by_role("button", name="Rename").click()
         await expect(page.locator("#chats")).to_contain_text("Robots")
 
+        # Without its script the link opens another page instead of the dialog.
+        await page.wait_for_load_state()
         await page.get_by_role("link", name="Instructions").click()
         await page.locator("#edit [name=instructions]").fill("Rhyme.")
         await page.locator("#edit [name=title]").fill("Machines")
@@ -230,7 +232,7 @@ async def test_user_stops_renames_forgets_and_deletes(store: Store, page: Page) 
         assert not await sticks_out(page)
         await page.get_by_role("button", name="Delete").click()
         await expect(page.get_by_role("heading", name="No memories yet")).to_be_visible()
-        assert [one.text for one in await store.memories.list()] == ["A secret of Ada's."]
+        assert [memory.text for memory in await store.memories.list()] == ["A secret of Ada's."]
 
         await page.goto(f"{url}/notebooks/1")
         await page.locator("#sources a").first.click()
@@ -247,15 +249,15 @@ async def test_user_stops_renames_forgets_and_deletes(store: Store, page: Page) 
 async def test_page_escapes_text_of_sources(store: Store, page: Page) -> None:
     application, app = library()
     await application.setup(store)
-    made = await notebooks.create(
+    notebook = await notebooks.create(
         store, f"<b>{HOSTILE[:200]}", description=HOSTILE[:1500], instructions="</textarea><script>"
     )
-    await application.add_source(store, made.number, "<i>nasty</i>.txt", f"robots {HOSTILE}")
-    said = await application.run(store, made.number, "<script>alert(4)</script> about robots?")
+    await application.add_source(store, notebook.number, "<i>nasty</i>.txt", f"robots {HOSTILE}")
+    result = await application.run(store, notebook.number, "<script>alert(4)</script> about robots?")
     async with serving(store, app, IDLE) as url:
-        source = (await sources.listed(store, made))[0]
+        source = (await sources.listed(store, notebook))[0]
         paths = ("", "/edit", "/memories", f"/sources/{source.id}?passage=1&mark=1-9999999999999999", "/sources/new")
-        for path in (*paths, f"/chats/{said.thread_id}?cited=9.1.99999999999999999999"):
+        for path in (*paths, f"/chats/{result.thread_id}?cited=9.1.99999999999999999999"):
             await page.goto(f"{url}/notebooks/1{path}")
             assert await page.locator("main script, main img, main b:has-text('script'), main i").count() == 0
             for size in (PHONE, WIDE):
@@ -268,10 +270,10 @@ async def test_page_escapes_text_of_sources(store: Store, page: Page) -> None:
 async def test_page_shows_errors_without_changes(store: Store, http: httpx2.AsyncClient) -> None:
     application, app = library()
     await application.setup(store)
-    made = await notebooks.create(store, "Books")
-    other = await notebooks.create(store.in_project("theirs"), "Theirs")
+    notebook = await notebooks.create(store, "Books")
+    other_notebook = await notebooks.create(store.in_project("theirs"), "Theirs")
     second = await notebooks.create(store, "Second")
-    chat = (await application.run(store, made.number, "hello")).thread_id
+    chat = (await application.run(store, notebook.number, "hello")).thread_id
     async with serving(store, app, IDLE) as url:
         csrf = re.findall(r'name="csrf" value="([^"]+)"', (await http.get(f"{url}/notebooks/1")).text)[0]
 
@@ -290,28 +292,30 @@ async def test_page_shows_errors_without_changes(store: Store, http: httpx2.Asyn
         assert (await add({"title": "nothing"})).status_code == 422
         off = await add({"url": "https://example.org/"})
         assert "disabled" in off.text
-        assert await sources.listed(store, made) == []
+        assert await sources.listed(store, notebook) == []
 
-        theirs = (f"/notebooks/{other.id}", f"/notebooks/{second.id}/chats/{chat}")
-        for path in (*theirs, "/notebooks/77", "/notebooks/9999999999999999999"):
+        foreign_paths = (f"/notebooks/{other_notebook.id}", f"/notebooks/{second.id}/chats/{chat}")
+        for path in (*foreign_paths, "/notebooks/77", "/notebooks/9999999999999999999"):
             assert (await http.get(url + path)).status_code == 404, path
         for path in ("/notebooks/x", "/notebooks/1/chats/nonsense", "/notebooks/1/sources/nonsense"):
             assert (await http.get(url + path)).status_code == 422, path
-        asked = await http.post(f"{url}/notebooks/{second.id}/chats/{chat}/ask", data={"csrf": csrf, "message": "hi"})
-        assert asked.status_code == 404
+        response = await http.post(
+            f"{url}/notebooks/{second.id}/chats/{chat}/ask", data={"csrf": csrf, "message": "hi"}
+        )
+        assert response.status_code == 404
         assert (await http.post(f"{url}/notebooks/1/ask", data={"csrf": csrf, "message": "  "})).status_code == 422
         assert (await http.post(f"{url}/notebooks", data={"title": "Without proof"})).status_code == 403
         assert (await http.post(f"{url}/notebooks", data={"csrf": csrf, "title": "x" * 256})).status_code == 422
     _, reads = await store.tokens.create("looker", ["read"])
     _, elsewhere = await store.in_project("theirs").tokens.create("other", ["read", "write"])
     async with serving(store, app, Settings(work=False, tokens_needed=True)) as url:
-        shown = await http.get(f"{url}/notebooks/1", headers={"Authorization": f"Bearer {reads}"})
-        assert "This token is read-only" in shown.text
-        assert "Add source" not in shown.text
-        for path in ("/notebooks/1", f"/notebooks/{other.id}/chats/{chat}"):
-            found = await http.get(url + path, headers={"Authorization": f"Bearer {elsewhere}"})
-            assert found.status_code == 404, path
-    assert [one.title for one in await notebooks.listed(store)] == ["Second", "Books"]
+        read_response = await http.get(f"{url}/notebooks/1", headers={"Authorization": f"Bearer {reads}"})
+        assert "This token is read-only" in read_response.text
+        assert "Add source" not in read_response.text
+        for path in ("/notebooks/1", f"/notebooks/{other_notebook.id}/chats/{chat}"):
+            refused_response = await http.get(url + path, headers={"Authorization": f"Bearer {elsewhere}"})
+            assert refused_response.status_code == 404, path
+    assert [notebook.title for notebook in await notebooks.listed(store)] == ["Second", "Books"]
     assert len(await store.threads()) == 1
 
 
@@ -319,23 +323,23 @@ async def test_page_shows_errors_without_changes(store: Store, http: httpx2.Asyn
 async def test_pages_work_on_every_database(store: Store, http: httpx2.AsyncClient) -> None:
     application, app = library()
     await application.setup(store)
-    made = await notebooks.create(store, "Books", description="For reading lists.")
+    notebook = await notebooks.create(store, "Books", description="For reading lists.")
     for name, content in shelves():
-        await application.add_source(store, made.number, name, content)
+        await application.add_source(store, notebook.number, name, content)
     session: str | None = None
     for message in ("hello", "recommend books for a 9yo girl", "summarize each book"):
-        said = await application.run(store, made.number, message, session_id=session)
-        session = str(said.thread_id)
+        result = await application.run(store, notebook.number, message, session_id=session)
+        session = str(result.thread_id)
     async with serving(store, app, IDLE) as url:
         for path in ("/notebooks", "/notebooks/1/new", "/notebooks/1/memories"):
             assert (await http.get(url + path)).status_code == 200, path
-        shown = (await http.get(f"{url}/notebooks/1")).text
-        told = re.findall(r'data-name="(\w+)"', shown)
+        html = (await http.get(f"{url}/notebooks/1")).text
+        names = re.findall(r'data-name="(\w+)"', html)
         leader, looks, writes = "NotebookLM", "Researcher", "Writer"
-        assert told == [leader, leader, looks, leader, leader, looks, writes]
-        assert "7 runs" in shown
-        assert "from Researcher\N{RIGHT SINGLE QUOTATION MARK}s notes" in shown
-        cite = re.findall(r'class="cite" href="([^"]+)"', shown)[0]
+        assert names == [leader, leader, looks, leader, leader, looks, writes]
+        assert "7 runs" in html
+        assert "from Researcher\N{RIGHT SINGLE QUOTATION MARK}s notes" in html
+        cite = re.findall(r'class="cite" href="([^"]+)"', html)[0]
         place = (await http.get(url + cite, headers={"HX-Request": "true"})).text
         assert "<html" not in place
         assert re.search(r"<mark>[^<]*The Wild Robot", place)

@@ -15,17 +15,17 @@ TEXTS = st.lists(
 
 def test_passages_end_at_paragraphs_and_sentences() -> None:
     text = "First paragraph, with two sentences. Here is the second.\n\n" * 3 + "The last one."
-    found = split(Document("text", text), size=130, overlap=40)
-    assert [passage.text(Document("text", text)).strip()[-1] for passage in found] == ["."] * len(found)
-    assert len(found) == 2
-    assert found[1].with_lead(Document("text", text)).startswith("Here is the second.\n\nFirst paragraph")
+    passages = split(Document("text", text), size=130, overlap=40)
+    assert [passage.text(Document("text", text)).strip()[-1] for passage in passages] == ["."] * len(passages)
+    assert len(passages) == 2
+    assert passages[1].with_lead(Document("text", text)).startswith("Here is the second.\n\nFirst paragraph")
 
 
 def test_passage_starts_at_a_heading() -> None:
     text = "Introduction. " * 8 + "\n# Shelf C\n" + "Robots. " * 5
     document = Document("markdown", text, headings=[Heading(text.index("# Shelf"), 1, "Shelf C")])
-    found = split(document, size=200, overlap=20)
-    assert [(passage.place.heading, passage.place.line) for passage in found] == [(None, 1), ("Shelf C", 2)]
+    passages = split(document, size=200, overlap=20)
+    assert [(passage.place.heading, passage.place.line) for passage in passages] == [(None, 1), ("Shelf C", 2)]
 
 
 def test_passages_have_page_numbers() -> None:
@@ -44,11 +44,11 @@ def test_joined_passages_are_the_text(parts: list[str], size: int, overlap: int,
     text = "".join(parts)
     pages = sorted({0, *(place for place in firm if place < len(text))})
     document = Document("text", text, pages=pages)
-    found = split(document, size=size, overlap=overlap)
-    assert "".join(passage.text(document) for passage in found).strip() == text.strip()
-    assert [passage.number for passage in found] == list(range(1, len(found) + 1))
-    end = found[0].place.start if found else 0
-    for passage in found:
+    passages = split(document, size=size, overlap=overlap)
+    assert "".join(passage.text(document) for passage in passages).strip() == text.strip()
+    assert [passage.number for passage in passages] == list(range(1, len(passages) + 1))
+    end = passages[0].place.start if passages else 0
+    for passage in passages:
         assert passage.place.start == end
         end = passage.place.end
         assert len(passage.text(document).strip()) <= size

@@ -48,8 +48,8 @@ async def test_html_reader_returns_visible_text() -> None:
     <pre>  two\n  lines</pre></body></html>"""
     document = await read("prizes.html", page.encode())
     assert document.title == "Prize winners"
-    for gone in ("alert", "steal", "color", "hidden", "secret", "<"):
-        assert gone not in document.text
+    for word in ("alert", "steal", "color", "hidden", "secret", "<"):
+        assert word not in document.text
     assert "Front\xa0Desk & more,\nby Kelly Yang." in document.text
     assert "a b" in document.text
     assert "  two\n  lines" in document.text
@@ -84,19 +84,19 @@ async def test_reads_pdf_of_500_pages_in_bounded_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "message"),
     [
         (Limits(bytes=100), "bytes. The limit is 100"),
         (Limits(seconds=0.001), "takes more than 0.001 seconds"),
     ],
 )
-async def test_rejects_pdf_above_limits(limits: Limits, said: str) -> None:
-    with pytest.raises(Refused, match=said):
+async def test_rejects_pdf_above_limits(limits: Limits, message: str) -> None:
+    with pytest.raises(Refused, match=message):
         await read("large.pdf", pdf(["A page with some words on it."] * 4), limits=limits)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("empty.txt", b"", "empty.txt is empty"),
         ("blank.md", b" \n\n\t", "has no text"),
@@ -108,8 +108,8 @@ async def test_rejects_pdf_above_limits(limits: Limits, said: str) -> None:
         ("secret.pdf", encrypted(pdf(["Some words."]), "xyzzy"), "protected by a password"),
     ],
 )
-async def test_rejects_unreadable_file_with_reason(name: str, content: bytes, said: str) -> None:
-    with pytest.raises(Refused, match=said):
+async def test_rejects_unreadable_file_with_reason(name: str, content: bytes, message: str) -> None:
+    with pytest.raises(Refused, match=message):
         await read(name, content)
 
 
@@ -154,4 +154,4 @@ async def test_rejects_unknown_encoding(charset: str) -> None:
 
 
 async def test_closing_marks_of_a_heading_need_a_space() -> None:
-    assert [one.text for one in headings_of("# C#\n# a # #\n## ##\n#no\n# b\t##  \n")] == ["C#", "a #", "b"]
+    assert [heading.text for heading in headings_of("# C#\n# a # #\n## ##\n#no\n# b\t##  \n")] == ["C#", "a #", "b"]

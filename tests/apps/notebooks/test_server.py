@@ -29,7 +29,7 @@ async def http(store: Store) -> AsyncIterator[Http]:
     await app.close()
 
 
-async def made(http: Http, title: str = "Books") -> int:
+async def create_notebook(http: Http, title: str = "Books") -> int:
     return (await http.post("/api/notebooks", json={"title": title})).json()["id"]
 
 
@@ -37,8 +37,13 @@ async def made(http: Http, title: str = "Books") -> int:
 async def test_api_creates_changes_and_deletes_notebooks(http: Http) -> None:
     answer = await http.post("/api/notebooks", json={"title": "Books", "instructions": "Be brief."})
     assert answer.status_code == 201
-    one = answer.json()
-    assert (one["id"], one["title"], one["description"], one["instructions"]) == (1, "Books", None, "Be brief.")
+    notebook = answer.json()
+    assert (notebook["id"], notebook["title"], notebook["description"], notebook["instructions"]) == (
+        1,
+        "Books",
+        None,
+        "Be brief.",
+    )
     assert (await http.post("/api/notebooks", json={})).json()["title"] == "Untitled notebook"
     answer = await http.put("/api/notebooks/1", json={"description": "For reading lists."})
     assert answer.status_code == 200
@@ -68,7 +73,7 @@ async def test_api_creates_changes_and_deletes_notebooks(http: Http) -> None:
 
 
 async def test_api_rejects_invalid_input_without_changes(http: Http) -> None:
-    await made(http)
+    await create_notebook(http)
     before = (await http.get("/api/notebooks")).json()
     for method, path, body in (
         ("POST", "/api/notebooks", {"title": "x" * 300}),
@@ -90,21 +95,21 @@ async def test_api_rejects_invalid_input_without_changes(http: Http) -> None:
         answer = await http.request(method, path, json=body)
         assert answer.status_code == 422, (path, body, answer.text)
         assert answer.json()["detail"]
-    for name, content, said in (
+    for name, content, message in (
         ("broken.pdf", b"%PDF-1.4 nonsense", "damaged"),
         ("binary.txt", bytes(range(256)), "is not text"),
         ("empty.txt", b"", "is empty"),
     ):
         answer = await http.post("/api/notebooks/1/sources/upload", files={"file": (name, content)})
         assert answer.status_code == 422
-        assert said in answer.json()["detail"]
+        assert message in answer.json()["detail"]
     assert (await http.get("/api/notebooks")).json() == before
     assert (await http.get("/api/threads")).json()["threads"] == []
 
 
 @pytest.mark.req("S4-065")
 async def test_api_adds_reads_and_removes_sources(http: Http) -> None:
-    id = await made(http)
+    id = await create_notebook(http)
     path = f"/api/notebooks/{id}/sources"
     answer = await http.post(path, json={"name": "library.md", "text": LIBRARY})
     assert answer.status_code == 201
@@ -113,26 +118,26 @@ async def test_api_adds_reads_and_removes_sources(http: Http) -> None:
     assert answer.status_code == 201
     paper = answer.json()
     assert (paper["kind"], paper["pages"]) == ("pdf", 1)
-    assert [one["name"] for one in (await http.get(path)).json()] == ["library.md", "list.pdf"]
+    assert [source["name"] for source in (await http.get(path)).json()] == ["library.md", "list.pdf"]
     (passage,) = (await http.get(f"{path}/{paper['id']}/passages")).json()
     assert (passage["text"], passage["where"]) == ("Roller Girl", "page 1")
-    found = (await http.get(f"/api/notebooks/{id}/search", params={"query": "wild robots"})).json()
-    assert (found[0]["source"], found[0]["found_by"], found[0]["rank"]) == ("library.md", "words and meaning", 1)
+    results = (await http.get(f"/api/notebooks/{id}/search", params={"query": "wild robots"})).json()
+    assert (results[0]["source"], results[0]["found_by"], results[0]["rank"]) == ("library.md", "words and meaning", 1)
     assert (await http.delete(f"{path}/{paper['id']}")).status_code == 204
-    assert [one["name"] for one in (await http.get(path)).json()] == ["library.md"]
+    assert [source["name"] for source in (await http.get(path)).json()] == ["library.md"]
 
 
 @pytest.mark.req("S4-063", "S4-016", "S4-006")
 async def test_api_runs_the_team(http: Http) -> None:
-    id = await made(http)
+    id = await create_notebook(http)
     await http.post(f"/api/notebooks/{id}/sources", json={"name": "library.md", "text": LIBRARY})
     answer = await http.post(f"/api/notebooks/{id}/run", json={"message": "hello", "user_id": "ada"})
     assert answer.status_code == 200, answer.text
     first = answer.json()
     assert (first["status"], first["answer"], first["turn"]) == ("completed", "Hello! Welcome to NotebookLM!", 1)
     session = first["session_id"]
-    again = {"message": "recommend books", "session_id": session, "user_id": "ada"}
-    second = (await http.post(f"/api/notebooks/{id}/run", json=again)).json()
+    body = {"message": "recommend books", "session_id": session, "user_id": "ada"}
+    second = (await http.post(f"/api/notebooks/{id}/run", json=body)).json()
     assert (second["session_id"], second["turn"], second["answered_by"]) == (session, 2, "NotebookLM")
     (cited,) = second["citations"]
     assert (cited["number"], cited["source"]) == (1, "library.md")
@@ -142,44 +147,44 @@ async def test_api_runs_the_team(http: Http) -> None:
     assert [(chat["session_id"], chat["messages"], chat["runs"]) for chat in chats] == [(session, 2, 4)]
     chat = (await http.get(f"/api/notebooks/{id}/sessions/{session}")).json()
     assert [len(turn["deeds"]) for turn in chat["turns"]] == [1, 2]
-    other = await made(http, "Other")
-    answer = await http.post(f"/api/notebooks/{other}/run", json=again)
+    other_id = await create_notebook(http, "Other")
+    answer = await http.post(f"/api/notebooks/{other_id}/run", json=body)
     assert (answer.status_code, "another notebook" in answer.text) == (422, True)
-    answer = await http.post(f"/api/notebooks/{id}/run", json={**again, "user_id": "bob"})
+    answer = await http.post(f"/api/notebooks/{id}/run", json={**body, "user_id": "bob"})
     assert (answer.status_code, "another user" in answer.text) == (422, True)
-    assert (await http.get(f"/api/notebooks/{other}/sessions/{session}")).status_code == 404
+    assert (await http.get(f"/api/notebooks/{other_id}/sessions/{session}")).status_code == 404
     assert (await http.get(f"/api/threads/{session}")).json()["last_turn"] == 2
 
 
 @pytest.mark.req("S4-063")
 async def test_api_streams_an_answer(http: Http) -> None:
-    id = await made(http)
-    asked = {"message": "hello\x00", "session_id": "chåt\n1", "stream": True}
-    async with http.stream("POST", f"/api/notebooks/{id}/run", json=asked) as answer:
+    id = await create_notebook(http)
+    body = {"message": "hello\x00", "session_id": "chåt\n1", "stream": True}
+    async with http.stream("POST", f"/api/notebooks/{id}/run", json=body) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert answer.headers["session-id"] == "ch%C3%A5t%0A1"
-        told = (await answer.aread()).decode()
-    assert "event: stitch" in told
-    assert "Welcome to NotebookLM!" in told
-    assert told.rstrip().rpartition("event: ")[2].startswith(("end", "status"))
+        text = (await answer.aread()).decode()
+    assert "event: stitch" in text
+    assert "Welcome to NotebookLM!" in text
+    assert text.rstrip().rpartition("event: ")[2].startswith(("end", "status"))
 
 
 @pytest.mark.req("S4-064", "S4-008")
 async def test_api_returns_agents_teams_and_sessions(http: Http) -> None:
-    id = await made(http)
+    id = await create_notebook(http)
     session = (await http.post(f"/api/notebooks/{id}/run", json={"message": "hello"})).json()["session_id"]
-    assert [one["name"] for one in (await http.get("/api/agents", params={"role": "team"})).json()["agents"]] == [
+    assert [agent["name"] for agent in (await http.get("/api/agents", params={"role": "team"})).json()["agents"]] == [
         "NotebookLM"
     ]
     assert (await http.get("/api/agents")).json()["here"] == ["NotebookLM"]
-    assert [one["id"] for one in (await http.get("/api/threads")).json()["threads"]] == [session]
+    assert [thread["id"] for thread in (await http.get("/api/threads")).json()["threads"]] == [session]
     assert len((await http.get(f"/api/threads/{session}/runs")).json()) == 1
     assert (await http.get("/healthz")).status_code == 200
     assert (await http.delete(f"/api/threads/{session}")).status_code == 200
     assert (await http.get(f"/api/notebooks/{id}/sessions")).json() == []
-    kept = (await http.post(f"/api/notebooks/{id}/run", json={"message": "hello"})).json()["session_id"]
+    session_id = (await http.post(f"/api/notebooks/{id}/run", json={"message": "hello"})).json()["session_id"]
     assert (await http.delete(f"/api/notebooks/{id}?keep_sessions=true")).status_code == 204
-    assert (await http.get(f"/api/threads/{kept}")).status_code == 200
+    assert (await http.get(f"/api/threads/{session_id}")).status_code == 200
 
 
 async def test_api_does_not_find_notebooks_of_another_project(store: Store) -> None:
@@ -187,15 +192,17 @@ async def test_api_does_not_find_notebooks_of_another_project(store: Store) -> N
     app = App(plugins=[Notebooks()])
     async with serving(store, app, Settings(tokens_needed=True)) as url, caller(url) as http:
         assert (await http.get("/api/notebooks")).status_code == 401
-        mine = {"Authorization": f"Bearer {tokens['one'][1]}"}
-        theirs = {"Authorization": f"Bearer {tokens['two'][1]}"}
-        id = (await http.post("/api/notebooks", json={"title": "Mine"}, headers=mine)).json()["id"]
-        await http.post(f"/api/notebooks/{id}/run", json={"message": "hello", "session_id": "chat"}, headers=mine)
-        assert (await http.get("/api/notebooks", headers=theirs)).json() == []
+        own_headers = {"Authorization": f"Bearer {tokens['one'][1]}"}
+        other_headers = {"Authorization": f"Bearer {tokens['two'][1]}"}
+        id = (await http.post("/api/notebooks", json={"title": "Mine"}, headers=own_headers)).json()["id"]
+        await http.post(
+            f"/api/notebooks/{id}/run", json={"message": "hello", "session_id": "chat"}, headers=own_headers
+        )
+        assert (await http.get("/api/notebooks", headers=other_headers)).json() == []
         for path in (f"/api/notebooks/{id}", f"/api/notebooks/{id}/sessions/chat", f"/api/notebooks/{id}/sources"):
-            assert (await http.get(path, headers=theirs)).status_code == 404
+            assert (await http.get(path, headers=other_headers)).status_code == 404
         # Session ids belong to a project.
-        other = (await http.post("/api/notebooks", json={}, headers=theirs)).json()["id"]
-        asked = {"message": "hello", "session_id": "chat"}
-        assert (await http.post(f"/api/notebooks/{other}/run", json=asked, headers=theirs)).status_code == 200
+        other_id = (await http.post("/api/notebooks", json={}, headers=other_headers)).json()["id"]
+        body = {"message": "hello", "session_id": "chat"}
+        assert (await http.post(f"/api/notebooks/{other_id}/run", json=body, headers=other_headers)).status_code == 200
     await app.close()

@@ -9,7 +9,7 @@ from lockstitch.apps.notebooks import Notebooks, citations, sources
 from lockstitch.apps.notebooks import notebooks as repository
 from lockstitch.apps.notebooks.readers.reader import Limits
 from lockstitch.apps.notebooks.records import Citation, Notebook, Passage, PassageVector, Source
-from lockstitch.apps.notebooks.search import fused, wanted
+from lockstitch.apps.notebooks.search import fused, search_terms
 from lockstitch.backend import Find
 from lockstitch.engine.ports.provider import ProviderError
 from lockstitch.errors import NotFound, Refused
@@ -41,18 +41,18 @@ async def test_stores_a_source_once_and_completely(notebooks: Notebooks, store: 
     source = await notebooks.add_source(store, books.number, "folder/library.md", LIBRARY.encode())
     assert (source.name, source.kind, source.title, source.pages) == ("library.md", "markdown", "School library", None)
     assert await sources.text(store, source) == LIBRARY
-    assert [one.id for one in await sources.listed(store, books)] == [source.id]
+    assert [source.id for source in await sources.listed(store, books)] == [source.id]
     assert (await repository.get(store, books.number)).updated_at > books.updated_at
     paper = await notebooks.add_source(store, books.number, "list.pdf", pdf(["Roller Girl", "The Penderwicks"]))
-    found = await sources.passages(store, paper)
-    assert [(one.page, one.place.words) for one in found] == [(1, "pages 1 to 2")]
+    passages = await sources.passages(store, paper)
+    assert [(passage.page, passage.place.words) for passage in passages] == [(1, "pages 1 to 2")]
 
 
 @pytest.mark.req("S4-065")
 async def test_unreadable_source_changes_nothing(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
     before = (await counts(store), await repository.get(store, books.number))
-    for name, content, said in (
+    for name, content, message in (
         ("broken.pdf", b"%PDF-1.7 nonsense", "damaged"),
         ("empty.txt", b"", "is empty"),
         ("binary.txt", bytes(range(256)), "is not text"),
@@ -61,7 +61,7 @@ async def test_unreadable_source_changes_nothing(notebooks: Notebooks, store: St
         ("x" * 300 + ".txt", b"text", "at most 255 characters"),
         ("a\x00.txt", b"text", "NUL"),
     ):
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(Refused, match=message):
             await notebooks.add_source(store, books.number, name, content)
     with pytest.raises(NotFound):
         await notebooks.add_source(store, 99, "a.txt", "text")
@@ -94,13 +94,13 @@ async def test_finds_passages_by_words_and_meaning(notebooks: Notebooks, store: 
     await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
     filler = "\n\n".join(f"Paragraph {number} is about gardening and the weather in spring." for number in range(400))
     await notebooks.add_source(store, books.number, "garden.txt", filler)
-    other = await repository.create(store, "Other")
-    await notebooks.add_source(store, other.number, "robots.txt", "Robots, robots, wild robots everywhere.")
-    found = await notebooks.search(store, books.number, "which books about robots are there?")
-    assert (found[0].source.name, found[0].rank) == ("library.md", 1)
-    assert found[0].found_by == "words and meaning"
-    assert {one.source.name for one in found} <= {"library.md", "garden.txt"}
-    assert "Wild Robot" in found[0].passage.text
+    other_notebook = await repository.create(store, "Other")
+    await notebooks.add_source(store, other_notebook.number, "robots.txt", "Robots, robots, wild robots everywhere.")
+    hits = await notebooks.search(store, books.number, "which books about robots are there?")
+    assert (hits[0].source.name, hits[0].rank) == ("library.md", 1)
+    assert hits[0].found_by == "words and meaning"
+    assert {hit.source.name for hit in hits} <= {"library.md", "garden.txt"}
+    assert "Wild Robot" in hits[0].passage.text
     assert await notebooks.search(store, books.number, "?!") == []
     assert await notebooks.search(store, books.number, "zzzqqq") == []
     for odd in ('"', "a*b:c|d&!()", "NEAR(a b)", "x" * 3000, "robot' OR 1=1 --", "機器人", "\x00"):
@@ -111,23 +111,23 @@ async def test_finds_passages_by_words_without_embedder(store: Store, books: Not
     plain = Notebooks(embedder=None)
     await plain.add_source(store, books.number, "library.md", LIBRARY.encode())
     assert await counts(store) == [1, 1, 0]
-    (found,) = await plain.search(store, books.number, "motels")
-    assert found.found_by == "words"
+    (hit,) = await plain.search(store, books.number, "motels")
+    assert hit.found_by == "words"
     # Vectors of another embedder are ignored.
-    assert [one.found_by for one in await Notebooks().search(store, books.number, "motels")] == ["words"]
+    assert [hit.found_by for hit in await Notebooks().search(store, books.number, "motels")] == ["words"]
 
 
 def test_merges_two_rankings() -> None:
     a, b, c = ((uuid4(), number) for number in (1, 2, 3))
     assert fused([a, b], [b, c])[0] == b
     assert fused([], []) == []
-    assert wanted("The wild Robots, of 9 ladies!") == '"the"|"wild"*|"robot"*|"of"|"9"|"lad"*'
+    assert search_terms("The wild Robots, of 9 ladies!") == '"the"|"wild"*|"robot"*|"of"|"9"|"lad"*'
 
 
 async def cited_in(notebooks: Notebooks, store: Store, books: Notebook, query: str) -> list[int]:
     thread = await repository.ensure(store, books, "chat", user_id=None, agent="NotebookLM", message="hello")
-    found = await notebooks.search(store, books.number, query)
-    return await citations.number(store, thread, uuid4(), query, found)
+    hits = await notebooks.search(store, books.number, query)
+    return await citations.number(store, thread, uuid4(), query, hits)
 
 
 @pytest.mark.req("S4-065")
@@ -135,18 +135,18 @@ async def test_citation_has_its_location(notebooks: Notebooks, store: Store, boo
     small = Notebooks(passage_size=120, passage_overlap=40)
     source = await small.add_source(store, books.number, "library.md", LIBRARY.encode())
     first = await cited_in(notebooks, store, books, "wild robot chapters")
-    again = await cited_in(notebooks, store, books, "wild robot chapters")
+    second_text = await cited_in(notebooks, store, books, "wild robot chapters")
     assert first[0] == 1
-    assert again == first
+    assert second_text == first
     thread = await store.thread("chat")
-    one = await citations.cited(store, thread, 1)
-    assert one.source == source
-    assert one.place is not None
-    assert LIBRARY[one.place.start : one.place.end] == one.quote
-    assert "The Wild Robot" in one.quote
-    assert one.before + one.quote + one.after in LIBRARY.replace("… ", "")
-    assert (one.place.heading, one.where) == ("School library / Shelf C", "School library / Shelf C, line 5")
-    assert one.search_summary.startswith("found by words and meaning, rank 1 of ")
+    citation = await citations.cited(store, thread, 1)
+    assert citation.source == source
+    assert citation.place is not None
+    assert LIBRARY[citation.place.start : citation.place.end] == citation.quote
+    assert "The Wild Robot" in citation.quote
+    assert citation.before + citation.quote + citation.after in LIBRARY.replace("… ", "")
+    assert (citation.place.heading, citation.where) == ("School library / Shelf C", "School library / Shelf C, line 5")
+    assert citation.search_summary.startswith("found by words and meaning, rank 1 of ")
     for unknown in (0, 99, 2**40):
         with pytest.raises(NotFound):
             await citations.cited(store, thread, unknown)
@@ -159,8 +159,8 @@ async def test_number_stays_reserved_when_source_is_removed(
     assert await cited_in(notebooks, store, books, "wild robot") == [1]
     await sources.remove(store, books, source.id)
     assert await counts(store) == [0, 0, 0]
-    gone = await citations.cited(store, await store.thread("chat"), 1)
-    assert (gone.source, gone.quote, gone.where) == (None, "", "This source was removed.")
+    citation = await citations.cited(store, await store.thread("chat"), 1)
+    assert (citation.source, citation.quote, citation.where) == (None, "", "This source was removed.")
     await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
     assert await cited_in(notebooks, store, books, "wild robot") == [2]
     with pytest.raises(NotFound):
@@ -181,11 +181,11 @@ async def test_sources_of_another_notebook_or_project_are_not_found(
     notebooks: Notebooks, store: Store, books: Notebook
 ) -> None:
     source = await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
-    other = await repository.create(store, "Other")
+    other_notebook = await repository.create(store, "Other")
     with pytest.raises(NotFound):
-        await sources.get(store, other, source.id)
+        await sources.get(store, other_notebook, source.id)
     with pytest.raises(NotFound):
-        await sources.remove(store, other, source.id)
+        await sources.remove(store, other_notebook, source.id)
     with pytest.raises(NotFound):
         await notebooks.search(store.in_project("other"), books.number, "robot")
     assert await counts(store) == [1, 1, 1]

@@ -69,7 +69,7 @@ def model() -> Scripted:
     def answer(request: ModelRequest) -> Any:
         if request.purpose is not None:
             return "[]"
-        tools = {one["name"] for one in request.tools}
+        tools = {tool["name"] for tool in request.tools}
         if "delegate" in tools:
             return lead(request)
         if "search_sources" in tools:
@@ -90,7 +90,7 @@ def model() -> Scripted:
     return Scripted(answer)
 
 
-async def told(store: Store) -> tuple[Notebooks, Thread]:
+async def told_story(store: Store) -> tuple[Notebooks, Thread]:
     """The example, in notebook 4."""
     notebooks = Notebooks(model=model())
     await notebooks.setup(store)
@@ -105,7 +105,7 @@ async def told(store: Store) -> tuple[Notebooks, Thread]:
 
 @pytest.mark.req("S4-046", "S4-003", "S4-055", "S4-016", "S4-005")
 async def test_three_messages_cause_seven_runs(store: Store) -> None:
-    _, thread = await told(store)
+    _, thread = await told_story(store)
     runs = await store.runs(thread)
     assert [(run.role, run.agent, run.turn) for run in runs] == [
         ("team", "NotebookLM", 1),
@@ -137,23 +137,31 @@ async def test_three_messages_cause_seven_runs(store: Store) -> None:
             system = (await store.request(call.id))["system"]
             for part in ("# Notebook: Books", "About Books.", "Answer for children.", "- list.txt (text, "):
                 assert part in system
-    said = [text_of(one.message) for one in await store.stitches(thread) if one.type == "input" and one.lane is None]
-    assert said == list(MESSAGES)
+    inputs = [
+        text_of(stitch.message)
+        for stitch in await store.stitches(thread)
+        if stitch.type == "input" and stitch.lane is None
+    ]
+    assert inputs == list(MESSAGES)
 
 
 @pytest.mark.req("S4-003", "S4-055")
 async def test_next_run_receives_changed_instructions(store: Store) -> None:
-    notebooks, thread = await told(store)
+    notebooks, thread = await told_story(store)
     await repository.change(store, 4, instructions="Answer in rhymes.")
     await notebooks.run(store, 4, "hello again", session_id=SESSION)
-    last = [one for one in await store.stitches(thread) if one.type == "llm_call" and not one.data.get("purpose")][-1]
+    last = [
+        stitch
+        for stitch in await store.stitches(thread)
+        if stitch.type == "llm_call" and not stitch.data.get("purpose")
+    ][-1]
     system = (await store.request(last.id))["system"]
     assert "Answer in rhymes." in system
     assert "Answer for children." not in system
 
 
 async def test_activity_shows_the_runs_of_each_turn(store: Store) -> None:
-    _, thread = await told(store)
+    _, thread = await told_story(store)
     hello, recommend, summarize = await activity.turns(store, thread)
     assert [activity.act for activity in hello.activities] == ["answers"]
     assert [(activity.act, [member.act for member in activity.members]) for activity in recommend.activities] == [
@@ -169,20 +177,20 @@ async def test_activity_shows_the_runs_of_each_turn(store: Store) -> None:
         assert answer is not None
         assert answer.output is not None
         assert answer.output.startswith(text)
-        (one,) = answer.citations
-        assert (one.number, one.source and one.source.name, one.where) == (1, "list.txt", "line 1")
-        assert "The Wild Robot" in one.quote
+        (citation,) = answer.citations
+        assert (citation.number, citation.source and citation.source.name, citation.where) == (1, "list.txt", "line 1")
+        assert "The Wild Robot" in citation.quote
     chat = (await activity.chats(store, await repository.get(store, 4)))[0]
     assert (chat.title, chat.messages) == ("hello", 3)
 
 
 @pytest.mark.req("S4-056", "S4-057", "S4-058", "S4-059", "S4-060")
 async def test_documented_statements_return_expected_rows(store: Store, backend: str) -> None:
-    _, thread = await told(store)
-    asked = [statement.replace("your-session-id", SESSION) for statement in STATEMENTS]
+    _, thread = await told_story(store)
+    statements = [statement.replace("your-session-id", SESSION) for statement in STATEMENTS]
     if backend == "sqlite":
-        asked = [spoken_by_sqlite(statement) for statement in asked]
-    sessions, count, summary, notebook = [await store.sql(one, lens="agno") for one in asked]
+        statements = [spoken_by_sqlite(statement) for statement in statements]
+    sessions, count, summary, notebook = [await store.sql(statement, lens="agno") for statement in statements]
     assert sessions.rows == [(SESSION, "team", "NotebookLM", None, int(thread.created_at.timestamp()))]
     assert count.rows == [(7,)]
     runs = await store.runs(thread)
@@ -209,11 +217,11 @@ async def test_documented_statements_return_expected_rows(store: Store, backend:
 
 
 async def test_runs_in_the_lens_have_their_citations(store: Store) -> None:
-    _, thread = await told(store)
+    _, thread = await told_story(store)
     ((runs,),) = (await store.sql("SELECT runs FROM agno_sessions", lens="agno")).rows
-    found = [run["citations"] for run in (runs if isinstance(runs, list) else json.loads(runs))]
-    assert [one is not None for one in found] == [False, True, False, False, True, False, False]
-    (document,) = found[1]["documents"]
+    citations = [run["citations"] for run in (runs if isinstance(runs, list) else json.loads(runs))]
+    assert [citation is not None for citation in citations] == [False, True, False, False, True, False, False]
+    (document,) = citations[1]["documents"]
     assert (document["number"], document["file_name"], document["line"]) == (1, "list.txt", 1)
     assert "The Wild Robot" in document["cited_text"]
     assert thread.last_turn == 3
@@ -223,12 +231,12 @@ async def test_runs_in_the_lens_have_their_citations(store: Store) -> None:
 async def test_documented_statements_run_in_the_shell(
     store: Store, store_url: str, backend: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    await told(store)
+    await told_story(store)
     statement = STATEMENTS[3].replace("your-session-id", SESSION).removesuffix(";")
-    asked = ["--store", store_url, "--json", "sql", "--lens", "agno"]
-    assert await asyncio.to_thread(run, [*asked, statement]) == 0
+    arguments = ["--store", store_url, "--json", "sql", "--lens", "agno"]
+    assert await asyncio.to_thread(run, [*arguments, statement]) == 0
     assert "Books" in capfd.readouterr().out
     if backend == "postgres":
         statement = STATEMENTS[1].replace("your-session-id", SESSION)
-        assert await asyncio.to_thread(run, [*asked, statement]) == 0
+        assert await asyncio.to_thread(run, [*arguments, statement]) == 0
         assert re.search(r"\b7\b", capfd.readouterr().out)

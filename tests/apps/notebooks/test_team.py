@@ -26,9 +26,9 @@ def learning() -> Scripted:
 
     def answer(request: ModelRequest) -> Any:
         if request.purpose == "memory":
-            said = str(request.messages[-1]["content"])
-            return '["Ada likes dragons"]' if "dragons" in said and "I like" in said else "[]"
-        tools = {one["name"] for one in request.tools}
+            text = str(request.messages[-1]["content"])
+            return '["Ada likes dragons"]' if "dragons" in text and "I like" in text else "[]"
+        tools = {tool["name"] for tool in request.tools}
         done = any("tool_result" in str(message["content"]) for message in request.messages)
         if "delegate" in tools:
             call = {"name": "delegate", "input": {"member": "Researcher", "task": "Look for it.", "final": True}}
@@ -43,25 +43,27 @@ async def systems(store: Store, session_id: str, agent: str) -> str:
     thread = await store.thread(session_id)
     runs = [run for run in await store.runs(thread) if run.agent == agent]
     log: list[Stitch] = await store.stitches(thread)
-    asked = [one for one in log if one.run_id == runs[-1].id and one.type == "llm_call" and one.step_number]
-    return str(await store.request(asked[0].id))
+    calls = [
+        stitch for stitch in log if stitch.run_id == runs[-1].id and stitch.type == "llm_call" and stitch.step_number
+    ]
+    return str(await store.request(calls[0].id))
 
 
 @pytest.mark.req("S4-032", "S4-022", "S4-023")
 async def test_only_the_same_user_receives_memories_and_lessons(store: Store, books: Notebook) -> None:
     notebooks = Notebooks(model=learning())
-    other = await repository.create(store, "Other")
+    other_notebook = await repository.create(store, "Other")
     await notebooks.run(store, books.number, "I like dragons", session_id="ada-1", user_id="ada")
-    await notebooks.run(store, other.number, "books with dragons?", session_id="ada-2", user_id="ada")
+    await notebooks.run(store, other_notebook.number, "books with dragons?", session_id="ada-2", user_id="ada")
     await notebooks.run(store, books.number, "books with dragons?", session_id="bob-1", user_id="bob")
     await notebooks.run(store, books.number, "books with dragons?", session_id="nobody-1")
     assert "Ada likes dragons" in await systems(store, "ada-2", "NotebookLM")
     assert "Search by shelf." in await systems(store, "ada-2", "Researcher")
     for session in ("bob-1", "nobody-1"):
         for agent in ("NotebookLM", "Researcher"):
-            told = await systems(store, session, agent)
-            assert "Ada likes" not in told
-            assert "Search by shelf." not in told
+            text = await systems(store, session, agent)
+            assert "Ada likes" not in text
+            assert "Search by shelf." not in text
     answer = await store.sql("SELECT memory, user_id FROM agno_memories", lens="agno")
     assert answer.rows == [("Ada likes dragons", "ada")]
     # A lesson is stored once for each user, and read by agent.
@@ -73,19 +75,19 @@ async def test_quotes_sources_without_a_model(notebooks: Notebooks, store: Store
     await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
     hello = await notebooks.run(store, books.number, "Hello!", session_id="chat")
     assert "No model is set" in str(hello.output_text)
-    found = await notebooks.run(store, books.number, "Who wrote The Wild Robot?", session_id="chat")
-    assert "The Wild Robot" in str(found.output_text)
-    assert "[1]" in str(found.output_text)
+    first = await notebooks.run(store, books.number, "Who wrote The Wild Robot?", session_id="chat")
+    assert "The Wild Robot" in str(first.output_text)
+    assert "[1]" in str(first.output_text)
     turn = (await activity.turns(store, await store.thread("chat")))[-1]
     assert turn.answer is not None
-    assert [one.number for one in turn.answer.citations] == [1]
+    assert [citation.number for citation in turn.answer.citations] == [1]
     nothing = await notebooks.run(store, books.number, "xylophone?", session_id="chat")
     assert "do not say anything about this" in str(nothing.output_text)
 
 
 def test_quotes_the_best_sentences() -> None:
-    found = "[1] a.txt, line 1\nCats sleep. Robots work hard.\n\n[2] b.txt, line 9\nNothing here."
-    assert quoted(found, "What do robots do?")[0] == "- “Robots work hard.” [1]"
+    text = "[1] a.txt, line 1\nCats sleep. Robots work hard.\n\n[2] b.txt, line 9\nNothing here."
+    assert quoted(text, "What do robots do?")[0] == "- “Robots work hard.” [1]"
 
 
 async def test_invalid_message_creates_no_chat(notebooks: Notebooks, store: Store, books: Notebook) -> None:
@@ -109,22 +111,22 @@ async def test_concurrent_searches_number_each_passage_once(
     )
     await Notebooks(passage_size=100, passage_overlap=0).add_source(store, books.number, "robots.txt", text)
     thread = await repository.ensure(store, books, "chat", user_id=None, agent="NotebookLM", message="hello")
-    found = await notebooks.search(store, books.number, "wild robot", limit=12)
-    assert len(found) == 12
-    some = [citations.number(store, thread, uuid4(), "robot", found[first : first + 6]) for first in (0, 3, 6, 0)]
-    given = await asyncio.gather(*some)
-    assert given[0] == given[3]
-    assert given[0][3:] == given[1][:3]
-    assert sorted(one.number for one in await citations.findings(store, thread.id)) == list(range(1, 13))
+    hits = await notebooks.search(store, books.number, "wild robot", limit=12)
+    assert len(hits) == 12
+    some = [citations.number(store, thread, uuid4(), "robot", hits[first : first + 6]) for first in (0, 3, 6, 0)]
+    numbers = await asyncio.gather(*some)
+    assert numbers[0] == numbers[3]
+    assert numbers[0][3:] == numbers[1][:3]
+    assert sorted(finding.number for finding in await citations.findings(store, thread.id)) == list(range(1, 13))
 
 
 async def test_worker_of_another_process_uses_the_notebook(store: Store, store_url: str, books: Notebook) -> None:
     notebooks = Notebooks()
     await notebooks.add_source(store, books.number, "library.md", LIBRARY.encode())
-    begun = await notebooks.run(store, books.number, "Who wrote The Wild Robot?", session_id="chat", detach=True)
-    assert begun.status == "pending"
+    result = await notebooks.run(store, books.number, "Who wrote The Wild Robot?", session_id="chat", detach=True)
+    assert result.status == "pending"
     async with open_store(store_url) as elsewhere:
         await run_worker(App(plugins=[Notebooks()]), store=elsewhere, until_idle=True)
     turn = (await activity.turns(store, await store.thread("chat")))[-1]
     assert turn.answer is not None
-    assert [one.source and one.source.name for one in turn.answer.citations] == ["library.md"]
+    assert [citation.source and citation.source.name for citation in turn.answer.citations] == ["library.md"]

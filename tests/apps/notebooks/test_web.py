@@ -82,7 +82,7 @@ async def test_adds_a_web_page_as_source(store: Store, books: Notebook, site: st
 
 
 def test_rejects_failed_responses(site: str) -> None:
-    for path, said in (
+    for path, message in (
         ("/nothing", "answered 404"),
         ("/round", "redirects more than 5 times"),
         ("/odd", "which is not a valid URL"),
@@ -90,7 +90,7 @@ def test_rejects_failed_responses(site: str) -> None:
         ("/file", "starts with http"),
         ("/large", "larger than 1,000 bytes"),
     ):
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(Refused, match=message):
             fetch(site + path, Limits(bytes=1000), allowed={"127.0.0.1"})
 
 
@@ -124,19 +124,19 @@ def test_rejects_invalid_urls(url: str) -> None:
 
 def test_connects_to_the_checked_address(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second DNS answer has no effect."""
-    asked: list[str] = []
+    paths: list[str] = []
     real = web.socket.getaddrinfo
 
     def once(host: str, *more: Any, **named: Any) -> Any:
-        asked.append(host)
+        paths.append(host)
         return real("127.0.0.1", *more, **named)
 
     monkeypatch.setattr(web.socket, "getaddrinfo", once)
     port = site.rpartition(":")[2]
     assert fetch(f"http://books.example:{port}/prizes.html", Limits(), allowed={"books.example"}).content == PAGE
     # Resolved once, and then an address that needs no resolver.
-    assert asked[0] == "books.example"
-    assert set(asked[1:]) <= {"127.0.0.1"}
+    assert paths[0] == "books.example"
+    assert set(paths[1:]) <= {"127.0.0.1"}
 
 
 @pytest.mark.parametrize("address", ["::127.0.0.1", "fec0::1", "64:ff9b:1::7f00:1", "64:ff9b::a00:1", "::1", "::"])
@@ -151,7 +151,7 @@ def dripping() -> Iterator[Callable[[bytes, bytes], str]]:
     listeners: list[socket.socket] = []
     threads: list[threading.Thread] = []
 
-    def serve(first: bytes, again: bytes) -> str:
+    def serve(first: bytes, second: bytes) -> str:
         listener = socket.create_server(("127.0.0.1", 0))
         listeners.append(listener)
 
@@ -162,7 +162,7 @@ def dripping() -> Iterator[Callable[[bytes, bytes], str]]:
                     connection.recv(10_000)
                     connection.sendall(first)
                     for _ in range(200):
-                        connection.sendall(again)
+                        connection.sendall(second)
                         time.sleep(0.02)
                     connection.sendall(b"\r\n\r\nok")
 
@@ -178,7 +178,7 @@ def dripping() -> Iterator[Callable[[bytes, bytes], str]]:
 
 
 @pytest.mark.parametrize(
-    ("first", "again"),
+    ("first", "second"),
     [
         (b"HTTP/1.1 200 OK\r\nX-Drip: ", b"a"),
         (b"HTTP/1.1 ", b"2"),
@@ -186,22 +186,22 @@ def dripping() -> Iterator[Callable[[bytes, bytes], str]]:
         (b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", b"a"),
     ],
 )
-def test_deadline_covers_headers_and_body(dripping: Callable[[bytes, bytes], str], first: bytes, again: bytes) -> None:
+def test_deadline_covers_headers_and_body(dripping: Callable[[bytes, bytes], str], first: bytes, second: bytes) -> None:
     with pytest.raises(Refused, match=r"takes too long|timed out"):
-        fetch(dripping(first, again), Limits(seconds=0.3), allowed={"127.0.0.1"})
+        fetch(dripping(first, second), Limits(seconds=0.3), allowed={"127.0.0.1"})
 
 
 def test_deadline_covers_the_lookup_of_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered = threading.Event()
+    event = threading.Event()
 
     def slow(*_: Any, **__: Any) -> Any:
-        answered.wait(30)
+        event.wait(30)
         raise OSError
 
     monkeypatch.setattr(web.socket, "getaddrinfo", slow)
     with pytest.raises(Refused, match="takes too long"):
         fetch("http://books.example/", Limits(seconds=0.1))
-    answered.set()
+    event.set()
 
 
 def test_refusal_does_not_disclose_the_address_behind_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

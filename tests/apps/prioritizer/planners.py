@@ -45,8 +45,8 @@ def answer(ids: Sequence[str] = IDS, **more: Any) -> str:
     )
 
 
-def call(thought: str, tool: str, **given: Any) -> dict[str, Any]:
-    return {"text": thought, "calls": [{"name": tool, "input": given}]}
+def call(thought: str, tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"text": thought, "calls": [{"name": tool, "input": arguments}]}
 
 
 STEPS = [
@@ -65,5 +65,5 @@ class Gated(Scripted):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         await self.gate.acquire()
-        async for piece in super().stream(request):
-            yield piece
+        async for part in super().stream(request):
+            yield part

@@ -22,17 +22,17 @@ def answer(**changes: Any) -> str:
 
 @pytest.mark.req("S1-044", "S1-075")
 def test_leaves_out_invented_tasks_with_warnings() -> None:
-    said = answer(
+    text = answer(
         ordered_task_ids=["a", "ghost", "b", "a", "c"],
         confidence_scores={"a": 0.9, "ghost": 0.4, "b": 7, "c": "sure"},
         dependencies=[needs("c", "ghost").model_dump(), {"source_task_id": "a", "target_task_id": "a"}, 5],
     )
-    found = build_conclusion(KNOWN, said, [], [])
-    assert sorted(found.plan.ordered_task_ids) == ["a", "b", "c"]
-    assert found.plan.confidence_scores == {"a": 0.9, "b": 1.0, "c": 0.5}
-    assert found.plan.dependencies == []
-    assert found.note is None
-    assert found.warnings == [
+    conclusion = build_conclusion(KNOWN, text, [], [])
+    assert sorted(conclusion.plan.ordered_task_ids) == ["a", "b", "c"]
+    assert conclusion.plan.confidence_scores == {"a": 0.9, "b": 1.0, "c": 0.5}
+    assert conclusion.plan.dependencies == []
+    assert conclusion.note is None
+    assert conclusion.warnings == [
         "The answer has unknown tasks, which were left out: ghost.",
         "The answer has duplicate tasks. The first of each was used.",
         "The answer has confidences of tasks that are not in the plan, which were left out: ghost.",
@@ -46,7 +46,7 @@ def test_leaves_out_invented_tasks_with_warnings() -> None:
 
 @pytest.mark.req("S1-044", "S1-088")
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         "",
         "I would begin with the provider.",
@@ -56,22 +56,22 @@ def test_leaves_out_invented_tasks_with_warnings() -> None:
         answer(ordered_task_ids=["x"], execution_waves=[]),
     ],
 )
-def test_uses_fallback_when_answer_is_not_a_plan(said: str) -> None:
+def test_uses_fallback_when_answer_is_not_a_plan(text: str) -> None:
     with pytest.raises(Rejected):
-        read_answer(said, ["a", "b", "c"])
-    found = build_conclusion(KNOWN, said, [], [])
-    assert found.plan.ordered_task_ids == ["a", "b", "c"]
-    assert "This plan uses dependencies and similarity only" in str(found.note)
-    assert build_conclusion(KNOWN, said, [], []) == found
+        read_answer(text, ["a", "b", "c"])
+    conclusion = build_conclusion(KNOWN, text, [], [])
+    assert conclusion.plan.ordered_task_ids == ["a", "b", "c"]
+    assert "This plan uses dependencies and similarity only" in str(conclusion.note)
+    assert build_conclusion(KNOWN, text, [], []) == conclusion
 
 
 def test_reads_answers_in_prose_and_code_blocks() -> None:
-    for said in (f"Here it is:\n```json\n{answer()}\n```\nGood luck.", f"The plan: {answer()}. Done.", answer()):
-        assert read_answer(said, ["a", "b", "c"]).order == ["a", "b", "c"]
+    for message in (f"Here it is:\n```json\n{answer()}\n```\nGood luck.", f"The plan: {answer()}. Done.", answer()):
+        assert read_answer(message, ["a", "b", "c"]).order == ["a", "b", "c"]
     waves = [{"task_ids": ["b", "a"], "parallel_execution": False}]
-    found = read_answer(json.dumps({"execution_waves": waves}), ["a", "b"])
-    assert (found.order, found.sequential_groups) == (["b", "a"], [frozenset("ab")])
-    assert found.summary == "2 tasks in the model's order."
+    parsed = read_answer(json.dumps({"execution_waves": waves}), ["a", "b"])
+    assert (parsed.order, parsed.sequential_groups) == (["b", "a"], [frozenset("ab")])
+    assert parsed.summary == "2 tasks in the model's order."
 
 
 @pytest.mark.req("S1-053", "S1-054", "S1-055")
@@ -91,11 +91,11 @@ def test_merges_dependencies_of_store_tools_and_model() -> None:
             )
         ),
     ]
-    known = SessionFacts(TASKS, stored=[stored("b", "a", 0.6)])
-    said = answer(dependencies=[{**stored("c", "b", 0.7).model_dump()}])
-    found = build_conclusion(known, said, steps, [])
-    assert found.plan.dependencies == [stored("b", "a", 0.9), needs("c", "b", 0.7)], "the model can only infer"
-    assert [wave.task_ids for wave in found.plan.execution_waves] == [["a"], ["b"], ["c"]]
+    facts = SessionFacts(TASKS, stored=[stored("b", "a", 0.6)])
+    text = answer(dependencies=[{**stored("c", "b", 0.7).model_dump()}])
+    conclusion = build_conclusion(facts, text, steps, [])
+    assert conclusion.plan.dependencies == [stored("b", "a", 0.9), needs("c", "b", 0.7)], "the model can only infer"
+    assert [wave.task_ids for wave in conclusion.plan.execution_waves] == [["a"], ["b"], ["c"]]
 
 
 @pytest.mark.req("S1-061")
@@ -107,8 +107,8 @@ def test_wave_is_sequential_when_model_says_so() -> None:
 
 @pytest.mark.req("S1-073", "S1-087")
 def test_note_names_missing_results_of_failed_tools() -> None:
-    found = build_conclusion(KNOWN, answer(), [], ["detect-dependencies", "semantic-search"])
-    assert found.note == (
+    conclusion = build_conclusion(KNOWN, answer(), [], ["detect-dependencies", "semantic-search"])
+    assert conclusion.note == (
         "detect-dependencies failed: dependencies were not inferred; "
         "semantic-search failed: which tasks matter for the outcome was not searched."
     )
@@ -117,11 +117,11 @@ def test_note_names_missing_results_of_failed_tools() -> None:
 
 
 def test_fallback_starts_with_task_with_most_dependents() -> None:
-    known = SessionFacts(TASKS, stored=[stored("a", "c"), stored("b", "c")], relevance={"a": 0.1, "b": 0.9})
-    found = build_conclusion(known, "?", [], [])
-    assert found.plan.ordered_task_ids == ["c", "b", "a"]
-    assert found.plan.synthesis_summary == "Start with “Receipts”: 2 of 2 other tasks depend on it."
-    assert found.plan.confidence_scores == {"c": 0.7, "b": 0.9, "a": 0.74}
+    facts = SessionFacts(TASKS, stored=[stored("a", "c"), stored("b", "c")], relevance={"a": 0.1, "b": 0.9})
+    conclusion = build_conclusion(facts, "?", [], [])
+    assert conclusion.plan.ordered_task_ids == ["c", "b", "a"]
+    assert conclusion.plan.synthesis_summary == "Start with “Receipts”: 2 of 2 other tasks depend on it."
+    assert conclusion.plan.confidence_scores == {"c": 0.7, "b": 0.9, "a": 0.74}
     assert (
         build_conclusion(SessionFacts(TASKS[:1]), "?", [], []).plan.synthesis_summary
         == "There is one task: Choose the provider."
@@ -138,5 +138,5 @@ JSON = st.recursive(
 @pytest.mark.req("S1-075", "S1-088")
 @given(text=st.dictionaries(st.sampled_from(list(plan())), JSON) | st.text())
 def test_plan_is_valid_for_any_answer(text: Any) -> None:
-    found = build_conclusion(KNOWN, text if isinstance(text, str) else json.dumps(text), [], [])
-    assert set(found.plan.ordered_task_ids) <= {"a", "b", "c"}
+    conclusion = build_conclusion(KNOWN, text if isinstance(text, str) else json.dumps(text), [], [])
+    assert set(conclusion.plan.ordered_task_ids) <= {"a", "b", "c"}

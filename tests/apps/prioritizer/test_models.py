@@ -39,8 +39,8 @@ def scores(*tasks: str) -> dict[str, float]:
 
 @pytest.mark.req("S1-042", "S1-074")
 def test_plan_has_exactly_its_fields() -> None:
-    made = Plan.model_validate(plan())
-    assert list(made.model_dump()) == [
+    parsed = Plan.model_validate(plan())
+    assert list(parsed.model_dump()) == [
         *("ordered_task_ids", "execution_waves", "dependencies", "confidence_scores", "synthesis_summary")
     ]
     for name in Plan.model_fields:
@@ -67,8 +67,8 @@ def test_plan_needs_a_confidence_for_each_task() -> None:
 
 @pytest.mark.req("S1-046", "S1-057", "S1-058", "S1-059")
 def test_waves_partition_the_tasks() -> None:
-    ordered = {"dependencies": []}
-    refused(Plan, plan(execution_waves=[wave(1, "a", "b")], **ordered), "task c is in no wave")
+    empty = {"dependencies": []}
+    refused(Plan, plan(execution_waves=[wave(1, "a", "b")], **empty), "task c is in no wave")
     refused(Plan, plan(execution_waves=[wave(1, "a", "b"), wave(2, "c", "d")]), "task d is in a wave but not")
     refused(Plan, plan(execution_waves=[wave(1, "a", "b"), wave(2, "b", "c")]), "task b is in two waves")
     refused(Plan, plan(execution_waves=[wave(1, "a", "b"), wave(3, "c")]), "numbered 1, 2, 3")
@@ -108,8 +108,8 @@ def test_dependency_rejects_invalid_values() -> None:
     for kind in ("prerequisite", "blocks", "related"):
         for method in ("ai_inference", "stored_relationship"):
             for confidence in (0, 0.5, 1):
-                given = {"relationship_type": kind, "detection_method": method, "confidence": confidence}
-                assert TaskDependency.model_validate({**good, **given})
+                fields = {"relationship_type": kind, "detection_method": method, "confidence": confidence}
+                assert TaskDependency.model_validate({**good, **fields})
     refused(TaskDependency, {**good, "target_task_id": "c"}, "cannot depend on itself")
     refused(TaskDependency, {**good, "relationship_type": "follows"}, "relationship_type")
     refused(TaskDependency, {**good, "confidence": 1.01}, "confidence")
@@ -172,7 +172,7 @@ def trace(*steps: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "id": uuid4(),
         "session_id": uuid4(),
         "steps": list(steps),
-        "total_duration_ms": sum(one["duration_ms"] for one in steps),
+        "total_duration_ms": sum(step["duration_ms"] for step in steps),
         "total_steps": len(steps),
         "tools_used_count": {"semantic-search": len(steps)} if steps else {},
         "created_at": NOW,

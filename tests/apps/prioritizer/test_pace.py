@@ -16,5 +16,5 @@ def response(position: int, *ids: str) -> Stitch:
 
 def test_counts_calls_of_all_responses_when_their_ids_repeat() -> None:
     log = [response(1, "call_0", "call_1"), response(2), response(3, "call_0"), response(4, "call_0", "call_1")]
-    places = [place(log, one.id, index) for one in log for index in range(one.calls or 0)]
+    places = [place(log, stitch.id, index) for stitch in log for index in range(stitch.calls or 0)]
     assert places == [0, 1, 3, 4, 5]

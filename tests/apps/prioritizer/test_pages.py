@@ -29,8 +29,8 @@ async def plan(store: Store, text: str, outcome: str = "Open the shop", **option
     prioritizer = Prioritizer(**options)
     await prioritizer.setup(store)
     await repository.add_file(store, "ada", text, "tasks.md")
-    wanted = await repository.add_outcome(store, "ada", outcome)
-    session = await prioritizer.prioritize(store, "ada", wanted.id)
+    stored_outcome = await repository.add_outcome(store, "ada", outcome)
+    session = await prioritizer.prioritize(store, "ada", stored_outcome.id)
     assert session.status == "completed", session.metadata
     return App(plugins=[prioritizer]), f"/plans/{session.thread_id}"
 
@@ -48,8 +48,8 @@ async def asking(store: Store, app: App, settings: Settings | None = None) -> As
 
 async def send(http: httpx2.AsyncClient, path: str, data: dict[str, str], **more: Any) -> httpx2.Response:
     """Post a form with its CSRF token."""
-    shown = (await http.get("/plans/new")).text
-    (proof,) = set(re.findall(r'name="csrf" value="([^"]+)"', shown))
+    html = (await http.get("/plans/new")).text
+    (proof,) = set(re.findall(r'name="csrf" value="([^"]+)"', html))
     return await http.post(path, data={"csrf": proof, **data}, **more)
 
 
@@ -58,7 +58,7 @@ async def test_creates_plan_without_javascript(store: Store) -> None:
     app = App(plugins=[Prioritizer(model=Scripted(STEPS))])
     async with asking(store, app) as http:
         assert "No plans yet" in (await http.get("/plans")).text
-        for wrong, said in (
+        for wrong, message in (
             ({"outcome": " ", "tasks": TEN, "user": "ada"}, "Enter an outcome"),
             ({"outcome": "x", "tasks": " ", "user": "ada"}, "Enter tasks"),
             ({"outcome": "x", "tasks": TEN, "user": " "}, "Enter a user name"),
@@ -67,8 +67,8 @@ async def test_creates_plan_without_javascript(store: Store) -> None:
             ({"outcome": "x" * 2_001, "tasks": TEN, "user": "ada"}, "Enter an outcome"),
         ):
             refused = await send(http, "/plans", wrong)
-            assert refused.status_code == 422, said
-            assert said in refused.text
+            assert refused.status_code == 422, message
+            assert message in refused.text
             assert 'href="/workers"' in refused.text, "the page has navigation"
             assert wrong["tasks"][:20] in refused.text, "the form keeps its values"
         odd = await send(http, "/plans", {"outcome": "x", "user": "ada"}, files={"file": ("a.csv", b"\xff\xfe\x00")})
@@ -77,19 +77,19 @@ async def test_creates_plan_without_javascript(store: Store) -> None:
             assert await store._backend.count(Find(kind)) == 0, "nothing was changed"
         assert (await http.post("/plans", data={"outcome": "x", "tasks": TEN, "user": "ada"})).status_code == 403
 
-        made = await send(http, "/plans", {"outcome": "Open the checkout", "tasks": TEN, "user": "ada"})
-        path = made.url.path
+        response = await send(http, "/plans", {"outcome": "Open the checkout", "tasks": TEN, "user": "ada"})
+        path = response.url.path
         async with http.stream("GET", f"/api/threads/{path.removeprefix('/plans/')}/events") as events:
             async for line in events.aiter_lines():
                 if line == "event: end":
                     break
-        shown = (await http.get(path)).text
-        for said in (
+        html = (await http.get(path)).text
+        for message in (
             *("Open the checkout", "10 tasks from 3 documents", "completed", "Start with the payment provider."),
             *("T7 after T3 (0.41) was removed", "get-document-context failed", "Which tasks speak of money?"),
             "2 of at most 10 steps",
         ):
-            assert said in shown, said
+            assert message in html, message
         chosen = (await http.get(f"{path}?task=T3")).text
         assert "T3 Receipts and invoices" in chosen
         assert "Invoices must name the seller&#39;s law" in chosen
@@ -114,11 +114,11 @@ async def test_redirects_to_the_running_plan(store: Store) -> None:
     first = await application.start_from_list(store, "ada", "Open the checkout", TEN)
     await application.run(store, first)
     async with asking(store, App(plugins=[application]), Settings(work=False)) as http:
-        begun = await send(http, f"/plans/{first}/again", {})
-        assert begun.url.path != f"/plans/{first}"
-        shown = await send(http, f"{begun.url.path}/again", {})
-        assert (shown.url.path, shown.status_code) == (begun.url.path, 200)
-        assert "This plan is still running" in shown.text
+        response = await send(http, f"/plans/{first}/again", {})
+        assert response.url.path != f"/plans/{first}"
+        second_response = await send(http, f"{response.url.path}/again", {})
+        assert (second_response.url.path, second_response.status_code) == (response.url.path, 200)
+        assert "This plan is still running" in second_response.text
 
 
 @on_sqlite
@@ -178,11 +178,11 @@ async def test_page_follows_a_running_plan(store: Store, page: Page) -> None:
 
 
 def many(count: int = 200) -> str:
-    """Return tasks. Those after the sixtieth wait for three others each."""
+    """Return tasks. Each task after the sixtieth waits for three tasks."""
     waits = {number: {number - 60, max(1, number - 83), max(1, number - 97)} for number in range(61, count + 1)}
     return "\n".join(
         f"- [ ] K{number}: Task number {number} of a long list (2h)"
-        + (f" (after: {', '.join(f'K{one}' for one in sorted(waits[number]))})" if number in waits else "")
+        + (f" (after: {', '.join(f'K{source}' for source in sorted(waits[number]))})" if number in waits else "")
         for number in range(1, count + 1)
     )
 
@@ -248,6 +248,6 @@ async def test_page_escapes_hostile_titles(store: Store, page: Page, browser: Br
 async def test_filters_tasks_without_javascript(store: Store) -> None:
     app, path = await plan(store, many(70), model=Scripted([answer([f"K{number}" for number in range(1, 71)])]))
     async with asking(store, app, Settings(work=False)) as http:
-        shown = (await http.get(f"{path}?q=number+7")).text
-        assert "8 of 70" in shown
-        assert shown.count("<li hidden>") == 62
+        html = (await http.get(f"{path}?q=number+7")).text
+        assert "8 of 70" in html
+        assert html.count("<li hidden>") == 62

@@ -46,25 +46,29 @@ async def test_trace_expires(timed_office: Store, clock: FakeClock) -> None:
     assert await stitches(timed_office, session), "not deleted yet, but hidden"
     await timed_office.purge()
     assert await stitches(timed_office, session) == []
-    kept = await session_of(timed_office, session.thread_id)
-    assert (kept.plan, kept.metadata, kept.trace_kept) == (session.plan, session.metadata, False)
+    stored_session = await session_of(timed_office, session.thread_id)
+    assert (stored_session.plan, stored_session.metadata, stored_session.trace_kept) == (
+        session.plan,
+        session.metadata,
+        False,
+    )
     with pytest.raises(NotFound):
-        await trace_of(timed_office, kept)
+        await trace_of(timed_office, stored_session)
     assert (await timed_office.verify()).problems == []
     log = await timed_office.stitches(session.thread_id)
-    assert [one.type for one in log].count("tool_call") == 5, "the calls stay"
-    said = str([one.message for one in log if one.type != "input"])
-    assert "Which tasks speak" not in said
-    assert "provider" not in said
+    assert [stitch.type for stitch in log].count("tool_call") == 5, "the calls stay"
+    text = str([stitch.message for stitch in log if stitch.type != "input"])
+    assert "Which tasks are similar" not in text
+    assert "provider" not in text
     await timed_office.purge()
 
 
 @pytest.mark.req("S1-029", "S1-031")
 async def test_next_session_removes_expired_reasoning(timed_office: Store, clock: FakeClock) -> None:
-    outcome, other = await prepare(timed_office), await prepare(timed_office, "bea")
+    outcome, other_outcome = await prepare(timed_office), await prepare(timed_office, "bea")
     old = await Prioritizer(trace_days=0.5).prioritize(timed_office, "ada", outcome.id)
     clock.advance(0.4 * DAY)
-    young = await Prioritizer(trace_days=0.5).prioritize(timed_office, "bea", other.id)
+    young = await Prioritizer(trace_days=0.5).prioritize(timed_office, "bea", other_outcome.id)
     clock.advance(0.2 * DAY)
     third = await prepare(timed_office, "cyd")
     await Prioritizer().start(timed_office, "cyd", third.id)
@@ -115,21 +119,21 @@ async def test_expiry_adds_no_write_to_an_insert(timed_office: Store, clock: Fak
     """Starting a session needs one commit and an index lookup. Expired reasoning is removed afterwards."""
     outcome = await prepare(timed_office)
     await Prioritizer().prioritize(timed_office, "ada", outcome.id)
-    other = await prepare(timed_office, "bea")
+    other_outcome = await prepare(timed_office, "bea")
     written: list[str] = []
     backend = timed_office._backend
     for verb in ("append", "put", "delete"):
         inner = getattr(backend, verb)
 
-        async def noted(*given: Any, verb: str = verb, inner: Any = inner, **more: Any) -> Any:
+        async def noted(*arguments: Any, verb: str = verb, inner: Any = inner, **more: Any) -> Any:
             written.append(verb)
-            return await inner(*given, **more)
+            return await inner(*arguments, **more)
 
         setattr(backend, verb, noted)
     app = Prioritizer()
     await app.agent.start(store=timed_office, goal="Make its version known first.")
     written.clear()
-    await app.start(timed_office, "bea", other.id)
+    await app.start(timed_office, "bea", other_outcome.id)
     assert written == ["append"]
     clock.advance(8 * DAY)
     third = await prepare(timed_office, "cyd")
@@ -145,5 +149,5 @@ async def test_purge_of_user_deletes_their_records(office: Store) -> None:
     await prepare(office, "bea")
     await office.purge(user_id="ada")
     assert await office._backend.find(Find(Session)) == []
-    assert {one.user_id for one in await repository.documents(office)} == {"bea"}
-    assert {one.user_id for one in await repository.outcomes(office)} == {"bea"}
+    assert {document.user_id for document in await repository.documents(office)} == {"bea"}
+    assert {outcome.user_id for outcome in await repository.outcomes(office)} == {"bea"}

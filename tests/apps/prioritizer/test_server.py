@@ -29,40 +29,40 @@ async def http(store: Store) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 async def prepare(http: httpx2.AsyncClient, user: str = "ada", content: str = CHECKOUT) -> str:
-    made = await http.post("/outcomes", json={"user_id": user, "statement": "Open the checkout"})
-    assert made.status_code == 201
+    response = await http.post("/outcomes", json={"user_id": user, "statement": "Open the checkout"})
+    assert response.status_code == 201
     if content:
-        sent = await http.post("/documents", params={"user_id": user, "name": "plan.md"}, content=content)
-        assert sent.status_code == 201, sent.text
-    return made.json()["id"]
+        upload = await http.post("/documents", params={"user_id": user, "name": "plan.md"}, content=content)
+        assert upload.status_code == 201, upload.text
+    return response.json()["id"]
 
 
 @pytest.mark.req("S1-076", "S1-090", "S1-091", "S1-092", "S1-093")
 async def test_api_creates_plan_from_tasks(store: Store, http: httpx2.AsyncClient, direct: Direct) -> None:
     outcome = await prepare(http)
-    asked = {"outcome_id": outcome, "user_id": "ada"}
-    begun = await http.post("/prioritize", json=asked)
-    assert begun.status_code == 200, begun.text
-    told = begun.json()
-    assert list(told) == ["session_id", "status", "execution_metadata"]
-    assert told["status"] == "running"
-    id = told["session_id"]
+    body = {"outcome_id": outcome, "user_id": "ada"}
+    response = await http.post("/prioritize", json=body)
+    assert response.status_code == 200, response.text
+    started = response.json()
+    assert list(started) == ["session_id", "status", "execution_metadata"]
+    assert started["status"] == "running"
+    id = started["session_id"]
     assert (await http.get(f"/sessions/{id}/trace")).status_code == 404, "it has not started yet"
-    assert (await http.post("/prioritize", json=asked)).status_code == 409
+    assert (await http.post("/prioritize", json=body)).status_code == 409
     await Prioritizer().run(store, (await store.thread(id)).id)
     session = AgentSession.model_validate((await http.get(f"/sessions/{id}")).json())
     assert session.status == "completed"
     assert session.prioritized_plan is not None
     assert (await http.get("/sessions/latest", params={"user_id": "ada"})).json()["id"] == id
-    assert [one["id"] for one in (await http.get("/sessions")).json()] == [id]
+    assert [session["id"] for session in (await http.get("/sessions")).json()] == [id]
     trace = ReasoningTrace.model_validate((await http.get(f"/sessions/{id}/trace")).json())
     assert [step.step_number for step in trace.steps] == [1, 2, 3, 4, 5]
     assert trace.total_duration_ms == sum(step.duration_ms for step in trace.steps)
     await direct("UPDATE prioritizer_sessions SET trace_expires_at = '2020-01-01T00:00:00.000000Z'")
     assert (await http.get(f"/sessions/{id}/trace")).status_code == 404
     assert (await http.get(f"/sessions/{id}")).status_code == 200
-    again = await http.post("/prioritize", json=asked)
-    assert again.json()["session_id"] != id
+    second_response = await http.post("/prioritize", json=body)
+    assert second_response.json()["session_id"] != id
     assert (await http.get(f"/sessions/{id}")).status_code == 404
 
 
@@ -95,12 +95,12 @@ async def test_api_rejects_invalid_requests(http: httpx2.AsyncClient) -> None:
 
 async def test_api_separates_projects(http: httpx2.AsyncClient) -> None:
     await prepare(http)
-    found = (await http.get("/documents", params={"user_id": "ada"})).json()
-    assert [one["title"] for one in found] == ["Checkout brief", "Legal review"]
-    assert found[1]["tasks"][0]["id"] == "T7"
+    documents = (await http.get("/documents", params={"user_id": "ada"})).json()
+    assert [document["title"] for document in documents] == ["Checkout brief", "Legal review"]
+    assert documents[1]["tasks"][0]["id"] == "T7"
     elsewhere = {"lockstitch-project": "other"}
     for path in ("/documents", "/outcomes", "/sessions"):
         assert (await http.get(path, headers=elsewhere)).json() == []
-    assert (await http.delete(f"/documents/{found[0]['id']}", headers=elsewhere)).status_code == 404
-    assert (await http.delete(f"/documents/{found[0]['id']}")).status_code == 204
+    assert (await http.delete(f"/documents/{documents[0]['id']}", headers=elsewhere)).status_code == 404
+    assert (await http.delete(f"/documents/{documents[0]['id']}")).status_code == 204
     assert len((await http.get("/documents")).json()) == 1

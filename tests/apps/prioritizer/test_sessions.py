@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.agents import cancel
+from lockstitch.agents import App, cancel
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.apps.prioritizer import NoActiveOutcome, Prioritizer, SessionRunning, repository
 from lockstitch.apps.prioritizer.agent_tools import Pace
@@ -34,8 +34,8 @@ ANSWER = json.dumps(
 )
 
 
-def call(name: str, **given: Any) -> dict[str, Any]:
-    return {"name": name, "input": given}
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "input": arguments}
 
 
 def says(*calls: dict[str, Any], thinking: str = "Let me see.") -> dict[str, Any]:
@@ -68,9 +68,9 @@ def read(value: Any) -> Any:
 async def through_the_lens(store: Store, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the session and its trace from the lens."""
     id = str(session.thread_id)
-    (shown,) = await lens(store, f"SELECT * FROM agent_sessions WHERE id = '{id}'")
+    (row,) = await lens(store, f"SELECT * FROM agent_sessions WHERE id = '{id}'")
     (trace,) = await lens(store, f"SELECT * FROM reasoning_traces WHERE session_id = '{id}'")
-    return shown, trace
+    return row, trace
 
 
 @pytest.mark.req("S1-019", "S1-026", "S1-040", "S1-066", "S1-072")
@@ -82,7 +82,7 @@ async def test_session_completes_without_a_model(office: Store) -> None:
     assert plan is not None
     assert [wave.task_ids for wave in plan.execution_waves] == [["T4", "T1"], ["T2", "T7"], ["T5", "T3"]]
     assert plan.synthesis_summary == "Start with “Choose the payment provider”: 3 of 5 other tasks depend on it."
-    assert {(one.source_task_id, one.detection_method) for one in plan.dependencies} == {
+    assert {(dependency.source_task_id, dependency.detection_method) for dependency in plan.dependencies} == {
         ("T2", "stored_relationship"),
         ("T5", "stored_relationship"),
         ("T3", "stored_relationship"),
@@ -94,15 +94,15 @@ async def test_session_completes_without_a_model(office: Store) -> None:
     ]
     assert figures.tool_call_count == trace.tools_used_count
     assert (figures.steps_taken, figures.error_count, figures.success_rate) == (5, 0, 1.0)
-    shown, told = await through_the_lens(office, session)
-    assert (shown["status"], read(shown["prioritized_plan"])) == ("completed", session.plan)
-    assert read(shown["execution_metadata"]) == session.metadata
-    assert [read(step) for step in read(told["steps"])] == [step.model_dump(mode="json") for step in trace.steps]
-    assert (str(told["id"]), told["total_duration_ms"]) == (str(trace.id), trace.total_duration_ms)
-    assert read(told["tools_used_count"]) == trace.tools_used_count
-    assert told["created_at"] is not None
-    again = await Prioritizer().prioritize(office, "ada", outcome.id)
-    assert again.plan == session.plan, "deterministic"
+    row, output = await through_the_lens(office, session)
+    assert (row["status"], read(row["prioritized_plan"])) == ("completed", session.plan)
+    assert read(row["execution_metadata"]) == session.metadata
+    assert [read(step) for step in read(output["steps"])] == [step.model_dump(mode="json") for step in trace.steps]
+    assert (str(output["id"]), output["total_duration_ms"]) == (str(trace.id), trace.total_duration_ms)
+    assert read(output["tools_used_count"]) == trace.tools_used_count
+    assert output["created_at"] is not None
+    second_session = await Prioritizer().prioritize(office, "ada", outcome.id)
+    assert second_session.plan == session.plan, "deterministic"
 
 
 @pytest.mark.req("S1-033", "S1-041", "S1-067", "S1-077")
@@ -117,13 +117,13 @@ async def test_session_has_at_most_ten_steps(office: Store) -> None:
     trace = await trace_of(office, session)
     assert [step.step_number for step in trace.steps] == list(range(1, 11))
     assert [step.thought is not None for step in trace.steps] == [True, False, False, False] * 2 + [True, False]
-    shown, told = await through_the_lens(office, session)
-    assert (told["total_steps"], len(read(told["steps"]))) == (10, 10)
-    assert read(shown["execution_metadata"])["steps_taken"] == 10
-    results = [one for one in await office.stitches(session.thread_id) if one.type == "tool_call"]
-    results.sort(key=lambda one: (one.reply_to or 0, one.call_index or 0))
-    assert [one.status for one in results] == ["ok"] * 10 + ["error"] * 30
-    assert "are used up" in str(results[10].message)
+    row, output = await through_the_lens(office, session)
+    assert (output["total_steps"], len(read(output["steps"]))) == (10, 10)
+    assert read(row["execution_metadata"])["steps_taken"] == 10
+    results = [stitch for stitch in await office.stitches(session.thread_id) if stitch.type == "tool_call"]
+    results.sort(key=lambda stitch: (stitch.reply_to or 0, stitch.call_index or 0))
+    assert [stitch.status for stitch in results] == ["ok"] * 10 + ["error"] * 30
+    assert "steps of this session are used" in str(results[10].message)
 
 
 @pytest.mark.req("S1-035", "S1-069", "S1-071", "S1-086")
@@ -148,16 +148,16 @@ async def test_failed_steps_are_recorded(office: Store) -> None:
         ("query-task-graph", "success"),
     ]
     assert "limit" in str(trace.steps[0].tool_output)
-    assert trace.steps[1].tool_output == {"value": "This needs at least 1 of the session's tasks. Unknown tasks: T99."}
+    assert trace.steps[1].tool_output == {"value": "Pass at least 1 of the session's tasks. Unknown tasks: T99."}
     figures = metadata_of(session)
     assert (figures.error_count, figures.success_rate, figures.steps_taken) == (3, 0.2, 5)
     assert figures.failed_tools == ["semantic-search", "detect-dependencies"], (
         "a tool that succeeded later is not missing"
     )
     assert figures.thinking_time_ms + figures.tool_execution_time_ms <= figures.total_time_ms
-    _, told = await through_the_lens(office, session)
-    assert [read(step)["status"] for step in read(told["steps"])] == [step.status for step in trace.steps]
-    assert [read(step)["thought"] for step in read(told["steps"])] == [step.thought for step in trace.steps]
+    _, output = await through_the_lens(office, session)
+    assert [read(step)["status"] for step in read(output["steps"])] == [step.status for step in trace.steps]
+    assert [read(step)["thought"] for step in read(output["steps"])] == [step.thought for step in trace.steps]
 
 
 @pytest.mark.req("S1-073", "S1-087")
@@ -174,8 +174,8 @@ async def test_plans_with_available_results_when_tools_fail(office: Store) -> No
 @pytest.mark.req("S1-044", "S1-075", "S1-088")
 async def test_session_completes_by_fallback_when_answer_is_not_a_plan(office: Store) -> None:
     outcome = await prepare(office)
-    for said in ("I would begin with the provider.", '{"ordered_task_ids": ["ghost"]}'):
-        session = await planner(said).prioritize(office, "ada", outcome.id)
+    for answer in ("I would begin with the provider.", '{"ordered_task_ids": ["ghost"]}'):
+        session = await planner(answer).prioritize(office, "ada", outcome.id)
         plan = plan_of(session)
         assert plan is not None
         assert sorted(plan.ordered_task_ids) == sorted(IDS)
@@ -217,10 +217,10 @@ async def test_new_session_replaces_the_previous(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer()
     first = await app.prioritize(office, "ada", outcome.id)
-    other = await app.prioritize(office, "bea", (await prepare(office, "bea")).id)
+    other_session = await app.prioritize(office, "bea", (await prepare(office, "bea")).id)
     second = await app.prioritize(office, "ada", outcome.id)
     assert second.thread_id != first.thread_id
-    assert {one.thread_id for one in await sessions(office)} == {other.thread_id, second.thread_id}
+    assert {session.thread_id for session in await sessions(office)} == {other_session.thread_id, second.thread_id}
     with pytest.raises(NotFound):
         await office.thread(first.thread_id)
     with pytest.raises(NotFound):
@@ -238,9 +238,12 @@ async def test_keeps_inactive_sessions_with_sessions_all(office: Store) -> None:
     app = Prioritizer(sessions="all")
     first = await app.prioritize(office, "ada", outcome.id)
     second = await app.prioritize(office, "ada", outcome.id)
-    found = await sessions(office, "ada")
-    assert [(one.thread_id, one.is_active) for one in found] == [(second.thread_id, True), (first.thread_id, False)]
-    assert found[1].plan == first.plan
+    found_sessions = await sessions(office, "ada")
+    assert [(session.thread_id, session.is_active) for session in found_sessions] == [
+        (second.thread_id, True),
+        (first.thread_id, False),
+    ]
+    assert found_sessions[1].plan == first.plan
     rows = await lens(office, "SELECT is_active FROM agent_sessions ORDER BY created_at")
     assert [bool(row["is_active"]) for row in rows] == [False, True]
     with pytest.raises(Refused):
@@ -257,7 +260,7 @@ async def test_rejects_start_while_a_session_runs(office: Store) -> None:
         await app.start(office, "ada", outcome.id)
     assert raised.value.thread_id == first.thread_id
     second = await app.start(office, "ada", outcome.id, replace=True)
-    assert [one.thread_id for one in await sessions(office)] == [second.thread_id]
+    assert [session.thread_id for session in await sessions(office)] == [second.thread_id]
     assert (await app.run(office, second.thread_id)).status == "completed"
 
 
@@ -266,12 +269,12 @@ async def test_concurrent_starts_leave_one_session(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer()
     await app.prioritize(office, "ada", outcome.id)
-    asked = [app.start(office, "ada", outcome.id) for _ in range(5)]
-    results = await asyncio.gather(*asked, return_exceptions=True)
-    begun = [one for one in results if isinstance(one, Session)]
-    assert len(begun) == 1
-    assert all(isinstance(one, SessionRunning) for one in results if not isinstance(one, Session)), results
-    assert [one.thread_id for one in await sessions(office)] == [begun[0].thread_id]
+    starts = [app.start(office, "ada", outcome.id) for _ in range(5)]
+    results = await asyncio.gather(*starts, return_exceptions=True)
+    started = [result for result in results if isinstance(result, Session)]
+    assert len(started) == 1
+    assert all(isinstance(result, SessionRunning) for result in results if not isinstance(result, Session)), results
+    assert [session.thread_id for session in await sessions(office)] == [started[0].thread_id]
 
 
 async def test_replaces_a_session_that_a_process_executes(office: Store) -> None:
@@ -292,7 +295,7 @@ async def test_replaces_a_session_that_a_process_executes(office: Store) -> None
     second = await quick.prioritize(office, "ada", outcome.id, replace=True)
     with suppress(NotFound):
         assert (await driving).status == "failed"
-    assert [one.thread_id for one in await sessions(office)] == [second.thread_id]
+    assert [session.thread_id for session in await sessions(office)] == [second.thread_id]
     assert second.status == "completed"
 
 
@@ -329,7 +332,7 @@ async def test_writes_list_outcome_and_session_in_one_transaction(office: Store)
     ):
         with pytest.raises(Refused):
             await app.start_from_list(office, user, outcome, content)
-    assert [one.thread_id for one in await sessions(office)] == [third]
+    assert [session.thread_id for session in await sessions(office)] == [third]
     assert len(await office._backend.find(Find(Document))) == 3
 
 
@@ -471,3 +474,16 @@ async def test_replace_raises_when_another_caller_replaced_the_session(
     with pytest.raises(SessionRunning, match="at the same time"):
         await app.start(office, "ada", outcome.id, replace=True)
     assert (await session_of(office, first.thread_id)).status == "running"
+
+
+async def test_calls_webhooks_of_app_when_session_fails_in_process(office: Store) -> None:
+    def refuse(request: ModelRequest) -> str:
+        raise ProviderError("No such model.", "request")
+
+    events: list[Any] = []
+    prioritizer = planner(refuse)
+    bound = App(plugins=[prioritizer], hooks={"ops": events.append}).plugin(Prioritizer)
+    assert bound is not prioritizer
+    session = await bound.prioritize(office, "ada", (await prepare(office)).id)
+    assert session.status == "failed"
+    assert [event["thread_id"] for event in events] == [str(session.thread_id)]

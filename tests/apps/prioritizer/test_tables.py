@@ -32,8 +32,8 @@ async def row(store: Store, direct: Direct, user: str = "ada", **changes: str) -
         "trace_expires_at": "'2030-01-01T00:00:00.000000Z'",
         **changes,
     }
-    names, given = ", ".join(values), ", ".join(values.values())
-    await direct(f"INSERT INTO prioritizer_sessions ({names}) VALUES ({given})")
+    names, literals = ", ".join(values), ", ".join(values.values())
+    await direct(f"INSERT INTO prioritizer_sessions ({names}) VALUES ({literals})")
     return thread.id
 
 
@@ -42,8 +42,8 @@ async def refused(store: Store, direct: Direct, user: str = "bea", **changes: st
         await row(store, direct, user, **changes)
 
 
-async def of(direct: Direct, what: str, thread_id: UUID) -> object:
-    return (await direct(f"SELECT {what} FROM prioritizer_sessions WHERE thread_id = '{thread_id}'"))[0][0]
+async def of(direct: Direct, column: str, thread_id: UUID) -> object:
+    return (await direct(f"SELECT {column} FROM prioritizer_sessions WHERE thread_id = '{thread_id}'"))[0][0]
 
 
 @pytest.mark.req("S1-001", "S1-005", "S1-007", "S1-008")
@@ -76,7 +76,7 @@ async def test_session_is_deleted_with_its_outcome_or_thread(office: Store, dire
     await refused(office, direct, thread_id=f"'{uuid4()}'")
     by_thread, by_outcome = await row(office, direct), await row(office, direct, "bea")
     await office.delete(by_thread)
-    assert [one.thread_id for one in await office._backend.find(Find(Session))] == [by_outcome]
+    assert [session.thread_id for session in await office._backend.find(Find(Session))] == [by_outcome]
     await direct("DELETE FROM user_outcomes")
     assert await office._backend.find(Find(Session)) == []
 
@@ -104,16 +104,16 @@ async def test_ended_session_cannot_change(office: Store, direct: Direct) -> Non
     done, failed = await row(office, direct), await row(office, direct, "bea")
     await become(done, "completed", f"'{PLAN}'")
     await become(failed, "failed")
-    for id, status, given in (
+    for id, status, literal in (
         (done, "running", "NULL"),
         (done, "failed", "NULL"),
         (failed, "running", "NULL"),
         (failed, "completed", f"'{PLAN}'"),
     ):
         with pytest.raises(Refused):
-            await become(id, status, given)
+            await become(id, status, literal)
     assert (await of(direct, "status", done), await of(direct, "status", failed)) == ("completed", "failed")
-    (session,) = [one for one in await office._backend.find(Find(Session)) if one.thread_id == failed]
+    (session,) = [session for session in await office._backend.find(Find(Session)) if session.thread_id == failed]
     with pytest.raises(Refused):
         await office._backend.put([session.changed(status="running")])
 
@@ -129,8 +129,8 @@ async def test_finds_sessions_by_index(office: Store, direct: Direct, backend: s
         "trace_kept AND trace_expires_at <= '2026-01-01T00:00:00.000000Z'",
     ):
         if backend == "sqlite":
-            found = str(await direct(f"EXPLAIN QUERY PLAN SELECT * FROM prioritizer_sessions WHERE {where}"))
-            assert "SEARCH" in found, found
+            plan = str(await direct(f"EXPLAIN QUERY PLAN SELECT * FROM prioritizer_sessions WHERE {where}"))
+            assert "SEARCH" in plan, plan
     if backend == "postgres":
         # PostgreSQL scans such a small table, so check that the indexes exist.
         indexes = str(await direct("SELECT indexdef FROM pg_indexes WHERE tablename = 'prioritizer_sessions'"))
@@ -152,8 +152,8 @@ async def test_migrations_are_ordered_and_repeatable(store: Store) -> None:
 
 @pytest.mark.req("S1-084", "S1-085")
 async def test_stores_documents_and_relationships(office: Store, direct: Direct) -> None:
-    made = await repository.add_file(office, "ada", CHECKOUT, "plan.md")
-    assert [document.title for document in made.documents] == ["Checkout brief", "Legal review"]
+    imported = await repository.add_file(office, "ada", CHECKOUT, "plan.md")
+    assert [document.title for document in imported.documents] == ["Checkout brief", "Legal review"]
     documents = await office._backend.find(Find(Document, order=("created_at", "title")))
     assert [task["id"] for task in documents[0].structured_output["tasks"]] == ["T4", "T1", "T2", "T5"]
     assert len(await office._backend.find(Find(TaskRelationship))) == 4
@@ -175,8 +175,12 @@ async def test_stores_documents_and_relationships(office: Store, direct: Direct)
             )
     await direct("UPDATE task_relationships SET updated_at = '2020-01-01T00:00:00.000000Z'")
     await direct("UPDATE task_relationships SET detection = 'ai' WHERE source_task_id = 'T2'")
-    touched = [one for one in await office._backend.find(Find(TaskRelationship)) if one.detection == "ai"]
-    assert [one.updated_at.year > 2020 for one in touched] == [True]
+    touched = [
+        relationship
+        for relationship in await office._backend.find(Find(TaskRelationship))
+        if relationship.detection == "ai"
+    ]
+    assert [relationship.updated_at.year > 2020 for relationship in touched] == [True]
 
 
 @pytest.mark.req("S1-084")
@@ -185,27 +189,31 @@ async def test_importing_a_file_again_replaces_it(office: Store) -> None:
     await repository.add_file(office, "bea", CHECKOUT, "plan.md")
     await repository.add_file(office, "ada", "# Checkout brief\n- [ ] T4: Choose\n- [ ] Go (after: T4)", "plan.md")
     documents = await repository.documents(office, "ada")
-    assert [(one.title, [task.id for task in one.tasks]) for one in documents] == [("Checkout brief", ["T4", "go"])]
+    assert [(document.title, [task.id for task in document.tasks]) for document in documents] == [
+        ("Checkout brief", ["T4", "go"])
+    ]
     relationships = await office._backend.find(Find(TaskRelationship))
-    assert [one.source_task_id for one in relationships if one.user_id == "ada"] == ["go"]
-    assert len([one for one in relationships if one.user_id == "bea"]) == 4, "records of another user stay"
+    assert [relationship.source_task_id for relationship in relationships if relationship.user_id == "ada"] == ["go"]
+    assert len([relationship for relationship in relationships if relationship.user_id == "bea"]) == 4, (
+        "records of another user stay"
+    )
     before = await repository.documents(office)
     with pytest.raises(Refused):
         await repository.add_file(office, "ada", "- [ ] Go (after: nothing)", "plan.md")
     assert await repository.documents(office) == before
     await repository.remove_document(office, documents[0].id)
-    assert [one.user_id for one in await office._backend.find(Find(TaskRelationship))] == ["bea"] * 4
+    assert [relationship.user_id for relationship in await office._backend.find(Find(TaskRelationship))] == ["bea"] * 4
 
 
 async def test_records_of_other_users_and_projects_are_separate(office: Store) -> None:
     """Ids of other documents are not used again. Another project sees nothing."""
     await repository.add_file(office, "ada", "- [ ] T1: Paint\n- [ ] Sand", "a.md")
     await repository.add_file(office, "ada", "- [ ] T1: Print\n- [ ] Sand (after: T1)", "b.md")
-    ids = [task.id for one in await repository.documents(office, "ada") for task in one.tasks]
+    ids = [task.id for document in await repository.documents(office, "ada") for task in document.tasks]
     assert ids == ["T1", "sand", "T1@b", "sand-2"]
-    made = await repository.add_relationship(office, "ada", "T1@b", "T1", "prerequisite", 0.7)
-    assert made.detection == "manual"
+    relationship = await repository.add_relationship(office, "ada", "T1@b", "T1", "prerequisite", 0.7)
+    assert relationship.detection == "manual"
     with pytest.raises(Refused):
         await repository.add_relationship(office, "ada", "T1", "T1", "prerequisite")
-    other = office.in_project("other")
-    assert await repository.documents(other) == await repository.outcomes(other) == []
+    other_store = office.in_project("other")
+    assert await repository.documents(other_store) == await repository.outcomes(other_store) == []

@@ -35,24 +35,24 @@ By 1 April.
 """
 
 
-def related(found: TaskList) -> set[tuple[str, str, str, float]]:
-    return {(one.source, one.target, one.kind, one.confidence) for one in found.relations}
+def related(task_list: TaskList) -> set[tuple[str, str, str, float]]:
+    return {(relation.source, relation.target, relation.kind, relation.confidence) for relation in task_list.relations}
 
 
 def test_reads_tasks_from_markdown() -> None:
-    found = read_list(MARKDOWN, "plan.md")
-    checkout, analytics = found.documents
+    task_list = read_list(MARKDOWN, "plan.md")
+    checkout, analytics = task_list.documents
     assert (checkout.title, analytics.title) == ("Checkout", "Analytics")
     assert checkout.text.startswith("# Checkout\nBy 1 April.")
-    assert [(task.id, task.title, task.section, task.estimate_hours, task.line) for task in found.tasks] == [
+    assert [(task.id, task.title, task.section, task.estimate_hours, task.line) for task in task_list.tasks] == [
         ("T4", "Choose the provider", "Payment", 3, 7),
         ("payment-form", "Payment form", "Payment", 8, 8),
         ("3-d-secure", "3-D Secure", "Payment", None, 10),
         ("receipts", "Receipts", "Later", None, 15),
         ("ev", "Event names", None, 0.5, 19),
     ], "done tasks are not planned"
-    assert [task.details for task in found.tasks] == ["", "Cards only.", "- plain, so a detail", "", ""]
-    assert related(found) == {
+    assert [task.details for task in task_list.tasks] == ["", "Cards only.", "- plain, so a detail", "", ""]
+    assert related(task_list) == {
         ("payment-form", "T4", "prerequisite", 1.0),
         ("payment-form", "3-d-secure", "prerequisite", NESTED),
         ("receipts", "payment-form", "prerequisite", 1.0),
@@ -62,24 +62,27 @@ def test_reads_tasks_from_markdown() -> None:
 
 
 def test_reads_a_list_without_boxes() -> None:
-    found = read_list("- Paint\n- Paint\n\n3) Sand first", "walls.md")
-    assert [(task.id, task.title) for task in found.tasks] == [
+    task_list = read_list("- Paint\n- Paint\n\n3) Sand first", "walls.md")
+    assert [(task.id, task.title) for task in task_list.tasks] == [
         ("paint", "Paint"),
         ("paint-2", "Paint"),
         ("sand-first", "Sand first"),
     ]
-    assert found.documents[0].title == "walls"
+    assert task_list.documents[0].title == "walls"
 
 
 def test_ids_are_unique_across_documents() -> None:
-    found = read_list("- [ ] T1: Paint\n- [ ] Sand (after: T1)", "walls two.md", taken=["T1", "sand"])
-    assert [task.id for task in found.tasks] == ["T1@walls-two", "sand-2"]
-    assert related(found) == {("sand-2", "T1@walls-two", "prerequisite", 1.0)}
+    task_list = read_list("- [ ] T1: Paint\n- [ ] Sand (after: T1)", "walls two.md", used_ids=["T1", "sand"])
+    assert [task.id for task in task_list.tasks] == ["T1@walls-two", "sand-2"]
+    assert related(task_list) == {("sand-2", "T1@walls-two", "prerequisite", 1.0)}
 
 
 def test_resolves_a_letter_before_a_colon() -> None:
-    found = read_list("- [ ] A: Paint\n- [ ] B: Sand (after: A)\n- [ ] Go (after: b)", "walls.md")
-    assert [(one.source, one.target) for one in found.relations] == [("b-sand", "a-paint"), ("go", "b-sand")]
+    task_list = read_list("- [ ] A: Paint\n- [ ] B: Sand (after: A)\n- [ ] Go (after: b)", "walls.md")
+    assert [(relation.source, relation.target) for relation in task_list.relations] == [
+        ("b-sand", "a-paint"),
+        ("go", "b-sand"),
+    ]
 
 
 CSV = """\
@@ -94,18 +97,18 @@ T4;Events;2d;T1, T3;Analytics;;
 
 
 def test_reads_tasks_from_csv() -> None:
-    found = read_list("\ufeff".encode() + CSV.encode(), "plan.CSV")
-    assert [document.title for document in found.documents] == ["Checkout", "Analytics"]
-    assert [(task.id, task.title, task.estimate_hours, task.details) for task in found.tasks] == [
+    task_list = read_list("\ufeff".encode() + CSV.encode(), "plan.CSV")
+    assert [document.title for document in task_list.documents] == ["Checkout", "Analytics"]
+    assert [(task.id, task.title, task.estimate_hours, task.details) for task in task_list.tasks] == [
         ("T1", "Choose the provider", 3, "Two\nlines"),
         ("T2", "Payment; form", 1.5, ""),
         ("T4", "Events", 16, ""),
     ]
-    assert related(found) == {("T2", "T1", "prerequisite", 1.0), ("T4", "T1", "prerequisite", 1.0)}
+    assert related(task_list) == {("T2", "T1", "prerequisite", 1.0), ("T4", "T1", "prerequisite", 1.0)}
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.md", "", "no tasks found"),
         ("a.md", "# Only words\n\nNothing to do.", "no tasks found"),
@@ -131,8 +134,8 @@ def test_reads_tasks_from_csv() -> None:
         ("a.csv", "task,after\na,b", "line 2: “b” is not a task"),
     ],
 )
-def test_rejects_invalid_list_with_line(name: str, content: bytes | str, said: str) -> None:
-    with pytest.raises(Refused, match=said):
+def test_rejects_invalid_list_with_line(name: str, content: bytes | str, message: str) -> None:
+    with pytest.raises(Refused, match=message):
         read_list(content, name)
 
 
@@ -166,14 +169,14 @@ def test_reads_or_rejects_adversarial_list_quickly(line: str) -> None:
 def test_resolves_many_title_prefixes_quickly() -> None:
     text = "".join(f"- [ ] thing {number} of many\n" for number in range(1_500))
     started = time.process_time()
-    found = read_list(f"{text}- [ ] Last (after: {', '.join(['thing 77 of'] * 20_000)})\n", "tasks.md")
+    task_list = read_list(f"{text}- [ ] Last (after: {', '.join(['thing 77 of'] * 20_000)})\n", "tasks.md")
     assert time.process_time() - started < 2
-    assert [one.target for one in found.relations] == ["thing-77-of-many"]
+    assert [relation.target for relation in task_list.relations] == ["thing-77-of-many"]
 
 
 def test_distinguishes_ids_that_differ_in_case() -> None:
-    found = read_list("- [ ] a (id: x)\n- [ ] b (id: X)\n- [ ] c (after: x)\n- [ ] d (after: X)\n", "tasks.md")
-    assert [(one.source, one.target) for one in found.relations] == [("c", "x"), ("d", "X")]
+    task_list = read_list("- [ ] a (id: x)\n- [ ] b (id: X)\n- [ ] c (after: x)\n- [ ] d (after: X)\n", "tasks.md")
+    assert [(relation.source, relation.target) for relation in task_list.relations] == [("c", "x"), ("d", "X")]
 
 
 def test_title_keeps_other_parentheses() -> None:

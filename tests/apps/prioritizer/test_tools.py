@@ -25,20 +25,22 @@ from tests.apps.prioritizer.samples import CHECKOUT
 pytestmark = pytest.mark.anyio
 
 
-async def begun(store: Store, content: str = CHECKOUT) -> Session:
+async def start_session(store: Store, content: str = CHECKOUT) -> Session:
     await repository.add_file(store, "ada", content, "plan.md")
     outcome = await repository.add_outcome(store, "ada", "Open the checkout")
     return await Prioritizer().start(store, "ada", outcome.id)
 
 
-async def use(store: Store, session: Session, name: str, **given: Any) -> Any:
+async def use(store: Store, session: Session, name: str, **arguments: Any) -> Any:
     """Call a tool like the runtime does, at the start of a session."""
     run = store.new_run(await store.thread(session.thread_id))
-    (tool,) = [one for one in tools_of(TaskEmbeddings(embedder("hashing")), Pace(sleep=_no_sleep)) if one.name == name]
+    (tool,) = [
+        tool for tool in tools_of(TaskEmbeddings(embedder("hashing")), Pace(sleep=_no_sleep)) if tool.name == name
+    ]
     thread = await store.thread(session.thread_id)
     context = ToolContext(thread=thread, run_id=run.id, call_id="c", step=1, store=_Logless(store))  # type: ignore[arg-type]
     assert tool.call is not None
-    output = await tool.call(context, given)
+    output = await tool.call(context, arguments)
     return json.loads(output.model_dump_json())
 
 
@@ -60,11 +62,11 @@ async def _no_sleep(seconds: float) -> None: ...
 
 @pytest.mark.req("S1-079")
 async def test_search_returns_similar_tasks(office: Store) -> None:
-    session = await begun(office)
-    found = (await use(office, session, "semantic-search", query="payments that fail"))["tasks"]
-    assert found[0]["task_id"] == "T5"
-    assert [one["similarity"] for one in found] == sorted((one["similarity"] for one in found), reverse=True)
-    assert all(one["similarity"] >= embedder("hashing").threshold for one in found), "the threshold of the embedder"
+    session = await start_session(office)
+    tasks = (await use(office, session, "semantic-search", query="payments that fail"))["tasks"]
+    assert tasks[0]["task_id"] == "T5"
+    assert [task["similarity"] for task in tasks] == sorted((task["similarity"] for task in tasks), reverse=True)
+    assert all(task["similarity"] >= embedder("hashing").threshold for task in tasks), "the threshold of the embedder"
     assert len((await use(office, session, "semantic-search", query="payment", threshold=0.0))["tasks"]) == 6
     assert len((await use(office, session, "semantic-search", query="payment", threshold=0.0, limit=2))["tasks"]) == 2
     assert (await use(office, session, "semantic-search", query="payment", threshold=1.0))["tasks"] == []
@@ -78,12 +80,16 @@ async def test_search_returns_similar_tasks(office: Store) -> None:
 
 @pytest.mark.req("S1-080")
 async def test_detect_returns_dependencies(office: Store) -> None:
-    session = await begun(office)
-    found = await use(office, session, "detect-dependencies", task_ids=["T7", "T1", "T7", "ghost"])
-    assert found["unknown_task_ids"] == ["ghost"]
-    (one,) = found["dependencies"]
-    assert (one["source_task_id"], one["target_task_id"], one["detection_method"]) == ("T7", "T1", "ai_inference")
-    assert 0 < one["confidence"] < 1
+    session = await start_session(office)
+    result = await use(office, session, "detect-dependencies", task_ids=["T7", "T1", "T7", "ghost"])
+    assert result["unknown_task_ids"] == ["ghost"]
+    (dependency,) = result["dependencies"]
+    assert (dependency["source_task_id"], dependency["target_task_id"], dependency["detection_method"]) == (
+        "T7",
+        "T1",
+        "ai_inference",
+    )
+    assert 0 < dependency["confidence"] < 1
     for wrong in (["T1"], [], "T1", [1, 2]):
         with pytest.raises(Refused, match="Invalid arguments"):
             await use(office, session, "detect-dependencies", task_ids=wrong)
@@ -93,19 +99,22 @@ async def test_detect_returns_dependencies(office: Store) -> None:
 
 @pytest.mark.req("S1-081")
 async def test_graph_returns_stored_relationships(office: Store) -> None:
-    session = await begun(office)
+    session = await start_session(office)
     await repository.add_relationship(office, "ada", "T2", "T1", "related", 0.4)
-    found = (await use(office, session, "query-task-graph", task_id="T2"))["relationships"]
-    ends = [(one["source_task_id"], one["target_task_id"], one["relationship_type"]) for one in found]
+    relationships = (await use(office, session, "query-task-graph", task_id="T2"))["relationships"]
+    ends = [
+        (relationship["source_task_id"], relationship["target_task_id"], relationship["relationship_type"])
+        for relationship in relationships
+    ]
     assert sorted(ends) == [
         ("T2", "T1", "related"),
         ("T2", "T4", "prerequisite"),
         ("T3", "T2", "prerequisite"),
         ("T5", "T2", "prerequisite"),
     ], "as source and as target"
-    assert {one["detection_method"] for one in found} == {"stored_relationship"}
+    assert {relationship["detection_method"] for relationship in relationships} == {"stored_relationship"}
     only = await use(office, session, "query-task-graph", task_id="T2", relationship_type="related")
-    assert [one["confidence"] for one in only["relationships"]] == [0.4]
+    assert [relationship["confidence"] for relationship in only["relationships"]] == [0.4]
     with pytest.raises(ToolFailed):
         await use(office, session, "query-task-graph", task_id="ghost")
     with pytest.raises(Refused):
@@ -114,9 +123,11 @@ async def test_graph_returns_stored_relationships(office: Store) -> None:
 
 @pytest.mark.req("S1-082")
 async def test_cluster_groups_similar_tasks(office: Store) -> None:
-    session = await begun(office, "- [ ] a1: Paint the hall\n- [ ] b1: Print posters\n- [ ] c1: Paint the kitchen\n")
-    found = await use(office, session, "cluster-by-similarity", task_ids=["a1", "b1", "c1"])
-    assert [one["task_ids"] for one in found["clusters"]] == [["a1", "c1"], ["b1"]]
+    session = await start_session(
+        office, "- [ ] a1: Paint the hall\n- [ ] b1: Print posters\n- [ ] c1: Paint the kitchen\n"
+    )
+    result = await use(office, session, "cluster-by-similarity", task_ids=["a1", "b1", "c1"])
+    assert [cluster["task_ids"] for cluster in result["clusters"]] == [["a1", "c1"], ["b1"]]
     apart = await use(office, session, "cluster-by-similarity", task_ids=["a1", "b1", "c1"], threshold=0.99)
     assert len(apart["clusters"]) == 3
     with pytest.raises(Refused):
@@ -131,13 +142,16 @@ async def test_cluster_groups_similar_tasks(office: Store) -> None:
 @pytest.mark.req("S1-083")
 async def test_context_returns_pages_of_documents(office: Store) -> None:
     long = "# Long\n- [ ] L1: Read\n\n" + "".join(f"{number:05d} " for number in range(2_000))
-    session = await begun(office, f"{CHECKOUT}\n{long}")
+    session = await start_session(office, f"{CHECKOUT}\n{long}")
     first = await use(office, session, "get-document-context", task_ids=["T4", "T1", "L1"])
-    assert [one["title"] for one in first["documents"]] == ["Checkout brief", "Long"]
+    assert [document["title"] for document in first["documents"]] == ["Checkout brief", "Long"]
     assert [task["task_id"] for task in first["documents"][0]["tasks"]] == ["T4", "T1", "T2", "T5"]
-    wanted = {"task_ids": ["T4", "L1"]}
-    rest = range(2, first["pages"] + 1)
-    pages = [first, *[await use(office, session, "get-document-context", **wanted, page=number) for number in rest]]
+    body = {"task_ids": ["T4", "L1"]}
+    further_pages = range(2, first["pages"] + 1)
+    pages = [
+        first,
+        *[await use(office, session, "get-document-context", **body, page=number) for number in further_pages],
+    ]
     texts = [page["documents"][-1]["markdown"] for page in pages]
     assert [len(page["documents"]) for page in pages] == [2, *[1] * (len(pages) - 1)]
     assert all(before[-OVERLAP:] == after[:OVERLAP] for before, after in pairwise(texts))

@@ -36,57 +36,61 @@ DEPENDENCIES = st.lists(
 )
 
 
-def made(ids: list[str], dependencies: list[TaskDependency], **more: object) -> Planned:
+def build_plan(ids: list[str], dependencies: list[TaskDependency], **more: object) -> Planned:
     tasks = [task(id) for id in ids]
-    wish = PlanInput(tasks, dependencies, dict.fromkeys(ids, 0.5), "As they come.", **more)  # pyright: ignore[reportArgumentType]
-    return planned(wish)
+    plan_input = PlanInput(tasks, dependencies, dict.fromkeys(ids, 0.5), "As they come.", **more)  # pyright: ignore[reportArgumentType]
+    return planned(plan_input)
 
 
 @pytest.mark.req("S1-046", "S1-048", "S1-059", "S1-060", "S1-063")
 @given(ids=st.lists(st.sampled_from(IDS), min_size=1, unique=True), dependencies=DEPENDENCIES)
 def test_any_tasks_make_a_valid_plan(ids: list[str], dependencies: list[TaskDependency]) -> None:
     """The validators of a plan check its form. This test checks the waves independently."""
-    result = made(ids, dependencies)
+    result = build_plan(ids, dependencies)
     plan = result.plan
     wave_of = {id: wave.wave_number for wave in plan.execution_waves for id in wave.task_ids}
     assert sorted(wave_of) == sorted(ids), "a partition"
     place = {id: number for number, id in enumerate(plan.ordered_task_ids)}
-    dropped = {one.dropped.key for one in result.broken}
-    for one in merged(dependencies, ids):
-        if one.orders and one.key not in dropped:
-            assert wave_of[one.target_task_id] < wave_of[one.source_task_id], "no edge inside a wave"
-            assert place[one.target_task_id] < place[one.source_task_id]
+    dropped = {cycle.dropped.key for cycle in result.broken}
+    for dependency in merged(dependencies, ids):
+        if dependency.orders and dependency.key not in dropped:
+            assert wave_of[dependency.target_task_id] < wave_of[dependency.source_task_id], "no edge inside a wave"
+            assert place[dependency.target_task_id] < place[dependency.source_task_id]
     for id, wave in wave_of.items():
-        before = [wave_of[one.target_task_id] for one in plan.dependencies if one.orders and one.source_task_id == id]
+        before = [
+            wave_of[dependency.target_task_id]
+            for dependency in plan.dependencies
+            if dependency.orders and dependency.source_task_id == id
+        ]
         assert wave == max(before, default=0) + 1, "as early as possible"
-    assert made(ids, dependencies) == result, "deterministic"
+    assert build_plan(ids, dependencies) == result, "deterministic"
 
 
 @pytest.mark.req("S1-064")
 @given(dependencies=DEPENDENCIES)
 def test_breaks_cycle_at_its_weakest_dependency(dependencies: list[TaskDependency]) -> None:
-    result = made(IDS, dependencies)
-    for one in result.broken:
-        circle = [*one.task_ids, one.task_ids[0]]
-        assert (one.dropped.source_task_id, one.dropped.target_task_id) == (circle[-2], circle[-1])
-        for source, target in pairwise(one.task_ids):
+    result = build_plan(IDS, dependencies)
+    for cycle in result.broken:
+        circle = [*cycle.task_ids, cycle.task_ids[0]]
+        assert (cycle.dropped.source_task_id, cycle.dropped.target_task_id) == (circle[-2], circle[-1])
+        for source, target in pairwise(cycle.task_ids):
             links = [
                 edge
                 for edge in result.plan.dependencies
                 if edge.orders and (edge.source_task_id, edge.target_task_id) == (source, target)
             ]
-            assert max(edge.confidence for edge in links) >= one.dropped.confidence
-        assert one.dropped not in result.plan.dependencies
+            assert max(edge.confidence for edge in links) >= cycle.dropped.confidence
+        assert cycle.dropped not in result.plan.dependencies
 
 
 @pytest.mark.req("S1-064")
 def test_reports_broken_cycle() -> None:
-    result = made(["a", "b", "c"], [needs("a", "b", 0.9), needs("b", "c", 0.41), needs("c", "a", 0.8)])
+    result = build_plan(["a", "b", "c"], [needs("a", "b", 0.9), needs("b", "c", 0.41), needs("c", "a", 0.8)])
     (broken,) = result.broken
     assert (broken.dropped.source_task_id, broken.dropped.target_task_id) == ("b", "c")
     assert sorted(broken.task_ids) == ["a", "b", "c"]
     assert result.plan.ordered_task_ids == ["b", "a", "c"]
-    even = made(["a", "b"], [needs("a", "b", 0.7), stored("b", "a", 0.7)])
+    even = build_plan(["a", "b"], [needs("a", "b", 0.7), stored("b", "a", 0.7)])
     assert even.broken[0].dropped.detection_method == "ai_inference", "stored dependencies are stronger"
 
 
@@ -114,8 +118,8 @@ async def test_similar_tasks_are_adjacent() -> None:
     embedder = HashingEmbedder()
     tasks = [task(id, title) for id, title in titles.items()]
     vectors = dict(zip(titles, await embedder.embed(list(titles.values())), strict=True))
-    wish = PlanInput(tasks, [], dict.fromkeys(titles, 0.5), "Go.", vectors, embedder.threshold)
-    assert planned(wish).plan.ordered_task_ids == ["a", "c", "b", "d", "e"]
+    plan_input = PlanInput(tasks, [], dict.fromkeys(titles, 0.5), "Go.", vectors, embedder.threshold)
+    assert planned(plan_input).plan.ordered_task_ids == ["a", "c", "b", "d", "e"]
 
 
 def test_plans_two_hundred_tasks_and_two_thousand_edges_quickly() -> None:
@@ -124,7 +128,7 @@ def test_plans_two_hundred_tasks_and_two_thousand_edges_quickly() -> None:
     edges = [needs(*random.sample(ids, 2), round(random.random(), 2)) for _ in range(2_000)]
     vectors = {id: [random.gauss(0, 1) for _ in range(64)] for id in ids}
     began = time.process_time()
-    made(ids, edges, vectors=vectors)
+    build_plan(ids, edges, vectors=vectors)
     assert time.process_time() - began < 0.9
 
 
@@ -133,7 +137,7 @@ def test_plans_two_hundred_tasks_and_two_thousand_edges_quickly() -> None:
 
 @pytest.mark.req("S1-053", "S1-054", "S1-055")
 def test_dependencies_of_both_sources_are_merged() -> None:
-    found = merged(
+    task_dependencies = merged(
         [
             needs("b", "a", 0.9),
             stored("b", "a", 0.6),
@@ -144,22 +148,27 @@ def test_dependencies_of_both_sources_are_merged() -> None:
         ],
         ["a", "b", "c"],
     )
-    assert found == [stored("b", "a", 0.9), needs("b", "a", 0.4, "related"), stored("c", "a")]
+    assert task_dependencies == [stored("b", "a", 0.9), needs("b", "a", 0.4, "related"), stored("c", "a")]
 
 
 def test_reads_dependencies_of_the_other_format() -> None:
-    ours = {"source_task_id": "b", "target_task_id": "a", "relationship_type": "prerequisite", "confidence": 0.7}
-    theirs = {
+    first = {"source_task_id": "b", "target_task_id": "a", "relationship_type": "prerequisite", "confidence": 0.7}
+    second = {
         "source_task_id": "a",
         "target_task_id": "b",
         "relationship_type": "prerequisite",
         "confidence_score": 0.7,
         "detection_method": "ai",
     }
-    assert normalised(ours) == normalised(theirs) == needs("b", "a", 0.7)
-    manual = {**theirs, "relationship_type": "blocks", "detection_method": "manual"}
+    assert normalised(first) == normalised(second) == needs("b", "a", 0.7)
+    manual = {**second, "relationship_type": "blocks", "detection_method": "manual"}
     assert normalised(manual) == stored("b", "a", 0.7, "blocks")
-    for wrong in ({}, {**ours, "source_task_id": "a"}, {**ours, "confidence": 2}, {**ours, "relationship_type": "x"}):
+    for wrong in (
+        {},
+        {**first, "source_task_id": "a"},
+        {**first, "confidence": 2},
+        {**first, "relationship_type": "x"},
+    ):
         with pytest.raises(Refused, match="not a dependency"):
             normalised(wrong)
 
@@ -187,9 +196,9 @@ def test_clusters_by_average_linkage() -> None:
 
 @given(st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), max_size=12), st.floats(0.05, 0.95))
 def test_clusters_partition_the_vectors(vectors: list[list[float]], threshold: float) -> None:
-    found = clusters(vectors, threshold)
-    assert sorted(index for group in found for index in group) == list(range(len(vectors)))
-    assert found == sorted(found)
+    groups = clusters(vectors, threshold)
+    assert sorted(index for group in groups for index in group) == list(range(len(vectors)))
+    assert groups == sorted(groups)
 
 
 async def test_clusters_two_hundred_texts_quickly() -> None:
@@ -209,9 +218,9 @@ async def test_planning_a_long_list_does_not_block_the_event_loop(
     threads: set[int] = set()
 
     def noted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
+        def call(*arguments: Any) -> Any:
             threads.add(threading.get_ident())
-            return function(*given)
+            return function(*arguments)
 
         return call
 

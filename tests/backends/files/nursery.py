@@ -1,4 +1,4 @@
-"""A process that forks others on demand: tests can kill many without starting Python for each.
+"""A process that forks child processes on demand: tests can kill many without starting Python for each.
 
     python -m tests.backends.files.nursery FOLDER DUTY
 
@@ -26,8 +26,8 @@ def say(*words: object) -> None:
 
 async def write(backend: FilesBackend) -> None:
     """Append to the one thread of the store until killed. Every commit is acknowledged."""
-    found = await backend.find(Find(Thread))
-    head = found[0] if found else await create(backend, key="../the only one")
+    threads = await backend.find(Find(Thread))
+    head = threads[0] if threads else await create(backend, key="../the only one")
     if head.status == "running":
         (run,) = await backend.find(Find(Run, (Where("status", "=", "running"),)))
         head = await finish(backend, head, run, "resumed")
@@ -43,9 +43,9 @@ async def write(backend: FilesBackend) -> None:
 
 async def take_a_turn(backend: FilesBackend) -> None:
     """Append one turn to the one thread of the store, in competition with other processes."""
-    (found,) = await backend.find(Find(Thread))
+    (stored_thread,) = await backend.find(Find(Thread))
     while True:
-        head = await head_of(backend, found.id)
+        head = await head_of(backend, stored_thread.id)
         if head.status == "waiting":
             try:
                 head, run = await begin(backend, head, f"from {os.getpid()}")

@@ -44,8 +44,8 @@ async def test_log_of_run_keeps_write_order_when_times_are_equal(files: FilesBac
     head, run = await begin(files, await create(files), "one")
     same = head.created_at
     await append(files, head, *(Entry(type="span", run_id=run.id, at=same, data={"n": n}) for n in range(20)))
-    found = await files.find(Find(Stitch, (Where("run_id", "=", run.id),), order=("position",)))
-    assert [stitch.data.get("n") for stitch in found[1:]] == list(range(20))
+    stitches = await files.find(Find(Stitch, (Where("run_id", "=", run.id),), order=("position",)))
+    assert [stitch.data.get("n") for stitch in stitches[1:]] == list(range(20))
 
 
 @pytest.mark.parametrize(
@@ -72,21 +72,21 @@ async def test_change_conflicts_when_head_differs(files: FilesBackend, seen: dic
 
 
 async def test_conflict_in_last_step_undoes_first_step(files: FilesBackend) -> None:
-    one, other = await create(files), await create(files)
-    good = ThreadChange(one.id, 0, 0, stitches=placed(one, said("one")))
-    late = ThreadChange(other.id, 0, 7)
-    new = thread(key="new")
+    first, second = await create(files), await create(files)
+    valid_change = ThreadChange(first.id, 0, 0, stitches=placed(first, said("one")))
+    late = ThreadChange(second.id, 0, 7)
+    new_thread = thread(key="new")
     with pytest.raises(Conflict):
-        await files.append(Commit([good, late], new_threads=[new]))
-    assert await files.read(one.id, [(1, None)]) == []
-    assert await files.get(Thread, (new.id,)) is None
-    await files.append(Commit([good], new_threads=[new]))
+        await files.append(Commit([valid_change, late], new_threads=[new_thread]))
+    assert await files.read(first.id, [(1, None)]) == []
+    assert await files.get(Thread, (new_thread.id,)) is None
+    await files.append(Commit([valid_change], new_threads=[new_thread]))
 
 
 async def test_positions_continue_without_gap(files: FilesBackend) -> None:
     head = await create(files)
-    one, two = placed(head, said("one"), said("two"))
-    for wrong in ([two], [two, one], [one, one], [one.changed(thread_id=new_id())]):
+    first, second = placed(head, said("one"), said("two"))
+    for wrong in ([second], [second, first], [first, first], [first.changed(thread_id=new_id())]):
         with pytest.raises(Conflict):
             await files.append(Commit([ThreadChange(head.id, 0, 0, stitches=wrong)]))
 
@@ -101,7 +101,7 @@ async def test_rejects_repeated_ids_and_forked_chain(files: FilesBackend, root: 
         await append(files, head, said("again", id=first.id))
     with pytest.raises(Conflict, match="follows"):
         await append(files, head.changed(tip_id=first.id), answered("three"))
-    with pytest.raises(Conflict, match="beginning"):
+    with pytest.raises(Conflict, match="follows the start"):
         await append(files, head.changed(tip_id=None), answered("three"))
     twice = said("twice")
     with pytest.raises(Conflict):
@@ -115,23 +115,27 @@ async def test_rejects_repeated_ids_and_forked_chain(files: FilesBackend, root: 
 async def test_rejects_runs_with_same_sequence_or_turn(files: FilesBackend) -> None:
     head = await turn(files, await create(files), "one", "two")
     (run,) = await files.find(Find(Run))
-    for taken in ({"sequence": 1}, {"turn": 1}, {"id": run.id}):
+    for value in ({"sequence": 1}, {"turn": 1}, {"id": run.id}):
         with pytest.raises(Conflict):
-            await append(files, head, said("three"), new_runs=[next_run(head, **taken)])
+            await append(files, head, said("three"), new_runs=[next_run(head, **value)])
     # The run of a member belongs to the turn of its leader.
     await append(files, head, said("three"), new_runs=[next_run(head, turn=1, parent_run_id=run.id)])
 
 
 async def test_later_steps_of_commit_see_earlier_ones(files: FilesBackend) -> None:
-    new = thread(key="k")
-    run = next_run(new)
-    first = ThreadChange(new.id, 0, 0, stitches=placed(new, answered("one", run_id=run.id)), new_runs=[run])
-    after = new.changed(position=1, tip_id=first.stitches[0].id)
-    second = ThreadChange(new.id, 0, 1, stitches=placed(after, answered("two", run_id=run.id)), head={"title": "t"})
-    receipts = await files.append(Commit([first, second], new_threads=[new]))
+    new_thread = thread(key="k")
+    run = next_run(new_thread)
+    first = ThreadChange(
+        new_thread.id, 0, 0, stitches=placed(new_thread, answered("one", run_id=run.id)), new_runs=[run]
+    )
+    after = new_thread.changed(position=1, tip_id=first.stitches[0].id)
+    second = ThreadChange(
+        new_thread.id, 0, 1, stitches=placed(after, answered("two", run_id=run.id)), head={"title": "t"}
+    )
+    receipts = await files.append(Commit([first, second], new_threads=[new_thread]))
     assert [receipt.position for receipt in receipts] == [1, 2]
-    assert len(await files.read(new.id, [(1, None)])) == 2
-    assert (await head_of(files, new.id)).title == "t"
+    assert len(await files.read(new_thread.id, [(1, None)])) == 2
+    assert (await head_of(files, new_thread.id)).title == "t"
 
 
 async def test_change_sets_given_and_derived_head_fields(files: FilesBackend) -> None:
@@ -190,10 +194,10 @@ async def test_edit_is_not_compared_with_head(files: FilesBackend, clock: FakeCl
 
 
 async def test_log_ids_are_never_reused(files: FilesBackend) -> None:
-    one = await turn(files, await create(files), "one", "two")
+    written_thread = await turn(files, await create(files), "one", "two")
     await files.delete(Find(Thread))
-    other = await create(files)
-    head, run = await begin(files, other, "three")
+    other_thread = await create(files)
+    head, run = await begin(files, other_thread, "three")
     await finish(files, head, run, "four")
-    assert [stitch.log_id for stitch in await files.read(other.id, [(1, None)])] == [3, 4]
-    assert await files.read(one.id, [(1, None)]) == []
+    assert [stitch.log_id for stitch in await files.read(other_thread.id, [(1, None)])] == [3, 4]
+    assert await files.read(written_thread.id, [(1, None)]) == []

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.anyio
 
 
 async def worker(files: FilesBackend, clock: FakeClock) -> Worker:
-    new = Worker(started_at=clock.now(), beat_at=clock.now(), lease_seconds=30.0)
-    assert await files.heartbeat(new)
-    return new
+    new_worker = Worker(started_at=clock.now(), beat_at=clock.now(), lease_seconds=30.0)
+    assert await files.heartbeat(new_worker)
+    return new_worker
 
 
 async def ready(files: FilesBackend, **fields: object) -> UUID:
@@ -48,12 +48,12 @@ async def test_claims_by_priority_then_by_time_ready(files: FilesBackend, clock:
 
 async def test_claims_only_given_agents_and_projects(files: FilesBackend, clock: FakeClock) -> None:
     holder = await worker(files, clock)
-    one = await ready(files, agent="a")
+    ready_id = await ready(files, agent="a")
     two = await ready(files, agent="b", project="p")
     assert await files.claim(holder.id, agents=["c"]) == []
     assert await files.claim(holder.id, agents=[]) == []
     assert [head.id for head in await files.claim(holder.id, project="p", limit=5)] == [two]
-    assert [head.id for head in await files.claim(holder.id, agents=["a", "b"], limit=5)] == [one]
+    assert [head.id for head in await files.claim(holder.id, agents=["a", "b"], limit=5)] == [ready_id]
 
 
 async def test_claims_thread_by_id_in_any_wait(files: FilesBackend, clock: FakeClock) -> None:
@@ -64,13 +64,18 @@ async def test_claims_thread_by_id_in_any_wait(files: FilesBackend, clock: FakeC
     assert await files.claim(second.id, thread_id=head.id) == []
     clock.advance(31)
     await files.heartbeat(second)
-    (taken,) = await files.claim(second.id, thread_id=head.id)
-    assert (taken.fence, taken.worker_id, taken.losses, taken.lost_by) == (2, second.id, 1, first.id)
+    (taken_thread,) = await files.claim(second.id, thread_id=head.id)
+    assert (taken_thread.fence, taken_thread.worker_id, taken_thread.losses, taken_thread.lost_by) == (
+        2,
+        second.id,
+        1,
+        first.id,
+    )
     # The first worker lost the thread without noticing, and cannot write to it.
     with pytest.raises(Conflict):
         await append(files, claimed, said("late"))
-    ended = await create(files, status="cancelled", waiting_for=[])
-    assert await files.claim(second.id, thread_id=ended.id) == []
+    finished_thread = await create(files, status="cancelled", waiting_for=[])
+    assert await files.claim(second.id, thread_id=finished_thread.id) == []
     assert await files.claim(second.id, thread_id=new_id()) == []
 
 
@@ -87,15 +92,15 @@ async def test_dead_or_unknown_worker_claims_nothing(files: FilesBackend, clock:
 async def test_release_keeps_place_in_queue(files: FilesBackend, clock: FakeClock) -> None:
     ids = [await ready(files, wake_at=START + timedelta(seconds=n)) for n in range(3)]
     clock.advance(10)
-    holder, other = await worker(files, clock), await worker(files, clock)
+    holder, other_worker = await worker(files, clock), await worker(files, clock)
     await files.claim(holder.id, limit=2)
-    await files.claim(other.id, limit=1)
+    await files.claim(other_worker.id, limit=1)
     assert sorted(await files.release(holder.id)) == sorted(ids[:2])
     head = await head_of(files, ids[0])
     assert (head.status, head.worker_id, head.fence, head.wake_at) == ("pending", None, 2, START)
     assert await files.release(holder.id) == []
     assert await files.release(new_id()) == []
-    assert [head.id for head in await files.claim(other.id, limit=9)] == ids[:2]
+    assert [head.id for head in await files.claim(other_worker.id, limit=9)] == ids[:2]
 
 
 async def test_release_with_expired_only_skips_valid_lease(files: FilesBackend, clock: FakeClock) -> None:
@@ -109,6 +114,6 @@ async def test_release_with_expired_only_skips_valid_lease(files: FilesBackend, 
     assert await files.release(holder.id, expired_only=True) == []
     clock.advance(1)
     assert await files.release(holder.id, expired_only=True) == [thread_id]
-    kept = await files.get(Worker, (holder.id,))
-    assert kept is not None
-    assert (kept.dead, kept.doing) == (True, {"threads": 1})
+    stored_record = await files.get(Worker, (holder.id,))
+    assert stored_record is not None
+    assert (stored_record.dead, stored_record.doing) == (True, {"threads": 1})

@@ -32,11 +32,11 @@ from lockstitch.errors import (
     ],
 )
 def test_os_errors_are_translated(number: int, kind: type[LockstitchError], says: str) -> None:
-    found = translate(OSError(number, os.strerror(number), "/data/store/heads"), Path("/data/store"))
-    assert type(found) is kind
-    assert says in str(found)
+    error = translate(OSError(number, os.strerror(number), "/data/store/heads"), Path("/data/store"))
+    assert type(error) is kind
+    assert says in str(error)
 
 
 def test_lockstitch_errors_are_not_translated() -> None:
-    own = StoreFull()
-    assert translate(own, Path("/data/store")) is own
+    error = StoreFull()
+    assert translate(error, Path("/data/store")) is error

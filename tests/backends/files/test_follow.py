@@ -19,60 +19,60 @@ PATIENCE = 20
 
 
 async def watching(files: FilesBackend) -> AsyncGenerator[ChangeHint, None]:
-    sightings = files.watch()
-    assert await anext(sightings) == WATCHING
-    return sightings
+    hints = files.watch()
+    assert await anext(hints) == WATCHING
+    return hints
 
 
-async def seen(sightings: AsyncGenerator[ChangeHint, None], thread_id: UUID, position: int) -> None:
+async def wait_for_hint(hints: AsyncGenerator[ChangeHint, None], thread_id: UUID, position: int) -> None:
     """Wait until a hint reports this position of a thread or a later one."""
     async with asyncio.timeout(PATIENCE):
-        async for sighting in sightings:
-            if sighting.thread_id == thread_id and sighting.position >= position:
+        async for hint in hints:
+            if hint.thread_id == thread_id and hint.position >= position:
                 return
 
 
 async def test_watch_sees_commits_of_this_process(files: FilesBackend) -> None:
     before = await create(files)
-    sightings = await watching(files)
+    hints = await watching(files)
     head = await create(files)
     await append(files, head, said("one"))
-    found: list[ChangeHint] = []
+    received: list[ChangeHint] = []
     async with asyncio.timeout(PATIENCE):
-        while ChangeHint(head.id, 1) not in found:
-            found.append(await anext(sightings))
-    assert before.id not in {sighting.thread_id for sighting in found}
-    await sightings.aclose()
+        while ChangeHint(head.id, 1) not in received:
+            received.append(await anext(hints))
+    assert before.id not in {hint.thread_id for hint in received}
+    await hints.aclose()
 
 
 async def test_watch_sees_commits_of_another_process(files: FilesBackend, root: Path) -> None:
     head = await create(files)
-    sightings = await watching(files)
-    with nursery(root, "take_a_turn") as others:
-        others.bear()
-        await seen(sightings, head.id, 2)
-        while others.hear()[0] != "dead":
+    hints = await watching(files)
+    with nursery(root, "take_a_turn") as processes:
+        processes.bear()
+        await wait_for_hint(hints, head.id, 2)
+        while processes.hear()[0] != "dead":
             pass
-    await sightings.aclose()
+    await hints.aclose()
 
 
 async def test_watch_misses_nothing_when_checkpoint_empties_journal(root: Path) -> None:
-    files, other = await opened(root), await opened(root)
-    heads = [await create(other) for _ in range(3)]
+    files, other_backend = await opened(root), await opened(root)
+    heads = [await create(other_backend) for _ in range(3)]
     place = schema.here(coordinator.FolderCoordinator(root))
     for head in heads[:2]:
-        await append(other, head, said("one"))
+        await append(other_backend, head, said("one"))
     coordinator.FolderCoordinator(root).checkpoint()
-    await append(other, heads[2], said("one"))
-    sightings, now = schema.look(coordinator.FolderCoordinator(root), place, NOW)
-    assert set(sightings) >= {ChangeHint(head.id, 1) for head in heads}
+    await append(other_backend, heads[2], said("one"))
+    hints, now = schema.look(coordinator.FolderCoordinator(root), place, NOW)
+    assert set(hints) >= {ChangeHint(head.id, 1) for head in heads}
     assert schema.look(coordinator.FolderCoordinator(root), now, NOW) == ([], now)
     await files.close()
-    await other.close()
+    await other_backend.close()
 
 
 async def test_close_ends_watch(files: FilesBackend) -> None:
-    sightings = await watching(files)
+    hints = await watching(files)
     await files.close()
     async with asyncio.timeout(PATIENCE):
-        assert [sighting async for sighting in sightings] == []
+        assert [hint async for hint in hints] == []

@@ -34,8 +34,8 @@ names = st.none() | st.sampled_from(["look", "call_1", ""])
 times = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
-def is_error(given: Any) -> dict[str, Any]:
-    return {} if given is None else {"is_error": given}
+def is_error(value: Any) -> dict[str, Any]:
+    return {} if value is None else {"is_error": value}
 
 
 messages = (

@@ -36,8 +36,10 @@ def outside(tmp_path: Path) -> Iterator[Path]:
 
 
 def contents(folder: Path, *without: str) -> dict[str, bytes | None]:
-    found = {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
-    return {name: content for name, content in found.items() if not name.startswith(without)}
+    result = {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
+    }
+    return {name: content for name, content in result.items() if not name.startswith(without)}
 
 
 def line_of(operations: list[Any], show: Any = None) -> bytes:
@@ -47,8 +49,8 @@ def line_of(operations: list[Any], show: Any = None) -> bytes:
 
 
 def crafted(root: Path, operations: list[Any], show: Any = None) -> None:
-    with (root / disk.JOURNAL).open("ab") as journal:
-        journal.write(line_of(operations, show))
+    with (root / disk.JOURNAL).open("ab") as file:
+        file.write(line_of(operations, show))
 
 
 PATHS = [
@@ -151,12 +153,12 @@ async def test_rejects_journal_when_shown_threads_are_not_ids(root: Path, outsid
 async def test_applies_own_journal_after_rejecting_crafted_one(root: Path, outside: Path) -> None:
     backend = await opened(root)
     head = await create(backend)
-    good = (root / disk.JOURNAL).read_bytes()
-    (root / disk.JOURNAL).write_bytes(good + line_of([{"delete": str(outside)}]))
+    content = (root / disk.JOURNAL).read_bytes()
+    (root / disk.JOURNAL).write_bytes(content + line_of([{"delete": str(outside)}]))
     with pytest.raises(StoreDamaged, match="names the path"):
         await backend.find(Find(Thread))
-    (root / disk.JOURNAL).write_bytes(good)
-    assert [one.id for one in await backend.find(Find(Thread))] == [head.id]
+    (root / disk.JOURNAL).write_bytes(content)
+    assert [thread.id for thread in await backend.find(Find(Thread))] == [head.id]
     await backend.close()
 
 
@@ -193,10 +195,10 @@ async def test_rejects_log_that_links_outside_before_it_commits(root: Path, outs
     (root / disk.log(head.id, None)).symlink_to(outside / "script.sh")
     (root / disk.RUNS).mkdir()
     (root / disk.runs(head.id)).symlink_to(outside)
-    journal = (root / disk.JOURNAL).read_bytes()
+    lines_before = (root / disk.JOURNAL).read_bytes()
     with pytest.raises(StoreError):
         await turn(backend, head, "one", "two")
-    assert (root / disk.JOURNAL).read_bytes() == journal
+    assert (root / disk.JOURNAL).read_bytes() == lines_before
     await backend.close()
 
 
@@ -215,12 +217,12 @@ async def test_rejects_staged_file_that_links_outside(root: Path, outside: Path)
 async def test_neither_reads_nor_deletes_archive_outside(root: Path, outside: Path) -> None:
     backend = await opened(root)
     head = await create(backend)
-    shelf = root / disk.shelf(Archive)
-    shelf.mkdir(parents=True)
+    path = root / disk.record_directory(Archive)
+    path.mkdir(parents=True)
     for file in (f"{outside}/precious.txt", "../outside/precious.txt", ""):
         document = {"thread_id": str(head.id), "first_position": 1, "last_position": 1, "run_id": str(new_id())}
         document |= {"encoding": "gzip", "sha256": "", "created_at": "2026-01-01T00:00:00Z", "file": file}
-        (shelf / f"{head.id},1.json").write_bytes(codec.dumps(document))
+        (path / f"{head.id},1.json").write_bytes(codec.dumps(document))
         with pytest.raises(StoreDamaged):
             await backend.find(Find(Archive))
         with pytest.raises(StoreDamaged):

@@ -63,16 +63,16 @@ async def check(root: Path, acknowledged: int) -> None:
     assert log_ids == sorted(set(log_ids))
     runs = await backend.find(Find(Run, order=("sequence",)))
     assert [run.sequence for run in runs] == list(range(1, len(runs) + 1))
-    ended = [run for run in runs if run.status == "completed"]
-    assert head.total_runs == len(ended) == head.position // 2
+    completed_runs = [run for run in runs if run.status == "completed"]
+    assert head.total_runs == len(completed_runs) == head.position // 2
     for blob in await backend.find(Find(Blob)):
         assert blob.content
     # Every file contains a complete document, no matter at which point the process died.
     for path in root.rglob("[!.]*.json"):
         codec.loads(path.read_bytes())
-    if ended:
+    if completed_runs:
         index = codec.loads((root / disk.histories(head.id) / "index.json").read_bytes())
-        assert index == {"last_sequence": len(ended), "total_conversations": len(ended)}
+        assert index == {"last_sequence": len(completed_runs), "total_conversations": len(completed_runs)}
     # Not closed: closing would complete the work that this process has left.
 
 
@@ -89,8 +89,8 @@ async def test_killed_writer_loses_no_acknowledged_commit(root: Path) -> None:
                 _, acknowledged = writers.hear()
             time.sleep(chance.uniform(0, 0.008))
             os.kill(pid, signal.SIGKILL)
-            while (said := writers.hear())[0] != "dead":
-                acknowledged = said[1]
+            while (reply := writers.hear())[0] != "dead":
+                acknowledged = reply[1]
             await check(root, acknowledged)
     assert acknowledged > KILLS
 
@@ -102,9 +102,9 @@ async def test_competing_processes_append_in_turns(root: Path) -> None:
     with nursery(root, "take_a_turn") as competitors:
         competitors.bear(number)
         turns: list[int] = []
-        while (said := competitors.hear())[0] != "dead":
-            if said[0] == "did":
-                turns.append(said[1])
+        while (reply := competitors.hear())[0] != "dead":
+            if reply[0] == "did":
+                turns.append(reply[1])
     assert sorted(turns) == list(range(1, number + 1))
     stitches = await backend.read(head.id, [(1, None)])
     assert [stitch.position for stitch in stitches] == list(range(1, 2 * number + 1))

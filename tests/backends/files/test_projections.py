@@ -52,22 +52,31 @@ def record(root: Path, head: Thread, turn: int) -> Json:
 
 def file(head: Thread, run: Run | None = None, **fields: Any) -> File:
     run_id = run.id if run else None
-    made = {"filename": "chart.png", "storage_path": "s3://b/chart.png", "size": 45231, "mime_type": "image/png"}
+    generated = {"filename": "chart.png", "storage_path": "s3://b/chart.png", "size": 45231, "mime_type": "image/png"}
     when = {"created_at": START, "last_updated_at": START, "created_in_run": run_id, "last_updated_run": run_id}
-    return File(**{"thread_id": head.id, "file_id": "file_abc", "step": 2, **made, **when, **fields})
+    return File(**{"thread_id": head.id, "file_id": "file_abc", "step": 2, **generated, **when, **fields})
 
 
 @pytest.mark.req("S0-008", "S0-009", "S0-039")
 async def test_agent_config_has_all_keys_and_defaults(files: FilesBackend, root: Path) -> None:
     head = await turn(files, await create(files), "hello", "world")
-    shown = config(root, head)
-    assert list(shown) == CONFIG_KEYS
-    assert shown["agent_uuid"] == str(head.id)
-    assert (shown["system_prompt"], shown["model"], shown["container_id"], shown["title"]) == ("", "", None, None)
-    assert (shown["max_steps"], shown["thinking_tokens"], shown["max_tokens"]) == (50, 0, 2048)
-    assert (shown["formatter"], shown["max_retries"], shown["base_delay"]) == ("json", 5, 1.0)
-    assert (shown["created_at"], shown["total_runs"]) == ("2026-01-01T00:00:00.000000Z", 1)
-    assert (shown["awaiting_frontend_tools"], shown["current_step"], shown["conversation_history"]) == (False, 0, [])
+    shown_config = config(root, head)
+    assert list(shown_config) == CONFIG_KEYS
+    assert shown_config["agent_uuid"] == str(head.id)
+    assert (
+        shown_config["system_prompt"],
+        shown_config["model"],
+        shown_config["container_id"],
+        shown_config["title"],
+    ) == ("", "", None, None)
+    assert (shown_config["max_steps"], shown_config["thinking_tokens"], shown_config["max_tokens"]) == (50, 0, 2048)
+    assert (shown_config["formatter"], shown_config["max_retries"], shown_config["base_delay"]) == ("json", 5, 1.0)
+    assert (shown_config["created_at"], shown_config["total_runs"]) == ("2026-01-01T00:00:00.000000Z", 1)
+    assert (
+        shown_config["awaiting_frontend_tools"],
+        shown_config["current_step"],
+        shown_config["conversation_history"],
+    ) == (False, 0, [])
 
 
 @pytest.mark.req("S0-015", "S0-016", "S0-017", "S0-027")
@@ -83,15 +92,19 @@ async def test_agent_config_shows_settings_context_and_extras(files: FilesBacken
     head, run = await begin(files, head, "one")
     head = await finish(files, head, run, "two")
     head, run = await begin(files, head, "three")
-    kept = {"applied": True, "keep": [[2, 2]], "replace": {"1": {"role": "user", "content": "(short)"}}}
-    await append(files, head, Entry(type="compaction", run_id=run.id, data=kept), fields={"context_from": 4})
+    compaction = {"applied": True, "keep": [[2, 2]], "replace": {"1": {"role": "user", "content": "(short)"}}}
+    await append(files, head, Entry(type="compaction", run_id=run.id, data=compaction), fields={"context_from": 4})
     head = await finish(files, await head_of(files, head.id), run, "four")
-    shown = config(root, head)
-    assert [text(message) for message in shown["messages"]] == ["(short)", "two", "four"]
-    assert (shown["system_prompt"], shown["model"], shown["max_steps"]) == ("You help.", "claude-sonnet-4-5", 9)
-    assert shown["tool_schemas"] == schemas
-    assert shown["tool_names"] == ["web_search", "calculator"]
-    assert (shown["extras"], shown["title"]) == ({"user_id": "user_123"}, "T")
+    shown_config = config(root, head)
+    assert [text(message) for message in shown_config["messages"]] == ["(short)", "two", "four"]
+    assert (shown_config["system_prompt"], shown_config["model"], shown_config["max_steps"]) == (
+        "You help.",
+        "claude-sonnet-4-5",
+        9,
+    )
+    assert shown_config["tool_schemas"] == schemas
+    assert shown_config["tool_names"] == ["web_search", "calculator"]
+    assert (shown_config["extras"], shown_config["title"]) == ({"user_id": "user_123"}, "T")
 
 
 def text(message: Json) -> str:
@@ -107,15 +120,15 @@ async def test_conversation_record_has_all_keys(files: FilesBackend, root: Path)
     head, second = await begin(files, await finish(files, head, run, "done"), "x", extras={"credits_used": 42})
     await append(files, head, Entry(type="input", run_id=second.id, message={"role": "user", "content": blocks}))
     head = await finish(files, await head_of(files, head.id), second, "I've created a chart", input_position=4)
-    shown = record(root, head, 2)
-    assert list(shown) == HISTORY_KEYS
-    assert (shown["conversation_id"], shown["run_id"], shown["agent_uuid"]) == (
+    shown_record = record(root, head, 2)
+    assert list(shown_record) == HISTORY_KEYS
+    assert (shown_record["conversation_id"], shown_record["run_id"], shown_record["agent_uuid"]) == (
         str(second.id),
         str(second.id),
         str(head.id),
     )
-    assert (shown["user_message"], shown["final_response"]) == ("Create a chart", "I've created a chart")
-    assert (shown["started_at"], shown["completed_at"]) == (
+    assert (shown_record["user_message"], shown_record["final_response"]) == ("Create a chart", "I've created a chart")
+    assert (shown_record["started_at"], shown_record["completed_at"]) == (
         "2026-01-01T00:00:00.000000Z",
         "2026-01-01T00:01:00.000000Z",
     )
@@ -137,12 +150,16 @@ async def test_conversation_record_contains_messages_and_outcome(files: FilesBac
     counts = {"input_tokens": 1500, "output_tokens": 800, "cache_write_tokens": 20, "cache_read_tokens": 10}
     head = await head_of(files, head.id)
     head = await finish(files, head, run, "done", steps=2, stop_reason="max_steps", cost={"total_cost": 0.5}, **counts)
-    shown = record(root, head, 1)
-    assert [message["role"] for message in shown["messages"]] == ["user", "assistant", "user", "assistant"]
-    assert shown["messages"][0] == {"role": "user", "content": "look"}
-    assert shown["messages"][2]["content"] == [tool_result("c1", "first"), tool_result("c2", "second")]
-    assert (shown["stop_reason"], shown["total_steps"], shown["cost"]) == ("max_steps", 2, {"total_cost": 0.5})
-    assert shown["usage"] == {
+    shown_record = record(root, head, 1)
+    assert [message["role"] for message in shown_record["messages"]] == ["user", "assistant", "user", "assistant"]
+    assert shown_record["messages"][0] == {"role": "user", "content": "look"}
+    assert shown_record["messages"][2]["content"] == [tool_result("c1", "first"), tool_result("c2", "second")]
+    assert (shown_record["stop_reason"], shown_record["total_steps"], shown_record["cost"]) == (
+        "max_steps",
+        2,
+        {"total_cost": 0.5},
+    )
+    assert shown_record["usage"] == {
         "input_tokens": 1500,
         "output_tokens": 800,
         "cache_creation_input_tokens": 20,
@@ -174,7 +191,7 @@ async def test_files_are_listed_with_the_run_that_created_them(files: FilesBacke
     (generated,) = record(root, head, 2)["generated_files"]
     assert list(generated) == ["file_id", "filename", "storage_path", "size", "mime_type", "step", "timestamp"]
     assert (generated["file_id"], generated["step"]) == ("file_abc", 2)
-    assert [one["file_id"] for one in record(root, head, 1)["generated_files"]] == ["file_abc"]
+    assert [generated_file["file_id"] for generated_file in record(root, head, 1)["generated_files"]] == ["file_abc"]
 
 
 @pytest.mark.req("S0-072", "S0-073", "S0-074", "S0-078")
@@ -183,22 +200,23 @@ async def test_records_are_numbered_by_turn_and_indexed(files: FilesBackend, roo
     for number in range(3):
         head, run = await begin(files, heads[0], str(number), extras={"credits_used": number})
         member = next_run(head, turn=run.turn, parent_run_id=run.id)
-        done = {"status": "completed", "completed_at": START}
+        final_fields = {"status": "completed", "completed_at": START}
         await append(
-            files, head, new_runs=[member], runs=[(member.id, done)], fields={"last_sequence": member.sequence}
+            files, head, new_runs=[member], runs=[(member.id, final_fields)], fields={"last_sequence": member.sequence}
         )
         heads[0] = await finish(files, await head_of(files, head.id), run, "answer")
     heads[1] = await turn(files, heads[1], "q", "a")
     directory = root / "conversation_history" / str(heads[0].id)
     assert sorted(path.name for path in directory.iterdir()) == ["001.json", "002.json", "003.json", "index.json"]
     assert codec.loads((directory / "index.json").read_bytes()) == {"last_sequence": 3, "total_conversations": 3}
-    shown = [record(root, heads[0], number) for number in (1, 2, 3)]
-    assert [(one["sequence_number"], one["extras"], one["created_at"]) for one in shown] == [
-        (number + 1, {"credits_used": number}, "2026-01-01T00:01:00.000000Z") for number in range(3)
-    ]
+    shown_records = [record(root, heads[0], number) for number in (1, 2, 3)]
+    assert [
+        (record_json["sequence_number"], record_json["extras"], record_json["created_at"])
+        for record_json in shown_records
+    ] == [(number + 1, {"credits_used": number}, "2026-01-01T00:01:00.000000Z") for number in range(3)]
     assert record(root, heads[1], 1)["sequence_number"] == 1
     # The record of a run is found by its turn.
-    run_document = root / "runs" / str(heads[0].id) / f"{shown[1]['run_id']}.json"
+    run_document = root / "runs" / str(heads[0].id) / f"{shown_records[1]['run_id']}.json"
     assert codec.loads(run_document.read_bytes())["turn"] == 2
 
 
@@ -216,25 +234,29 @@ async def test_agent_config_shows_awaited_frontend_tools(files: FilesBackend, ro
     await append(files, head, asked("c1", "c2", run_id=run.id, input_tokens=12345, output_tokens=678))
     head = await head_of(files, head.id)
     waits = [waiting("frontend_tools", START, "c2")]
-    done = result("c1", 2, 0, "in stock", run_id=run.id)
+    entry = result("c1", 2, 0, "in stock", run_id=run.id)
     paused = {"status": "waiting", "waiting_for": waits}
-    await append(files, head, done, runs=[(run.id, {"status": "waiting", "steps": 1})], fields=paused)
-    shown = config(root, head)
-    assert shown["awaiting_frontend_tools"] is True
-    assert shown["pending_frontend_tools"] == [{"tool_use_id": "c2", "name": "look", "input": {"of": "c2"}}]
-    assert shown["pending_backend_results"] == [tool_result("c1", "in stock")]
-    assert (shown["current_step"], shown["container_id"]) == (1, "container_xyz")
-    assert [message["role"] for message in shown["conversation_history"]] == ["user", "assistant", "user"]
-    assert [message["role"] for message in shown["messages"]] == ["user", "assistant"]
-    assert (shown["last_known_input_tokens"], shown["last_known_output_tokens"]) == (12345, 678)
+    await append(files, head, entry, runs=[(run.id, {"status": "waiting", "steps": 1})], fields=paused)
+    shown_config = config(root, head)
+    assert shown_config["awaiting_frontend_tools"] is True
+    assert shown_config["pending_frontend_tools"] == [{"tool_use_id": "c2", "name": "look", "input": {"of": "c2"}}]
+    assert shown_config["pending_backend_results"] == [tool_result("c1", "in stock")]
+    assert (shown_config["current_step"], shown_config["container_id"]) == (1, "container_xyz")
+    assert [message["role"] for message in shown_config["conversation_history"]] == ["user", "assistant", "user"]
+    assert [message["role"] for message in shown_config["messages"]] == ["user", "assistant"]
+    assert (shown_config["last_known_input_tokens"], shown_config["last_known_output_tokens"]) == (12345, 678)
     assert not (root / "conversation_history").exists()
     # The run continues, and nothing of the pause is left.
     head = await head_of(files, head.id)
     await append(files, head, result("c2", 2, 1, "yes", run_id=run.id), fields={"status": "running", "waiting_for": []})
     head = await finish(files, await head_of(files, head.id), run, "bought")
-    shown = config(root, head)
-    assert (shown["awaiting_frontend_tools"], shown["pending_frontend_tools"]) == (False, [])
-    assert (shown["pending_backend_results"], shown["conversation_history"], shown["current_step"]) == ([], [], 0)
+    shown_config = config(root, head)
+    assert (shown_config["awaiting_frontend_tools"], shown_config["pending_frontend_tools"]) == (False, [])
+    assert (
+        shown_config["pending_backend_results"],
+        shown_config["conversation_history"],
+        shown_config["current_step"],
+    ) == ([], [], 0)
     assert len(record(root, head, 1)["messages"]) == 4
 
 
@@ -251,7 +273,7 @@ async def test_rebuild_restores_lost_and_damaged_projections(files: FilesBackend
     (directory / "007.json").write_text("{}")
     (directory / "notes.json").write_text("{}")
     (root / "agent_config" / f"{head.id}.json").write_text("")
-    (root / "agent_config" / "nobody.json").write_text("{}")
+    (root / "agent_config" / "unknown.json").write_text("{}")
     assert await files.rebuild_projections() == 1
     (directory / "notes.json").unlink()
     assert {path: path.read_bytes() for path in projections(root)} == before
@@ -269,11 +291,11 @@ def projections(root: Path) -> list[Path]:
 async def test_rebuild_restores_index_of_keys(files: FilesBackend, root: Path) -> None:
     head = await create(files, key="../k")
     for path in (root / "keys").iterdir():
-        path.rename(path.with_name("nobody.json"))
-    found = Find(Thread, (Where("project", "=", "default"), Where("key", "=", "../k")))
-    assert await files.find(found) == []
+        path.rename(path.with_name("unknown.json"))
+    query = Find(Thread, (Where("project", "=", "default"), Where("key", "=", "../k")))
+    assert await files.find(query) == []
     await files.rebuild_projections()
-    assert await files.find(found) == [head]
+    assert await files.find(query) == [head]
     assert len(list((root / "keys").iterdir())) == 1
 
 
@@ -283,8 +305,8 @@ async def test_store_works_when_projection_fails(files: FilesBackend, root: Path
     await append(files, head, Entry(type="compaction", data={"applied": True, "keep": "nonsense", "replace": [1]}))
     head = await finish(files, await head_of(files, head.id), run, "a")
     assert head.position == 3
-    other = await opened(root)
-    await turn(other, await head_of(other, head.id), "q", "a")
+    other_backend = await opened(root)
+    await turn(other_backend, await head_of(other_backend, head.id), "q", "a")
     assert len(await files.read(head.id, [(1, None)])) == 5
     await turn(files, await create(files), "q", "a")
     assert await files.rebuild_projections() == 1

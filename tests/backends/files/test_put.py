@@ -119,12 +119,12 @@ async def test_rejects_record_without_thread(files: FilesBackend) -> None:
     head, run = await begin(files, await create(files), "q")
     stranger = head.changed(id=new_id())
     owned = (BlobUse, File, Feedback, LiveDelta, Archive)
-    for record in [one for one in side_records(stranger, run) if isinstance(one, owned)]:
+    for record in [side_record for side_record in side_records(stranger, run) if isinstance(side_record, owned)]:
         with pytest.raises(Refused):
             await files.put([record])
-    for other in (next_run(stranger), *placed(stranger, said("x"))):
+    for foreign_record in (next_run(stranger), *placed(stranger, said("x"))):
         with pytest.raises(Refused, match="not in this store"):
-            await files.put([other])
+            await files.put([foreign_record])
     with pytest.raises(Refused, match=r"Run .* not found"):
         await files.put(placed(head, said("x", run_id=new_id())))
     with pytest.raises(Refused, match="the same class"):
@@ -135,11 +135,11 @@ async def test_rejects_record_without_thread(files: FilesBackend) -> None:
 
 
 async def test_put_writes_all_or_nothing(files: FilesBackend) -> None:
-    one, other = await create(files, key="a"), await create(files, key="b")
+    first, second = await create(files, key="a"), await create(files, key="b")
     with pytest.raises(KeyTaken):
-        await files.put([one.changed(title="new"), other.changed(key="a")])
-    assert await head_of(files, one.id) == one
-    await files.put([one.changed(title="new", key="c")])
+        await files.put([first.changed(title="new"), second.changed(key="a")])
+    assert await head_of(files, first.id) == first
+    await files.put([first.changed(title="new", key="c")])
     assert [head.title for head in await files.find(Find(Thread, _key("c")))] == ["new"]
     assert await files.find(Find(Thread, _key("a"))) == []
 
@@ -154,13 +154,13 @@ async def test_put_checks_deliveries_and_runs(files: FilesBackend) -> None:
     with pytest.raises(Conflict):
         await files.put([next_run(head, sequence=1)])
     await files.put([run.changed(error="changed")])
-    assert [one.error for one in await files.find(Find(Run))] == ["changed"]
-    letter = Delivery(thread_id=head.id, sender="ada", kind="input", at=START)
-    await files.put([letter])
+    assert [run.error for run in await files.find(Find(Run))] == ["changed"]
+    delivery = Delivery(thread_id=head.id, sender="ada", kind="input", at=START)
+    await files.put([delivery])
     with pytest.raises(Conflict):
-        await files.put([letter.changed(id=new_id())])
-    await files.put([letter.changed(sender="bob")])
-    assert [one.sender for one in await files.find(Find(Delivery))] == ["bob"]
+        await files.put([delivery.changed(id=new_id())])
+    await files.put([delivery.changed(sender="bob")])
+    assert [delivery.sender for delivery in await files.find(Find(Delivery))] == ["bob"]
 
 
 async def test_put_copies_log_unchanged(files: FilesBackend, tmp_path: Path) -> None:
@@ -182,20 +182,20 @@ async def test_put_copies_log_unchanged(files: FilesBackend, tmp_path: Path) -> 
 
 async def test_spans_are_replaced_in_place(files: FilesBackend, root: Path) -> None:
     head, run = await begin(files, await create(files, kind="trace"), "q")
-    other = next_run(head, sequence=2, turn=1, parent_run_id=run.id)
-    await files.put([other])
+    other_run = next_run(head, sequence=2, turn=1, parent_run_id=run.id)
+    await files.put([other_run])
     spans = [Entry(type="span", run_id=run.id, data={"n": number}) for number in range(4)]
     await append(files, head, *spans)
     log = await files.read(head.id, [(1, None)])
     await files.put([log[2].changed(data={"n": "more"}, status="ok")])
-    found = await files.read(head.id, [(1, None)])
-    assert found == [*log[:2], log[2].changed(data={"n": "more"}, status="ok"), *log[3:]]
+    stitches = await files.read(head.id, [(1, None)])
+    assert stitches == [*log[:2], log[2].changed(data={"n": "more"}, status="ok"), *log[3:]]
     # A stitch that moves to the file of another run is removed from its old file.
-    await files.put([log[1].changed(run_id=other.id)])
+    await files.put([log[1].changed(run_id=other_run.id)])
     numbers = {path.stem: lines(path, "log_id") for path in (root / disk.logs(head.id)).iterdir()}
-    assert numbers == {str(run.id): [1, 2, 3, 4], str(other.id): [1]}
-    found = await files.read(head.id, [(1, None)])
-    assert [stitch.position for stitch in found] == [1, 2, 3, 4, 5]
+    assert numbers == {str(run.id): [1, 2, 3, 4], str(other_run.id): [1]}
+    stitches = await files.read(head.id, [(1, None)])
+    assert [stitch.position for stitch in stitches] == [1, 2, 3, 4, 5]
     # log_ids rise within a file in every case, so a reader that follows them misses nothing.
     await files.put([log[1]])
     for path in (root / disk.logs(head.id)).iterdir():
@@ -230,24 +230,24 @@ async def test_delete_removes_everything_of_a_thread(files: FilesBackend, root: 
     head = await turn(files, await create(files, key="k"), "q", "a")
     (run,) = await files.find(Find(Run))
     child = await turn(files, await create(files, parent_id=head.id, depth=1), "q", "a")
-    other = await turn(files, await create(files), "q", "a")
+    thread = await turn(files, await create(files), "q", "a")
     await files.put([Delivery(thread_id=head.id, sender="ada", kind="input", at=START)])
     for record in side_records(head, run):
         await files.put([record])
     shared = Blob(sha256=sha("shared"), size=1, content=b"s", created_at=START)
     await files.put([shared])
-    await files.put([BlobUse(thread_id=one.id, sha256=shared.sha256) for one in (head, other)])
+    await files.put([BlobUse(thread_id=thread.id, sha256=shared.sha256) for thread in (head, thread)])
     assert await files.delete(Find(Thread, (Where("id", "=", head.id),))) == 1
-    gone = [path for path in root.rglob("*") if str(head.id) in path.name or str(child.id) in path.name]
-    assert gone == []
-    assert [one.id for one in await files.find(Find(Thread))] == [other.id]
+    remaining_paths = [path for path in root.rglob("*") if str(head.id) in path.name or str(child.id) in path.name]
+    assert remaining_paths == []
+    assert [thread.id for thread in await files.find(Find(Thread))] == [thread.id]
     assert [blob.sha256 for blob in await files.find(Find(Blob))] == [shared.sha256]
     for kind in (File, Feedback, LiveDelta, Archive, Delivery):
         assert await files.count(Find(kind)) == 0
     assert await files.count(Find(Memory)) == 1
     assert await files.count(Find(Run)) == 1
     await create(files, key="k")
-    await files.delete(Find(Thread, (Where("id", "=", other.id),)))
+    await files.delete(Find(Thread, (Where("id", "=", thread.id),)))
     assert await files.find(Find(Blob)) == []
 
 

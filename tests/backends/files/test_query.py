@@ -59,8 +59,8 @@ async def test_read_returns_each_position_once_in_order(files: FilesBackend) -> 
     head = await create(files)
     for number in range(5):
         head = await turn(files, head, f"q{number}", f"a{number}")
-    found = await files.read(head.id, [(9, None), (2, 4), (4, 5), (9, 9)])
-    assert [stitch.position for stitch in found] == [2, 3, 4, 5, 9, 10]
+    stitches = await files.read(head.id, [(9, None), (2, 4), (4, 5), (9, 9)])
+    assert [stitch.position for stitch in stitches] == [2, 3, 4, 5, 9, 10]
     assert await files.read(head.id, []) == []
     assert await files.read(head.id, [(11, None)]) == []
     assert await files.read(new_id(), [(1, None)]) == []
@@ -86,13 +86,13 @@ async def test_finds_stitches_across_threads(files: FilesBackend) -> None:
 
 async def test_finds_runs_by_thread_and_by_id(files: FilesBackend) -> None:
     head, run = await begin(files, await create(files), "q")
-    other, _ = await begin(files, await create(files), "q")
+    thread, _ = await begin(files, await create(files), "q")
     await append(files, head, answered("a", run_id=run.id))
     assert await files.get(Run, (run.id,)) == run
     assert await files.get(Run, (str(run.id),)) == run
     assert await files.get(Run, (new_id(),)) is None
     assert await files.find(Find(Run, (Where("id", "in", [run.id]), Where("thread_id", "=", head.id)))) == [run]
-    assert await files.find(Find(Run, (Where("id", "=", run.id), Where("thread_id", "=", other.id)))) == []
+    assert await files.find(Find(Run, (Where("id", "=", run.id), Where("thread_id", "=", thread.id)))) == []
     log = await files.find(Find(Stitch, (Where("run_id", "=", run.id),), order=("position",)))
     assert [stitch.position for stitch in log] == [1, 2]
     assert await files.find(Find(Stitch, (Where("run_id", "=", new_id()),))) == []
@@ -108,7 +108,7 @@ async def test_finds_side_records_by_key_or_key_prefix(files: FilesBackend) -> N
     for agent in agents:
         assert await files.get(Agent, (agent.project, agent.name)) == agent
     for project in ("p", "p,q", "P", "../p"):
-        found = await files.find(Find(Agent, (Where("project", "=", project),), order=("name",)))
-        assert [agent.name for agent in found] == ["../a", "a", "é" * 200]
+        found_agents = await files.find(Find(Agent, (Where("project", "=", project),), order=("name",)))
+        assert [agent.name for agent in found_agents] == ["../a", "a", "é" * 200]
     assert await files.get(Agent, ("p", "b")) is None
     assert await files.count(Find(Agent)) == 12

@@ -26,9 +26,14 @@ def state(root: Path) -> Json:
 
     def everything(folder: Folder) -> Json:
         kinds: list[type[Any]] = [Thread, Run, Delivery, Blob]
-        records = {kind.table: [one.as_json() for one in query.find(folder, Find(kind))] for kind in kinds}
+        records = {
+            kind.table: [found_record.as_json() for found_record in query.find(folder, Find(kind))] for kind in kinds
+        }
         heads = tables.ids_in(folder, disk.HEADS)
-        logs = {str(one): [stitch.as_json() for stitch in log.read(folder, one, [(1, None)])] for one in heads}
+        logs = {
+            str(thread_id): [stitch.as_json() for stitch in log.read(folder, thread_id, [(1, None)])]
+            for thread_id in heads
+        }
         return {**records, "logs": logs}
 
     return FolderCoordinator(root).read(everything)
@@ -56,40 +61,40 @@ class Moments:
 @pytest.fixture
 async def moments(root: Path, tmp_path: Path) -> Moments:
     """The last commit starts a run of a thread: it extends a log, adds a run, changes a head and the counter."""
-    found = Moments(tmp_path)
+    states = Moments(tmp_path)
     backend = await opened(root)
     head = await turn(backend, await create(backend, key="k"), "one", "two")
-    shutil.copytree(root, found.before)
+    shutil.copytree(root, states.before)
     await begin(backend, head, "three")
-    shutil.copytree(root, found.after)
-    assert state(found.before) != state(found.after)
-    return found
+    shutil.copytree(root, states.after)
+    assert state(states.before) != state(states.after)
+    return states
 
 
 async def test_incomplete_journal_line_is_dropped(moments: Moments) -> None:
     before, line = state(moments.before), moments.line()
     root = moments.copy(moments.before)
-    journal = root / disk.JOURNAL
-    kept = journal.read_bytes()
+    path = root / disk.JOURNAL
+    content = path.read_bytes()
     for cut in range(len(line)):
-        journal.write_bytes(kept + line[:cut])
+        path.write_bytes(content + line[:cut])
         assert state(root) == before
-        assert journal.read_bytes() == kept
+        assert path.read_bytes() == content
 
 
 async def test_last_journal_line_with_wrong_checksum_is_dropped(moments: Moments) -> None:
     root = moments.copy(moments.before)
     line = bytearray(moments.line())
     line[len(line) // 2] ^= 1
-    with (root / disk.JOURNAL).open("ab") as journal:
-        journal.write(line)
+    with (root / disk.JOURNAL).open("ab") as file:
+        file.write(line)
     assert state(root) == state(moments.before)
 
 
 async def test_next_process_applies_unapplied_commit(moments: Moments) -> None:
     root = moments.copy(moments.before)
-    with (root / disk.JOURNAL).open("ab") as journal:
-        journal.write(moments.line())
+    with (root / disk.JOURNAL).open("ab") as file:
+        file.write(moments.line())
     assert state(root) == state(moments.after)
 
 
@@ -100,8 +105,8 @@ async def test_half_applied_commit_is_completed(moments: Moments) -> None:
     assert len(entry.operations) >= 4
     for number in range(len(entry.operations) + 1):
         root = moments.copy(moments.before)
-        with (root / disk.JOURNAL).open("ab") as journal:
-            journal.write(moments.line())
+        with (root / disk.JOURNAL).open("ab") as file:
+            file.write(moments.line())
         for operation in entry.operations[:number]:
             operation.apply(root)
         assert state(root) == after
@@ -112,9 +117,9 @@ async def test_log_cut_off_at_any_byte_is_restored(moments: Moments) -> None:
     after = state(moments.after)
     root = moments.copy(moments.after)
     path = max((root / disk.LOGS).rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
-    whole = path.read_bytes()
-    for cut in range(len(whole)):
-        path.write_bytes(whole[:cut])
+    content = path.read_bytes()
+    for cut in range(len(content)):
+        path.write_bytes(content[:cut])
         # The process that wrote it died before it marked the commit as applied.
         (root / disk.APPLIED).write_bytes((moments.before / disk.APPLIED).read_bytes())
         assert state(root) == after
@@ -146,9 +151,9 @@ async def test_applies_whole_journal_after_reboot(moments: Moments) -> None:
 
 async def test_damage_inside_journal_raises_error(moments: Moments) -> None:
     root = moments.copy(moments.after)
-    journal = root / disk.JOURNAL
-    text = journal.read_bytes()
-    journal.write_bytes(text[:50] + b"?" + text[51:])
+    path = root / disk.JOURNAL
+    text = path.read_bytes()
+    path.write_bytes(text[:50] + b"?" + text[51:])
     (root / disk.APPLIED).unlink()
     with pytest.raises(StoreDamaged, match=r"journal\.jsonl is damaged"):
         state(root)
@@ -214,11 +219,11 @@ def failing(number: int) -> Failing:
 async def test_failed_commit_on_full_disk_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = await opened(root)
     head = await create(backend)
-    before, journal = state(root), (root / disk.JOURNAL).read_bytes()
+    before, lines_before = state(root), (root / disk.JOURNAL).read_bytes()
     real = os.pwrite
 
     def write_half(file: int, content: Any, offset: int) -> int:
-        if offset > len(journal):
+        if offset > len(lines_before):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(file, bytes(content)[: len(content) // 2], offset)
 
@@ -226,7 +231,7 @@ async def test_failed_commit_on_full_disk_leaves_nothing(root: Path, monkeypatch
         patch.setattr(os, "pwrite", write_half)
         with pytest.raises(StoreFull, match="Nothing was written"):
             await append(backend, head, said("one"))
-    assert (root / disk.JOURNAL).read_bytes() == journal
+    assert (root / disk.JOURNAL).read_bytes() == lines_before
     assert state(root) == before
     await append(backend, head, said("one"))
     await backend.close()
@@ -305,12 +310,12 @@ async def test_long_journal_is_emptied_by_commit(root: Path, monkeypatch: pytest
 
 
 async def test_two_backends_of_one_process_see_each_other(root: Path) -> None:
-    one, other = await opened(root), await opened(root)
-    head = await create(one)
+    backend, other_backend = await opened(root), await opened(root)
+    head = await create(backend)
     for number in range(10):
-        await append([one, other][number % 2], head, said(str(number)))
-        head = await head_of([other, one][number % 2], head.id)
+        await append([backend, other_backend][number % 2], head, said(str(number)))
+        head = await head_of([other_backend, backend][number % 2], head.id)
     assert head.position == 10
-    await one.close()
-    assert len(await other.read(head.id, [(1, None)])) == 10
-    await other.close()
+    await backend.close()
+    assert len(await other_backend.read(head.id, [(1, None)])) == 10
+    await other_backend.close()

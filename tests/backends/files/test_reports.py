@@ -19,31 +19,34 @@ async def spend(files: FilesBackend, head: Thread, tokens: int, **fields: object
 
 
 async def test_average_tokens_counts_top_level_runs(files: FilesBackend) -> None:
-    one, two = await create(files), await create(files)
+    first, second = await create(files), await create(files)
     later = START + timedelta(days=2)
-    one = await spend(files, one, 1_000_000)
-    one = await spend(files, one, 9, started_at=later)
-    one = await spend(files, one, 19, started_at=later)
+    first = await spend(files, first, 1_000_000)
+    first = await spend(files, first, 9, started_at=later)
+    first = await spend(files, first, 19, started_at=later)
     leader = (await files.find(Find(Run, (Where("turn", "=", 3),))))[0]
-    member = next_run(one, turn=3, parent_run_id=leader.id, input_tokens=10**6, started_at=later)
-    await append(files, one, new_runs=[member])
-    await spend(files, two, 4, started_at=later)
+    member = next_run(first, turn=3, parent_run_id=leader.id, input_tokens=10**6, started_at=later)
+    await append(files, first, new_runs=[member])
+    await spend(files, second, 4, started_at=later)
     await spend(files, await create(files, project="other"), 4, started_at=later)
     since = START + timedelta(days=1)
-    assert await files.average_tokens("default", since) == [ThreadUsage(one.id, 2, 15.0), ThreadUsage(two.id, 1, 5.0)]
+    assert await files.average_tokens("default", since) == [
+        ThreadUsage(first.id, 2, 15.0),
+        ThreadUsage(second.id, 1, 5.0),
+    ]
 
 
 async def test_search_finds_every_word_in_titles_inputs_and_answers(files: FilesBackend) -> None:
     titled = await create(files, title="The RED balloon")
     head = await turn(files, await create(files), "Where is the red balloon?", "A red balloon, a red one, flew away.")
     await turn(files, await create(files, project="other"), "red balloon", "red balloon")
-    begun, run = await begin(files, head, "balloons redden")
+    started, run = await begin(files, head, "balloons redden")
     thinking = asked("c1", run_id=run.id)
-    await append(files, begun, thinking.changed(message={"role": "assistant", "content": "red balloon"}))
+    await append(files, started, thinking.changed(message={"role": "assistant", "content": "red balloon"}))
     head = await head_of(files, head.id)
-    found = await files.search("default", "Balloon red", 10)
-    assert found == [SearchHit(head.id, 2, 3.0), SearchHit(titled.id, None, 2.0), SearchHit(head.id, 1, 2.0)]
-    assert await files.search("default", "Balloon red", 1) == found[:1]
+    hits = await files.search("default", "Balloon red", 10)
+    assert hits == [SearchHit(head.id, 2, 3.0), SearchHit(titled.id, None, 2.0), SearchHit(head.id, 1, 2.0)]
+    assert await files.search("default", "Balloon red", 1) == hits[:1]
     assert await files.search("default", "red submarine", 10) == []
     assert await files.search("default", " ?! ", 10) == []
 

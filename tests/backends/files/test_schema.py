@@ -71,7 +71,7 @@ async def test_copy_without_hidden_files_works(root: Path) -> None:
     head = await create(files)
     await files.close()
     (root / ".lock").unlink()
-    assert [one.id for one in await backend(root).find(Find(Thread))] == [head.id]
+    assert [thread.id for thread in await backend(root).find(Find(Thread))] == [head.id]
 
 
 async def test_closed_store_raises_error(root: Path) -> None:

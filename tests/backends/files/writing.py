@@ -40,12 +40,12 @@ def said(text: str, **more: Any) -> Entry:
 
 def answered(text: str, **more: Any) -> Entry:
     message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
-    given = {"type": "llm_call", "status": "end_turn", "step_number": 1, "message": message, **more}
-    return Entry(**given)
+    values = {"type": "llm_call", "status": "end_turn", "step_number": 1, "message": message, **more}
+    return Entry(**values)
 
 
 def asked(*call_ids: str, **more: Any) -> Entry:
-    calls = [{"type": "tool_use", "id": one, "name": "look", "input": {"of": one}} for one in call_ids]
+    calls = [{"type": "tool_use", "id": call_id, "name": "look", "input": {"of": call_id}} for call_id in call_ids]
     message = {"role": "assistant", "content": calls}
     return Entry(type="llm_call", status="tool_use", step_number=1, message=message, calls=len(call_ids), **more)
 
@@ -74,9 +74,9 @@ async def head_of(backend: FilesBackend, thread_id: UUID) -> Thread:
 
 
 async def create(backend: FilesBackend, **fields: Any) -> Thread:
-    new = thread(**fields)
-    await backend.append(Commit(new_threads=[new]))
-    return new
+    new_thread = thread(**fields)
+    await backend.append(Commit(new_threads=[new_thread]))
+    return new_thread
 
 
 async def append(
@@ -116,7 +116,7 @@ async def begin(backend: FilesBackend, head: Thread, text: str, **fields: Any) -
 
 async def finish(backend: FilesBackend, head: Thread, run: Run, text: str, **fields: Any) -> Thread:
     """Append the answer and end the run. The chat waits for input again."""
-    ended = {
+    final_fields = {
         "status": "completed",
         "stop_reason": "end_turn",
         "steps": 1,
@@ -125,11 +125,11 @@ async def finish(backend: FilesBackend, head: Thread, run: Run, text: str, **fie
         **fields,
     }
     resting = {"status": "waiting", "waiting_for": [waiting("input", START)], "total_runs": head.total_runs + 1}
-    await append(backend, head, answered(text, run_id=run.id), runs=[(run.id, ended)], fields=resting)
+    await append(backend, head, answered(text, run_id=run.id), runs=[(run.id, final_fields)], fields=resting)
     return await head_of(backend, head.id)
 
 
 async def turn(backend: FilesBackend, head: Thread, question: str, answer: str, **fields: Any) -> Thread:
     """Append a whole turn. Return the resulting head."""
-    begun, run = await begin(backend, head, question)
-    return await finish(backend, begun, run, answer, **fields)
+    started, run = await begin(backend, head, question)
+    return await finish(backend, started, run, answer, **fields)

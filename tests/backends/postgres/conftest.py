@@ -12,7 +12,26 @@ from psycopg import sql
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.model import SystemClock
 from tests.backends.postgres.wire import Wire
-from tests.servers import PostgresServer
+from tests.servers import Databases, PostgresServer
+
+
+@pytest.fixture
+def unused_database() -> None:
+    """Make `postgres_url` a new database, for a test that reads the statistics of its tables."""
+
+
+@pytest.fixture
+def postgres_url(request: pytest.FixtureRequest, postgres_server: PostgresServer) -> Iterator[str]:
+    """A database for one test: migrated if the test uses `postgres`, which would migrate it, otherwise empty."""
+    if "postgres" in request.fixturenames and "unused_database" not in request.fixturenames:
+        databases: Databases = request.getfixturevalue("databases")
+        url = databases.take()
+        yield url
+        databases.give_back(url)
+    else:
+        url = postgres_server.create_database()
+        yield url
+        postgres_server.drop_database(url)
 
 
 @pytest.fixture

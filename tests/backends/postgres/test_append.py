@@ -12,7 +12,7 @@ from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.errors import Conflict, Refused
 from lockstitch.model import Run, Stitch, SystemClock, Thread, codec, new_id
 from tests.backends.postgres.wire import Wire, option
-from tests.conformance.contract import a_letter, a_run, change, commit, created, grown, held, letters_of, log_of
+from tests.conformance.contract import a_delivery, a_run, change, commit, created, deliveries_of, grown, held, log_of
 from tests.samples import answered, asked, result, said
 
 pytestmark = pytest.mark.anyio
@@ -31,8 +31,8 @@ def rows_of_one_transaction(admin: psycopg.Connection, thread: Thread) -> list[A
 
 async def test_change_is_one_statement(wired: PostgresBackend, wire: Wire, admin: psycopg.Connection) -> None:
     thread = await held(wired, await created(wired))
-    letter = a_letter(thread)
-    await commit(wired, letter)
+    delivery = a_delivery(thread)
+    await commit(wired, delivery)
     run = a_run(thread)
     entries = [said("Hi"), asked("c1", run_id=run.id), result("c1", 0, 2, run_id=run.id)]
     wire.forget()
@@ -43,7 +43,7 @@ async def test_change_is_one_statement(wired: PostgresBackend, wire: Wire, admin
             *entries,
             new_runs=[run],
             runs=[(run.id, {"steps": 1}), (run.id, {"steps": 2, "model": "m"})],
-            consumed=[(letter.id, 1)],
+            consumed=[(delivery.id, 1)],
             delivered=1,
             head={"title": "A title", "state": {"a": 1}},
         ),
@@ -56,7 +56,7 @@ async def test_change_is_one_statement(wired: PostgresBackend, wire: Wire, admin
         stitch.changed(log_id=number) for number, stitch in enumerate(change(thread, *entries).stitches, start=1)
     ]
     assert await wired.get(Run, (run.id,)) == run.changed(steps=2, model="m")
-    assert [(kept.position, kept.entry) for kept in await letters_of(wired, thread)] == [(1, None)]
+    assert [(delivery.position, delivery.entry) for delivery in await deliveries_of(wired, thread)] == [(1, None)]
 
 
 async def test_statement_shape_is_prepared_once(postgres: PostgresBackend, wire: Wire) -> None:
@@ -92,6 +92,7 @@ async def test_hundred_appends_are_a_hundred_commits(postgres: PostgresBackend, 
     assert written == (100, 100)
 
 
+@pytest.mark.usefixtures("unused_database")
 async def test_updates_of_heads_are_all_hot(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     """No index contains a column that an append changes, and the page has free space."""
     threads = [await created(postgres) for _ in range(5)]

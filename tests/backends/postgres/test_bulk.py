@@ -65,13 +65,13 @@ async def test_every_record_class_is_written_by_copy_and_by_statement(postgres: 
 
 async def test_put_replaces_existing_and_adds_new_records(postgres: PostgresBackend) -> None:
     thread = await created(postgres)
-    old = stitched(thread, *(said(f"old {n}") for n in range(2 * MANY)))
-    new = [stitch.changed(message={"role": "user", "content": "new"}) for stitch in old]
-    await postgres.put(old[:MANY])
+    old_stitches = stitched(thread, *(said(f"old {n}") for n in range(2 * MANY)))
+    new_stitches = [stitch.changed(message={"role": "user", "content": "new"}) for stitch in old_stitches]
+    await postgres.put(old_stitches[:MANY])
     before = {stitch.position: stitch.log_id for stitch in await log_of(postgres, thread)}
-    await postgres.put(new)
+    await postgres.put(new_stitches)
     log = await log_of(postgres, thread)
-    assert [stitch.changed(log_id=None) for stitch in log] == new
+    assert [stitch.changed(log_id=None) for stitch in log] == new_stitches
     assert {stitch.position: stitch.log_id for stitch in log[:MANY]} == before, "their position in the log is unchanged"
 
 

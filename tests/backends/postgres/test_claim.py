@@ -157,9 +157,9 @@ async def test_claim_finds_threads_after_locked_candidates(
     for projects in (["p"] * (SPARE + 1), [f"q{number:02}" for number in range(SPARE + 1)]):
         threads = [await created(postgres, a_goal(project=project)) for project in projects]
         worker = await alive(postgres)
-        taken = [thread.id for thread in threads[:SPARE]]
+        thread_ids = [thread.id for thread in threads[:SPARE]]
         with admin.transaction():
-            admin.execute("SELECT 1 FROM lockstitch.threads WHERE id = ANY(%s) FOR UPDATE", [taken])
+            admin.execute("SELECT 1 FROM lockstitch.threads WHERE id = ANY(%s) FOR UPDATE", [thread_ids])
             assert [head.id for head in await postgres.claim(worker.id)] == [threads[-1].id]
         assert len(await postgres.claim(worker.id, limit=SPARE)) == SPARE
 
@@ -169,19 +169,19 @@ async def test_claim_that_waits_for_limit_sees_concurrent_claims(
 ) -> None:
     limit = Limit(name="one", at_most=1, agents=["a"])
     await postgres.put([limit])
-    mine, theirs = await created(postgres, a_goal(agent="a")), await created(postgres, a_goal(agent="a"))
+    first, second = await created(postgres, a_goal(agent="a")), await created(postgres, a_goal(agent="a"))
     workers = [await alive(postgres) for _ in range(3)]
     with admin.transaction():
         # The statements of a claim with a limit before it commits.
         admin.execute("SELECT 1 FROM lockstitch.limits FOR UPDATE")
         claims = [
             asyncio.ensure_future(postgres.claim(workers[1].id, limits=[limit])),
-            asyncio.ensure_future(postgres.claim(workers[2].id, thread_id=mine.id, limits=[limit])),
+            asyncio.ensure_future(postgres.claim(workers[2].id, thread_id=first.id, limits=[limit])),
         ]
         await asyncio.sleep(MOMENT)
         assert not any(claim.done() for claim in claims)
         admin.execute(
-            "UPDATE lockstitch.threads SET worker_id = %s, status = 'running' WHERE id = %s", [workers[0].id, theirs.id]
+            "UPDATE lockstitch.threads SET worker_id = %s, status = 'running' WHERE id = %s", [workers[0].id, second.id]
         )
     assert await asyncio.gather(*claims) == [[], []]
 
@@ -198,9 +198,11 @@ async def test_heartbeats_continue_during_claims(postgres: PostgresBackend) -> N
 
 async def test_append_continues_during_claim(postgres: PostgresBackend) -> None:
     """Claims lock their candidates, but do not block writers of other threads."""
-    mine = await held(postgres, await created(postgres), await alive(postgres))
-    other = await registered(postgres, lease_seconds=1e6)
+    own_thread = await held(postgres, await created(postgres), await alive(postgres))
+    other_worker = await registered(postgres, lease_seconds=1e6)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(10):
-            claims = await asyncio.gather(*(postgres.claim(other.id, thread_id=mine.id) for _ in range(20)))
+            claims = await asyncio.gather(
+                *(postgres.claim(other_worker.id, thread_id=own_thread.id) for _ in range(20))
+            )
     assert claims == [[]] * 20

@@ -72,7 +72,7 @@ def test_errors_without_sqlstate_are_translated(error: Exception, expected: type
 
 
 def test_every_driver_error_is_translated() -> None:
-    """No caller gets a psycopg.Error, whatever error PostgreSQL raises."""
+    """No caller gets a psycopg.Error for any error of PostgreSQL."""
     classes = [kind for kind in vars(pg).values() if isinstance(kind, type) and issubclass(kind, psycopg.Error)]
     assert len(classes) > 200
     for kind in classes:
@@ -80,5 +80,5 @@ def test_every_driver_error_is_translated() -> None:
 
 
 def test_lockstitch_errors_are_not_translated() -> None:
-    conflict = Conflict("as it is")
+    conflict = Conflict("unchanged")
     assert translate(conflict, "postgresql://db/agents") is conflict

@@ -38,25 +38,25 @@ async def test_delete_checks_and_removes_descendants(postgres: PostgresBackend) 
 
 async def test_deletes_more_threads_than_a_statement_has_parameters(postgres: PostgresBackend) -> None:
     threads = [a_thread(title="x") for _ in range(3 * MANY)]
-    kept = [a_thread(title="kept") for _ in range(10)]
-    await postgres.put([*threads, *kept])
-    wanted = [thread.id for thread in threads[: 2 * MANY]]
-    assert len(await postgres.find(Find(Thread, (Where("id", "in", wanted),)))) == len(wanted)
+    remaining = [a_thread(title="kept") for _ in range(10)]
+    await postgres.put([*threads, *remaining])
+    deleted_ids = [thread.id for thread in threads[: 2 * MANY]]
+    assert len(await postgres.find(Find(Thread, (Where("id", "in", deleted_ids),)))) == len(deleted_ids)
     assert await postgres.delete(Find(Thread, (Where("title", "=", "x"),))) == len(threads)
-    assert await postgres.count(Find(Thread, (Where("title", "in", ["kept"] * 2 * MANY),))) == len(kept)
-    assert await postgres.count(Find(Thread)) == len(kept)
+    assert await postgres.count(Find(Thread, (Where("title", "in", ["kept"] * 2 * MANY),))) == len(remaining)
+    assert await postgres.count(Find(Thread)) == len(remaining)
 
 
 async def test_delete_keeps_blob_with_concurrent_new_reference(
     postgres: PostgresBackend, admin: psycopg.Connection
 ) -> None:
-    old, new = await created(postgres), await created(postgres)
+    old_thread, new_thread = await created(postgres), await created(postgres)
     blob = Blob(sha256="0" * 64, size=1, content=b"x", created_at=NOW)
     await postgres.put([blob])
-    await postgres.put([BlobUse(thread_id=old.id, sha256=blob.sha256)])
+    await postgres.put([BlobUse(thread_id=old_thread.id, sha256=blob.sha256)])
     with admin.transaction():
-        admin.execute("INSERT INTO lockstitch.blob_uses VALUES (%s, %s)", [new.id, blob.sha256])
-        deletion = asyncio.ensure_future(postgres.delete(named(old)))
+        admin.execute("INSERT INTO lockstitch.blob_uses VALUES (%s, %s)", [new_thread.id, blob.sha256])
+        deletion = asyncio.ensure_future(postgres.delete(named(old_thread)))
         blocked = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         await until(lambda: admin.execute(blocked).fetchall())
     assert await deletion == 1

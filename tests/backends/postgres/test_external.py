@@ -46,8 +46,8 @@ def orders(url: str) -> list[tuple[object, ...]]:
 
 async def test_thread_of_rolled_back_transaction_does_not_exist(store: Store, url: str) -> None:
     async with await psycopg.AsyncConnection.connect(url) as connection:
-        made = await store.start("clerk", "Ship it", connection=connection)
-        await connection.execute("INSERT INTO orders VALUES (1, %s)", [made.id])
+        started_thread = await store.start("clerk", "Ship it", connection=connection)
+        await connection.execute("INSERT INTO orders VALUES (1, %s)", [started_thread.id])
         await connection.rollback()
     assert await store.count() == 0
     assert orders(url) == []
@@ -57,38 +57,38 @@ async def test_committed_thread_exists_with_row_of_caller_and_is_executed(store:
     clerk = Agent("clerk", model=Scripted(["Shipped."]), title=False)
     async with await psycopg.AsyncConnection.connect(url) as connection:
         await connection.execute("INSERT INTO orders VALUES (1)")
-        made = await clerk.start(store=store, goal="Ship it", key="order-1", connection=connection)
-        await connection.execute("UPDATE orders SET thread_id = %s", [made.id])
+        started_thread = await clerk.start(store=store, goal="Ship it", key="order-1", connection=connection)
+        await connection.execute("UPDATE orders SET thread_id = %s", [started_thread.id])
         assert await store.count() == 0, "it is not visible before the commit"
         await connection.commit()
-    assert await store.thread("order-1") == made
-    assert orders(url) == [(1, made.id)]
+    assert await store.thread("order-1") == started_thread
+    assert orders(url) == [(1, started_thread.id)]
     await run_worker(App([clerk]), store=store, until_idle=True)
-    ended = await store.thread(made)
-    assert (ended.status, (ended.result or {})["summary"]) == ("completed", "Shipped.")
+    finished_thread = await store.thread(started_thread)
+    assert (finished_thread.status, (finished_thread.result or {})["summary"]) == ("completed", "Shipped.")
 
 
 async def test_workers_are_notified_when_caller_commits(store: Store, url: str) -> None:
     async with (
-        aclosing(store._backend.watch()) as sightings,
+        aclosing(store._backend.watch()) as hints,
         await psycopg.AsyncConnection.connect(url) as connection,
     ):
-        assert await anext(sightings) == WATCHING
-        made = await store.start("clerk", "Ship it", connection=connection)
-        heard = asyncio.ensure_future(anext(sightings))
+        assert await anext(hints) == WATCHING
+        started_thread = await store.start("clerk", "Ship it", connection=connection)
+        task = asyncio.ensure_future(anext(hints))
         await store.count()
-        assert not heard.done()
+        assert not task.done()
         await connection.commit()
-        told = {await asyncio.wait_for(heard, 10), await asyncio.wait_for(anext(sightings), 10)}
-    assert WORK_READY in told
-    assert made.id in {sighting.thread_id for sighting in told}
+        received = {await asyncio.wait_for(task, 10), await asyncio.wait_for(anext(hints), 10)}
+    assert WORK_READY in received
+    assert started_thread.id in {hint.thread_id for hint in received}
 
 
 async def test_synchronous_connection_is_accepted(store: Store, url: str) -> None:
     with psycopg.connect(url) as connection:
-        made = await store.start("clerk", "One", connection=connection)
+        started_thread = await store.start("clerk", "One", connection=connection)
         connection.commit()
-        assert (await store.thread(made)).goal == "One"
+        assert (await store.thread(started_thread)).goal == "One"
         await store.start("clerk", "Two", connection=connection)
         connection.rollback()
     assert [thread.goal for thread in await store.threads()] == ["One"]
@@ -97,10 +97,10 @@ async def test_synchronous_connection_is_accepted(store: Store, url: str) -> Non
 def test_sync_store_accepts_connection(url: str) -> None:
     with sync.open_store(url) as store, psycopg.connect(url) as connection:
         with connection.transaction():
-            made = store.start("clerk", "One", connection=connection)
-            connection.execute("INSERT INTO orders VALUES (1, %s)", [made.id])
-        assert store.thread(made).goal == "One"
-    assert orders(url) == [(1, made.id)]
+            started_thread = store.start("clerk", "One", connection=connection)
+            connection.execute("INSERT INTO orders VALUES (1, %s)", [started_thread.id])
+        assert store.thread(started_thread).goal == "One"
+    assert orders(url) == [(1, started_thread.id)]
 
 
 async def test_used_key_does_not_abort_transaction_of_caller(store: Store, url: str) -> None:
@@ -172,6 +172,6 @@ async def test_process_killed_before_commit_leaves_neither_row(store: Store, url
         assert process.stdout.readline() == "written\n"
         os.kill(process.pid, signal.SIGKILL)
     # The key is locked until the server notices the kill. Then it is free, because no thread has it.
-    again = await store.start("clerk", "Ship it", key="order-1")
-    assert [thread.id for thread in await store.threads()] == [again.id]
+    same_thread = await store.start("clerk", "Ship it", key="order-1")
+    assert [thread.id for thread in await store.threads()] == [same_thread.id]
     assert orders(url) == []

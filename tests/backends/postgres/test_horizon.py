@@ -14,11 +14,11 @@ from tests.conformance.contract import created
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("order", ["the one that stays began first", "the one that stays began last"])
+@pytest.mark.parametrize("order", ["the open transaction started first", "the open transaction started last"])
 async def test_horizon_waits_for_transaction_with_lower_log_id(
     postgres: PostgresBackend, postgres_url: str, order: str
 ) -> None:
-    thread, other = await created(postgres), await created(postgres)
+    thread, other_thread = await created(postgres), await created(postgres)
     await postgres.close()  # its notifications are transactions too
     pool, horizon = Pool(parse(postgres_url)), LogHorizon()
 
@@ -31,19 +31,19 @@ async def test_horizon_waits_for_transaction_with_lower_log_id(
         for session in (stays, ends) if order.endswith("first") else (ends, stays):
             session.execute("SELECT pg_current_xact_id()")
         stays.execute(STITCH, [thread.id, 1])
-        ends.execute(STITCH, [other.id, 1])
+        ends.execute(STITCH, [other_thread.id, 1])
         ends.commit()
         assert await look() == (True, 0), "the first call only reads the end"
         for _ in range(3):
             assert await look() == (False, 0)
-        ends.execute(STITCH, [other.id, 2])
+        ends.execute(STITCH, [other_thread.id, 2])
         ends.commit()
         stays.commit()
         assert await look() == (True, 2)
         assert await look() == (True, 3)
         assert await look() == (True, 3), "nothing is new"
         stays.execute(STITCH, [thread.id, 2])
-        ends.execute(STITCH, [other.id, 3])
+        ends.execute(STITCH, [other_thread.id, 3])
         ends.commit()
         assert await look() == (True, 3)
         assert await look() == (False, 3)

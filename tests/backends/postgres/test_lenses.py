@@ -23,15 +23,15 @@ async def ask(backend: PostgresBackend, query: str, lens: str | None = None) -> 
 
 
 def mark(admin: psycopg.Connection, lens: str) -> str | None:
-    found = admin.execute("SELECT obj_description(to_regnamespace(%s), 'pg_namespace')", (lens,)).fetchone()
-    return found[0] if found else None
+    row = admin.execute("SELECT obj_description(to_regnamespace(%s), 'pg_namespace')", (lens,)).fetchone()
+    return row[0] if row else None
 
 
 async def test_every_lens_has_a_schema(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     for name in catalog.written("postgres"):
         assert mark(admin, name) == MARK + catalog.digest(name, "postgres")
-        found = admin.execute("SELECT viewname FROM pg_views WHERE schemaname = %s", (name,)).fetchall()
-        assert {view for (view,) in found} == set(catalog.views(name))
+        rows = admin.execute("SELECT viewname FROM pg_views WHERE schemaname = %s", (name,)).fetchall()
+        assert {view for (view,) in rows} == set(catalog.views(name))
 
 
 async def test_stale_lens_is_rebuilt(postgres: PostgresBackend, admin: psycopg.Connection) -> None:

@@ -11,7 +11,7 @@ from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.errors import Conflict, Refused
 from lockstitch.model import SystemClock, Thread
 from tests.backends.postgres.wire import option
-from tests.conformance.contract import a_letter, change, commit, created, grown, head_of, log_of
+from tests.conformance.contract import a_delivery, change, commit, created, grown, head_of, log_of
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ async def ask(backend: PostgresBackend, sql: bytes) -> list[tuple[str, ...]]:
         cursor = await connection.execute(sql, prepare=False)
         return await cursor.fetchall() if cursor.rownumber is not None else []
     finally:
-        await pool.give_back(connection)
+        await pool.return_connection(connection)
 
 
 async def prepared(backend: PostgresBackend) -> list[str]:
@@ -59,14 +59,14 @@ async def test_statement_is_sent_again_when_session_lost_it(narrow: PostgresBack
 
 async def test_statement_is_sent_again_after_rollback_deallocated_it(narrow: PostgresBackend) -> None:
     """A failed transaction is rolled back. psycopg then deallocates all prepared statements, also ours."""
-    thread, other = await created(narrow), await created(narrow)
+    thread, other_thread = await created(narrow), await created(narrow)
     for number in range(4):
         thread = await grown(narrow, thread, said("x"))
         thread = await grown(narrow, thread, said("x"))
-        for again in range(3):
-            await commit(narrow, a_letter(other, sender=f"{number}.{again}"))
+        for attempt in range(3):
+            await commit(narrow, a_delivery(other_thread, sender=f"{number}.{attempt}"))
         with pytest.raises(Conflict):
-            await commit(narrow, change(thread.changed(position=0), said("no")), a_letter(other))
+            await commit(narrow, change(thread.changed(position=0), said("no")), a_delivery(other_thread))
     assert len(await log_of(narrow, thread)) == 8
 
 
@@ -86,7 +86,7 @@ async def test_statements_work_beyond_prepared_limit(narrow: PostgresBackend, mo
     thread = await created(narrow)
     for _ in range(3):
         for number in range(1, 8):
-            where = (Where("user_id", "in", [str(each) for each in range(number)]),)
+            where = (Where("user_id", "in", [str(user_id) for user_id in range(number)]),)
             assert await narrow.find(Find(Thread, where)) == []
             assert await narrow.find(Find(Thread, where)) == []
         assert await head_of(narrow, thread) == thread

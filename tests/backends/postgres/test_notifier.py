@@ -32,11 +32,11 @@ async def test_many_appends_cause_few_notifications(postgres: PostgresBackend, a
 
     await asyncio.gather(*(append(thread) for thread in threads))
     await postgres.close()
-    took = time.monotonic() - started
+    elapsed = time.monotonic() - started
     payloads = [parse_notification(payload) for payload, _ in notified(admin)]
     assert {(thread.id, 20) for thread in threads} <= set(payloads)
     # A notification contains each thread once.
-    assert len(payloads) <= (took / PAUSE + 2) * len(threads)
+    assert len(payloads) <= (elapsed / PAUSE + 2) * len(threads)
 
 
 async def test_notified_stitch_is_visible(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
@@ -52,9 +52,9 @@ async def test_ready_threads_are_notified_once(postgres: PostgresBackend, admin:
     started = time.monotonic()
     await asyncio.gather(*(created(postgres, a_goal()) for _ in range(20)))
     await postgres.close()
-    took = time.monotonic() - started
+    elapsed = time.monotonic() - started
     payloads = [parse_notification(payload) for payload, _ in notified(admin)]
-    assert 1 <= payloads.count(WORK_READY) <= took / SHORT_PAUSE + 2
+    assert 1 <= payloads.count(WORK_READY) <= elapsed / SHORT_PAUSE + 2
     assert payloads.index(WORK_READY) == 0
 
 

@@ -13,7 +13,7 @@ from lockstitch.errors import OutcomeUnknown, StoreUnreachable
 from lockstitch.model import SystemClock, Thread
 from tests.backends.postgres.until import until
 from tests.backends.postgres.wire import Wire, option
-from tests.conformance.contract import a_letter, a_thread, change, commit, created, grown, head_of, log_of, note
+from tests.conformance.contract import a_delivery, a_thread, change, commit, created, grown, head_of, log_of, note
 from tests.samples import said
 from tests.servers import PostgresServer
 
@@ -85,7 +85,7 @@ async def test_broken_idle_connections_are_replaced(postgres: PostgresBackend, a
         admin.execute(OTHERS)
         thread = await grown(postgres, thread, said("x"))
         admin.execute(OTHERS)
-        await commit(postgres, a_letter(thread, note(), sender=str(thread.position)))
+        await commit(postgres, a_delivery(thread, note(), sender=str(thread.position)))
         thread = await head_of(postgres, thread)
     assert thread.position == 6
 
@@ -123,7 +123,7 @@ async def test_transaction_is_repeated_when_connection_breaks_before_commit(
 ) -> None:
     thread = await created(wired)
     wire.cut_before(word)
-    (receipt,) = await commit(wired, a_letter(thread, note()))
+    (receipt,) = await commit(wired, a_delivery(thread, note()))
     assert (receipt.position, receipt.new) == (1, True)
     assert len(await log_of(wired, thread)) == 1
 
@@ -133,16 +133,16 @@ async def test_transaction_raises_outcome_unknown_when_connection_breaks_at_comm
     wired: PostgresBackend, wire: Wire, happens: bool
 ) -> None:
     thread = await created(wired)
-    letter = a_letter(thread, note())
+    delivery = a_delivery(thread, note())
     if happens:
         wire.cut_after("COMMIT")
     else:
         wire.cut_before("COMMIT")
     with pytest.raises(OutcomeUnknown):
-        await commit(wired, letter)
+        await commit(wired, delivery)
     assert len(await log_of(wired, thread)) == happens
-    (again,) = await commit(wired, letter)
-    assert (again.position, again.new) == (1, not happens)
+    (second_receipt,) = await commit(wired, delivery)
+    assert (second_receipt.position, second_receipt.new) == (1, not happens)
 
 
 async def test_append_raises_outcome_unknown_when_session_is_terminated(
@@ -162,15 +162,15 @@ async def test_append_raises_outcome_unknown_when_session_is_terminated(
 
 async def test_deadlocks_are_retried(postgres: PostgresBackend) -> None:
     """A writer that keeps the order of locks causes no deadlock. One that does not is retried."""
-    one, two = await created(postgres), await created(postgres)
+    first_thread, second_thread = await created(postgres), await created(postgres)
 
     async def edit(first: Thread, second: Thread, title: str) -> None:
         for _ in range(5):
             await postgres.append(Commit([ThreadEdit(thread.id, {"title": title}) for thread in (first, second)]))
 
     async with asyncio.timeout(60):
-        await asyncio.gather(edit(one, two, "a"), edit(two, one, "b"))
-    assert (await head_of(postgres, one)).title == (await head_of(postgres, two)).title
+        await asyncio.gather(edit(first_thread, second_thread, "a"), edit(second_thread, first_thread, "b"))
+    assert (await head_of(postgres, first_thread)).title == (await head_of(postgres, second_thread)).title
 
 
 async def test_cancelled_append_leaves_its_connection_usable(
@@ -178,7 +178,7 @@ async def test_cancelled_append_leaves_its_connection_usable(
 ) -> None:
     backend = PostgresBackend(option(postgres_url, "pool=1"), SystemClock())
     thread = await created(backend)
-    for step in (change(thread, said("x")), a_letter(thread)):
+    for step in (change(thread, said("x")), a_delivery(thread)):
         with admin.transaction():
             admin.execute("SELECT 1 FROM lockstitch.threads WHERE id = %s FOR UPDATE", [thread.id])
             append = asyncio.ensure_future(commit(backend, step))
@@ -227,5 +227,5 @@ async def test_server_crash_loses_no_acknowledged_commit(mortal_server: Postgres
         # One commit more than acknowledged may exist: its outcome was unknown.
         assert acknowledged[thread.key or ""] <= thread.position <= acknowledged[thread.key or ""] + 1
         assert len(await log_of(backend, thread)) == thread.position
-        await grown(backend, thread, said("goes on"))
+        await grown(backend, thread, said("continues"))
     await backend.close()

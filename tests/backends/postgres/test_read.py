@@ -25,9 +25,11 @@ async def test_any_number_of_ranges_is_one_statement(wired: PostgresBackend, wir
         ([], []),
     ):
         wire.forget()
-        read = await wired.read(thread.id, ranges)
-        assert [stitch.position for stitch in read] == positions
-        assert [stitch.changed(log_id=None) for stitch in read] == [stitches[position - 1] for position in positions]
+        read_stitches = await wired.read(thread.id, ranges)
+        assert [stitch.position for stitch in read_stitches] == positions
+        assert [stitch.changed(log_id=None) for stitch in read_stitches] == [
+            stitches[position - 1] for position in positions
+        ]
         assert len(wire.said) == bool(ranges)
 
 

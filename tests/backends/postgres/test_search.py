@@ -110,7 +110,7 @@ async def test_search_index_is_filled_in_batches(
 async def test_late_visible_stitches_are_found(
     postgres: PostgresBackend, postgres_url: str, admin: psycopg.Connection
 ) -> None:
-    """Its log_id is lower than others that are already in the index, no matter which transaction started first."""
+    """Its log_id is lower than those of indexed stitches, no matter which transaction started first."""
     for order in ("slow first", "slow last"):
         late, early = await created(postgres), await created(postgres)
         with psycopg.connect(postgres_url) as slow, psycopg.connect(postgres_url) as quick:
@@ -124,9 +124,9 @@ async def test_late_visible_stitches_are_found(
                 assert [hit.thread_id for hit in await postgres.search("default", order, 10)] == []
                 assert early.id in [hit.thread_id for hit in await postgres.search("default", "tea", 10)]
             slow.commit()
-        found = [hit.thread_id for hit in await postgres.search("default", "tea", 10)]
-        assert late.id in found, order
-        assert early.id in found, order
+        thread_ids = [hit.thread_id for hit in await postgres.search("default", "tea", 10)]
+        assert late.id in thread_ids, order
+        assert early.id in thread_ids, order
     assert indexed(admin) == 4, "once it has ended, all of it is filled"
 
 
@@ -141,8 +141,8 @@ async def test_search_works_while_another_process_fills_index(
     thread = await grown(postgres, await created(postgres), said("tea"))
     assert await places(postgres, "tea") == [1]
     await grown(postgres, thread, said("tea"))
-    with psycopg.connect(postgres_url) as other:
-        other.execute("SELECT pg_advisory_xact_lock(7167303524108317285)")
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(7167303524108317285)")
         assert await places(postgres, "tea") == [1, 2]
         assert indexed(admin) == 1
     assert await places(postgres, "tea") == [1, 2]
@@ -158,19 +158,19 @@ async def test_search_finds_stitch_replaced_during_fill(
     (stitch,) = stitched(thread, said("tea"))
     await postgres.put([stitch])
     replaced = stitch.changed(message=said("coffee").message)
-    with psycopg.connect(postgres_url) as other:
+    with psycopg.connect(postgres_url) as connection:
         if filler == "first":
-            other.execute("SELECT pg_advisory_xact_lock(7167303524108317285)")
+            connection.execute("SELECT pg_advisory_xact_lock(7167303524108317285)")
             replacing = asyncio.create_task(postgres.put([replaced]))
             await until(lambda: bool(admin.execute(WAITING).fetchall()))
-            other.execute(FILL)
-            other.commit()
+            connection.execute(FILL)
+            connection.commit()
             await replacing
         else:
-            other.execute(REPLACE)
+            connection.execute(REPLACE)
             filling = asyncio.create_task(places(postgres, "tea"))
             await until(lambda: bool(admin.execute(WAITING).fetchall()) or filling.done())
-            other.commit()
+            connection.commit()
             await filling
     assert await places(postgres, "tea") == []
     assert await places(postgres, "coffee") == [1]

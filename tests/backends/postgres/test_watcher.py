@@ -1,4 +1,4 @@
-"""watch: polling finds lost notifications, whatever breaks, and in any order of visibility."""
+"""`watch`: polling finds lost notifications after every failure, in any order of visibility."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,7 +14,7 @@ from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.model import SystemClock, Thread
 from tests.backends.postgres.until import LONG, until
 from tests.backends.postgres.wire import Wire, option
-from tests.conformance.contract import a_letter, change, commit, created, grown, note
+from tests.conformance.contract import a_delivery, change, commit, created, grown, note
 from tests.samples import said
 from tests.servers import PostgresServer
 
@@ -29,20 +29,20 @@ STITCH = """INSERT INTO lockstitch.stitches (thread_id, position, id, fence, typ
 
 @asynccontextmanager
 async def watching(backend: PostgresBackend) -> AsyncGenerator[AsyncGenerator[ChangeHint, None]]:
-    async with aclosing(backend.watch()) as sightings:
-        assert await asyncio.wait_for(anext(sightings), LONG) == WATCHING
-        yield sightings
+    async with aclosing(backend.watch()) as hints:
+        assert await asyncio.wait_for(anext(hints), LONG) == WATCHING
+        yield hints
 
 
-async def told(sightings: AsyncGenerator[ChangeHint, None], thread_id: UUID, position: int) -> list[ChangeHint]:
+async def hints_until(hints: AsyncGenerator[ChangeHint, None], thread_id: UUID, position: int) -> list[ChangeHint]:
     """Return all hints up to and including this one."""
-    seen: list[ChangeHint] = []
+    received: list[ChangeHint] = []
     async with asyncio.timeout(LONG):
-        async for sighting in sightings:
-            seen.append(sighting)
-            if sighting == (thread_id, position):
+        async for hint in hints:
+            received.append(hint)
+            if hint == (thread_id, position):
                 break
-    return seen
+    return received
 
 
 def written_silently(admin: psycopg.Connection, thread: Thread, position: int) -> None:
@@ -52,60 +52,60 @@ def written_silently(admin: psycopg.Connection, thread: Thread, position: int) -
 
 async def test_polling_finds_unnotified_changes(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread = await created(postgres)
-    async with watching(postgres) as sightings:
+    async with watching(postgres) as hints:
         for position in (1, 2, 3):
             written_silently(admin, thread, position)
-            await told(sightings, thread.id, position)
+            await hints_until(hints, thread.id, position)
 
 
 async def test_late_visible_stitches_are_found(
     postgres: PostgresBackend, postgres_url: str, admin: psycopg.Connection
 ) -> None:
     """Its log_id is lower than those of earlier hints, and lower than some from before the watch started."""
-    late, early, old = await created(postgres), await created(postgres), await created(postgres)
+    late, early, old_thread = await created(postgres), await created(postgres), await created(postgres)
     with psycopg.connect(postgres_url) as slow:
         written_silently(slow, late, 1)
-        written_silently(admin, old, 1)
-        async with watching(postgres) as sightings:
+        written_silently(admin, old_thread, 1)
+        async with watching(postgres) as hints:
             for position in (1, 2, 3):
                 written_silently(admin, early, position)
-                await told(sightings, early.id, position)
+                await hints_until(hints, early.id, position)
             slow.commit()
-            await told(sightings, late.id, 1)
+            await hints_until(hints, late.id, 1)
 
 
 async def test_hint_is_not_repeated_by_polling(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread, last = await created(postgres), await created(postgres)
-    async with watching(postgres) as sightings:
+    async with watching(postgres) as hints:
         await grown(postgres, thread, said("x"))
-        await told(sightings, thread.id, 1)
+        await hints_until(hints, thread.id, 1)
         for position in (1, 2, 3):
             written_silently(admin, last, position)
-            seen = await told(sightings, last.id, position)
-            assert [sighting for sighting in seen if sighting.thread_id == thread.id] == []
+            received = await hints_until(hints, last.id, position)
+            assert [hint for hint in received if hint.thread_id == thread.id] == []
 
 
 async def test_watcher_reconnects_when_connection_breaks(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
-    one, two = await created(postgres), await created(postgres)
-    async with watching(postgres) as sightings:
+    first, second = await created(postgres), await created(postgres)
+    async with watching(postgres) as hints:
         assert admin.execute(LISTENERS_END).fetchall() == [(True,)]
-        written_silently(admin, one, 1)
-        await told(sightings, one.id, 1)
-        await grown(postgres, two, said("x"))
-        await told(sightings, two.id, 1)
+        written_silently(admin, first, 1)
+        await hints_until(hints, first.id, 1)
+        await grown(postgres, second, said("x"))
+        await hints_until(hints, second.id, 1)
 
 
 async def test_watcher_survives_server_restart(mortal_server: PostgresServer, mortal_url: str) -> None:
     backend = PostgresBackend(mortal_url, SystemClock())
     await backend.migrate()
     thread = await created(backend)
-    async with watching(backend) as sightings:
+    async with watching(backend) as hints:
         await asyncio.to_thread(mortal_server.stop, "immediate")
         await asyncio.to_thread(mortal_server.start)
         thread = await grown(backend, thread, said("x"))
-        await told(sightings, thread.id, 1)
+        await hints_until(hints, thread.id, 1)
         thread = await grown(backend, thread, said("y"))
-        await told(sightings, thread.id, 2)
+        await hints_until(hints, thread.id, 2)
     await backend.close()
 
 
@@ -123,19 +123,19 @@ async def test_all_watchers_share_one_connection(postgres: PostgresBackend, admi
 
 async def test_close_ends_watch(postgres_url: str, postgres: PostgresBackend) -> None:
     backend = PostgresBackend(postgres_url, SystemClock())
-    async with watching(backend) as sightings:
-        following = asyncio.ensure_future(anext(sightings, None))
+    async with watching(backend) as hints:
+        following = asyncio.ensure_future(anext(hints, None))
         await asyncio.sleep(0)
         await backend.close()
         assert await asyncio.wait_for(following, LONG) is None
 
 
 async def test_deliveries_releases_and_new_threads_are_notified(postgres: PostgresBackend) -> None:
-    async with watching(postgres) as sightings:
+    async with watching(postgres) as hints:
         thread = await created(postgres)
-        await told(sightings, thread.id, 0)
-        await commit(postgres, a_letter(thread, note()))
-        await told(sightings, thread.id, 1)
+        await hints_until(hints, thread.id, 0)
+        await commit(postgres, a_delivery(thread, note()))
+        await hints_until(hints, thread.id, 1)
 
 
 async def test_listens_on_separate_address(wire: Wire, postgres: PostgresBackend, postgres_url: str) -> None:
@@ -143,8 +143,8 @@ async def test_listens_on_separate_address(wire: Wire, postgres: PostgresBackend
     parts = conninfo_to_dict(postgres_url)
     backend = PostgresBackend(option(wire.url, f"listen={parts['host']}:{parts.get('port') or 5432}"), SystemClock())
     thread = await created(backend)
-    async with watching(backend) as sightings:
+    async with watching(backend) as hints:
         await commit(backend, change(thread, said("x")))
-        await told(sightings, thread.id, 1)
+        await hints_until(hints, thread.id, 1)
     assert not [text for text in wire.said if text.startswith("LISTEN")]
     await backend.close()

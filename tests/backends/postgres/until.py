@@ -14,6 +14,6 @@ async def until(looked: Callable[[], T]) -> T:
     """Return the result of `looked` once it is truthy."""
     async with asyncio.timeout(LONG):
         while True:
-            if found := looked():
-                return found
+            if result := looked():
+                return result
             await asyncio.sleep(0.01)

@@ -171,7 +171,7 @@ def test_process_ends_when_server_is_killed(tmp_path: Path) -> None:
 def _children(parent: int | None = None) -> list[int]:
     """Return the processes that run a query for this process, or for another one."""
     parent = parent or os.getpid()
-    found: list[int] = []
+    numbers: list[int] = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             try:
@@ -180,8 +180,8 @@ def _children(parent: int | None = None) -> list[int]:
             except OSError:
                 continue
             if int(status[1]) == parent and b"query_process" in command and status[0] != "Z":
-                found.append(int(folder.name))
-    return found
+                numbers.append(int(folder.name))
+    return numbers
 
 
 def _lives(pid: int) -> bool:

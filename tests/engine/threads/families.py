@@ -12,9 +12,9 @@ from lockstitch.store import Store
 from tests.engine.agents import scripted
 
 
-def asks(*wanted: tuple[str, Json]) -> Json:
+def asks(*calls: tuple[str, Json]) -> Json:
     """Return a reply that calls tools with these inputs. A tool may appear more than once."""
-    return {"calls": [{"name": name, "input": given} for name, given in wanted]}
+    return {"calls": [{"name": name, "input": arguments} for name, arguments in calls]}
 
 
 def child(goal: str = "part", *, agent: str = "member", wait: bool = False, **more: Any) -> tuple[str, Json]:
@@ -29,9 +29,9 @@ def agent(name: str, *replies: Any, tools: list[Tool] | None = None, **options: 
     return scripted(*replies, name=name, tools=[*thread_tools(), *(tools or [])], **options)
 
 
-def turns(name: str, *said: list[Any]) -> Agent:
+def turns(name: str, *turn_scripts: list[Any]) -> Agent:
     """Return an agent with these replies in each of several turns."""
-    return scripted(turns=list(said), name=name, tools=thread_tools())
+    return scripted(turns=list(turn_scripts), name=name, tools=thread_tools())
 
 
 async def elsewhere(store: Store, *names: str) -> None:
@@ -40,8 +40,8 @@ async def elsewhere(store: Store, *names: str) -> None:
         await store.agents.register(store.project, name, {})
 
 
-def family(lead: Agent, *others: Agent, **options: Any) -> App:
-    return App([lead, *others], **options)
+def family(lead: Agent, *members: Agent, **options: Any) -> App:
+    return App([lead, *members], **options)
 
 
 async def work_off(app: App, store: Store, **options: Any) -> WorkerLoop:

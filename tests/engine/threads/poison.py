@@ -103,12 +103,12 @@ def work_in_a_loop(url: str, notes: Path, *, most: int = 12, seconds: float = 1.
     for _ in range(most):
         process = worker(url, notes, seconds=seconds)
         try:
-            told, _ = process.communicate(timeout=120)
+            output, _ = process.communicate(timeout=120)
         finally:
             process.kill()
             process.wait()
         if process.returncode == 0:
             return killed
-        assert process.returncode == -signal.SIGKILL, told
+        assert process.returncode == -signal.SIGKILL, output
         killed.append(process.pid)
     raise AssertionError(f"after {most} workers there is still something to do; killed were {killed}")

@@ -11,7 +11,7 @@ from lockstitch.errors import NotFound
 from lockstitch.model import Entry, Thread, text_of
 from lockstitch.model.message import user
 from lockstitch.store import Store
-from tests.engine.agents import at_rest, log, of_type, scripted, until
+from tests.engine.agents import assert_at_rest, log, of_type, scripted, until
 from tests.engine.threads.families import (
     agent,
     asks,
@@ -39,27 +39,32 @@ async def test_creates_child_in_commit_of_its_call(store: Store):
 
     assert (result.status, result.output_text) == ("completed", "ok")
     head = await store.thread("t")
-    (made,) = await store.children("t")
+    (child_thread,) = await store.children("t")
     stitches = await log(store)
-    (asked,) = [one for one in of_type(stitches, "llm_call") if one.calls]
+    (response,) = [stitch for stitch in of_type(stitches, "llm_call") if stitch.calls]
     (spawned,) = of_type(stitches, "thread_spawned")
     (answer,) = of_type(stitches, "tool_call")
-    assert (made.parent_id, made.branching_stitch_id, made.depth) == (head.id, asked.id, 1)
-    assert (made.kind, made.goal, made.agent, made.project) == ("task", "part one", "member", head.project)
-    assert made.tasks == [
+    assert (child_thread.parent_id, child_thread.branching_stitch_id, child_thread.depth) == (head.id, response.id, 1)
+    assert (child_thread.kind, child_thread.goal, child_thread.agent, child_thread.project) == (
+        "task",
+        "part one",
+        "member",
+        head.project,
+    )
+    assert child_thread.tasks == [
         {"id": "1", "description": "look", "status": "pending"},
         {"id": "2", "description": "tell", "status": "pending", "owner": "me"},
     ]
-    assert (spawned.child_id, spawned.data) == (made.id, {"goal": "part one", "awaited": True})
-    assert str(made.id) in str(answer.message)
+    assert (spawned.child_id, spawned.data) == (child_thread.id, {"goal": "part one", "awaited": True})
+    assert str(child_thread.id) in str(answer.message)
     # Read directly, and stitch by stitch.
-    assert made.result == {"status": "completed", "summary": "did it", "error": None, "data": {"n": 1}}
-    (told,) = await results(store)
-    assert (told.child_id, told.status) == (made.id, "completed")
-    assert told.data == {"summary": "did it", "data": {"n": 1}}
-    assert told.run_id == result.run_id
-    assert await store.ancestors(made) == [head]
-    await at_rest(store)
+    assert child_thread.result == {"status": "completed", "summary": "did it", "error": None, "data": {"n": 1}}
+    (child_result,) = await results(store)
+    assert (child_result.child_id, child_result.status) == (child_thread.id, "completed")
+    assert child_result.data == {"summary": "did it", "data": {"n": 1}}
+    assert child_result.run_id == result.run_id
+    assert await store.ancestors(child_thread) == [head]
+    await assert_at_rest(store)
 
 
 @pytest.mark.req("S3-046", "S3-040", "S3-058")
@@ -69,15 +74,15 @@ async def test_child_result_is_one_marked_message(store: Store):
 
     await lead.run("Go", store=store, thread="t")
 
-    (made,) = await store.children("t")
+    (child_thread,) = await store.children("t")
     context = await store.context("t")
     assert [message["role"] for message in context] == ["user", "assistant", "user", "user", "assistant"]
     (block,) = context[3]["content"]
-    said = f"[thread_result thread={made.id} status=completed] goal: part\n summary: "
+    report_text = f"[thread_result thread={child_thread.id} status=completed] goal: part\n summary: "
     assert block["type"] == "text"
-    assert block["text"] == said + "x" * 2000
-    assert made.result is not None
-    assert made.result["summary"] == "x" * 5000, "the child keeps all of it"
+    assert block["text"] == report_text + "x" * 2000
+    assert child_thread.result is not None
+    assert child_thread.result["summary"] == "x" * 5000, "the child keeps all of it"
 
 
 @pytest.mark.req("S3-039", "S3-045", "S3-057")
@@ -89,14 +94,14 @@ async def test_failed_child_reports(store: Store):
     result = await lead.run("Go", store=store, thread="t")
 
     assert (result.status, result.output_text) == ("completed", "I see.")
-    told = {one.name: one for one in await results(store)}
-    assert {one.status for one in told.values()} == {"failed"}
-    assert told["member"].data == {"summary": "gave up", "data": ["why"]}
-    assert "no" in told["broken"].data["summary"]
-    for made in await store.children("t"):
-        assert made.status == "failed"
-        assert made.result is not None
-        assert made.result["error"]
+    results_by_name = {stitch.name: stitch for stitch in await results(store)}
+    assert {stitch.status for stitch in results_by_name.values()} == {"failed"}
+    assert results_by_name["member"].data == {"summary": "gave up", "data": ["why"]}
+    assert "no" in results_by_name["broken"].data["summary"]
+    for child_thread in await store.children("t"):
+        assert child_thread.status == "failed"
+        assert child_thread.result is not None
+        assert child_thread.result["error"]
 
 
 @pytest.mark.req("S3-059", "S3-051", "S3-050", "S3-052", "S3-053")
@@ -114,12 +119,12 @@ async def test_completes_two_levels_in_parallel(store: Store):
     root = await store.thread(goal)
     assert (root.status, root.result) == ("completed", {"status": "completed", "summary": "ok", "error": None})
     everybody = await family_of(store, goal)
-    assert [one.depth for one in everybody] == [1, 1, *[2] * 6]
-    assert {one.status for one in everybody} == {"completed"}
-    assert {one.pending_children for one in [root, *everybody]} == {0}
+    assert [thread.depth for thread in everybody] == [1, 1, *[2] * 6]
+    assert {thread.status for thread in everybody} == {"completed"}
+    assert {thread.pending_children for thread in [root, *everybody]} == {0}
     assert len(await results(store, goal)) == 2
-    for one in everybody[:2]:
-        assert len(await results(store, one)) == 3
+    for parent_thread in everybody[:2]:
+        assert len(await results(store, parent_thread)) == 3
     first = (await store.stitches(goal))[1]
     assert (first.type, first.message) == ("input", user("Build")), "the first call is made from the goal"
     assert not (await store.verify()).problems
@@ -140,12 +145,12 @@ async def test_child_reports_wait_in_inbox_while_parent_works(store: Store):
     lead = agent("lead", asks(child("a"), child("b")), asks(("stay", {})), "ok", tools=[stay])
     member = agent("member", done())
     driving = asyncio.create_task(lead.run("Go", store=store, thread="t"))
-    made = await until(lambda: _two_children(store))
-    order = [made[1], made[0]]
-    for one in order:
-        await member.resume(one, store=store)
+    children = await until(lambda: _two_children(store))
+    order = [children[1], children[0]]
+    for ordered_child in order:
+        await member.resume(ordered_child, store=store)
     head, deliveries = await store.inbox(await store.thread("t"))
-    assert [delivery.sender for delivery in deliveries] == [str(one.id) for one in order]
+    assert [delivery.sender for delivery in deliveries] == [str(ordered_child.id) for ordered_child in order]
     assert not await results(store)
     assert (head.delivered, head.pending_children) == (2, 0)
     members_done.set()
@@ -153,19 +158,19 @@ async def test_child_reports_wait_in_inbox_while_parent_works(store: Store):
     assert (await driving).status == "completed"
 
     stitches = await log(store)
-    told = of_type(stitches, "thread_result")
-    assert [one.child_id for one in told] == [one.id for one in order]
+    reports = of_type(stitches, "thread_result")
+    assert [ordered_child.child_id for ordered_child in reports] == [ordered_child.id for ordered_child in order]
     assert (await store.inbox(head))[1] == []
-    stayed = next(one for one in stitches if one.type == "tool_call" and one.name == "stay")
-    assert all(one.position > stayed.position for one in told), "only where no call is open"
+    stayed = next(stitch for stitch in stitches if stitch.type == "tool_call" and stitch.name == "stay")
+    assert all(stitch.position > stayed.position for stitch in reports), "only where no call is open"
 
 
 async def _two_children(store: Store) -> list[Thread] | None:
     try:
-        made = await store.children("t")
+        children = await store.children("t")
     except NotFound:
         return None
-    return made if len(made) == 2 else None
+    return children if len(children) == 2 else None
 
 
 @pytest.mark.req("S3-042", "S3-055", "S3-045")
@@ -173,25 +178,29 @@ async def test_waiting_parent_gets_each_report_and_wakes_after_last(store: Store
     await elsewhere(store, "member")
     lead = agent("lead", asks(child("a", wait=True), child("b", wait=True)), "ok")
     first = await lead.run("Go", store=store, thread="t")
-    assert first.status == "waiting", "nobody here can drive its children"
-    one, other = await store.children("t")
+    assert first.status == "waiting", "no agent here can execute its children"
+    first_child, second_child = await store.children("t")
     head = await store.thread("t")
     (wait,) = head.waiting_for
-    assert (wait["kind"], wait["mode"], set(wait["ids"])) == ("children", "all", {str(one.id), str(other.id)})
+    assert (wait["kind"], wait["mode"], set(wait["ids"])) == (
+        "children",
+        "all",
+        {str(first_child.id), str(second_child.id)},
+    )
     member = agent("member", done())
 
-    await member.resume(one, store=store)
+    await member.resume(first_child, store=store)
     head = await store.thread("t")
-    assert (head.status, head.waiting_for[0]["ids"]) == ("waiting", [str(other.id)])
-    assert [stitch.child_id for stitch in await results(store)] == [one.id]
+    assert (head.status, head.waiting_for[0]["ids"]) == ("waiting", [str(second_child.id)])
+    assert [stitch.child_id for stitch in await results(store)] == [first_child.id]
 
-    await member.resume(other, store=store)
+    await member.resume(second_child, store=store)
     head = await store.thread("t")
     assert (head.status, head.waiting_for, head.pending_children) == ("pending", [], 0)
     assert len(await results(store)) == 2
-    again = await lead.resume("t", store=store)
-    assert again is not None
-    assert (again.status, again.run_id) == ("completed", first.run_id)
+    second_result = await lead.resume("t", store=store)
+    assert second_result is not None
+    assert (second_result.status, second_result.run_id) == ("completed", first.run_id)
 
 
 @pytest.mark.req("S3-045")
@@ -199,15 +208,15 @@ async def test_waits_for_any_child(store: Store):
     await elsewhere(store, "member")
     lead = agent("lead", asks(child("a"), child("b")), asks(("wait_for_threads", {"mode": "any"})), "ok")
     await lead.run("Go", store=store, thread="t")
-    one, other = await store.children("t")
+    first, second = await store.children("t")
 
-    await agent("member", done()).resume(other, store=store)
+    await agent("member", done()).resume(second, store=store)
 
     assert (await store.thread("t")).status == "pending"
     result = await lead.resume("t", store=store)
     assert result is not None
     assert result.status == "completed"
-    assert (await store.thread(one.id)).status == "pending", "the other one is left alone"
+    assert (await store.thread(first.id)).status == "pending", "the other one is left alone"
 
 
 @pytest.mark.req("S3-045")
@@ -218,36 +227,36 @@ async def test_report_does_not_reopen_ended_parent(store: Store):
     await lead.resume(goal, store=store)
     before = await store.thread(goal)
     assert before.status == "completed"
-    (made,) = await store.children(goal)
+    (child_thread,) = await store.children(goal)
 
-    await agent("member", done("late")).resume(made, store=store)
+    await agent("member", done("late")).resume(child_thread, store=store)
 
     assert await store.thread(goal) == before
     assert not await results(store, goal)
-    kept = await store.thread(made.id)
-    assert (kept.status, (kept.result or {})["summary"]) == ("completed", "late")
+    stored_child = await store.thread(child_thread.id)
+    assert (stored_child.status, (stored_child.result or {})["summary"]) == ("completed", "late")
     assert not (await store.verify()).problems
 
 
 async def test_chat_gets_report_of_child_that_ends_after_run(store: Store):
     await elsewhere(store, "member")
-    lead = turns("lead", [asks(child("a")), "It is under way."], ["It is done."])
+    lead = turns("lead", [asks(child("a")), "It is running."], ["It is done."])
     await lead.run("Start it", store=store, thread="t")
-    (made,) = await store.children("t")
+    (child_thread,) = await store.children("t")
 
-    await agent("member", done("finished")).resume(made, store=store)
+    await agent("member", done("finished")).resume(child_thread, store=store)
 
     head = await store.thread("t")
     assert (head.status, head.waiting_for[0]["kind"]) == ("waiting", "input")
     await lead.run("And?", store=store, thread="t")
     context = await store.context("t")
-    assert [text_of(message) for message in context][-3].startswith(f"[thread_result thread={made.id}")
+    assert [text_of(message) for message in context][-3].startswith(f"[thread_result thread={child_thread.id}")
     assert not (await store.verify()).problems
 
 
 async def test_waits_for_children_of_earlier_runs(store: Store):
     waits = asks(("wait_for_threads", {}))
-    lead = turns("lead", [asks(child("a")), "Under way."], [waits, "Both here."])
+    lead = turns("lead", [asks(child("a")), "Running."], [waits, "Both here."])
     lead = family(lead, agent("member", done("finished"))).agent(lead.name)
     await lead.run("Start it", store=store, thread="t", detach=False)
 
@@ -259,7 +268,7 @@ async def test_waits_for_children_of_earlier_runs(store: Store):
 
 async def test_wait_ends_at_time_limit(store: Store, store_url: str):
     waits = asks(("wait_for_threads", {"timeout_seconds": 0.05}))
-    lead = agent("lead", asks(child("slow", agent="elsewhere")), waits, "I go on.")
+    lead = agent("lead", asks(child("slow", agent="elsewhere")), waits, "I continue.")
     app = family(lead)
     lead = app.agent(lead.name)
     await elsewhere(store, "elsewhere")
@@ -271,11 +280,11 @@ async def test_wait_ends_at_time_limit(store: Store, store_url: str):
         return head if head.ended else None
 
     head = await until(ended)
-    assert (head.status, (head.result or {})["summary"]) == ("completed", "I go on.")
+    assert (head.status, (head.result or {})["summary"]) == ("completed", "I continue.")
     (timed_out,) = await log(store, "wait_timed_out", thread=str(goal.id))
-    (made,) = await store.children(goal)
-    assert timed_out.data == {"ids": [str(made.id)]}
-    assert str(made.id) in text_of(timed_out.message)
+    (child_thread,) = await store.children(goal)
+    assert timed_out.data == {"ids": [str(child_thread.id)]}
+    assert str(child_thread.id) in text_of(timed_out.message)
 
 
 async def test_custom_tool_spawns_children(store: Store):
@@ -291,7 +300,7 @@ async def test_custom_tool_spawns_children(store: Store):
 
     assert (await lead.run("Go", store=store, thread="t")).status == "completed"
 
-    assert [one.goal for one in await family_of(store)] == ["a", "b", "c"]
+    assert [thread.goal for thread in await family_of(store)] == ["a", "b", "c"]
     assert len(await results(store)) == 3
 
 
@@ -326,11 +335,11 @@ async def test_leaves_detached_run_to_workers(store: Store):
 async def test_accepts_report_delivered_by_caller(store: Store):
     """A caller that creates children itself also reports for them."""
     head = await store.create(kind="goal", goal="g")
-    made = await store.create(kind="task", goal="c", parent_id=head.id)
-    entry = Entry(type="thread_result", child_id=made.id, status="completed", message=user("done"))
-    receipt = await store.deliver(head, entry, kind="children", sender=str(made.id))
-    again = await store.deliver(head, entry, kind="children", sender=str(made.id))
-    assert (receipt.new, again.new) == (True, False)
+    child_thread = await store.create(kind="task", goal="c", parent_id=head.id)
+    entry = Entry(type="thread_result", child_id=child_thread.id, status="completed", message=user("done"))
+    receipt = await store.deliver(head, entry, kind="children", sender=str(child_thread.id))
+    second_receipt = await store.deliver(head, entry, kind="children", sender=str(child_thread.id))
+    assert (receipt.new, second_receipt.new) == (True, False)
     assert len(await results(store, head)) == 1
 
 
@@ -345,7 +354,7 @@ async def test_raises_error_of_child_after_other_children_ended(store: Store):
     with pytest.raises(ValueError, match="no such customer"):
         await lead.run("Go", store=store, thread="t")
 
-    states = {one.agent: one.status for one in await store.children("t")}
+    states = {child.agent: child.status for child in await store.children("t")}
     assert states == {"broken": "pending", "member": "completed"}
     head = await store.thread("t")
     assert (head.status, len(head.waiting_for[0]["ids"])) == ("waiting", 1)
@@ -359,11 +368,13 @@ async def test_last_stitch_has_no_successor(store: Store):
     await lead.run("Go", store=store, thread="t")
 
     for head in await store.tree("t"):
-        chain = [one for one in await store.stitches(head) if one.type in ("llm_call", "tool_call", "thread_result")]
-        followed = [one.previous_id for one in chain]
+        chain = [
+            stitch for stitch in await store.stitches(head) if stitch.type in ("llm_call", "tool_call", "thread_result")
+        ]
+        followed = [stitch.previous_id for stitch in chain]
         assert followed.count(None) == 1, "one is the first"
         assert len(set(followed)) == len(followed), "one list"
-        (last,) = [one for one in chain if one.id not in followed]
-        found = await store.last_stitch(head)
-        assert found is not None
-        assert found.id == last.id == head.tip_id == chain[-1].id
+        (last,) = [stitch for stitch in chain if stitch.id not in followed]
+        response = await store.last_stitch(head)
+        assert response is not None
+        assert response.id == last.id == head.tip_id == chain[-1].id

@@ -55,14 +55,14 @@ async def test_fails_only_thread_that_kills_its_process(store: Store, store_url:
     assert Counter(thread for _, thread in attempts(notes, "steady")) == {str(head.id): 2 for head in innocent}
     assert (failed.crashes, failed.losses, failed.lost_by) == (0, 0, None)
 
-    taken = await takeovers(store, guilty)
-    assert [one.data["lost_by"]["pid"] for one in taken] == killed
-    assert [one.data["lost_by"]["cause"] for one in taken] == ["died"] * 4
-    assert [one.data["taken_by"]["pid"] for one in taken[:-1]] == killed[1:]
+    stitches = await takeovers(store, guilty)
+    assert [takeover.data["lost_by"]["pid"] for takeover in stitches] == killed
+    assert [takeover.data["lost_by"]["cause"] for takeover in stitches] == ["died"] * 4
+    assert [takeover.data["taken_by"]["pid"] for takeover in stitches[:-1]] == killed[1:]
     host = socket.gethostname()
-    lost, taking = (f"process {pid} on {host}" for pid in killed[:2])
-    assert taken[0].name == f"{lost} ended, {taking} continues the thread alone"
-    assert [(one.data["alone"], one.data["losses"], one.data["crashes"]) for one in taken] == [
+    lost_by, taking = (f"process {pid} on {host}" for pid in killed[:2])
+    assert stitches[0].name == f"{lost_by} ended, {taking} continues the thread alone"
+    assert [(takeover.data["alone"], takeover.data["losses"], takeover.data["crashes"]) for takeover in stitches] == [
         (True, 1, 0),
         (True, 2, 1),
         (True, 3, 2),
@@ -116,9 +116,9 @@ async def suspect(store: Store, steps: Steps, agent: Agent, goal: str = "suspect
     await steps.until_inside(goal)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    lost = (await store.thread(head)).changed(**{"losses": 1, "lost_by": new_id(), **fields})
-    await store._backend.put([lost])
-    return lost
+    lost_thread = (await store.thread(head)).changed(**{"losses": 1, "lost_by": new_id(), **fields})
+    await store._backend.put([lost_thread])
+    return lost_thread
 
 
 LATER = timedelta(days=1)
@@ -149,8 +149,8 @@ async def test_starts_no_other_thread_until_suspect_makes_progress(store: Store)
 
     async with working(App([walker]), store) as loop:
         await steps.until_inside("suspect")
-        held = await store.threads(status="running")
-        assert [(head.goal, head.alone) for head in held] == [("suspect", True)]
+        held_threads = await store.threads(status="running")
+        assert [(head.goal, head.alone) for head in held_threads] == [("suspect", True)]
         await loop._claimer.claim()
         assert loop.held == 1
         steps.open.add("suspect")
@@ -173,8 +173,8 @@ async def test_executes_each_suspect_alone(store: Store):
 
     assert {head.status for head in await store.threads()} == {"completed"}
     for head in await store.threads():
-        (taken,) = await takeovers(store, head)
-        assert taken.data["alone"]
+        (takeover,) = await takeovers(store, head)
+        assert takeover.data["alone"]
 
 
 async def test_starts_other_threads_when_suspect_stays_at_one_step(store: Store):
@@ -208,8 +208,8 @@ async def test_releases_other_threads_at_next_commit_for_suspect(store: Store):
         await until(draining)
         steps.open.add("healthy")
         await steps.until_inside("suspect")
-        (held,) = await store.threads(status="running")
-        assert (held.id, held.alone) == (waiting.id, True)
+        (held_thread,) = await store.threads(status="running")
+        assert (held_thread.id, held_thread.alone) == (waiting.id, True)
         steps.open.add("all")
 
     assert {head.status for head in await store.threads()} == {"completed"}
@@ -228,13 +228,13 @@ async def test_executes_suspect_with_others_after_wait_limit(store: Store):
         await steps.until_inside("endless")
         await appear(store, waiting)
         await steps.until_inside("suspect")
-        held = await store.thread(waiting)
-        assert (held.alone, held.losses) == (False, 1)
+        held_thread = await store.thread(waiting)
+        assert (held_thread.alone, held_thread.losses) == (False, 1)
         steps.open.add("all")
 
     assert steps.beside["suspect"] == {"endless"}
-    (taken,) = await takeovers(store, waiting)
-    assert not taken.data["alone"]
+    (takeover,) = await takeovers(store, waiting)
+    assert not takeover.data["alone"]
 
 
 async def test_in_process_run_of_suspect_is_not_alone(store: Store):
@@ -248,8 +248,8 @@ async def test_in_process_run_of_suspect_is_not_alone(store: Store):
     worker = (await store.thread(waiting)).worker_id
     assert worker is not None
     await store._backend.release(worker, cause="died")
-    lost = await store.thread(waiting)
-    assert (lost.losses, lost.crashes, lost.lost_by) == (2, 2, worker)
+    lost_thread = await store.thread(waiting)
+    assert (lost_thread.losses, lost_thread.crashes, lost_thread.lost_by) == (2, 2, worker)
     steps.open.add("all")
     with pytest.raises(Exception, match="taken over"):
         await task
@@ -259,14 +259,14 @@ async def test_worker_waits_for_in_process_runs_before_suspect(store: Store):
     steps = Steps()
     walker = steps.agent()
     await suspect(store, steps, walker)
-    own = asyncio.create_task(walker.run("mine", store=store, thread="mine"))
+    own_run = asyncio.create_task(walker.run("mine", store=store, thread="mine"))
     await steps.until_inside("None")
 
     async with working(App([walker]), store) as loop:
         for _ in range(3):
             assert await loop._claimer.claim() == []
         steps.open.add("None")
-        assert (await own).status == "completed"
+        assert (await own_run).status == "completed"
         await steps.until_inside("suspect")
         steps.open.add("all")
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from lockstitch.agents.tools.threads import thread_tools
-from lockstitch.engine.control import answer
+from lockstitch.engine.replies import answer
 from lockstitch.errors import Refused
 from lockstitch.model import Json, codec
 from lockstitch.store import Store
-from tests.engine.agents import at_rest, log
+from tests.engine.agents import assert_at_rest, log
 from tests.engine.threads.families import agent, asks, child, done, elsewhere, family, turns
 
 pytestmark = pytest.mark.anyio
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.anyio
 
 async def answers(store: Store, thread: Any = "t") -> list[Any]:
     """Return the results of the calls: text, or parsed JSON."""
-    found: list[Any] = []
+    values: list[Any] = []
     for stitch in await log(store, "tool_call", thread=str(thread)):
         content = (stitch.message or {})["content"]
-        found.append(codec.loads(content.encode()) if str(content).startswith("{") else content)
-    return found
+        values.append(codec.loads(content.encode()) if str(content).startswith("{") else content)
+    return values
 
 
 @pytest.mark.req("S3-060", "S3-061", "S3-062", "S3-063", "S3-064")
@@ -86,16 +86,19 @@ async def test_thread_reads_itself_its_parent_and_children(store: Store):
 
     await lead.resume(goal, store=store)
 
-    made = {one.goal: one for one in await store.children(goal)}
-    parent, info, _ = await answers(store, made["the part"].id)
+    children = {child.goal: child for child in await store.children(goal)}
+    parent, info, _ = await answers(store, children["the part"].id)
     assert (parent["goal"], parent["said"], parent["tasks"]) == ("the whole", "I split it.", goal.tasks)
     assert (info["goal"], info["depth"], info["status"]) == ("the part", 1, "running")
     *_, everybody, open_ones, none = await answers(store, goal.id)
-    seen = {one["goal"]: one for one in everybody["threads"]}
-    assert {name: one["status"] for name, one in seen.items()} == {"the part": "completed", "another": "pending"}
-    assert seen["the part"]["result"]["summary"] == "seen"
-    assert [one["goal"] for one in open_ones["threads"]] == ["another"]
-    assert none == "This thread has no parent."
+    threads_by_goal = {thread_json["goal"]: thread_json for thread_json in everybody["threads"]}
+    assert {name: thread_json["status"] for name, thread_json in threads_by_goal.items()} == {
+        "the part": "completed",
+        "another": "pending",
+    }
+    assert threads_by_goal["the part"]["result"]["summary"] == "seen"
+    assert [thread_json["goal"] for thread_json in open_ones["threads"]] == ["another"]
+    assert none == "This thread has no parent thread."
 
 
 async def test_question_waits_for_person(store: Store):
@@ -108,11 +111,11 @@ async def test_question_waits_for_person(store: Store):
     (wait,) = result.waiting_for
     assert (wait["kind"], wait["question"]) == ("input", "Which colour?")
     await answer(store, "t", "blue", by="ada")
-    again = await lead.resume("t", store=store)
-    assert again is not None
-    assert (again.status, again.output_text) == ("completed", "Blue it is.")
+    second_result = await lead.resume("t", store=store)
+    assert second_result is not None
+    assert (second_result.status, second_result.output_text) == ("completed", "Blue it is.")
     assert await answers(store) == ["blue"]
-    await at_rest(store)
+    await assert_at_rest(store)
 
 
 @pytest.mark.req("S3-063", "S3-012")
@@ -146,24 +149,24 @@ async def test_rejects_complete_thread_in_chat(store: Store):
     lead = agent("lead", done(), "Then I just answer.")
     result = await lead.run("Go", store=store, thread="t")
     assert (result.status, result.output_text) == ("completed", "Then I just answer.")
-    assert "A chat has no end" in (await answers(store))[0]
-    await at_rest(store)
+    assert "A chat cannot be completed" in (await answers(store))[0]
+    await assert_at_rest(store)
 
 
 @pytest.mark.req("S3-065")
 async def test_limits_depth_and_open_children(store: Store):
     lead = agent("lead", asks(child("deep", agent="lead", wait=True)), "ok", max_depth=2)
     await lead.run("Go", store=store, thread="t")
-    assert [one.depth for one in await store.tree("t")] == [0, 1, 2]
+    assert [thread.depth for thread in await store.tree("t")] == [0, 1, 2]
     *_, deepest = await store.tree("t")
-    assert "may be 2 deep" in (await answers(store, deepest.id))[0]
+    assert "the maximum depth is 2" in (await answers(store, deepest.id))[0]
 
     await elsewhere(store, "elsewhere")
-    many = asks(*[child(f"{n}", agent="elsewhere") for n in range(5)])
-    busy = agent("busy", many, asks(child("one more", agent="elsewhere")), "ok", max_children=3)
+    many_children = asks(*[child(f"{n}", agent="elsewhere") for n in range(5)])
+    busy = agent("busy", many_children, asks(child("one more", agent="elsewhere")), "ok", max_children=3)
     await busy.run("Go", store=store, thread="u")
-    said = await answers(store, "u")
-    assert sum("may have 3 open children" in str(one) for one in said) == 3
+    answer_values = await answers(store, "u")
+    assert sum("at most 3 open children" in str(answer) for answer in answer_values) == 3
     assert len(await store.children("u")) == 3
     assert (await store.thread("u")).pending_children == 3
 
@@ -177,7 +180,7 @@ async def test_limits_stitches(store: Store):
 
     assert result is not None
     assert result.status == "failed"
-    assert "may have 8 stitches" in str(result.error)
+    assert "its maximum is 8" in str(result.error)
     assert (await store.thread(goal)).status == "failed"
 
 
@@ -191,18 +194,21 @@ async def test_limits_cost_of_tree(store: Store):
 
     await lead.run("Go", store=store, thread="t")
 
-    one, two = await answers(store)
+    first_answer, second_answer = await answers(store)
     assert await store.execution.tree_cost(await store.thread("t")) >= 3.0
-    assert one["status"] == "pending"
-    assert "The budget of this tree of threads is 3.0 USD" in two
+    assert first_answer["status"] == "pending"
+    assert "USD of its budget of 3.0 USD" in second_answer
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (("create_thread", {"goal": "x", "agent": "nobody"}), "There is no agent nobody. Agents: lead."),
+        (("create_thread", {"goal": "x", "agent": "unknown"}), "Agent unknown is unknown. Choose from: lead."),
         (("create_thread", {"goal": ""}), "Invalid arguments: goal"),
-        (("wait_for_threads", {"thread_ids": ["x"]}), "Not a child of this thread: x."),
+        (
+            ("wait_for_threads", {"thread_ids": ["x"]}),
+            "These threads are not your children: x. Use the ids that get_child_threads returns.",
+        ),
         (("wait_for_threads", {"mode": "some"}), "Invalid arguments: mode"),
         (("complete_thread", {"status": "cancelled", "result_summary": "x"}), "Invalid arguments: status"),
     ],
@@ -210,8 +216,8 @@ async def test_limits_cost_of_tree(store: Store):
 async def test_returns_error_to_model_for_invalid_arguments(store: Store, call: tuple[str, Json], said: str):
     lead = agent("lead", asks(call), "ok")
     assert (await lead.run("Go", store=store, thread="t")).status == "completed"
-    (told,) = await answers(store)
-    assert said in told
+    (answer,) = await answers(store)
+    assert said in answer
     assert await store.children("t") == []
 
 
@@ -219,6 +225,6 @@ async def test_does_not_wait_for_ended_children(store: Store):
     lead = turns("lead", [asks(child("a", wait=True)), asks(("wait_for_threads", {})), "ok"])
     lead = family(lead, agent("member", done())).agent(lead.name)
     assert (await lead.run("Go", store=store, thread="t")).status == "completed"
-    (made,) = await store.children("t")
-    assert (await answers(store))[-1] == {"waiting_for": [], "already_ended": [str(made.id)]}
+    (child_thread,) = await store.children("t")
+    assert (await answers(store))[-1] == {"waiting_for": [], "already_ended": [str(child_thread.id)]}
     assert len(await log(store, "run_paused")) == 1

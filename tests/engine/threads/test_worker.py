@@ -21,7 +21,6 @@ from lockstitch.model.thread import MAX_CRASHES
 from lockstitch.store import Store, open_store
 from tests.engine.agents import calls, log, scripted, until
 from tests.engine.threads.families import agent, asks, child, done, family, results, work_off
-from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -51,26 +50,26 @@ class Gate:
 @pytest.fixture
 async def other(store: Store, store_url: str) -> AsyncIterator[Store]:
     """Open the same store again, as another process would."""
-    async with open_store(store_url) as other:
-        yield other
+    async with open_store(store_url) as other_store:
+        yield other_store
 
 
 @pytest.mark.req("S3-047", "S3-033", "S3-056")
 async def test_executes_ready_threads_up_to_concurrency(store: Store):
     gate = Gate()
     app = family(agent("lead", asks(("stay", {})), "ok", tools=[gate.tool]))
-    made = [await app.agent("lead").start(store=store, goal=f"{n}") for n in range(7)]
+    goals = [await app.agent("lead").start(store=store, goal=f"{n}") for n in range(7)]
     working = asyncio.create_task(work_off(app, store, concurrency=3))
     await until(lambda: _inside(gate, 3))
-    assert [one.status for one in [await store.thread(head) for head in made]].count("running") == 3
+    assert [thread.status for thread in [await store.thread(head) for head in goals]].count("running") == 3
     gate.open.set()
     worker = await working
 
     assert gate.most == 3
     assert worker.executed_count == 7
-    for head in made:
-        ended = await store.thread(head)
-        assert (ended.status, ended.worker_id) == ("completed", None)
+    for head in goals:
+        finished_thread = await store.thread(head)
+        assert (finished_thread.status, finished_thread.worker_id) == ("completed", None)
     assert not await store.threads(status="running")
 
 
@@ -88,8 +87,8 @@ async def test_claims_urgent_threads_first(store: Store):
         return ""
 
     agents = [agent(name, asks(("tell", {"name": name})), "ok", tools=[tell]) for name in ("low", "mid", "high")]
-    for one, priority in zip(agents, (0, 1, 5), strict=True):
-        await one.start(store=store, goal="g", priority=priority)
+    for member, priority in zip(agents, (0, 1, 5), strict=True):
+        await member.start(store=store, goal="g", priority=priority)
 
     await work_off(App(agents), store, concurrency=1)
 
@@ -123,25 +122,25 @@ async def test_applies_limits_across_processes(store: Store, other: Store):
     free = agent("free", "ok")
     app = App([lead, free], limits={"lead": 2, "provider:scripted": 50})
     lead = app.agent(lead.name)
-    made = [await lead.start(store=store, goal=f"{n}") for n in range(6)]
-    working = [asyncio.create_task(work_off(app, one)) for one in (store, other)]
+    goals = [await lead.start(store=store, goal=f"{n}") for n in range(6)]
+    working = [asyncio.create_task(work_off(app, worker_store)) for worker_store in (store, other)]
     await until(lambda: _inside(gate, 2))
     for _ in range(20):
         await asyncio.sleep(0.01)
-    held = [head for head in await store.threads(status="running") if head.agent == "lead"]
-    assert len(held) == 2
+    held_threads = [head for head in await store.threads(status="running") if head.agent == "lead"]
+    assert len(held_threads) == 2
     limits = {limit.name: limit for limit in await store._backend.find(Find(Limit))}
     assert limits["agent:lead"].agents == ["lead"]
     assert limits["provider:scripted"].agents == ["free", "lead"]
     gate.open.set()
     await asyncio.gather(*working)
     assert gate.most == 2
-    assert {(await store.thread(head)).status for head in made} == {"completed"}
+    assert {(await store.thread(head)).status for head in goals} == {"completed"}
 
 
 async def test_ignores_threads_of_unknown_agents(store: Store, caplog: Any):
     stranger = await agent("stranger", "ok").start(store=store, goal="g")
-    known = await agent("known", "ok").start(store=store, goal="g")
+    known_thread = await agent("known", "ok").start(store=store, goal="g")
 
     with caplog.at_level(logging.WARNING, "lockstitch"):
         working = asyncio.create_task(WorkerLoop(App([agent("known", "ok")]), store).run())
@@ -151,9 +150,9 @@ async def test_ignores_threads_of_unknown_agents(store: Store, caplog: Any):
             working.cancel()
             await asyncio.wait([working])
 
-    assert (await store.thread(known)).status == "completed"
-    left = await store.thread(stranger)
-    assert (left.status, left.position, left.fence) == ("pending", 0, 0)
+    assert (await store.thread(known_thread)).status == "completed"
+    left_thread = await store.thread(stranger)
+    assert (left_thread.status, left_thread.position, left_thread.fence) == ("pending", 0, 0)
 
 
 async def _logged(caplog: Any, text: str) -> bool:
@@ -223,19 +222,19 @@ async def test_fails_thread_that_ends_every_process(store: Store):
     lead = app.agent(lead.name)
     goal = await lead.start(store=store, goal="g")
     await lead.executor(store).resume(goal)
-    (made,) = await store.children(goal)
+    (child_thread,) = await store.children(goal)
     await crash(store, suspects=None)
     for _ in range(MAX_CRASHES):
         await crash(store, suspects=True)
 
     await work_off(app, store)
 
-    ended = await store.thread(made.id)
-    assert ended.status == "failed"
-    assert ended.result is not None
-    assert "3 processes in a row" in ended.result["error"]
-    (told,) = await results(store, goal)
-    assert told.status == "failed"
+    finished_child = await store.thread(child_thread.id)
+    assert finished_child.status == "failed"
+    assert finished_child.result is not None
+    assert "3 processes in a row" in finished_child.result["error"]
+    (child_result,) = await results(store, goal)
+    assert child_result.status == "failed"
     assert (await store.thread(goal)).status == "completed"
 
 
@@ -260,18 +259,18 @@ async def test_fails_open_run_that_ends_every_process(store: Store):
 
     head = await store.thread(goal)
     assert head.status == "failed"
-    assert [one.type for one in await log(store, "run_failed", thread=str(goal.id))] == ["run_failed"]
+    assert [stitch.type for stitch in await log(store, "run_failed", thread=str(goal.id))] == ["run_failed"]
     # After a repair, a person can retry it.
-    again = await scripted("mended", name="lead").retry(goal, store=store)
-    assert again is not None
-    assert again.status == "completed"
+    second_result = await scripted("mended", name="lead").retry(goal, store=store)
+    assert second_result is not None
+    assert second_result.status == "completed"
 
 
 async def test_continues_threads_of_dead_worker(store: Store, other: Store):
     """Its place in the queue stays."""
     lead = agent("lead", "ok")
     goal = await lead.start(store=store, goal="g")
-    held = await other.claim(goal)
+    held_thread = await other.claim(goal)
     worker = await other.register_worker()
     # A process that is certainly dead: this host, an earlier boot.
     await other._backend.put([worker.changed(process_started="1")])
@@ -279,14 +278,13 @@ async def test_continues_threads_of_dead_worker(store: Store, other: Store):
     await work_off(App([lead]), store)
 
     head = await store.thread(goal)
-    assert (head.status, head.wake_at is None, head.fence) == ("completed", True, held.fence + 2)
+    assert (head.status, head.wake_at is None, head.fence) == ("completed", True, held_thread.fence + 2)
 
 
 async def test_wakes_thread_when_timer_ends(store: Store):
     lead = agent("lead", "ok")
     later = store.clock.now() + timedelta(seconds=0.3)
-    wait = waiting("timer", store.clock.now(), until=later)
-    goal = await store.start("lead", goal="g", status="waiting", waiting_for=[wait], wake_at=later)
+    goal = await store.start("lead", goal="g", at=later)
     worker = WorkerLoop(App([lead]), store, poll=60.0)
     working = asyncio.create_task(worker.run())
     try:
@@ -300,8 +298,8 @@ async def test_wakes_thread_when_timer_ends(store: Store):
 
 
 async def _ended(store: Store, head: Any) -> Any:
-    found = await store.thread(head)
-    return found if found.ended else None
+    thread = await store.thread(head)
+    return thread if thread.ended else None
 
 
 async def test_wakes_up_when_work_is_ready(store: Store, other: Store):
@@ -335,7 +333,9 @@ async def test_stop_releases_threads_at_next_commit(store: Store):
 
     head = await store.thread(goal)
     assert (head.status, head.worker_id) == ("pending", None)
-    assert [one.status for one in await log(store, "tool_call", thread=str(goal.id))] == ["ok"], "the tool is not lost"
+    assert [stitch.status for stitch in await log(store, "tool_call", thread=str(goal.id))] == ["ok"], (
+        "the tool is not lost"
+    )
     await work_off(App([lead]), store)
     assert (await store.thread(goal)).status == "completed"
 
@@ -355,7 +355,7 @@ async def test_cancellation_releases_threads_at_once(store: Store):
 
 async def test_cancels_tool_at_default_timeout(store: Store):
     gate = Gate()
-    lead = agent("lead", asks(("stay", {})), "I go on.", tools=[gate.tool])
+    lead = agent("lead", asks(("stay", {})), "I continue.", tools=[gate.tool])
     goal = await lead.start(store=store, goal="g")
 
     await work_off(App([lead]), store, default_tool_timeout=0.05)
@@ -374,48 +374,48 @@ async def test_cancels_tool_when_thread_is_taken_over(store: Store, other: Store
     working = asyncio.create_task(WorkerLoop(App([lead]), store).run())
     try:
         await until(lambda: _inside(gate, 1))
-        taken = await other.claim(goal, take_over=True)
+        taken_thread = await other.claim(goal, take_over=True)
         await until(lambda: _inside(gate, 0))
-        assert await store.thread(goal) == taken
+        assert await store.thread(goal) == taken_thread
     finally:
         working.cancel()
         await asyncio.wait([working])
-    assert await other.thread(goal) == taken, "nothing was written any more"
+    assert await other.thread(goal) == taken_thread, "nothing was written after the takeover"
 
 
 async def test_executes_threads_of_all_projects(store: Store):
-    there = store.in_project("there")
+    other_project = store.in_project("there")
     lead = agent("lead", asks(child("c", wait=True)), "ok")
     app = family(lead, agent("member", done()))
     lead = app.agent(lead.name)
-    goal = await lead.start(store=there, goal="g")
+    goal = await lead.start(store=other_project, goal="g")
 
     await work_off(app, store)
 
-    assert [one.project for one in await there.tree(goal)] == ["there", "there"]
-    assert (await there.thread(goal)).status == "completed"
-    assert await there.agents.versions("there", "member")
+    assert [thread.project for thread in await other_project.tree(goal)] == ["there", "there"]
+    assert (await other_project.thread(goal)).status == "completed"
+    assert await other_project.agents.versions("there", "member")
     assert not await store.agents.versions(store.project, "member")
 
 
 async def test_claims_only_threads_of_its_project(store: Store):
     lead: Agent = agent("lead", "ok")
-    there = await lead.start(store=store.in_project("there"), goal="g")
+    other_thread = await lead.start(store=store.in_project("there"), goal="g")
     here = await lead.start(store=store, goal="g")
 
     await work_off(App([lead]), store, all_projects=False)
 
     assert (await store.thread(here)).status == "completed"
-    assert (await store.in_project("there").thread(there)).status == "pending"
+    assert (await store.in_project("there").thread(other_thread)).status == "pending"
 
 
 async def test_distinguishes_two_executions_of_one_thread(store: Store, monkeypatch: pytest.MonkeyPatch):
     """The first has released the thread and has not ended completely when the second starts. Both are counted."""
-    asked, answer, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    requested, answer, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def model(request: ModelRequest) -> str:
         if request.turn > 1:
-            asked.set()
+            requested.set()
             await answer.wait()
         return "Yes."
 
@@ -432,10 +432,10 @@ async def test_distinguishes_two_executions_of_one_thread(store: Store, monkeypa
     await clerk.run("2", store=store, thread="t", detach=True)
     loop = WorkerLoop(App([clerk]), store, poll=0.02)
     working = asyncio.create_task(loop.run())
-    await asked.wait()
+    await requested.wait()
     assert loop.held == 2
     over.set()
-    await until(lambda: _driven(loop, 1))
+    await until(lambda: _has_executed(loop, 1))
     assert loop.held == 1
     loop.stop()
     assert not (await asyncio.wait([working], timeout=0.2))[0]
@@ -445,19 +445,19 @@ async def test_distinguishes_two_executions_of_one_thread(store: Store, monkeypa
     assert (head.worker_id, head.total_runs) == (None, 2)
 
 
-async def _driven(loop: WorkerLoop, number: int) -> bool:
+async def _has_executed(loop: WorkerLoop, number: int) -> bool:
     return loop.executed_count >= number
 
 
 async def test_executes_thread_when_on_progress_raises(store: Store, caplog: Any):
     """For example the output of a worker after its reader has closed the pipe."""
 
-    def told(_: ThreadExecution) -> None:
+    def report(_: ThreadExecution) -> None:
         raise BrokenPipeError
 
     app = family(agent("lead", "ok"))
     goal = await app.agent("lead").start(store=store, goal="g")
-    await work_off(app, store, on_progress=told)
+    await work_off(app, store, on_progress=report)
     head = await store.thread(goal)
     assert (head.status, head.worker_id) == ("completed", None)
     assert "on_progress failed" in caplog.text

@@ -21,10 +21,10 @@ MEDIA = {"type": "base64", "media_type": "image/png", "data": "AAAA" * 10_000}
 async def tell(store: Store) -> Thread:
     """A goal with a child, a blob, a file, feedback, an open delivery and an archived turn."""
     head = await turn(store, await store.create(key="boss", title="Boss"), "one", "two", input_tokens=7)
-    begun, run = await begin_turn(store, head, "three")
-    head = (await store.append(begun.head, [said([{"type": "image", "source": MEDIA}], run_id=run.id)])).head  # pyright: ignore[reportArgumentType]
+    committed, run = await begin_turn(store, head, "three")
+    head = (await store.append(committed.head, [said([{"type": "image", "source": MEDIA}], run_id=run.id)])).head  # pyright: ignore[reportArgumentType]
     head = (await finish_turn(store, head, run, "four")).head
-    child = await store.create(parent_id=head.id, depth=1, kind="goal", goal="Child")
+    child = await store.create(parent_id=head.id, kind="goal", goal="Child")
     for text in ("five", "six"):
         child = await turn(store, child, text, text)
     await store.append(child, fields={"status": "completed", "result": {"summary": "s"}})
@@ -50,7 +50,9 @@ class Bundle:
 
     def name(self, start: str, ending: str = "") -> str:
         """Return the first document with a name that starts and ends like this."""
-        return next(one for one in sorted(self.documents) if one.startswith(start) and one.endswith(ending))
+        return next(
+            document for document in sorted(self.documents) if document.startswith(start) and document.endswith(ending)
+        )
 
     def change(self, name: str, **fields: Any) -> None:
         """Set fields of a JSON document."""

@@ -80,10 +80,10 @@ async def test_imports_hostile_content_exactly(store: Store, home: Store, tmp_pa
     head = await full_of_it(store)
     await export_bundle(store, head, tmp_path / "b.zip")
     await import_bundle(home, tmp_path / "b.zip")
-    here, there = await without_leases(store), await without_leases(home)
+    here, imported = await without_leases(store), await without_leases(home)
     for table in ("stitches", "runs", "files", "blobs"):
-        mine = [row for row in here[table] if row.get("thread_id", str(head.id)) == str(head.id)]
-        assert_same(there[table], mine, table)
+        rows = [row for row in here[table] if row.get("thread_id", str(head.id)) == str(head.id)]
+        assert_same(imported[table], rows, table)
 
 
 async def test_export_leaves_out_journal_and_lock(bundle: Bundle) -> None:
@@ -114,9 +114,9 @@ def test_command_exits_with_2_and_writes_nothing(call: Call, bundle: Bundle, tmp
     bundle.documents["store/journal.jsonl"] = journal([{"put": f"{victim}/x.sh", "value": 1}, {"delete": str(victim)}])
     home = f"sqlite:///{tmp_path / 'home.db'}"
     with unchanged(victim):
-        told = call("import", "bundle", str(bundle.write(tmp_path / "b.zip")), "--store", home)
-    assert told.code == 2
-    assert "Nothing was written" in told.err
+        result = call("import", "bundle", str(bundle.write(tmp_path / "b.zip")), "--store", home)
+    assert result.code == 2
+    assert "Nothing was written" in result.err
     assert call("threads", "--store", home, "--json").json == []
 
 
@@ -159,9 +159,9 @@ async def test_rejects_document_with_unknown_name(home: Store, bundle: Bundle, t
 
 
 def entry(name: str, mode: int = stat.S_IFREG | 0o644) -> zipfile.ZipInfo:
-    found = zipfile.ZipInfo(name)
-    found.external_attr = mode << 16
-    return found
+    zip_entry = zipfile.ZipInfo(name)
+    zip_entry.external_attr = mode << 16
+    return zip_entry
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,9 @@ async def test_rejects_file_that_is_not_a_bundle(home: Store, tmp_path: Path, co
 
 
 async def test_rejects_incomplete_bundle(home: Store, bundle: Bundle, tmp_path: Path) -> None:
-    whole = bundle.write(tmp_path / "b.zip").read_bytes()
-    for cut in range(0, len(whole), 997):
-        (tmp_path / "b.zip").write_bytes(whole[:cut])
+    data = bundle.write(tmp_path / "b.zip").read_bytes()
+    for cut in range(0, len(data), 997):
+        (tmp_path / "b.zip").write_bytes(data[:cut])
         await refused(home, tmp_path / "b.zip")
 
 
@@ -538,9 +538,9 @@ async def test_overwrites_no_thread_of_other_project(store: Store, bundle: Bundl
 
 async def test_overwrites_no_run_of_other_thread(store: Store, bundle: Bundle, tmp_path: Path) -> None:
     path = bundle.write(tmp_path / "b.zip")
-    taken = new_id().__class__(Path(bundle.name(RUNS)).stem)
+    run_id = new_id().__class__(Path(bundle.name(RUNS)).stem)
     victim = await store.create(title="Mine")
-    await store._backend.put([store.new_run(victim, input_position=1).changed(id=taken, model="mine")])
+    await store._backend.put([store.new_run(victim, input_position=1).changed(id=run_id, model="mine")])
     before = await everything(store._backend)
     with pytest.raises(Conflict):
         await import_bundle(store, path)
@@ -550,7 +550,7 @@ async def test_overwrites_no_run_of_other_thread(store: Store, bundle: Bundle, t
 # Bombs
 
 
-def zeros(path: Path, name: str, size: int, told: int) -> None:
+def zeros(path: Path, name: str, size: int, declared: int) -> None:
     """Write a zip with one document of zeros and a manifest with another size."""
     entry = zipfile.ZipInfo(name)
     entry.compress_type = zipfile.ZIP_DEFLATED
@@ -561,7 +561,7 @@ def zeros(path: Path, name: str, size: int, told: int) -> None:
             for _ in range(size >> 20):
                 digest.update(bytes(1 << 20))
                 file.write(bytes(1 << 20))
-        manifest["files"] = {name: {"size": told, "sha256": digest.hexdigest()}}
+        manifest["files"] = {name: {"size": declared, "sha256": digest.hexdigest()}}
         bundle.writestr("manifest.json", json.dumps(manifest))
 
 
@@ -586,9 +586,9 @@ asyncio.run(main())
 def measured(path: Path) -> int:
     """Return the peak memory in MiB of a process that rejects a bundle."""
     program = [sys.executable, "-c", textwrap.dedent(MEASURED), str(path)]
-    told = subprocess.run(program, env=environment(), capture_output=True, text=True, check=True, timeout=300).stdout
-    assert told, "it was imported"
-    return int(told.split()[0])
+    output = subprocess.run(program, env=environment(), capture_output=True, text=True, check=True, timeout=300).stdout
+    assert output, "it was imported"
+    return int(output.split()[0])
 
 
 @pytest.fixture(scope="module")
@@ -600,7 +600,7 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "declared"),
     [
         (f"store/heads/{OTHER}.json", -(1 << 33)),
         (f"store/heads/{OTHER}.json", 300 << 20),
@@ -609,9 +609,9 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> int:
     ],
     ids=["negative", "head", "short", "blob"],
 )
-def test_bomb_costs_no_memory(tmp_path: Path, idle: int, name: str, told: int) -> None:
+def test_bomb_costs_no_memory(tmp_path: Path, idle: int, name: str, declared: int) -> None:
     """A large document of zeros, with any size in the manifest. Before the fix, a negative size disabled the limit."""
-    zeros(tmp_path / "b.zip", name, 300 << 20, told)
+    zeros(tmp_path / "b.zip", name, 300 << 20, declared)
     assert (tmp_path / "b.zip").stat().st_size < 3 << 20
     assert measured(tmp_path / "b.zip") < idle + 64
 

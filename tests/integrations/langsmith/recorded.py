@@ -14,30 +14,30 @@ from lockstitch.integrations.langsmith import LangSmith, files, read
 from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFacts, SpanFeedback, merge
 
 FIXTURES = Path(__file__).parent / "fixtures"
-FOLDERS = sorted(each.name for each in FIXTURES.iterdir() if each.is_dir())
+FOLDERS = sorted(folder.name for folder in FIXTURES.iterdir() if folder.is_dir())
 
 
 def items_of(folder: str) -> list[Item]:
     return [item for file in files(FIXTURES / folder) for item in read(file)]
 
 
-def spans(found: Iterable[Item]) -> dict[str, SpanData]:
+def spans(items: Iterable[Item]) -> dict[str, SpanData]:
     """Return the merged span data by span, in the order of the first occurrence."""
     merged: dict[str, SpanData] = {}
-    for item in found:
+    for item in items:
         if not isinstance(item, Attachment | SpanFeedback):
             merged[item["id"]] = merge(merged.get(item["id"], {}), item)
     return merged
 
 
-def meanings(found: Iterable[Item]) -> list[SpanFacts]:
-    return [LangSmith().facts(piece) for piece in spans(found).values()]
+def all_facts_of(items: Iterable[Item]) -> list[SpanFacts]:
+    return [LangSmith().facts(span) for span in spans(items).values()]
 
 
-def meaning_of(run: dict[str, Any]) -> SpanFacts:
+def facts_of(run: dict[str, Any]) -> SpanFacts:
     """Return the facts of one run object."""
-    (found,) = meanings(read(json.dumps({"id": "run-1", **run}).encode()))
-    return found
+    (facts,) = all_facts_of(read(json.dumps({"id": "run-1", **run}).encode()))
+    return facts
 
 
 def body(folder: str) -> bytes:
@@ -60,7 +60,7 @@ def runs_of(folder: str) -> list[dict[str, Any]]:
         head, _, content = part.partition(b"\r\n\r\n")
         match = re.search(rb'name="(post|patch)\.([^".]+)\.?([^"]*)"', head)
         if match:
-            kind, run_id, field = (each.decode() for each in match.groups())
+            kind, run_id, field = (group.decode() for group in match.groups())
             value = json.loads(content)
             runs.setdefault((kind, run_id), {}).update({field: value} if field else value)
     return list(runs.values())

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from lockstitch.integrations.spans.span import Attachment, Result, SpanFeedback, TokenCounts
-from tests.integrations.langsmith.recorded import FOLDERS, body, items_of, meanings, spans
+from tests.integrations.langsmith.recorded import FOLDERS, all_facts_of, body, items_of, spans
 
 
 class Expected(NamedTuple):
@@ -54,34 +54,34 @@ def test_every_fixture_is_expected():
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_reads_recorded_trace(folder: str):
     expected = EXPECTED[folder]
-    found = spans(items_of(folder))
-    said = meanings(items_of(folder))
-    counted = [each.tokens for each in said if each.tokens]
-    assert len(found) == expected.runs
-    assert sum(each.role == "llm" for each in said) == expected.llm
-    assert sum(each.role == "tool" for each in said) == expected.tools
-    assert tuple(map(sum, zip(*counted, strict=True)) if counted else (0, 0, 0, 0)) == expected.tokens
-    assert {piece.get("thread_id") for piece in found.values()} == {expected.thread}
-    assert len({piece["trace_id"] for piece in found.values()}) == expected.traces
-    assert sum("parent_id" not in piece for piece in found.values()) == expected.traces
-    assert all(piece["parent_id"] in found for piece in found.values() if "parent_id" in piece)
+    by_id = spans(items_of(folder))
+    facts = all_facts_of(items_of(folder))
+    counts = [span_facts.tokens for span_facts in facts if span_facts.tokens]
+    assert len(by_id) == expected.runs
+    assert sum(span_facts.role == "llm" for span_facts in facts) == expected.llm
+    assert sum(span_facts.role == "tool" for span_facts in facts) == expected.tools
+    assert tuple(map(sum, zip(*counts, strict=True)) if counts else (0, 0, 0, 0)) == expected.tokens
+    assert {span.get("thread_id") for span in by_id.values()} == {expected.thread}
+    assert len({span["trace_id"] for span in by_id.values()}) == expected.traces
+    assert sum("parent_id" not in span for span in by_id.values()) == expected.traces
+    assert all(span["parent_id"] in by_id for span in by_id.values() if "parent_id" in span)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_span_has_start_and_end(folder: str):
-    for piece in spans(items_of(folder)).values():
-        assert piece["start"].endswith("Z")
-        assert piece["start"][:23] <= piece["end"][:23]
+    for span in spans(items_of(folder)).values():
+        assert span["start"].endswith("Z")
+        assert span["start"][:23] <= span["end"][:23]
 
 
 @pytest.mark.parametrize("folder", ["batch_invoke", "old_0.1.147_invoke", "old_0.3.45_invoke", "zstd_two_turns"])
 def test_matches_calls_and_results(folder: str):
     """The two calls of the first answer and their results, in three places of the trace."""
-    said = meanings(items_of(folder))
-    first = next(each for each in said if each.role == "llm")
-    asked = [(block["id"], block["name"], block["input"]) for block in first.generations[0].message["content"]]
-    assert asked == [("call_1", "add", {"a": 2, "b": 3}), ("call_2", "fail_tool", {"x": "boom"})]
-    add, fail = (each for each in said if each.role == "tool")
+    facts = all_facts_of(items_of(folder))
+    first = next(span_facts for span_facts in facts if span_facts.role == "llm")
+    calls = [(block["id"], block["name"], block["input"]) for block in first.generations[0].message["content"]]
+    assert calls == [("call_1", "add", {"a": 2, "b": 3}), ("call_2", "fail_tool", {"x": "boom"})]
+    add, fail = (span_facts for span_facts in facts if span_facts.role == "tool")
     assert add.call is not None
     assert add.call == ("call_1", "add", {"a": 2, "b": 3})
     assert add.result == Result("call_1", "add", "5", failed=False)
@@ -92,31 +92,31 @@ def test_matches_calls_and_results(folder: str):
     assert (fail.call.name, fail.call.args) == ("fail_tool", {"x": "boom"})
     assert fail.result.failed is True
     assert fail.result.content.startswith("ValueError('no such thing: boom')")
-    root = said[0]
-    told = [(each.call_id, each.name, each.failed) for each in root.results]
-    assert told == [("call_1", "add", False), ("call_2", "fail_tool", True)]
+    root = facts[0]
+    results = [(result.call_id, result.name, result.failed) for result in root.results]
+    assert results == [("call_1", "add", False), ("call_2", "fail_tool", True)]
     assert root.results[1].content.endswith("Please fix your mistakes.")
-    assert (root.said, root.answer) == ("What is 2+3?", "The answer is 5.")
+    assert (root.input_text, root.answer) == ("What is 2+3?", "The answer is 5.")
 
 
 @pytest.mark.parametrize("folder", ["js_full", "js_multipart"])
 def test_reads_javascript_client(folder: str):
     """Constructors without a type, end_time in milliseconds, and microseconds that only count."""
-    found = list(spans(items_of(folder)).values())
-    said = meanings(items_of(folder))
-    tool = next(each for each in said if each.role == "tool")
+    all_spans = list(spans(items_of(folder)).values())
+    facts = all_facts_of(items_of(folder))
+    tool = next(span_facts for span_facts in facts if span_facts.role == "tool")
     assert tool.call == ("c1", "add", {"a": 1, "b": 2})
     assert tool.result == Result("c1", "add", "3", failed=False)
-    assert (said[0].said, said[0].answer) == ("1+2?", "3")
-    models = [each for each in said if each.role == "llm"]
-    assert [each.generations[0].text for each in models] == ["hi there", "hi there"]
-    assert all(each.generations[0].id == f"run-{_id(found, each, said)}" for each in models)
-    assert all(each.tokens is None and "usage_metadata" in each.missing for each in models)
-    assert "children" not in found[0]
+    assert (facts[0].input_text, facts[0].answer) == ("1+2?", "3")
+    models = [span_facts for span_facts in facts if span_facts.role == "llm"]
+    assert [span_facts.generations[0].text for span_facts in models] == ["hi there", "hi there"]
+    assert all(span_facts.generations[0].id == f"run-{_id(all_spans, span_facts, facts)}" for span_facts in models)
+    assert all(span_facts.tokens is None and "usage_metadata" in span_facts.missing for span_facts in models)
+    assert "children" not in all_spans[0]
 
 
-def _id(found, each, said) -> str:
-    return found[said.index(each)]["id"]
+def _id(all_spans, span_facts, all_facts) -> str:
+    return all_spans[all_facts.index(span_facts)]["id"]
 
 
 def test_reads_javascript_times():
@@ -127,7 +127,7 @@ def test_reads_javascript_times():
 
 def test_counts_anthropic_cache_once():
     """input_tokens is 1250 as in usage_metadata, not the 50 of the provider's own usage, and not their sum."""
-    call = next(each for each in meanings(items_of("prov_anthropic")) if each.role == "llm")
+    call = next(facts for facts in all_facts_of(items_of("prov_anthropic")) if facts.role == "llm")
     assert call.tokens == TokenCounts(input=1250, output=40, cache_read=1000, cache_write=200)
     assert (call.model, call.provider, call.response_id) == ("claude-sonnet-4-5-20250929", "anthropic", "msg_1")
     assert call.generations[0].message["content"] == [
@@ -141,37 +141,37 @@ def test_counts_anthropic_cache_once():
 
 
 def test_reads_openai_through_langchain():
-    calls = [each for each in meanings(items_of("prov_openai")) if each.role == "llm"]
-    assert [each.generations[0].finish_reason for each in calls] == ["tool_calls", "stop"]
-    assert [each.generations[0].text for each in calls] == ["", "It is 21C in Paris."]
-    assert [each.model for each in calls] == ["gpt-4o-mini-2024-07-18"] * 2
-    assert [len(each.results) for each in calls] == [0, 1]
-    assert not any(each.generations[0].failed for each in calls), "an empty refusal is not a refusal"
+    calls = [facts for facts in all_facts_of(items_of("prov_openai")) if facts.role == "llm"]
+    assert [call.generations[0].finish_reason for call in calls] == ["tool_calls", "stop"]
+    assert [call.generations[0].text for call in calls] == ["", "It is 21C in Paris."]
+    assert [call.model for call in calls] == ["gpt-4o-mini-2024-07-18"] * 2
+    assert [len(call.results) for call in calls] == [0, 1]
+    assert not any(call.generations[0].failed for call in calls), "an empty refusal is not a refusal"
 
 
 @pytest.mark.parametrize("folder", ["multipart_traceable", "zstd_traceable"])
 def test_reads_attachments_and_feedback(folder: str):
-    found = items_of(folder)
-    root = next(iter(spans(found)))
-    attachments = [each for each in found if isinstance(each, Attachment)]
-    remarks = [each for each in found if isinstance(each, SpanFeedback)]
+    items = items_of(folder)
+    root = next(iter(spans(items)))
+    attachments = [item for item in items if isinstance(item, Attachment)]
+    remarks = [item for item in items if isinstance(item, SpanFeedback)]
     # The bytes contain a line break, as the client sent them.
     assert attachments == [Attachment(root, "img", "image/png", b"\x89PNG\r\n\x1a\nFAKE")]
-    assert [(each.span_id, each.key, each.score, each.comment) for each in remarks] == [
+    assert [(remark.span_id, remark.key, remark.score, remark.comment) for remark in remarks] == [
         (root, "correctness", 1.0, "ok")
     ]
-    call = next(each for each in meanings(found) if each.role == "llm")
-    assert (call.model, call.provider, call.said, call.answer) == ("gpt-4o-mini", "openai", "hello", "hi")
+    call = next(facts for facts in all_facts_of(items) if facts.role == "llm")
+    assert (call.model, call.provider, call.input_text, call.answer) == ("gpt-4o-mini", "openai", "hello", "hi")
 
 
 def test_patch_fills_values_and_clears_none():
     """PATCH /runs/{id} sends null for all members that it does not set."""
-    (piece,) = spans(items_of("nonbatch")).values()
-    assert piece["name"] == "manual"
-    assert piece["kind"] == "chain"
-    assert piece["group"] == "p1"
-    assert (piece["inputs"], piece["outputs"]) == ({"q": 1}, {"a": 2})
-    assert None not in piece.values()
+    (span,) = spans(items_of("nonbatch")).values()
+    assert span["name"] == "manual"
+    assert span["kind"] == "chain"
+    assert span["group"] == "p1"
+    assert (span["inputs"], span["outputs"]) == ({"q": 1}, {"a": 2})
+    assert None not in span.values()
 
 
 def test_patch_before_post_gives_same_result():
@@ -182,10 +182,10 @@ def test_patch_before_post_gives_same_result():
 def test_reads_patches_of_0_3_45_without_run_type():
     from lockstitch.integrations.langsmith import read
 
-    found = list(read(body("old_0.3.45_invoke")))
-    patches = [each for each in found if isinstance(each, dict) and "end" in each]
+    items = list(read(body("old_0.3.45_invoke")))
+    patches = [item for item in items if isinstance(item, dict) and "end" in item]
     assert len(patches) == 10
-    assert not any("kind" in each or "start" in each for each in patches)
+    assert not any("kind" in patch or "start" in patch for patch in patches)
     # Without its post, the outputs of a patch decide its role.
-    alone = [each.role for each in meanings(patches)]
+    alone = [facts.role for facts in all_facts_of(patches)]
     assert (alone.count("llm"), alone.count("tool")) == (2, 1)

@@ -14,14 +14,14 @@ import pytest
 
 from lockstitch.errors import Unreadable
 from lockstitch.integrations.langsmith import read
-from tests.integrations.langsmith.recorded import meanings, runs_of, spans
+from tests.integrations.langsmith.recorded import all_facts_of, runs_of, spans
 
 RUNS = runs_of("batch_invoke")
 JSON_COLUMNS = ("inputs", "outputs", "extra", "events")
 
 
 def _row(run: dict[str, Any], lists: bool) -> dict[str, Any]:
-    line = [each.split("Z", 1)[1] for each in run["dotted_order"].split(".")]
+    line = [part.split("Z", 1)[1] for part in run["dotted_order"].split(".")]
     return {
         "id": run["id"],
         "tenant_id": "t",
@@ -52,17 +52,17 @@ def _file(path: Path, lists: bool = True) -> Path:
 @pytest.mark.parametrize("lists", [True, False], ids=["lists", "text"])
 def test_bulk_export_gives_same_items_as_runs(tmp_path: Path, lists: bool):
     file = _file(tmp_path / "runs.parquet", lists)
-    found = spans(read(file))
+    by_id = spans(read(file))
     same = spans(read(json.dumps(RUNS).encode()))
-    assert list(found) == list(same)
-    for key, piece in found.items():
+    assert list(by_id) == list(same)
+    for key, span in by_id.items():
         alike = ("trace_id", "parent_id", "start", "end", "inputs", "outputs", "error", "tags", "metadata", "thread_id")
-        assert {each: piece.get(each) for each in alike} == {each: same[key].get(each) for each in alike}
-    root = next(iter(found.values()))
+        assert {field: span.get(field) for field in alike} == {field: same[key].get(field) for field in alike}
+    root = next(iter(by_id.values()))
     assert (root["session_id"], root["total_tokens"], root["total_cost"]) == ("s", 274, 0.0125)
     assert root["extra"]["tenant_id"] == "t"
-    said = meanings(read(file))
-    assert [each.tokens.input for each in said if each.tokens] == [120, 120]
+    facts = all_facts_of(read(file))
+    assert [span_facts.tokens.input for span_facts in facts if span_facts.tokens] == [120, 120]
 
 
 def test_reads_bulk_export_from_stream(tmp_path: Path):
@@ -79,7 +79,7 @@ def test_reports_incomplete_export(tmp_path: Path):
 
 def test_names_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = _file(tmp_path / "x")
-    for name in [each for each in sys.modules if each.split(".")[0] == "pyarrow"]:
+    for name in [module for module in sys.modules if module.split(".")[0] == "pyarrow"]:
         monkeypatch.delitem(sys.modules, name)
     real = builtins.__import__
 

@@ -74,17 +74,17 @@ def _nested(runs: list[Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_format_gives_same_items(shape: str, pack: Callable[[bytes], bytes]):
-    found = spans(read(pack(SHAPES[shape](RUNS))))
-    for piece in found.values():
+    by_id = spans(read(pack(SHAPES[shape](RUNS))))
+    for span in by_id.values():
         if shape == "nested":
-            piece["order"] = SAME[piece["id"]].get("order", "")
-        children = piece.pop("children", None)
-        assert (children is not None) == (shape == "nested" and any(_under(piece["id"])))
-    assert found == SAME
+            span["order"] = SAME[span["id"]].get("order", "")
+        children = span.pop("children", None)
+        assert (children is not None) == (shape == "nested" and any(_under(span["id"])))
+    assert by_id == SAME
 
 
 def _under(parent: str) -> list[str]:
-    return [piece["id"] for piece in SAME.values() if piece.get("parent_id") == parent]
+    return [span["id"] for span in SAME.values() if span.get("parent_id") == parent]
 
 
 def test_nested_trace_is_complete():
@@ -93,8 +93,8 @@ def test_nested_trace_is_complete():
 
 
 def test_reads_single_run():
-    (piece,) = read(json.dumps(RUNS[0]).encode())
-    assert piece == SAME[RUNS[0]["id"]]
+    (span,) = read(json.dumps(RUNS[0]).encode())
+    assert span == SAME[RUNS[0]["id"]]
 
 
 @pytest.mark.parametrize("sniffed", [True, False])
@@ -102,11 +102,11 @@ def test_reads_single_run():
 def test_reads_multipart_with_and_without_headers(folder: str, sniffed: bool):
     (file,) = (FIXTURES / folder).glob("*.body")
     headers = json.loads(file.with_name(file.name[:-5] + ".headers.json").read_bytes())["headers"]
-    found = spans(read(file.read_bytes(), folder, {} if sniffed else headers))
-    assert found == spans(read(json.dumps(runs_of(folder)).encode()))
-    assert found == spans(read(file))
-    assert found == spans(read(io.BytesIO(body(folder)))), "unpacked"
-    assert found == spans(read(_envelope(file.read_bytes(), headers))), "saved by the client"
+    by_id = spans(read(file.read_bytes(), folder, {} if sniffed else headers))
+    assert by_id == spans(read(json.dumps(runs_of(folder)).encode()))
+    assert by_id == spans(read(file))
+    assert by_id == spans(read(io.BytesIO(body(folder)))), "unpacked"
+    assert by_id == spans(read(_envelope(file.read_bytes(), headers))), "saved by the client"
 
 
 def test_separated_parts_keep_their_trace():
@@ -120,20 +120,20 @@ def test_separated_parts_keep_their_trace():
 
 def test_url_sets_run_id():
     patch = {"end_time": "2026-01-01T00:00:00Z", "outputs": {"a": 1}, "name": None}
-    (piece,) = read(json.dumps(patch).encode(), run_id="run-7")
-    assert (piece["id"], piece["outputs"]) == ("run-7", {"a": 1})
+    (span,) = read(json.dumps(patch).encode(), run_id="run-7")
+    assert (span["id"], span["outputs"]) == ("run-7", {"a": 1})
 
 
 def test_reads_separate_feedback():
-    (said,) = read(b'[{"id": "f", "key": "good", "score": true, "value": "yes", "run_id": "r"}]')
-    assert said == SpanFeedback("f", "r", None, "good", 1.0, {"value": "yes"})
+    (feedback,) = read(b'[{"id": "f", "key": "good", "score": true, "value": "yes", "run_id": "r"}]')
+    assert feedback == SpanFeedback("f", "r", None, "good", 1.0, {"value": "yes"})
 
 
 def test_reads_files_in_order(tmp_path: Path):
     for name in ("b.jsonl", "a/2.json", "a/1.body", "a/1.headers.json", ".hidden/x.json", "c.headers.json", ".x"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"{}")
-    assert [str(each.relative_to(tmp_path)) for each in files(tmp_path)] == ["a/1.body", "a/2.json", "b.jsonl"]
+    assert [str(file.relative_to(tmp_path)) for file in files(tmp_path)] == ["a/1.body", "a/2.json", "b.jsonl"]
     assert list(files(tmp_path / "b.jsonl")) == [tmp_path / "b.jsonl"]
     with pytest.raises(NotFound):
         list(files(tmp_path / "nothing"))
@@ -143,15 +143,15 @@ def test_split_trace_is_one_trace():
     """One trace in two webhooks, the first without the root, with parent_run_ids but no parent_run_id."""
     bare: list[Any] = []
     for run in RUNS:
-        line = [each.split("Z", 1)[1] for each in run["dotted_order"].split(".")]
-        kept = {key: value for key, value in run.items() if key not in ("parent_run_id", "trace_id", "dotted_order")}
-        bare.append({**kept, "parent_run_ids": line[:-1], "trace_id": run["trace_id"]})
+        line = [part.split("Z", 1)[1] for part in run["dotted_order"].split(".")]
+        fields = {key: value for key, value in run.items() if key not in ("parent_run_id", "trace_id", "dotted_order")}
+        bare.append({**fields, "parent_run_ids": line[:-1], "trace_id": run["trace_id"]})
     first, second = json.dumps({"runs": bare[1:6]}).encode(), json.dumps({"runs": [*bare[6:], bare[0]]}).encode()
-    found = spans([*read(first), *read(second)])
-    assert {key: piece.get("parent_id") for key, piece in found.items()} == {
-        key: piece.get("parent_id") for key, piece in SAME.items()
+    by_id = spans([*read(first), *read(second)])
+    assert {key: span.get("parent_id") for key, span in by_id.items()} == {
+        key: span.get("parent_id") for key, span in SAME.items()
     }
-    assert {piece["trace_id"] for piece in found.values()} == {RUNS[0]["id"]}
+    assert {span["trace_id"] for span in by_id.values()} == {RUNS[0]["id"]}
 
 
 JUNK = {
@@ -193,32 +193,32 @@ def test_rejects_junk_with_reason(kind: str):
 def test_yields_complete_items_before_cut(shape: str, pack: Callable[[bytes], bytes]):
     noise = random.Random(5)
     runs = [{"id": str(number), "name": "x", "inputs": {"noise": noise.randbytes(2000).hex()}} for number in range(400)]
-    whole = pack(SHAPES[shape](runs))
-    found, error = _until_it_breaks(whole[: len(whole) // 2 - 7])
+    data = pack(SHAPES[shape](runs))
+    items, error = _until_it_breaks(data[: len(data) // 2 - 7])
     assert re.match(r"cut.json, record \d+: ", str(error))
     assert error.cut
     # Compressed data is returned in blocks, and the last block is missing.
-    assert 150 <= len(found) <= 200
-    assert [piece["id"] for piece in found] == [str(number) for number in range(len(found))]
-    assert all(piece["inputs"] == runs[number]["inputs"] for number, piece in enumerate(found))
+    assert 150 <= len(items) <= 200
+    assert [item["id"] for item in items] == [str(number) for number in range(len(items))]
+    assert all(item["inputs"] == runs[number]["inputs"] for number, item in enumerate(items))
 
 
 def _until_it_breaks(data: bytes) -> tuple[list[Any], Unreadable]:
-    found: list[Any] = []
+    items: list[Any] = []
     reading = read(data, "cut.json")
     while True:
         try:
-            found.append(next(reading))
+            items.append(next(reading))
         except Unreadable as exc:
-            return found, exc
+            return items, exc
 
 
 def test_reports_incomplete_multipart_body():
     data = body("zstd_two_turns")
-    found, error = _until_it_breaks(data[: len(data) // 2])
+    items, error = _until_it_breaks(data[: len(data) // 2])
     assert "middle of a part" in str(error)
     assert error.cut
-    assert len(found) > 10
+    assert len(items) > 10
 
 
 def test_rejects_record_beyond_limit():
@@ -236,12 +236,12 @@ def test_reads_large_object_member_by_member():
     """Several chunks of text, runs between other members, and numbers at the chunk boundaries."""
     filler = {"rule_id": 12345, "note": "ü" * 700_000, "runs": RUNS * 100, "count": 17, "more": [1, 2, {"a": "]}"}]}
     data = json.dumps(filler, ensure_ascii=False).encode()
-    found = list(read(data))
-    assert len(found) == 1000
-    assert spans(found) == SAME
+    items = list(read(data))
+    assert len(items) == 1000
+    assert spans(items) == SAME
     alone = {**RUNS[0], "note": "x" * 3_000_000}
-    (piece,) = read(json.dumps(alone).encode())
-    assert piece["extra"]["note"] == alone["note"]
+    (span,) = read(json.dumps(alone).encode())
+    assert span["extra"]["note"] == alone["note"]
 
 
 def test_reports_missing_file(tmp_path: Path):

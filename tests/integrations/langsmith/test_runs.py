@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.integrations.langsmith import read, remark, spans_of_run
-from lockstitch.integrations.langsmith.runs import SAID, time_text
+from lockstitch.integrations.langsmith import parse_feedback, read, spans_of_run
+from lockstitch.integrations.langsmith.runs import RUN_FIELDS, time_text
 from lockstitch.integrations.spans.span import SpanData, merge
 from lockstitch.integrations.spans.values import LONGEST_NAME, storable
 from lockstitch.model import codec
@@ -21,9 +21,9 @@ ROOT, CHILD, LEAF = (str(UUID(int=number)) for number in (1, 2, 3))
 ORDER = f"20260101T000000000000Z{ROOT}.20260101T000001000000Z{CHILD}.20260101T000002000000Z{LEAF}"
 
 
-def one(run: dict[str, Any]) -> SpanData:
-    (piece,) = spans_of_run(run)
-    return piece
+def span_of(run: dict[str, Any]) -> SpanData:
+    (span,) = spans_of_run(run)
+    return span
 
 
 @pytest.mark.parametrize(
@@ -76,27 +76,27 @@ def test_reads_times_in_every_form(value: Any, expected: str | None):
     ],
 )
 def test_finds_trace_and_parent_of_run(run: dict[str, Any], trace: str, parent: str | None):
-    piece = one(run)
-    assert (piece["id"], piece["trace_id"], piece.get("parent_id")) == (LEAF, trace, parent)
+    span = span_of(run)
+    assert (span["id"], span["trace_id"], span.get("parent_id")) == (LEAF, trace, parent)
 
 
 def test_marks_trace_as_inferred_unless_run_names_it():
-    assert one({"id": LEAF, "end_time": 1, "outputs": {"a": 1}}).get("inferred")
-    assert one({"id": LEAF, "start_time": 1, "parent_run_id": CHILD}).get("inferred")
-    assert "inferred" not in one({"id": LEAF, "trace_id": ROOT})
-    assert "inferred" not in one({"id": ROOT, "dotted_order": f"20260101T000000000000Z{ROOT}"})
-    assert "inferred" not in one({"id": LEAF, "parent_run_ids": [ROOT, CHILD]})
+    assert span_of({"id": LEAF, "end_time": 1, "outputs": {"a": 1}}).get("inferred")
+    assert span_of({"id": LEAF, "start_time": 1, "parent_run_id": CHILD}).get("inferred")
+    assert "inferred" not in span_of({"id": LEAF, "trace_id": ROOT})
+    assert "inferred" not in span_of({"id": ROOT, "dotted_order": f"20260101T000000000000Z{ROOT}"})
+    assert "inferred" not in span_of({"id": LEAF, "parent_run_ids": [ROOT, CHILD]})
 
 
 def test_named_trace_replaces_inferred_one():
-    inferred, named = one({"id": LEAF, "parent_run_id": CHILD}), one({"id": LEAF, "trace_id": ROOT})
+    inferred, named = span_of({"id": LEAF, "parent_run_id": CHILD}), span_of({"id": LEAF, "trace_id": ROOT})
     for merged in (merge(inferred, named), merge(named, inferred)):
         assert (merged["trace_id"], merged.get("parent_id"), "inferred" in merged) == (ROOT, CHILD, False)
 
 
 def test_reads_members_of_run():
     """GET /runs/{id}, as the API and the webhooks return it."""
-    piece = one(
+    span = span_of(
         {
             "run_id": ROOT,
             "name": "agent",
@@ -122,7 +122,7 @@ def test_reads_members_of_run():
             "extra": {"metadata": {"thread_id": "other", "k": 1}, "runtime": {"sdk": "x"}, "none": None},
         }
     )
-    assert piece == {
+    assert span == {
         "id": ROOT,
         "trace_id": ROOT,
         "inferred": True,
@@ -152,21 +152,23 @@ def test_reads_members_of_run():
 
 @pytest.mark.parametrize("key", ["thread_id", "conversation_id", "session_id"])
 def test_reads_conversation_from_metadata(key: str):
-    piece = one({"id": ROOT, "session_id": "project", "extra": {"metadata": {key: "c", "user_id": 7}}})
-    assert (piece["thread_id"], piece["session_id"], piece["user_id"]) == ("c", "project", "7")
+    span = span_of({"id": ROOT, "session_id": "project", "extra": {"metadata": {key: "c", "user_id": 7}}})
+    assert (span["thread_id"], span["session_id"], span["user_id"]) == ("c", "project", "7")
 
 
 def test_wraps_inputs_that_are_not_objects():
-    piece = one({"id": ROOT, "inputs": "hello", "outputs": [1], "extra": '{"metadata": {"a": 1}}', "error": {"m": 1}})
-    assert (piece["inputs"], piece["outputs"]) == ({"input": "hello"}, {"output": [1]})
-    assert (piece["metadata"], piece["error"]) == ({"a": 1}, '{"m":1}')
-    assert one({"id": ROOT, "inputs": '{"a": 1}'})["inputs"] == {"a": 1}
+    span = span_of(
+        {"id": ROOT, "inputs": "hello", "outputs": [1], "extra": '{"metadata": {"a": 1}}', "error": {"m": 1}}
+    )
+    assert (span["inputs"], span["outputs"]) == ({"input": "hello"}, {"output": [1]})
+    assert (span["metadata"], span["error"]) == ({"a": 1}, '{"m":1}')
+    assert span_of({"id": ROOT, "inputs": '{"a": 1}'})["inputs"] == {"a": 1}
 
 
 def test_run_without_id_gets_stable_id():
     (first,) = read(b'{"run_type": "llm", "inputs": {"a": 1}, "outputs": {}}')
-    (again,) = read(b'{"run_type": "llm", "inputs": {"a": 1}, "outputs": {}}')
-    assert first == again
+    (second_span,) = read(b'{"run_type": "llm", "inputs": {"a": 1}, "outputs": {}}')
+    assert first == second_span
     assert first["id"] == first["trace_id"]
 
 
@@ -175,9 +177,9 @@ def test_nested_runs_have_trace_and_parent():
     root, child, leaf = spans_of_run(nested)
     assert root["children"] == [CHILD, LEAF]
     assert child["children"] == [LEAF]
-    assert [each.get("parent_id") for each in (root, child, leaf)] == [None, ROOT, CHILD]
-    assert {each["trace_id"] for each in (root, child, leaf)} == {ROOT}
-    assert "children" not in one({"id": ROOT, "child_runs": []}), "the JavaScript client sends this with every run"
+    assert [span.get("parent_id") for span in (root, child, leaf)] == [None, ROOT, CHILD]
+    assert {span["trace_id"] for span in (root, child, leaf)} == {ROOT}
+    assert "children" not in span_of({"id": ROOT, "child_runs": []}), "the JavaScript client sends this with every run"
 
 
 def test_every_trace_can_be_stored():
@@ -192,26 +194,26 @@ def test_every_trace_can_be_stored():
         "tags": ["\udfff"],
         "error": "\x00",
     }
-    piece = one(run)
-    text = codec.dumps(piece)
+    span = span_of(run)
+    text = codec.dumps(span)
     assert b"\\u0000" not in text
-    assert codec.loads(text) == piece
-    assert len(piece["id"]) < LONGEST_NAME
-    assert len(piece["name"]) < LONGEST_NAME
-    assert piece["inputs"]["a\ufffd"] == "\ufffdb\ufffd"
-    assert piece["inputs"]["nan"] is None
-    assert piece["inputs"]["big"] == 2**70
-    assert piece["thread_id"] == "\ufffdt"
-    assert one(run)["id"] == piece["id"]
-    assert one({**run, "id": "x" * 5001})["id"] != piece["id"]
+    assert codec.loads(text) == span
+    assert len(span["id"]) < LONGEST_NAME
+    assert len(span["name"]) < LONGEST_NAME
+    assert span["inputs"]["a\ufffd"] == "\ufffdb\ufffd"
+    assert span["inputs"]["nan"] is None
+    assert span["inputs"]["big"] == 2**70
+    assert span["thread_id"] == "\ufffdt"
+    assert span_of(run)["id"] == span["id"]
+    assert span_of({**run, "id": "x" * 5001})["id"] != span["id"]
 
 
 def test_reads_broken_numbers_and_text():
     data = (
         b'[{"id": "a", "inputs": {"n": NaN, "i": -Infinity, "f": 1e999, "s": "\\ud800", "z": "\\u0000", "b": "\xff"}}]'
     )
-    (piece,) = read(data)
-    assert piece["inputs"] == {"n": None, "i": None, "f": None, "s": "\ufffd", "z": "\ufffd", "b": "\ufffd"}
+    (span,) = read(data)
+    assert span["inputs"] == {"n": None, "i": None, "f": None, "s": "\ufffd", "z": "\ufffd", "b": "\ufffd"}
 
 
 JSON = st.recursive(
@@ -224,30 +226,30 @@ JSON = st.recursive(
 @quick
 @given(JSON)
 def test_any_value_becomes_storable(value: Any):
-    kept = storable(value)
-    assert codec.loads(codec.dumps(kept)) == kept
-    assert storable(kept) == kept
+    stored = storable(value)
+    assert codec.loads(codec.dumps(stored)) == stored
+    assert storable(stored) == stored
 
 
-FIELDS = st.sampled_from(sorted(SAID | {"feedback_stats", "prompt_tokens"}))
+FIELDS = st.sampled_from(sorted(RUN_FIELDS | {"feedback_stats", "prompt_tokens"}))
 
 
 @quick
 @given(st.dictionaries(FIELDS, JSON | st.dictionaries(FIELDS, JSON, max_size=3)))
 def test_any_run_becomes_span_data(run: dict[str, Any]):
-    for piece in spans_of_run(run):
-        assert piece["id"]
-        assert piece["trace_id"]
-        assert None not in piece.values()
-        assert codec.loads(codec.dumps(piece)) == piece
-        assert merge(piece, piece) == piece
+    for span in spans_of_run(run):
+        assert span["id"]
+        assert span["trace_id"]
+        assert None not in span.values()
+        assert codec.loads(codec.dumps(span)) == span
+        assert merge(span, span) == span
 
 
 @quick
 @given(st.dictionaries(st.sampled_from(["id", "key", "score", "value", "comment", "run_id", "trace_id"]), JSON))
 def test_any_feedback_is_read_or_ignored(feedback: dict[str, Any]):
-    said = remark(feedback)
-    if said is not None:
-        assert said.key
-        assert said.span_id or said.trace_id
-        codec.dumps(list(said))
+    span_feedback = parse_feedback(feedback)
+    if span_feedback is not None:
+        assert span_feedback.key
+        assert span_feedback.span_id or span_feedback.trace_id
+        codec.dumps(list(span_feedback))

@@ -6,7 +6,7 @@ import pytest
 
 from lockstitch.integrations.langsmith.facts import tokens_of
 from lockstitch.integrations.spans.span import TokenCounts
-from tests.integrations.langsmith.recorded import meaning_of
+from tests.integrations.langsmith.recorded import facts_of
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ from tests.integrations.langsmith.recorded import meaning_of
     ],
 )
 def test_reads_counts_of_every_provider(usage: Any, expected: tuple[int, ...] | None):
-    found = tokens_of(usage)
-    assert found == (TokenCounts(*expected) if expected else None)
+    counts = tokens_of(usage)
+    assert counts == (TokenCounts(*expected) if expected else None)
 
 
 MESSAGE = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"]}
@@ -112,25 +112,25 @@ def _llm(kwargs: dict[str, Any], **more: Any) -> dict[str, Any]:
     ],
 )
 def test_takes_most_reliable_counts(run: dict[str, Any], expected: tuple[int, ...] | None):
-    call = meaning_of(run)
+    call = facts_of(run)
     assert call.tokens == (TokenCounts(*expected) if expected else None)
 
 
 def test_total_without_parts_is_input():
-    assert "usage_metadata.input_tokens" in meaning_of(_llm({}, total_tokens=10)).missing
-    assert "usage_metadata" in meaning_of(_llm({})).missing
+    assert "usage_metadata.input_tokens" in facts_of(_llm({}, total_tokens=10)).missing
+    assert "usage_metadata" in facts_of(_llm({})).missing
 
 
 def test_several_answers_to_one_prompt_count_once():
     """n=2: the provider counts the whole, and the integration stores it with each answer."""
     answer = {"text": "x", "message": {**MESSAGE, "kwargs": {"content": "x", "usage_metadata": COUNTED}}}
-    one_prompt = meaning_of({"run_type": "llm", "outputs": {"generations": [[answer, answer]]}})
+    one_prompt = facts_of({"run_type": "llm", "outputs": {"generations": [[answer, answer]]}})
     assert len(one_prompt.generations) == 2
     assert one_prompt.tokens == TokenCounts(9, 1)
-    two_prompts = meaning_of({"run_type": "llm", "outputs": {"generations": [[answer], [answer]]}})
+    two_prompts = facts_of({"run_type": "llm", "outputs": {"generations": [[answer], [answer]]}})
     assert two_prompts.tokens == TokenCounts(18, 2)
 
 
 def test_only_model_calls_have_counts():
-    assert meaning_of({"run_type": "chain", "outputs": {"usage_metadata": COUNTED}, "total_tokens": 5}).tokens is None
-    assert meaning_of({"run_type": "embedding", "outputs": {"usage_metadata": COUNTED}}).tokens is None
+    assert facts_of({"run_type": "chain", "outputs": {"usage_metadata": COUNTED}, "total_tokens": 5}).tokens is None
+    assert facts_of({"run_type": "embedding", "outputs": {"usage_metadata": COUNTED}}).tokens is None

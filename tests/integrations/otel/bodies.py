@@ -95,7 +95,7 @@ def made(
     return {"resourceSpans": [{"resource": {"attributes": pairs(resource or {})}, "scopeSpans": [scoped]}]}
 
 
-def piece_with(attributes: dict[str, Any], **more: Any) -> SpanData:
+def span_with(attributes: dict[str, Any], **more: Any) -> SpanData:
     """Return the span data of a span with these attributes."""
-    (piece,) = read_body(json.dumps(made(attributes, **more)).encode())
-    return piece
+    (span,) = read_body(json.dumps(made(attributes, **more)).encode())
+    return span

@@ -7,13 +7,13 @@ import pytest
 
 from lockstitch.integrations.otel import OpenTelemetry
 from lockstitch.integrations.spans.span import RequestedCall, Result, SpanFacts, TokenCounts
-from tests.integrations.otel.bodies import pairs, piece_with
+from tests.integrations.otel.bodies import pairs, span_with
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.response.model": "m"}
 
 
-def meaning(attributes: dict[str, Any], **more: Any) -> SpanFacts:
-    return OpenTelemetry().facts(piece_with(attributes, **more))
+def facts_of(attributes: dict[str, Any], **more: Any) -> SpanFacts:
+    return OpenTelemetry().facts(span_with(attributes, **more))
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def meaning(attributes: dict[str, Any], **more: Any) -> SpanFacts:
     ],
 )
 def test_reads_role(attributes: dict[str, Any], name: str, role: str) -> None:
-    meant = meaning(attributes, name=name)
-    assert meant.role == role
-    assert role == "llm" or meant.tokens is None
+    facts = facts_of(attributes, name=name)
+    assert facts.role == role
+    assert role == "llm" or facts.tokens is None
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_reads_role(attributes: dict[str, Any], name: str, role: str) -> None:
     ],
 )
 def test_reads_tokens(usage: dict[str, Any], tokens: TokenCounts | None) -> None:
-    assert meaning({**CHAT, **usage}).tokens == tokens
+    assert facts_of({**CHAT, **usage}).tokens == tokens
 
 
 @pytest.mark.parametrize(
-    ("said", "provider"),
+    ("attributes", "provider"),
     [
         ({"gen_ai.provider.name": "aws.bedrock"}, "aws"),
         ({"gen_ai.system": "OpenAI"}, "openai"),
@@ -125,12 +125,12 @@ def test_reads_tokens(usage: dict[str, Any], tokens: TokenCounts | None) -> None
         ({"openinference.span.kind": "LLM", "llm.system": "vertexai"}, "google"),
     ],
 )
-def test_reads_provider(said: dict[str, Any], provider: str | None) -> None:
-    assert meaning({"gen_ai.operation.name": "chat", **said}).provider == provider
+def test_reads_provider(attributes: dict[str, Any], provider: str | None) -> None:
+    assert facts_of({"gen_ai.operation.name": "chat", **attributes}).provider == provider
 
 
 def test_reads_numbered_prompts_and_completions() -> None:
-    meant = meaning(
+    facts = facts_of(
         {
             **CHAT,
             "gen_ai.prompt.0.role": "system",
@@ -153,17 +153,17 @@ def test_reads_numbered_prompts_and_completions() -> None:
             "gen_ai.completion.0.tool_calls.0.arguments": '{"a": 1}',
         }
     )
-    (made,) = meant.generations
-    assert made.message == {
+    (generation,) = facts.generations
+    assert generation.message == {
         "role": "assistant",
         "content": [
             {"type": "text", "text": "I add."},
             {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1}},
         ],
     }
-    assert made.finish_reason == "tool_calls"
-    assert meant.results == [Result("c0", None, "seen", None, asked=True)]
-    assert (meant.said, meant.answer) == ("hello", "I add.")
+    assert generation.finish_reason == "tool_calls"
+    assert facts.results == [Result("c0", None, "seen", None, requested=True)]
+    assert (facts.input_text, facts.answer) == ("hello", "I add.")
 
 
 def event(name: str, **attributes: Any) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def event(name: str, **attributes: Any) -> dict[str, Any]:
 
 
 def test_reads_messages_from_events() -> None:
-    piece = piece_with(
+    span = span_with(
         CHAT,
         events=[
             event("gen_ai.system.message", content="be nice"),
@@ -181,22 +181,22 @@ def test_reads_messages_from_events() -> None:
             event("gen_ai.choice", index=0, finish_reason="stop", message='{"role": "assistant", "content": "hi"}'),
         ],
     )
-    meant = OpenTelemetry().facts(piece)
-    assert [one["name"] for one in piece["events"]] == ["something else"]
-    assert (meant.said, meant.answer) == ("hello", "hi")
-    assert meant.generations[0].finish_reason == "stop"
-    assert meant.results == [Result("c0", None, "seen", None)]
+    facts = OpenTelemetry().facts(span)
+    assert [event["name"] for event in span["events"]] == ["something else"]
+    assert (facts.input_text, facts.answer) == ("hello", "hi")
+    assert facts.generations[0].finish_reason == "stop"
+    assert facts.results == [Result("c0", None, "seen", None)]
 
 
 def test_reads_content_from_events_of_every_version() -> None:
-    old = meaning(
+    old = facts_of(
         CHAT,
         events=[
             event("gen_ai.content.prompt", **{"gen_ai.prompt": '[{"role": "user", "content": "hello"}]'}),
             event("gen_ai.content.completion", **{"gen_ai.completion": '[{"role": "assistant", "content": "hi"}]'}),
         ],
     )
-    new = meaning(
+    new = facts_of(
         CHAT,
         events=[
             event(
@@ -208,7 +208,7 @@ def test_reads_content_from_events_of_every_version() -> None:
             )
         ],
     )
-    azure = meaning(
+    azure = facts_of(
         CHAT,
         events=[
             event("gen_ai.user.message", **{"gen_ai.event.content": '{"role": "user", "content": "hello"}'}),
@@ -217,8 +217,8 @@ def test_reads_content_from_events_of_every_version() -> None:
             ),
         ],
     )
-    for meant in (old, new, azure):
-        assert (meant.said, meant.answer) == ("hello", "hi")
+    for facts in (old, new, azure):
+        assert (facts.input_text, facts.answer) == ("hello", "hi")
 
 
 def test_reads_parts_of_every_type() -> None:
@@ -233,8 +233,8 @@ def test_reads_parts_of_every_type() -> None:
         {"type": "blob", "mime_type": "image/png", "content": "AAAA"},
     ]
     messages = json.dumps([{"role": "assistant", "parts": parts, "finish_reason": "stop"}])
-    (made,) = meaning({**CHAT, "gen_ai.output.messages": messages}).generations
-    assert made.message["content"] == [
+    (generation,) = facts_of({**CHAT, "gen_ai.output.messages": messages}).generations
+    assert generation.message["content"] == [
         {"type": "thinking", "thinking": "hm"},
         {"type": "text", "text": "hi"},
         {"type": "tool_use", "id": "c", "name": "add", "input": {"a": 1}},
@@ -247,7 +247,7 @@ def test_reads_parts_of_every_type() -> None:
 
 def test_several_choices_are_several_generations() -> None:
     choices = [{"role": "assistant", "parts": [{"type": "text", "content": word}]} for word in ("one", "two")]
-    meant = meaning(
+    facts = facts_of(
         {
             **CHAT,
             "gen_ai.output.messages": json.dumps(choices),
@@ -256,11 +256,11 @@ def test_several_choices_are_several_generations() -> None:
             "gen_ai.usage.output_tokens": 8,
         }
     )
-    assert [(made.text, made.finish_reason, made.id) for made in meant.generations] == [
+    assert [(generation.text, generation.finish_reason, generation.id) for generation in facts.generations] == [
         ("one", "stop", "r"),
         ("two", "length", None),
     ]
-    assert meant.tokens == TokenCounts(0, 8)
+    assert facts.tokens == TokenCounts(0, 8)
 
 
 def test_openai_responses_items_are_one_answer() -> None:
@@ -275,11 +275,11 @@ def test_openai_responses_items_are_one_answer() -> None:
         ],
         "usage": {"input_tokens": 10, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 4}},
     }
-    meant = meaning({"openinference.span.kind": "LLM", "output.value": json.dumps(response)})
-    (made,) = meant.generations
-    assert [block["type"] for block in made.message["content"]] == ["thinking", "text", "tool_use"]
-    assert made.message["content"][2]["id"] == "call_1"
-    assert (meant.response_id, meant.model, meant.tokens) == ("resp_1", "gpt-5", TokenCounts(10, 5, 4))
+    facts = facts_of({"openinference.span.kind": "LLM", "output.value": json.dumps(response)})
+    (generation,) = facts.generations
+    assert [block["type"] for block in generation.message["content"]] == ["thinking", "text", "tool_use"]
+    assert generation.message["content"][2]["id"] == "call_1"
+    assert (facts.response_id, facts.model, facts.tokens) == ("resp_1", "gpt-5", TokenCounts(10, 5, 4))
     events = [
         {"event.name": "gen_ai.user.message", "role": "user", "content": "hello"},
         {"event.name": "gen_ai.assistant.message", "role": "assistant", "content": "hi"},
@@ -289,10 +289,10 @@ def test_openai_responses_items_are_one_answer() -> None:
             "tool_calls": [{"id": "call_1", "function": {"name": "add", "arguments": '{"a": 1}'}}],
         },
     ]
-    meant = meaning({**CHAT, "events": json.dumps(events), "gen_ai.response.id": "r"}, scope="logfire.openai")
-    (made,) = meant.generations
-    assert [block["type"] for block in made.message["content"]] == ["text", "tool_use"]
-    assert meant.said == "hello"
+    facts = facts_of({**CHAT, "events": json.dumps(events), "gen_ai.response.id": "r"}, scope="logfire.openai")
+    (generation,) = facts.generations
+    assert [block["type"] for block in generation.message["content"]] == ["text", "tool_use"]
+    assert facts.input_text == "hello"
 
 
 def test_reads_first_version_of_logfire() -> None:
@@ -301,7 +301,7 @@ def test_reads_first_version_of_logfire() -> None:
         "message": {"role": "assistant", "content": "hi"},
         "usage": {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 8}},
     }
-    meant = meaning(
+    facts = facts_of(
         {
             "logfire.msg_template": "Chat Completion with {request_data[model]!r}",
             "logfire.span_type": "span",
@@ -311,16 +311,16 @@ def test_reads_first_version_of_logfire() -> None:
         },
         scope="logfire.openai",
     )
-    assert (meant.role, meant.said, meant.answer, meant.tokens) == ("llm", "hello", "hi", TokenCounts(9, 1, 8))
+    assert (facts.role, facts.input_text, facts.answer, facts.tokens) == ("llm", "hello", "hi", TokenCounts(9, 1, 8))
 
 
 def test_counts_streamed_answer_of_logfire_once() -> None:
     shared = {"gen_ai.operation.name": "chat", "gen_ai.system": "openai", "request_data": '{"model": "m"}'}
-    begun = meaning(
+    started = facts_of(
         {**shared, "logfire.msg_template": "Chat Completion with {request_data[model]!r}", "logfire.span_type": "span"},
         scope="logfire.openai",
     )
-    told = meaning(
+    finished = facts_of(
         {
             **shared,
             "logfire.msg_template": "streaming response from {request_data[model]!r} took {duration:.2f}s",
@@ -329,12 +329,12 @@ def test_counts_streamed_answer_of_logfire_once() -> None:
         },
         scope="logfire.openai",
     )
-    failed = meaning(
+    failed = facts_of(
         {**shared, "logfire.msg_template": "Chat Completion with {request_data[model]!r}", "logfire.span_type": "span"},
         scope="logfire.openai",
         status={"code": 2, "message": "rate limit"},
     )
-    assert (begun.role, told.role, told.answer) == ("span", "llm", "hi")
+    assert (started.role, finished.role, finished.answer) == ("span", "llm", "hi")
     assert (failed.role, failed.generations[0].failed) == ("llm", True)
 
 
@@ -344,13 +344,13 @@ def test_reads_older_names_of_pydantic_ai() -> None:
         {"event.name": "gen_ai.user.message", "role": "user", "content": "hello", "gen_ai.message.index": 0},
         {"event.name": "gen_ai.assistant.message", "role": "assistant", "content": "hi", "gen_ai.message.index": 1},
     ]
-    agent = meaning(
+    agent = facts_of(
         {"agent_name": "a", "all_messages_events": json.dumps(events), "final_result": "hi", "logfire.msg": "a run"},
         name="agent run",
         scope="pydantic-ai",
     )
-    assert (agent.role, agent.said, agent.answer) == ("span", "hello", "hi")
-    tool = meaning(
+    assert (agent.role, agent.input_text, agent.answer) == ("span", "hello", "hi")
+    tool = facts_of(
         {
             "gen_ai.tool.name": "add",
             "gen_ai.tool.call.id": "c",
@@ -385,24 +385,24 @@ _N = '{"n":1}'
     ],
 )
 def test_reads_arguments_and_results_of_tools(attributes: dict[str, Any], args: Any, content: str | None) -> None:
-    meant = meaning({"openinference.span.kind": "TOOL", "tool.name": "t", "tool.id": "c", **attributes})
-    assert meant.call == RequestedCall("c", "t", args)
-    assert (meant.result.content if meant.result else None) == content
-    assert ("result" in meant.missing) is (content is None)
+    facts = facts_of({"openinference.span.kind": "TOOL", "tool.name": "t", "tool.id": "c", **attributes})
+    assert facts.call == RequestedCall("c", "t", args)
+    assert (facts.result.content if facts.result else None) == content
+    assert ("result" in facts.missing) is (content is None)
 
 
 def test_marks_failed_tool() -> None:
     message = {"type": "tool", "content": "boom", "tool_call_id": "c", "name": "t", "status": "error"}
-    meant = meaning({"openinference.span.kind": "TOOL", "output.value": json.dumps(message)})
-    assert meant.result == Result("c", "t", "boom", True)
+    facts = facts_of({"openinference.span.kind": "TOOL", "output.value": json.dumps(message)})
+    assert facts.result == Result("c", "t", "boom", True)
 
 
 def test_reads_parameters_and_cost() -> None:
-    meant = meaning(
+    facts = facts_of(
         {**CHAT, "gen_ai.request.temperature": 0.5, "gen_ai.request.model": "asked", "operation.cost": 0.25}
     )
-    assert (meant.parameters, meant.cost, meant.model) == ({"temperature": 0.5, "model": "asked"}, 0.25, "m")
-    meant = meaning(
+    assert (facts.parameters, facts.cost, facts.model) == ({"temperature": 0.5, "model": "asked"}, 0.25, "m")
+    facts = facts_of(
         {
             "openinference.span.kind": "LLM",
             "llm.model_name": "m",
@@ -410,11 +410,11 @@ def test_reads_parameters_and_cost() -> None:
             "llm.cost.total": 0.5,
         }
     )
-    assert (meant.parameters, meant.cost, meant.model) == ({"top_p": 1, "model": "asked"}, 0.5, "m")
+    assert (facts.parameters, facts.cost, facts.model) == ({"top_p": 1, "model": "asked"}, 0.5, "m")
 
 
 def test_reads_completions_of_openinference() -> None:
-    meant = meaning(
+    facts = facts_of(
         {
             "openinference.span.kind": "LLM",
             "llm.prompts.0.prompt.text": "once",
@@ -422,14 +422,14 @@ def test_reads_completions_of_openinference() -> None:
             "llm.choices.1.completion.text": "a time",
         }
     )
-    assert meant.said == "once"
-    assert [made.text for made in meant.generations] == ["upon", "a time"]
+    assert facts.input_text == "once"
+    assert [generation.text for generation in facts.generations] == ["upon", "a time"]
 
 
 def test_names_missing_fields() -> None:
-    meant = meaning({"gen_ai.operation.name": "chat"}, startTimeUnixNano="0", endTimeUnixNano="0")
-    assert meant.missing == ["model", "provider", "tokens", "content", "start", "end"]
-    assert meant.generations == []
+    facts = facts_of({"gen_ai.operation.name": "chat"}, startTimeUnixNano="0", endTimeUnixNano="0")
+    assert facts.missing == ["model", "provider", "tokens", "content", "start", "end"]
+    assert facts.generations == []
     # Parts without text show that there was content, but not which.
     empty = json.dumps([{"role": "assistant", "parts": [{"type": "text"}]}])
-    assert meaning({**CHAT, "gen_ai.output.messages": empty}).has_content is False
+    assert facts_of({**CHAT, "gen_ai.output.messages": empty}).has_content is False

@@ -13,7 +13,7 @@ import pytest
 from lockstitch.integrations.otel import OpenTelemetry, has_more_detail, is_same_model_call, read_body
 from lockstitch.integrations.spans.span import SpanData, SpanFacts, TokenCounts
 from lockstitch.model import codec, tool_uses
-from tests.integrations.otel.bodies import NAMES, PARENT, as_document, piece_with, recorded
+from tests.integrations.otel.bodies import NAMES, PARENT, as_document, recorded, span_with
 
 
 class Expected(NamedTuple):
@@ -65,17 +65,17 @@ EXPECTED = {
     "pydantic_ai": Expected(4, 1, 2, 2, 1, 1, TokenCounts(3000, 60, 2048), 0.0003324, ("conv-1",)),
 }
 
-Told = tuple[SpanData, SpanFacts]
+SpanWithFacts = tuple[SpanData, SpanFacts]
 
 
-def told(name: str) -> list[Told]:
-    bridge = OpenTelemetry()
-    return [(piece, bridge.facts(piece)) for piece in read_body(recorded(name), name)]
+def recorded_facts(name: str) -> list[SpanWithFacts]:
+    otel = OpenTelemetry()
+    return [(span, otel.facts(span)) for span in read_body(recorded(name), name)]
 
 
-def counted_once(spans: list[Told]) -> list[Told]:
+def counted_once(spans: list[SpanWithFacts]) -> list[SpanWithFacts]:
     """Return the model calls, each with the span that has the most detail."""
-    calls: list[Told] = []
+    calls: list[SpanWithFacts] = []
     for span in (span for span in spans if span[1].role == "llm"):
         twin = next((call for call in calls if is_same_model_call(call, span)), None)
         if twin is None:
@@ -91,50 +91,50 @@ def test_every_recorded_body_is_expected() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_counts_match_recording(name: str) -> None:
-    expected, spans = EXPECTED[name], told(name)
+    expected, spans = EXPECTED[name], recorded_facts(name)
     calls = counted_once(spans)
     assert len(spans) == expected.spans
-    assert len({piece["id"] for piece, _ in spans}) == expected.spans
-    assert len({piece["trace_id"] for piece, _ in spans}) == expected.traces
-    assert sum(meaning.role == "llm" for _, meaning in spans) == expected.llm_spans
+    assert len({span["id"] for span, _ in spans}) == expected.spans
+    assert len({span["trace_id"] for span, _ in spans}) == expected.traces
+    assert sum(facts.role == "llm" for _, facts in spans) == expected.llm_spans
     assert len(calls) == expected.calls
-    assert sum(meaning.role == "tool" for _, meaning in spans) == expected.tools
-    assert {piece["thread_id"] for piece, _ in spans if "thread_id" in piece} == set(expected.threads)
-    tokens = [meaning.tokens for _, meaning in calls]
+    assert sum(facts.role == "tool" for _, facts in spans) == expected.tools
+    assert {span["thread_id"] for span, _ in spans if "thread_id" in span} == set(expected.threads)
+    tokens = [facts.tokens for _, facts in calls]
     assert TokenCounts(*(sum(counts) for counts in zip(*filter(None, tokens), strict=True))) == expected.tokens
-    assert sum(meaning.cost or 0 for _, meaning in calls) == pytest.approx(expected.cost)
-    asked = [use for _, meaning in calls for made in meaning.generations for use in tool_uses(made.message)]
-    assert len(asked) == expected.asked
+    assert sum(facts.cost or 0 for _, facts in calls) == pytest.approx(expected.cost)
+    uses = [use for _, facts in calls for generation in facts.generations for use in tool_uses(generation.message)]
+    assert len(uses) == expected.asked
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_only_model_calls_count_tokens(name: str) -> None:
-    assert all(meaning.tokens is None and meaning.cost is None for _, meaning in told(name) if meaning.role != "llm")
+    assert all(facts.tokens is None and facts.cost is None for _, facts in recorded_facts(name) if facts.role != "llm")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_model_calls_have_model_and_provider(name: str) -> None:
-    for piece, meaning in counted_once(told(name)):
-        anthropic = (meaning.model or "").startswith("claude")
-        assert meaning.provider == ("anthropic" if anthropic else "openai")
-        assert meaning.model in ("gpt-4o-mini-2024-07-18", "claude-sonnet-4-5-20250929", "claude-sonnet-4-5")
+    for span, facts in counted_once(recorded_facts(name)):
+        anthropic = (facts.model or "").startswith("claude")
+        assert facts.provider == ("anthropic" if anthropic else "openai")
+        assert facts.model in ("gpt-4o-mini-2024-07-18", "claude-sonnet-4-5-20250929", "claude-sonnet-4-5")
         # The model of otel_mode is scripted and has no ids.
-        assert meaning.response_id == (None if name == "otel_mode" else "msg_1" if anthropic else "chatcmpl-1")
-        assert meaning.has_content is (name != "official_openai")
-        assert piece["start"] < piece["end"]
-        assert meaning.missing == ([] if meaning.has_content else ["content"])
+        assert facts.response_id == (None if name == "otel_mode" else "msg_1" if anthropic else "chatcmpl-1")
+        assert facts.has_content is (name != "official_openai")
+        assert span["start"] < span["end"]
+        assert facts.missing == ([] if facts.has_content else ["content"])
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("official_openai", "otel_mode")])
 def test_weather_tool_is_requested(name: str) -> None:
-    spans = told(name)
+    spans = recorded_facts(name)
     first = counted_once(spans)[0][1]
     use = tool_uses(first.generations[0].message)[0]
     assert (use["name"], use["input"]) == ("get_weather", {"city": "Paris"})
     assert use["id"] in ("call_abc", "toolu_01")
-    assert first.said == "Weather in Paris?"
+    assert first.input_text == "Weather in Paris?"
     assert first.generations[0].finish_reason in ("tool_calls", "tool_call", "tool_use")
-    for _, tool in ((piece, meaning) for piece, meaning in spans if meaning.role == "tool"):
+    for _, tool in ((span, facts) for span, facts in spans if facts.role == "tool"):
         assert tool.call is not None
         assert (tool.call.id, tool.call.name) == ("call_abc", "get_weather")
         # OpenInference stores the arguments of a tool only as text.
@@ -148,54 +148,54 @@ def test_weather_tool_is_requested(name: str) -> None:
 
 def test_root_has_question_and_answer() -> None:
     for name in ("oi_langchain", "pydantic_ai", "otel_mode"):
-        (root,) = [meaning for piece, meaning in told(name) if "parent_id" not in piece]
-        assert (root.said, root.answer) in (
+        (root,) = [facts for span, facts in recorded_facts(name) if "parent_id" not in span]
+        assert (root.input_text, root.answer) in (
             ("Weather in Paris?", "It is 21C in Paris."),
             ("What is 2+3?", "The answer is 5."),
         )
 
 
 def test_reads_failed_tool_of_langsmith() -> None:
-    failed = next((piece, meaning) for piece, meaning in told("otel_mode") if piece["name"] == "fail_tool")
-    piece, meaning = failed
-    assert meaning.call is not None
-    assert (meaning.call.id, meaning.call.args) == ("call_2", {"x": "boom"})
-    assert meaning.result is not None
-    assert meaning.result.failed is True
-    assert piece["status"] == "error"
-    assert "no such thing: boom" in piece["error"]
-    assert piece["user_id"] == "u-1"
-    assert piece["group"] == "fixture-proj"
-    assert piece["tags"] == ["fixture", "seq:step:1"]
-    assert piece["metadata"]["langgraph_path"] == ["__pregel_pull", "tools"]
+    failed = next((span, facts) for span, facts in recorded_facts("otel_mode") if span["name"] == "fail_tool")
+    failed_span, failed_facts = failed
+    assert failed_facts.call is not None
+    assert (failed_facts.call.id, failed_facts.call.args) == ("call_2", {"x": "boom"})
+    assert failed_facts.result is not None
+    assert failed_facts.result.failed is True
+    assert failed_span["status"] == "error"
+    assert "no such thing: boom" in failed_span["error"]
+    assert failed_span["user_id"] == "u-1"
+    assert failed_span["group"] == "fixture-proj"
+    assert failed_span["tags"] == ["fixture", "seq:step:1"]
+    assert failed_span["metadata"]["langgraph_path"] == ["__pregel_pull", "tools"]
     # The text of the exception is stored once.
-    assert all("exception.stacktrace" not in event["attributes"] for event in piece["events"])
+    assert all("exception.stacktrace" not in event["attributes"] for event in failed_span["events"])
 
 
 def test_duplicate_spans_agree_and_one_with_content_is_kept() -> None:
     for name in ("oi_anthropic", "openll_anthropic"):
-        one, other = told(name)
-        assert is_same_model_call(one, other)
-        assert is_same_model_call(other, one)
-        assert {one[1].has_content, other[1].has_content} == {True, False}
-        assert has_more_detail(one, other) is one[1].has_content
-        assert one[1].tokens == other[1].tokens
+        first, second = recorded_facts(name)
+        assert is_same_model_call(first, second)
+        assert is_same_model_call(second, first)
+        assert {first[1].has_content, second[1].has_content} == {True, False}
+        assert has_more_detail(first, second) is first[1].has_content
+        assert first[1].tokens == second[1].tokens
 
 
 def test_failed_duplicate_spans_have_no_response_id() -> None:
-    bridge = OpenTelemetry()
-    outer = piece_with({"openinference.span.kind": "LLM"}, spanId=PARENT, status={"code": 2})
-    inner = piece_with({"gen_ai.operation.name": "chat"}, parentSpanId=PARENT, status={"code": 2})
-    beside = piece_with({"gen_ai.operation.name": "chat"}, spanId="1234567812345678", status={"code": 2})
-    one, two, three = ((piece, bridge.facts(piece)) for piece in (outer, inner, beside))
-    assert is_same_model_call(one, two)
-    assert is_same_model_call(two, one)
-    assert not is_same_model_call(two, three)
-    assert not is_same_model_call(one, three)
+    otel = OpenTelemetry()
+    outer = span_with({"openinference.span.kind": "LLM"}, spanId=PARENT, status={"code": 2})
+    inner = span_with({"gen_ai.operation.name": "chat"}, parentSpanId=PARENT, status={"code": 2})
+    beside = span_with({"gen_ai.operation.name": "chat"}, spanId="1234567812345678", status={"code": 2})
+    first, second, third = ((span, otel.facts(span)) for span in (outer, inner, beside))
+    assert is_same_model_call(first, second)
+    assert is_same_model_call(second, first)
+    assert not is_same_model_call(second, third)
+    assert not is_same_model_call(first, third)
 
 
 def test_two_calls_with_same_id_stay_two() -> None:
-    first, second = (span for span in told("pydantic_ai") if span[1].role == "llm")
+    first, second = (span for span in recorded_facts("pydantic_ai") if span[1].role == "llm")
     assert first[1].response_id == second[1].response_id == "chatcmpl-1"
     assert not is_same_model_call(first, second)
 
@@ -210,8 +210,8 @@ def test_json_gives_same_span_data(name: str, *, snake_case: bool, numbers: bool
 
 @pytest.mark.parametrize("name", NAMES)
 def test_span_data_can_be_stored_and_has_content_once(name: str) -> None:
-    for piece, _ in told(name):
-        assert codec.loads(codec.dumps(piece)) == piece
-        for attribute in piece["extra"]["attributes"]:
+    for span, _ in recorded_facts(name):
+        assert codec.loads(codec.dumps(span)) == span
+        for attribute in span["extra"]["attributes"]:
             assert not attribute.startswith(("gen_ai.input.", "gen_ai.output.", "llm.input_messages", "input.value"))
             assert not attribute.startswith(("traceloop.entity.input", "gen_ai.task.input", "langsmith.metadata."))

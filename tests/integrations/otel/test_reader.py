@@ -114,9 +114,9 @@ def test_metrics_logs_and_empty_bodies_have_no_spans() -> None:
 def test_reports_unreadable_body(body: bytes, problem: str) -> None:
     with pytest.raises(Unreadable, match=problem):
         list(read_body(body))
-    told: list[Unreadable] = []
-    list(read_body(body, on_bad=told.append))
-    assert len(told) == 1
+    problems: list[Unreadable] = []
+    list(read_body(body, on_bad=problems.append))
+    assert len(problems) == 1
 
 
 def test_reports_invalid_resource() -> None:
@@ -153,18 +153,18 @@ def test_reports_missing_file(tmp_path: Path) -> None:
 
 def test_reads_lines_after_invalid_line() -> None:
     bad = [b'{"resourceSpans": [', line(ONE), b"{nonsense}", b"null", line(TWO)]
-    told: list[Unreadable] = []
-    assert list(read_body(b"\n".join(bad), "export.jsonl", on_bad=told.append)) == PIECES
-    assert [str(error).split(":")[0] for error in told] == [f"export.jsonl, line {at}" for at in (1, 3, 4)]
+    problems: list[Unreadable] = []
+    assert list(read_body(b"\n".join(bad), "export.jsonl", on_bad=problems.append)) == PIECES
+    assert [str(error).split(":")[0] for error in problems] == [f"export.jsonl, line {at}" for at in (1, 3, 4)]
 
 
 def test_reads_spans_after_invalid_span() -> None:
     document = as_document(TWO)
     document["resourceSpans"][0]["scopeSpans"][0]["spans"][1]["traceId"] = "?"
-    told: list[Unreadable] = []
-    pieces = list(read_body(json.dumps(document).encode(), on_bad=told.append))
-    assert len(pieces) == 3
-    assert "span 2" in str(told[0])
+    problems: list[Unreadable] = []
+    spans = list(read_body(json.dumps(document).encode(), on_bad=problems.append))
+    assert len(spans) == 3
+    assert "span 2" in str(problems[0])
 
 
 def test_ids_in_base64_and_upper_case_are_equal() -> None:
@@ -178,11 +178,11 @@ def test_ids_in_base64_and_upper_case_are_equal() -> None:
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("form", ["lines", "documents over many lines", "requests put together", "lengths as varints"])
 def test_rejects_record_beyond_limit(form: str, packing: str) -> None:
-    told: list[Unreadable] = []
+    problems: list[Unreadable] = []
     body = PACKINGS[packing](FORMS[form])
-    pieces = list(read_body(body, on_bad=told.append, limit=len(ONE) - 100))
-    assert len(pieces) < len(PIECES)
-    assert "more than" in str(told[0])
+    spans = list(read_body(body, on_bad=problems.append, limit=len(ONE) - 100))
+    assert len(spans) < len(PIECES)
+    assert "more than" in str(problems[0])
 
 
 def test_rejects_bomb_before_unpacking() -> None:
@@ -289,7 +289,7 @@ def test_yields_spans_before_stream_ends() -> None:
             return len(part)
 
     slow = Slow()
-    pieces = read_stream(slow)
-    assert next(pieces) == PIECES[0]
+    spans = read_stream(slow)
+    assert next(spans) == PIECES[0]
     assert len(slow.lines) == 1
-    assert list(pieces) == PIECES[1:]
+    assert list(spans) == PIECES[1:]

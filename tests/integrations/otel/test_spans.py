@@ -7,11 +7,11 @@ import pytest
 
 from lockstitch.integrations.otel import read_body
 from lockstitch.model import codec
-from tests.integrations.otel.bodies import PARENT, SPAN, START, TRACE, made, pairs, piece_with
+from tests.integrations.otel.bodies import PARENT, SPAN, START, TRACE, made, pairs, span_with
 
 
 def test_converts_bare_span() -> None:
-    assert piece_with({"http.method": "GET"}, parentSpanId=PARENT, resource={"service.name": "shop"}) == {
+    assert span_with({"http.method": "GET"}, parentSpanId=PARENT, resource={"service.name": "shop"}) == {
         "id": f"{TRACE}:{SPAN}",
         "trace_id": TRACE,
         "parent_id": f"{TRACE}:{PARENT}",
@@ -32,17 +32,17 @@ def test_converts_bare_span() -> None:
 
 
 def test_stores_nanoseconds_that_time_cannot_represent() -> None:
-    piece = piece_with({}, startTimeUnixNano=str(START + 1), endTimeUnixNano=START + 1999)
-    assert (piece["start"], piece["end"]) == ("2023-11-14T22:13:20.000000Z", "2023-11-14T22:13:20.000001Z")
-    assert piece["extra"]["nanoseconds"] == {"start": START + 1, "end": START + 1999}
-    assert piece["order"] == f"0{START + 1}"
+    span = span_with({}, startTimeUnixNano=str(START + 1), endTimeUnixNano=START + 1999)
+    assert (span["start"], span["end"]) == ("2023-11-14T22:13:20.000000Z", "2023-11-14T22:13:20.000001Z")
+    assert span["extra"]["nanoseconds"] == {"start": START + 1, "end": START + 1999}
+    assert span["order"] == f"0{START + 1}"
 
 
 def test_converts_spans_without_times_and_with_far_times() -> None:
-    piece = piece_with({}, startTimeUnixNano=0, endTimeUnixNano=str(2**64 - 1))
-    assert "start" not in piece
-    assert piece["end"].startswith("2554-")
-    assert "end" not in piece_with({}, endTimeUnixNano="")
+    span = span_with({}, startTimeUnixNano=0, endTimeUnixNano=str(2**64 - 1))
+    assert "start" not in span
+    assert span["end"].startswith("2554-")
+    assert "end" not in span_with({}, endTimeUnixNano="")
 
 
 def test_converts_values_of_every_kind() -> None:
@@ -54,7 +54,7 @@ def test_converts_values_of_every_kind() -> None:
         "list": ["a", 1, [True]],
         "object": {"a": {"b": "c"}},
     }
-    assert piece_with(values)["extra"]["attributes"] == values
+    assert span_with(values)["extra"]["attributes"] == values
     odd = [
         {"key": "int", "value": {"intValue": 7}},
         {"key": "real", "value": {"doubleValue": "NaN"}},
@@ -65,8 +65,8 @@ def test_converts_values_of_every_kind() -> None:
     ]
     document = made({})
     document["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["attributes"] = odd
-    (piece,) = read_body(json.dumps(document).encode())
-    assert piece["extra"]["attributes"] == {"int": 7, "real": None, "bytes": "AAE=", "none": None, "bare": "as it is"}
+    (span,) = read_body(json.dumps(document).encode())
+    assert span["extra"]["attributes"] == {"int": 7, "real": None, "bytes": "AAE=", "none": None, "bare": "as it is"}
 
 
 def test_replaces_values_that_no_store_accepts() -> None:
@@ -81,40 +81,38 @@ def test_replaces_values_that_no_store_accepts() -> None:
             name="n\x00",
         )
     ).encode()
-    (piece,) = read_body(body)
-    assert piece["name"] == "n\ufffd"
-    assert piece["extra"]["attributes"]["nul"] == "a\ufffdb"
-    assert piece["extra"]["attributes"]["half"] == "a\ufffdb"
-    assert piece["inputs"]["messages"] == [{"role": "user", "content": "x\ufffd\ufffd", "score": None, "big": None}]
-    assert codec.loads(codec.dumps(piece)) == piece
+    (span,) = read_body(body)
+    assert span["name"] == "n\ufffd"
+    assert span["extra"]["attributes"]["nul"] == "a\ufffdb"
+    assert span["extra"]["attributes"]["half"] == "a\ufffdb"
+    assert span["inputs"]["messages"] == [{"role": "user", "content": "x\ufffd\ufffd", "score": None, "big": None}]
+    assert codec.loads(codec.dumps(span)) == span
 
 
 def test_large_integers_in_content_stay_exact() -> None:
-    piece = piece_with({"input.value": '{"id": 123456789012345678901234567890}'})
-    assert piece["inputs"] == {"id": 123456789012345678901234567890}
+    span = span_with({"input.value": '{"id": 123456789012345678901234567890}'})
+    assert span["inputs"] == {"id": 123456789012345678901234567890}
 
 
 def test_content_nested_too_deeply_stays_text() -> None:
     deep = "[" * 300 + "]" * 300
-    piece = piece_with({"input.value": deep})
-    assert piece["inputs"] == {"input": deep}
-    assert codec.dumps(piece)
+    span = span_with({"input.value": deep})
+    assert span["inputs"] == {"input": deep}
+    assert codec.dumps(span)
 
 
 def test_stores_events_and_links() -> None:
-    piece = piece_with(
+    span = span_with(
         {},
         events=[{"name": "cache miss", "timeUnixNano": str(START), "attributes": pairs({"key": "k"})}],
         links=[{"traceId": TRACE, "spanId": PARENT, "attributes": pairs({"why": "retry"})}],
         traceState="a=b",
         droppedAttributesCount=2,
     )
-    assert piece["events"] == [
-        {"name": "cache miss", "attributes": {"key": "k"}, "time": "2023-11-14T22:13:20.000000Z"}
-    ]
-    assert piece["extra"]["links"] == [{"trace_id": TRACE, "span_id": PARENT, "attributes": {"why": "retry"}}]
-    assert piece["extra"]["trace_state"] == "a=b"
-    assert piece["extra"]["dropped"] == {"attributes": 2}
+    assert span["events"] == [{"name": "cache miss", "attributes": {"key": "k"}, "time": "2023-11-14T22:13:20.000000Z"}]
+    assert span["extra"]["links"] == [{"trace_id": TRACE, "span_id": PARENT, "attributes": {"why": "retry"}}]
+    assert span["extra"]["trace_state"] == "a=b"
+    assert span["extra"]["dropped"] == {"attributes": 2}
 
 
 def exception(**attributes: Any) -> dict[str, Any]:
@@ -136,14 +134,14 @@ def exception(**attributes: Any) -> dict[str, Any]:
     ],
 )
 def test_reads_error(status: dict[str, Any], events: list[dict[str, Any]], error: str | None) -> None:
-    piece = piece_with({}, status=status, events=events)
-    assert piece.get("error") == error
-    assert piece["status"] == ("error" if error else "ok")
-    assert len(piece.get("events", [])) == len(events)
+    span = span_with({}, status=status, events=events)
+    assert span.get("error") == error
+    assert span["status"] == ("error" if error else "ok")
+    assert len(span.get("events", [])) == len(events)
 
 
 def test_reads_user_session_thread_and_group() -> None:
-    piece = piece_with(
+    span = span_with(
         {
             "session.id": "s-1",
             "user.id": "u-1",
@@ -152,28 +150,28 @@ def test_reads_user_session_thread_and_group() -> None:
             "openinference.span.kind": "CHAIN",
         }
     )
-    assert (piece["thread_id"], piece["session_id"], piece["user_id"]) == ("s-1", "s-1", "u-1")
-    assert (piece["metadata"], piece["tags"], piece["kind"]) == ({"tier": "gold"}, ["a", "b"], "chain")
+    assert (span["thread_id"], span["session_id"], span["user_id"]) == ("s-1", "s-1", "u-1")
+    assert (span["metadata"], span["tags"], span["kind"]) == ({"tier": "gold"}, ["a", "b"], "chain")
     properties = {"thread_id": "t", "user_id": 7, "plan": "free"}
-    piece = piece_with({f"traceloop.association.properties.{key}": value for key, value in properties.items()})
-    assert (piece["thread_id"], piece["user_id"], piece["metadata"]) == ("t", "7", properties)
+    span = span_with({f"traceloop.association.properties.{key}": value for key, value in properties.items()})
+    assert (span["thread_id"], span["user_id"], span["metadata"]) == ("t", "7", properties)
     # A session of LangSmith is a project, not a conversation.
-    piece = piece_with({"langsmith.trace.session_id": "p", "langsmith.trace.session_name": "shop"})
-    assert "thread_id" not in piece
-    assert piece["group"] == "shop"
-    assert "group" not in piece_with({}, resource={"service.name": "unknown_service:python"})
+    span = span_with({"langsmith.trace.session_id": "p", "langsmith.trace.session_name": "shop"})
+    assert "thread_id" not in span
+    assert span["group"] == "shop"
+    assert "group" not in span_with({}, resource={"service.name": "unknown_service:python"})
 
 
 def test_stores_equal_content_under_two_names_once() -> None:
     text = '{"question": "why"}'
-    piece = piece_with({"traceloop.entity.input": text, "gen_ai.task.input": text})
-    assert piece["inputs"] == {"question": "why"}
-    piece = piece_with({"traceloop.entity.input": text, "gen_ai.task.input": '{"question": "how"}'})
-    assert piece["inputs"] == {"input": {"question": "why"}, "gen_ai.task.input": {"question": "how"}}
+    span = span_with({"traceloop.entity.input": text, "gen_ai.task.input": text})
+    assert span["inputs"] == {"question": "why"}
+    span = span_with({"traceloop.entity.input": text, "gen_ai.task.input": '{"question": "how"}'})
+    assert span["inputs"] == {"input": {"question": "why"}, "gen_ai.task.input": {"question": "how"}}
 
 
 def test_numbers_in_names_only_define_order() -> None:
-    piece = piece_with(
+    span = span_with(
         {
             "llm.input_messages.999999999.message.content": "last",
             "llm.input_messages.999999999.message.role": "user",
@@ -182,21 +180,21 @@ def test_numbers_in_names_only_define_order() -> None:
             "llm.input_messages.10.message.content.odd": "a leaf and a branch",
         }
     )
-    first, second, last = piece["inputs"]["messages"]
+    first, second, last = span["inputs"]["messages"]
     assert (first["content"], last["content"]) == ("first", "last")
     assert second["content"] == {"": "second", "odd": "a leaf and a branch"}
 
 
 def test_reads_span_that_logfire_announces() -> None:
-    piece = piece_with(
+    span = span_with(
         {"logfire.span_type": "pending_span", "logfire.pending_parent_id": "00f067aa0ba90200"},
         spanId="1234567812345678",
         parentSpanId=SPAN,
         endTimeUnixNano=str(START),
     )
-    assert piece["id"] == f"{TRACE}:{SPAN}"
-    assert piece["parent_id"] == f"{TRACE}:00f067aa0ba90200"
-    assert "end" not in piece
-    assert "status" not in piece
-    root = piece_with({"logfire.span_type": "pending_span", "logfire.pending_parent_id": "0" * 16}, parentSpanId=SPAN)
+    assert span["id"] == f"{TRACE}:{SPAN}"
+    assert span["parent_id"] == f"{TRACE}:00f067aa0ba90200"
+    assert "end" not in span
+    assert "status" not in span
+    root = span_with({"logfire.span_type": "pending_span", "logfire.pending_parent_id": "0" * 16}, parentSpanId=SPAN)
     assert "parent_id" not in root

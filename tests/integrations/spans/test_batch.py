@@ -27,13 +27,13 @@ def section(name: str) -> str:
 
 def listed(name: str) -> dict[str, str]:
     """Return the patterns of a table, each with its example."""
-    found = re.findall(r"^\| `(.+?)` \| `(.+?)` \|", section(name), re.MULTILINE)
-    return {pattern.replace("\\|", "|"): example for pattern, example in found}
+    pairs = re.findall(r"^\| `(.+?)` \| `(.+?)` \|", section(name), re.MULTILINE)
+    return {pattern.replace("\\|", "|"): example for pattern, example in pairs}
 
 
 KEY_EXAMPLES = listed("Keys")
 VALUE_EXAMPLES = listed("Values")
-NEAR_MISSES = re.findall(r"`([^`]+)`", section("What stays").replace("\n", " "))
+NEAR_MISSES = re.findall(r"`([^`]+)`", section("Unchanged content").replace("\n", " "))
 
 
 @pytest.mark.req("S2-054", "S2-010")
@@ -61,9 +61,9 @@ def test_values_that_are_not_text_stay(key: str, value: Any) -> None:
 @pytest.mark.parametrize("example", [*KEY_EXAMPLES.values(), *VALUE_EXAMPLES.values()])
 @pytest.mark.parametrize("change", [str, str.upper, str.title])
 def test_may_hide_misses_no_name_and_no_value(example: str, change: Callable[[str], str]) -> None:
-    for bag in ({change(example): "x-value"}, {"a": example}, {"deep": [{change(example): ["b"]}]}):
-        hides = redact(bag) != bag
-        plain = json.dumps(bag)
+    for fields in ({change(example): "x-value"}, {"a": example}, {"deep": [{change(example): ["b"]}]}):
+        hides = redact(fields) != fields
+        plain = json.dumps(fields)
         for text in (plain, json.dumps({"metadata": plain}), json.dumps({"a": json.dumps([plain])})):
             assert may_hide(text.encode()) or not hides
         escaped = "".join(f"\\u{ord(sign):04x}" if sign.isalpha() else sign for sign in plain)
@@ -78,7 +78,9 @@ def test_may_hide_finds_further_names() -> None:
 @pytest.mark.parametrize(("pattern", "example"), VALUE_EXAMPLES.items())
 def test_redacts_secret_value_under_any_key(pattern: str, example: str) -> None:
     assert re.search(pattern, example), "the example matches its pattern"
-    assert not any(re.search(other, example) for other in VALUES if other != pattern), "and no other pattern"
+    assert not any(re.search(other_pattern, example) for other_pattern in VALUES if other_pattern != pattern), (
+        "and no other pattern"
+    )
     for text in (example, f"use {example} please", f"a={example}\n"):
         assert redact({"note": text}) == {"note": REDACTED}
         assert redact({"a": {"b": [1, text]}}) == {"a": {"b": [1, REDACTED]}}
@@ -87,20 +89,20 @@ def test_redacts_secret_value_under_any_key(pattern: str, example: str) -> None:
 
 @pytest.mark.parametrize("word", NEAR_MISSES)
 def test_similar_values_stay(word: str) -> None:
-    bag = {word: "x", "note": word, "list": [word]}
-    assert redact(bag) is bag
+    fields = {word: "x", "note": word, "list": [word]}
+    assert redact(fields) is fields
 
 
 def test_list_of_similar_values_is_complete() -> None:
-    known = {"max_tokens", "token_usage", "total_tokens", "task-123", "sk-short", "author", "tokenizer"}
-    assert known <= set(NEAR_MISSES)
+    similar = {"max_tokens", "token_usage", "total_tokens", "task-123", "sk-short", "author", "tokenizer"}
+    assert similar <= set(NEAR_MISSES)
 
 
 def test_second_redaction_changes_nothing() -> None:
-    bag = dict.fromkeys(KEY_EXAMPLES.values(), "x") | {"note": list(VALUE_EXAMPLES.values())}
-    once = redact(bag)
-    assert redact(once) == once
-    assert once.keys() == bag.keys()
+    fields = dict.fromkeys(KEY_EXAMPLES.values(), "x") | {"note": list(VALUE_EXAMPLES.values())}
+    redacted = redact(fields)
+    assert redact(redacted) == redacted
+    assert redacted.keys() == fields.keys()
 
 
 def test_redaction_is_fast_for_any_text() -> None:
@@ -172,21 +174,21 @@ def test_may_hide_finds_escaped_letters(name: str) -> None:
 async def test_record_contains_no_secrets(store: Store, source: str) -> None:
     """Secrets in metadata, environment and attributes are redacted. Content stays, because it belongs to the user."""
     secrets = list(VALUE_EXAMPLES.values())
-    said = "My key is sk-example-said-0123456789"
+    text = "My key is sk-example-said-0123456789"
     if source == "langsmith":
         trace = agent_trace(metadata={f"note{place}": secret for place, secret in enumerate(secrets)})
         for run in trace.runs:
             run["extra"]["runtime"] = {"environment": {"HOME": "/", "SOME": secrets[0], "DB_PASSWORD": "hunter2"}}
             run["extra"]["invocation_params"] = {"model": "m", "openai_api_key": "hunter2", "max_tokens": 7}
-        trace.runs[0]["inputs"]["messages"][0]["content"] = said
+        trace.runs[0]["inputs"]["messages"][0]["content"] = text
         body = b"\n".join(map(_dumped, trace.runs))
     else:
-        told = {f"note{place}": secret for place, secret in enumerate(secrets)}
+        metadata = {f"note{place}": secret for place, secret in enumerate(secrets)}
         span = otel.made(
             {
-                **told,
+                **metadata,
                 "http.request.header.authorization": "hunter2",
-                "input.value": said,
+                "input.value": text,
                 "gen_ai.request.max_tokens": 7,
             },
             resource={"service.name": "shop", "process.env.DB_PASSWORD": "hunter2"},
@@ -195,10 +197,10 @@ async def test_record_contains_no_secrets(store: Store, source: str) -> None:
     report = await import_bytes(store, source, body)
     assert report.skipped == []
     rows = [row for kind in ("llm_call", "tool_call", "span") for row in await rows_of(store, kind)]
-    kept = str([(row.data, row.message) for row in rows]) + str(await lens(store))
-    assert [secret for secret in (*secrets, "hunter2") if secret in kept] == []
-    assert said in kept
-    assert REDACTED in kept
+    stored = str([(row.data, row.message) for row in rows]) + str(await lens(store))
+    assert [secret for secret in (*secrets, "hunter2") if secret in stored] == []
+    assert text in stored
+    assert REDACTED in stored
 
 
 def _dumped(value: Any) -> bytes:
@@ -206,5 +208,5 @@ def _dumped(value: Any) -> bytes:
 
 
 def test_versions_of_clients_are_not_redacted() -> None:
-    told = {"langchain_version": "1.4.7", "langchain_core_version": "1.0.0"}
-    assert redact(told) == told
+    metadata = {"langchain_version": "1.4.7", "langchain_core_version": "1.0.0"}
+    assert redact(metadata) == metadata

@@ -14,7 +14,7 @@ from lockstitch.errors import BodyTooExpensive, Unreadable
 from lockstitch.integrations import langsmith
 from lockstitch.integrations.langsmith import messages, multipart, runs, stream
 from lockstitch.integrations.langsmith import reader as reading
-from lockstitch.integrations.otel import framing, read_body, values
+from lockstitch.integrations.otel import frames, read_body, values
 from lockstitch.integrations.spans import batch
 from lockstitch.integrations.spans.budget import Budget, Limits, ReadingStopped
 from tests.work import assert_linear, lines, steps
@@ -248,7 +248,7 @@ QUOTES: dict[str, Callable[[int], str]] = {
     "digits": lambda n: "1e9" * n,
     "words": lambda n: "api_key_" * n,
 }
-MODULES: tuple[ModuleType, ...] = (framing, values, batch, messages, stream, multipart, runs, reading)
+MODULES: tuple[ModuleType, ...] = (frames, values, batch, messages, stream, multipart, runs, reading)
 
 
 @pytest.mark.parametrize("name", QUOTES)

@@ -56,11 +56,11 @@ async def test_writing_twice_changes_nothing(store: Store) -> None:
     await ingest(store).write(items(*runs))
     before, raised = await seen(store), await fences(store)
 
-    again = await ingest(store).write(items(*runs))
+    second_outcome = await ingest(store).write(items(*runs))
 
     assert await seen(store) == before
     assert await fences(store) == raised
-    assert sum(row.type == "llm_call" for row in again.rows) == 2
+    assert sum(row.type == "llm_call" for row in second_outcome.rows) == 2
 
 
 @pytest.mark.req("S2-048")
@@ -84,14 +84,14 @@ async def test_changed_span_is_updated_in_place(store: Store) -> None:
 def test_result_does_not_depend_on_order_of_arrival(seed: int) -> None:
     """Posts and patches of two turns, one with an id that is used twice, in random batches."""
     chance = random.Random(seed)
-    pieces: list[Json] = []
+    bodies: list[Json] = []
     for number in (1, 2):
         trace = agent_trace(number, thread="conv")
         trace.model(5, calls=[("call_a", "search", {"q": "again"})], heard=[tool_message("call_a", "found")])
         trace.tool(6, "search", "call_a", "found again")
         trace.model(7, "Done.")
         for run in trace.runs:
-            pieces += post_and_patch(run)
+            bodies += post_and_patch(run)
 
     async def come(order: list[Json], sizes: list[int]) -> tuple[Json, bool]:
         async with open_store("sqlite:///:memory:") as store:
@@ -101,12 +101,12 @@ def test_result_does_not_depend_on_order_of_arrival(seed: int) -> None:
                 order = order[size:]
             return await seen(store), (await store.verify()).ok
 
-    shuffled = chance.sample(pieces, len(pieces))
-    expected, _ = asyncio.run(come(pieces, []))
-    found, whole = asyncio.run(come(shuffled, [chance.randint(1, 6) for _ in range(20)]))
+    shuffled = chance.sample(bodies, len(bodies))
+    expected, _ = asyncio.run(come(bodies, []))
+    result, complete = asyncio.run(come(shuffled, [chance.randint(1, 6) for _ in range(20)]))
 
-    assert whole
-    assert found == expected
+    assert complete
+    assert result == expected
 
 
 @pytest.mark.req("S2-048")
@@ -115,22 +115,22 @@ def test_result_does_not_depend_on_order_of_arrival(seed: int) -> None:
 def test_duplicates_and_tools_do_not_depend_on_order_of_arrival(seed: int) -> None:
     """Two spans describe every model call, in one trace or in two. Tools have no call ids, and ids are reused."""
     chance = random.Random(seed)
-    trace, other = Trace(1, thread="conv"), Trace(2, thread="conv")
+    trace, other_trace = Trace(1, thread="conv"), Trace(2, thread="conv")
     trace.root()
-    other.root()
-    heard: list[Json] = []
+    other_trace.root()
+    messages: list[Json] = []
     for at in (1, 5, 9):
-        told = {"response_metadata": {"id": f"chatcmpl-{at % 2}", "model_provider": "openai"}}
+        response = {"response_metadata": {"id": f"chatcmpl-{at % 2}", "model_provider": "openai"}}
         calls: list[tuple[str, str, Json]] = [("call_0", "search", {"at": at}), (f"call_{at}", "search", {})]
-        asking = trace.model(at, calls=calls, heard=list(heard), kwargs=told)
-        trace.model(at + 0.1, "", kwargs=told, parent=asking["id"])
-        other.model(at - 0.1, "more" if at == 5 else "", calls=calls if at == 5 else None, kwargs=told)
+        asking = trace.model(at, calls=calls, heard=list(messages), kwargs=response)
+        trace.model(at + 0.1, "", kwargs=response, parent=asking["id"])
+        other_trace.model(at - 0.1, "more" if at == 5 else "", calls=calls if at == 5 else None, kwargs=response)
         trace.tool(at + 1, "search", None, f"first {at}")
         trace.tool(at + 2, "search", f"call_{at}" if at == 9 else None, f"second {at}")
         failed = tool_message("call_0", f"first {at}", status="error" if at == 5 else "success")
-        heard += [asking["outputs"]["generations"][0][0]["message"], failed, tool_message(f"call_{at}", "seen")]
-    trace.model(13, "Done.", heard=heard)
-    spans = trace.runs + other.runs
+        messages += [asking["outputs"]["generations"][0][0]["message"], failed, tool_message(f"call_{at}", "seen")]
+    trace.model(13, "Done.", heard=messages)
+    spans = trace.runs + other_trace.runs
 
     async def come(*parts: list[Json]) -> tuple[Json, bool]:
         async with open_store("sqlite:///:memory:") as store:
@@ -153,9 +153,9 @@ async def test_patch_can_arrive_before_post(store: Store) -> None:
     for post, _ in halves:
         await ingest(store).write(items(post))
 
-    async with open_store("sqlite:///:memory:") as whole:
-        await ingest(whole).write(items(*trace.runs))
-        assert await seen(store) == await seen(whole)
+    async with open_store("sqlite:///:memory:") as reference:
+        await ingest(reference).write(items(*trace.runs))
+        assert await seen(store) == await seen(reference)
 
 
 @pytest.mark.req("S2-035")
@@ -166,10 +166,10 @@ async def test_stores_request_without_result_and_result_without_request(store: S
     trace.model(2, "ok", heard=[tool_message("call_z", "from nowhere", name="ghost")])
     await ingest(store).write(items(*trace.runs))
 
-    asked, told = await rows_of(store, "tool_call")
-    assert (asked.call_id, asked.status, asked.message, asked.reply_to is None) == ("call_a", None, None, False)
-    assert (told.call_id, told.name, told.reply_to, told.status) == ("call_z", "ghost", None, "ok")
-    assert (told.message or {})["content"] == "from nowhere"
+    first, second = await rows_of(store, "tool_call")
+    assert (first.call_id, first.status, first.message, first.reply_to is None) == ("call_a", None, None, False)
+    assert (second.call_id, second.name, second.reply_to, second.status) == ("call_z", "ghost", None, "ok")
+    assert (second.message or {})["content"] == "from nowhere"
     assert (await store.verify()).ok
 
 
@@ -178,9 +178,9 @@ async def test_finds_results_in_messages_of_later_calls(store: Store) -> None:
     trace = Trace()
     trace.root()
     asking = trace.model(1, calls=[("call_a", "search", {"q": "x"}), ("call_b", "look", {})])
-    asked = asking["outputs"]["generations"][0][0]["message"]
-    heard = [asked, tool_message("call_a", "found"), tool_message("call_b", "no", status="error")]
-    trace.model(2, "ok", heard=heard)
+    answer = asking["outputs"]["generations"][0][0]["message"]
+    messages = [answer, tool_message("call_a", "found"), tool_message("call_b", "no", status="error")]
+    trace.model(2, "ok", heard=messages)
     await ingest(store).write(items(*trace.runs))
 
     first, second = await rows_of(store, "tool_call")
@@ -210,8 +210,8 @@ async def test_reused_id_answers_last_call_before_it(store: Store) -> None:
     await ingest(store).write(items(*trace.runs))
     await ingest(store).write(items(late))
 
-    asked = {row.position: row.step_number for row in await rows_of(store, "llm_call")}
-    results = [(asked[row.reply_to or 0], (row.message or {})["content"]) for row in await rows_of(store, "tool_call")]
+    steps = {row.position: row.step_number for row in await rows_of(store, "llm_call")}
+    results = [(steps[row.reply_to or 0], (row.message or {})["content"]) for row in await rows_of(store, "tool_call")]
     assert sorted(results) == [(1, "first"), (2, "second"), (3, "third")]
     assert (await store.verify()).ok
 
@@ -235,33 +235,33 @@ async def test_tools_without_call_ids_are_matched_in_order(store: Store) -> None
     trace.tool(2.1, "search", None, "y found")
     await ingest(store).write(items(*trace.runs))
 
-    found = {row.call_id: (row.message or {})["content"] for row in await rows_of(store, "tool_call")}
-    assert found == {"call_a": "x found", "call_b": "y found"}
+    contents = {row.call_id: (row.message or {})["content"] for row in await rows_of(store, "tool_call")}
+    assert contents == {"call_a": "x found", "call_b": "y found"}
 
 
 @pytest.mark.req("S2-048")
 async def test_span_with_content_replaces_duplicate_without(store: Store) -> None:
     """The first span requested a tool that ran. The enclosing span arrives later, in a separate trace."""
-    told = {"response_metadata": {"id": "chatcmpl-1", "model_name": "gpt-4o-mini", "model_provider": "openai"}}
+    response = {"response_metadata": {"id": "chatcmpl-1", "model_name": "gpt-4o-mini", "model_provider": "openai"}}
     trace, second = Trace(1), Trace(2)
     trace.root()
-    trace.model(1, calls=[("call_a", "search", {})], kwargs=told)
+    trace.model(1, calls=[("call_a", "search", {})], kwargs=response)
     trace.tool(2, "search", "call_a", "found")
     second.root()
-    believed = second.model(0.9, calls=[("call_a", "search", {})], kwargs=told)
+    believed = second.model(0.9, calls=[("call_a", "search", {})], kwargs=response)
     await ingest(store).write(items(*trace.runs))
     await ingest(store).write(items(*second.runs))
 
-    (counted,) = await rows_of(store, "llm_call")
+    (stitch,) = await rows_of(store, "llm_call")
     runs = {run.foreign_id: run for thread in await store.threads(kind="trace") for run in await store.runs(thread)}
     tools = [(row.run_id, row.reply_to, row.status) for row in await rows_of(store, "tool_call")]
-    assert counted.data["id"] == believed["id"]
+    assert stitch.data["id"] == believed["id"]
     assert [(run.steps, run.input_tokens, run.model) for _, run in sorted(runs.items())] == [
         (0, 0, None),
         (1, 100, "gpt-4o-mini"),
     ]
     assert sorted(tools, key=str) == sorted(
-        [(runs[trace.id].id, None, "ok"), (runs[second.id].id, counted.position, None)], key=str
+        [(runs[trace.id].id, None, "ok"), (runs[second.id].id, stitch.position, None)], key=str
     )
     assert (await store.verify()).ok
 
@@ -299,16 +299,16 @@ async def test_totals_count_model_calls_and_not_chains(store: Store) -> None:
 async def test_projects_stay_separate_with_equal_ids(store: Store) -> None:
     """The same ids in two projects are two traces. Neither sees, changes or completes the other."""
     runs = agent_trace(thread="shared").runs
-    other = store.in_project("other")
+    other_store = store.in_project("other")
     await ingest(store).write(items(*runs))
     stolen = [{**run, "name": "stolen", "outputs": {"output": "stolen"}} for run in runs]
-    mine = await seen(store)
-    await ingest(other).write(items(*stolen[1:]))
+    before = await seen(store)
+    await ingest(other_store).write(items(*stolen[1:]))
 
-    assert await seen(store) == mine
-    (theirs,) = await other.threads(kind="trace")
-    assert theirs.key == "langsmith:shared"
-    assert {run.agent for run in await other.runs(theirs)} == {None}
+    assert await seen(store) == before
+    (other_thread,) = await other_store.threads(kind="trace")
+    assert other_thread.key == "langsmith:shared"
+    assert {run.agent for run in await other_store.runs(other_thread)} == {None}
     assert len(await store.threads(kind="trace", all_projects=True)) == 2
 
 
@@ -337,32 +337,32 @@ async def test_imported_trace_cannot_be_executed(store: Store) -> None:
 
 async def test_concurrent_writers_lose_nothing(store: Store) -> None:
     trace = agent_trace(thread="conv")
-    pieces = [piece for run in trace.runs for piece in post_and_patch(run)]
+    bodies = [body for run in trace.runs for body in post_and_patch(run)]
 
-    await asyncio.gather(*(ingest(store).write(items(piece)) for piece in pieces))
+    await asyncio.gather(*(ingest(store).write(items(body)) for body in bodies))
 
-    async with open_store("sqlite:///:memory:") as whole:
-        await ingest(whole).write(items(*trace.runs))
-        assert await seen(store) == await seen(whole)
+    async with open_store("sqlite:///:memory:") as reference:
+        await ingest(reference).write(items(*trace.runs))
+        assert await seen(store) == await seen(reference)
     assert (await store.verify()).ok
 
 
 async def test_duplicate_spans_of_model_call_count_once(store: Store) -> None:
     """Two instrumentations, nested or in separate traces, with the provider's id of the response."""
-    told = {"response_metadata": {"id": "chatcmpl-1", "model_name": "gpt-4o-mini", "model_provider": "openai"}}
+    response = {"response_metadata": {"id": "chatcmpl-1", "model_name": "gpt-4o-mini", "model_provider": "openai"}}
     trace, second = Trace(1), Trace(2)
     trace.root()
-    outer = trace.model(1, "hi", kwargs=told)
-    trace.model(1.1, "hi", kwargs=told, parent=outer["id"])
+    outer = trace.model(1, "hi", kwargs=response)
+    trace.model(1.1, "hi", kwargs=response, parent=outer["id"])
     second.root()
-    second.model(1, "hi", kwargs=told)
+    second.model(1, "hi", kwargs=response)
     await ingest(store).write(items(*trace.runs))
     await ingest(store).write(items(*second.runs))
 
-    (counted,) = await rows_of(store, "llm_call")
+    (stitch,) = await rows_of(store, "llm_call")
     duplicates = [row for row in await rows_of(store, "span") if row.data.get("duplicate_of")]
-    assert counted.data["id"] == outer["id"]
-    assert {row.data["duplicate_of"] for row in duplicates} == {str(counted.id)}
+    assert stitch.data["id"] == outer["id"]
+    assert {row.data["duplicate_of"] for row in duplicates} == {str(stitch.id)}
     assert len(duplicates) == 2
 
 
@@ -374,9 +374,9 @@ async def test_changed_cost_is_not_added_twice(store: Store) -> None:
     trace.runs[1]["outputs"]["generations"][0][0]["message"]["kwargs"]["usage_metadata"] = usage
     await ingest(store).write(items(*trace.runs))
 
-    async with open_store("sqlite:///:memory:") as whole:
-        await ingest(whole).write(items(*trace.runs))
-        (expected,) = await whole.runs((await whole.threads(kind="trace"))[0])
+    async with open_store("sqlite:///:memory:") as reference:
+        await ingest(reference).write(items(*trace.runs))
+        (expected,) = await reference.runs((await reference.threads(kind="trace"))[0])
     (run,) = await store.runs((await store.threads(kind="trace"))[0])
     assert first.total_cost is not None
     assert (run.input_tokens, run.cost) == (1100, expected.cost)
@@ -407,10 +407,10 @@ async def test_secrets_in_metadata_are_not_stored(store: Store) -> None:
 async def test_stores_feedback_and_attachments_of_span(store: Store) -> None:
     trace = agent_trace()
     span = trace.runs[1]["id"]
-    said = SpanFeedback("f1", span, None, "helpful", score=0.5, comment="fine", value={"value": "yes"})
-    picture = Attachment(span, "chart.png", "image/png", b"\x89PNG")
+    remark = SpanFeedback("f1", span, None, "helpful", score=0.5, comment="fine", value={"value": "yes"})
+    attachment = Attachment(span, "chart.png", "image/png", b"\x89PNG")
     for _ in range(2):
-        outcome = await ingest(store).write([*items(*trace.runs), said, picture])
+        outcome = await ingest(store).write([*items(*trace.runs), remark, attachment])
         assert outcome.refused == []
 
     (row,) = [row for row in await rows_of(store, "llm_call") if row.data["id"] == span]
@@ -449,9 +449,9 @@ async def test_patch_without_trace_finds_its_trace(store: Store, first: str) -> 
     for half in (post, bare) if first == "post" else (bare, post):
         await ingest(store).write(items(half))
 
-    async with open_store("sqlite:///:memory:") as whole:
-        await ingest(whole).write(items(*trace.runs))
-        assert await seen(store) == await seen(whole)
+    async with open_store("sqlite:///:memory:") as reference:
+        await ingest(reference).write(items(*trace.runs))
+        assert await seen(store) == await seen(reference)
     assert (await store.verify()).ok
 
 
@@ -473,8 +473,8 @@ async def test_late_root_completes_trace(store: Store) -> None:
 async def test_removes_spans_only_from_complete_traces(store: Store) -> None:
     trace = agent_trace()
     await ingest(store).write(items(*trace.runs))
-    gone = {trace.runs[1]["id"], trace.runs[2]["id"]}
-    removed = await ingest(store).drop_others(trace.id, lambda span_id: span_id not in gone)
+    removed_ids = {trace.runs[1]["id"], trace.runs[2]["id"]}
+    removed = await ingest(store).drop_others(trace.id, lambda span_id: span_id not in removed_ids)
 
     (run,) = await store.runs((await store.threads(kind="trace"))[0])
     (call,) = await rows_of(store, "llm_call")

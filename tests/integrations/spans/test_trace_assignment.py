@@ -43,8 +43,8 @@ async def arrive(store: Store, *batches: list[Json]) -> None:
 
 async def trees(store: Store) -> dict[str, Any]:
     """Return each trace with its spans, their parents and its totals. No trace is listed twice."""
-    found = await seen(store)
-    for trace in found.values():
+    records = await seen(store)
+    for trace in records.values():
         trace.pop("thread")
     parents: dict[str, Any] = {}
     for thread in await store.threads(kind="trace", limit=None):
@@ -54,8 +54,8 @@ async def trees(store: Store) -> dict[str, Any]:
             assert len(ids) == len(set(ids)), "a span is stored twice"
             assert all(row.data["trace_id"] == run.foreign_id for row in rows if row.data.get("inferred"))
             parents[str(run.foreign_id)] = sorted((row.data["id"], str(row.data.get("parent_id"))) for row in rows)
-    assert {"traces": len(parents)} == {"traces": len(found)}
-    return {trace: (parents[trace], found[trace]) for trace in found}
+    assert {"traces": len(parents)} == {"traces": len(records)}
+    return {trace: (parents[trace], records[trace]) for trace in records}
 
 
 async def traces(store: Store) -> dict[str, list[str]]:
@@ -104,10 +104,15 @@ async def test_run_that_is_its_own_parent_is_a_root(store: Store) -> None:
 
 async def test_merges_traces_of_a_conversation_with_other_traces(store: Store) -> None:
     """The provisional trace is in the thread of a conversation. The other traces of that thread stay unchanged."""
-    said = {"extra": {"metadata": {"thread_id": "conv"}}}
-    await arrive(store, [post(1, **said)], [post(3, 2, **said)], [post(8, **said), post(9, 8, **said)])
+    conversation = {"extra": {"metadata": {"thread_id": "conv"}}}
+    await arrive(
+        store,
+        [post(1, **conversation)],
+        [post(3, 2, **conversation)],
+        [post(8, **conversation), post(9, 8, **conversation)],
+    )
     assert len(await store.threads(kind="trace", limit=None)) == 1
-    await arrive(store, [post(2, 1, **said)])
+    await arrive(store, [post(2, 1, **conversation)])
     assert await traces(store) == {uid(1): [uid(1), uid(2), uid(3)], uid(8): [uid(8), uid(9)]}
     (thread,) = await store.threads(kind="trace", limit=None)
     assert (thread.key, [run.sequence for run in await store.runs(thread)]) == ("langsmith:conv", [1, 2])
@@ -136,8 +141,8 @@ async def test_keeps_feedback_and_attachments_of_merged_traces(store: Store) -> 
 
 
 async def test_counts_model_calls_once_after_merge(store: Store) -> None:
-    told = {"response_metadata": {"id": "chatcmpl-1", "model_name": "gpt-4o-mini", "model_provider": "openai"}}
-    message = ai("hi", [], None, **told)
+    response = {"response_metadata": {"id": "chatcmpl-1", "model_name": "gpt-4o-mini", "model_provider": "openai"}}
+    message = ai("hi", [], None, **response)
     outputs = {"generations": [[{"text": "hi", "message": message}]]}
     call = {"run_type": "llm", "outputs": outputs, "end_time": moment(20)}
     await arrive(store, [post(3, 2, **call)], [post(4, 3, **call)], [post(2, 1)], [post(1)], [patch(1)])
@@ -173,16 +178,16 @@ async def test_writing_again_changes_nothing(store: Store) -> None:
 
 def test_end_of_circle_is_its_smallest_id() -> None:
     links = {"d": "c", "c": "b", "b": "e", "e": "c", "x": "y", "z": "z"}
-    found, circular = ends(links, {"d", "e", "x", "z", "q"})
-    assert found == {"d": "b", "e": "b", "x": "y", "z": "z", "q": "q"}
+    found_ends, circular = ends(links, {"d", "e", "x", "z", "q"})
+    assert found_ends == {"d": "b", "e": "b", "x": "y", "z": "z", "q": "q"}
     assert circular == {"b", "c", "e"}
 
 
 def test_follows_each_link_once() -> None:
     """A chain of a hundred thousand links needs no deep recursion and no quadratic time."""
     links = {str(number): str(number + 1) for number in range(100_000)}
-    found, _ = ends(links, links.keys())
-    assert set(found.values()) == {"100000"}
+    found_ends, _ = ends(links, links.keys())
+    assert set(found_ends.values()) == {"100000"}
 
 
 # Any forest, any omission, any split, any order
@@ -190,7 +195,7 @@ def test_follows_each_link_once() -> None:
 
 def forest(chance: random.Random) -> list[Json]:
     """Posts and patches of some traces, with random links omitted."""
-    made: list[Json] = []
+    bodies: list[Json] = []
     for number in range(1, chance.randint(2, 4)):
         trace = Trace(number, thread=chance.choice([None, None, "conv"]))
         runs = [trace.root()]
@@ -212,26 +217,26 @@ def forest(chance: random.Random) -> list[Json]:
             runs.append(run)
         if chance.random() < 0.1:
             # An invalid link: to itself, or in a circle.
-            one, other = chance.choice(runs), chance.choice(runs)
-            one["parent_run_id"] = other["id"]
+            first, second = chance.choice(runs), chance.choice(runs)
+            first["parent_run_id"] = second["id"]
         for run in runs:
-            begun = {key: value for key, value in run.items() if key not in ("end_time", "outputs")}
-            ended = {key: run[key] for key in ("id", *PLACE, "end_time", "outputs", "extra") if key in run}
-            for piece in (begun, ended):
-                gone = PLACE if chance.random() < 0.3 else chance.sample(PLACE, chance.randint(0, 3))
-                made.append({key: value for key, value in piece.items() if key not in gone})
-    return made
+            posted = {key: value for key, value in run.items() if key not in ("end_time", "outputs")}
+            patched = {key: run[key] for key in ("id", *PLACE, "end_time", "outputs", "extra") if key in run}
+            for body in (posted, patched):
+                omitted = PLACE if chance.random() < 0.3 else chance.sample(PLACE, chance.randint(0, 3))
+                bodies.append({key: value for key, value in body.items() if key not in omitted})
+    return bodies
 
 
 async def compare(store: Store, chance: random.Random) -> None:
-    pieces = forest(chance)
-    async with open_store("sqlite:///:memory:") as whole:
-        await arrive(whole, pieces)
-        expected = await trees(whole)
-    sent = pieces + chance.sample(pieces, chance.randint(0, len(pieces) // 3))
-    chance.shuffle(sent)
-    cuts = sorted(chance.sample(range(1, len(sent)), chance.randint(0, len(sent) - 1)))
-    await arrive(store, *(sent[start:stop] for start, stop in pairwise([0, *cuts, len(sent)])))
+    bodies = forest(chance)
+    async with open_store("sqlite:///:memory:") as reference:
+        await arrive(reference, bodies)
+        expected = await trees(reference)
+    sent_bodies = bodies + chance.sample(bodies, chance.randint(0, len(bodies) // 3))
+    chance.shuffle(sent_bodies)
+    cuts = sorted(chance.sample(range(1, len(sent_bodies)), chance.randint(0, len(sent_bodies) - 1)))
+    await arrive(store, *(sent_bodies[start:stop] for start, stop in pairwise([0, *cuts, len(sent_bodies)])))
     assert await trees(store) == expected
     assert (await store.verify()).ok
 

@@ -28,8 +28,8 @@ async def confirm(question: str) -> str:
     raise NotImplementedError
 
 
-def calls(name: str, **given: object) -> dict[str, object]:
-    return {"calls": [{"name": name, "input": given}]}
+def calls(name: str, **arguments: object) -> dict[str, object]:
+    return {"calls": [{"name": name, "input": arguments}]}
 
 
 PAY = {"calls": [{"name": "pay", "id": "call_0", "input": {"amount": 5}}]}

@@ -24,7 +24,7 @@ async def result(http: httpx2.AsyncClient, run_id: object) -> dict[str, Any]:
     """Return the result of a run when it has ended."""
     async with asyncio.timeout(60):
         while True:
-            found = await get(http, f"/api/runs/{run_id}/result")
-            if found["status"] in ("completed", "failed", "cancelled"):
-                return found
+            outcome = await get(http, f"/api/runs/{run_id}/result")
+            if outcome["status"] in ("completed", "failed", "cancelled"):
+                return outcome
             await asyncio.sleep(0.02)

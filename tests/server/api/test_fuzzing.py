@@ -80,11 +80,11 @@ def test_responses_conform_to_the_document(server: _Elsewhere) -> None:
     assert server.theirs is not None
     document = httpx2.get(f"{server.url}/api/openapi.json", timeout=60).json()
     schema = schemathesis.openapi.from_dict(document)
-    known = server.theirs.known
+    known_value = server.theirs.known
     failures: list[str] = []
     with requests.Session() as session:
-        for found in schema.get_all_operations():
-            ask(found.ok(), server.url, session, known, failures)
+        for operation in schema.get_all_operations():
+            ask(operation.ok(), server.url, session, known_value, failures)
     assert not failures, "\n".join(failures)
 
 
@@ -99,7 +99,9 @@ def test_json_responses_have_a_schema(server: _Elsewhere) -> None:
                 assert int(status) < 400 or "application/problem+json" in response["content"], (method, path, status)
 
 
-def ask(operation: Any, url: str, session: requests.Session, known: Callable[[str], Any], failures: list[str]) -> None:
+def ask(
+    operation: Any, url: str, session: requests.Session, known_value: Callable[[str], Any], failures: list[str]
+) -> None:
     modes = st.sampled_from([GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 
     @settings(
@@ -115,8 +117,8 @@ def ask(operation: Any, url: str, session: requests.Session, known: Callable[[st
         if real:
             # Random values rarely match existing ids, so use known ids.
             for name in case.path_parameters or {}:
-                if known(name) is not None:
-                    case.path_parameters[name] = known(name)
+                if known_value(name) is not None:
+                    case.path_parameters[name] = known_value(name)
         if "/events" in case.path:
             # A stream without a limit would not end.
             case.query = {**(case.query or {}), "until": "now"}
@@ -127,6 +129,8 @@ def ask(operation: Any, url: str, session: requests.Session, known: Callable[[st
         try:
             case.validate_response(answer, checks=CHECKS)
         except FailureGroup as exc:
-            failures.extend(f"{case.method} {case.path} {answer.status_code}: {one}" for one in exc.exceptions)
+            failures.extend(
+                f"{case.method} {case.path} {answer.status_code}: {exception}" for exception in exc.exceptions
+            )
 
     examples()

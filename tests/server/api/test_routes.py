@@ -35,14 +35,14 @@ async def test_run_is_returned_by_all_read_routes(store: Store, http: httpx2.Asy
     assert {name: row[name] for name in overview.as_json()} == overview.as_json()
     assert listed["next"] is None
     log = await store.stitches(head)
-    assert (await get(http, "/api/threads/story/stitches"))["stitches"] == [one.as_json() for one in log]
+    assert (await get(http, "/api/threads/story/stitches"))["stitches"] == [stitch.as_json() for stitch in log]
     page = await get(http, "/api/threads/story/stitches", first=2, limit=2)
-    assert ([one["position"] for one in page["stitches"]], page["next"]) == ([2, 3], 4)
+    assert ([stitch["position"] for stitch in page["stitches"]], page["next"]) == ([2, 3], 4)
     assert await get(http, "/api/threads/story/context") == await store.context(head)
     history = await get(http, "/api/threads/story/history")
     assert [turn["final_response"] for turn in history["turns"]] == ["The end."]
-    (one,) = await get(http, "/api/threads/story/runs")
-    assert one["metadata"] == {"from": "test"}
+    (stored_run,) = await get(http, "/api/threads/story/runs")
+    assert stored_run["metadata"] == {"from": "test"}
     run_path = f"/api/runs/{done['run_id']}"
     assert (await get(http, run_path))["usage"] == done["usage"]
     assert (await get(http, f"{run_path}/result"))["output_text"] == "The end."
@@ -53,8 +53,8 @@ async def test_run_is_returned_by_all_read_routes(store: Store, http: httpx2.Asy
     calls = [stitch for stitch in log if stitch.type == "llm_call"]
     assert await get(http, f"/api/stitches/{calls[0].id}") == calls[0].as_json()
     assert await get(http, f"/api/stitches/{calls[1].id}/request") == await store.request(calls[1].id)
-    again = await run(http, "teller", thread="story")
-    difference = await get(http, f"{run_path}/difference/{again['run_id']}")
+    second = await run(http, "teller", thread="story")
+    difference = await get(http, f"{run_path}/difference/{second['run_id']}")
     assert [pair["changes"] for pair in difference["steps"]] == [[], [], []]
     assert {hit["thread_id"] for hit in await get(http, "/api/search", q="end")} == {done["thread_id"]}
     assert (await get(http, "/api/stats"))["total"]["runs"] == 2
@@ -77,10 +77,10 @@ async def test_threads_are_listed_in_trees_and_pages(store: Store, http: httpx2.
     assert [row["goal"] for row in await get(http, "/api/threads/root/children")] == ["Part"]
     assert [row["key"] for row in await get(http, f"/api/threads/{child.id}/ancestors")] == ["root"]
     assert len((await get(http, "/api/threads", root_only=True))["threads"]) == 1
-    seen: list[str] = []
+    paths: list[str] = []
     after = ""
     while after is not None:
         page = await get(http, "/api/threads", limit=1, **({"after": after} if after else {}))
-        seen += [row["id"] for row in page["threads"]]
+        paths += [row["id"] for row in page["threads"]]
         after = page["next"]
-    assert len(seen) == len(set(seen)) == 3
+    assert len(paths) == len(set(paths)) == 3

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 MARK = "SECRET-OF-B"
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/info", "/api/v1/info", "/ok"}
-"""Routes that tell nothing of any project, so that nobody need show a token."""
+"""Routes without data of a project. They need no token."""
 
 ADMINS = ("/api/sql", "/api/tokens", "/api/audit")
 
@@ -43,7 +43,7 @@ class Theirs(NamedTuple):
 
     @property
     def ids(self) -> list[str]:
-        return [str(one.id) for one in (self.thread, self.run, self.stitch, self.memory)]
+        return [str(record.id) for record in (self.thread, self.run, self.stitch, self.memory)]
 
     def known(self, name: str) -> Any:
         """Return a value of project B for a parameter or field of this name, or None."""
@@ -73,12 +73,12 @@ async def fill(store: Store) -> Theirs:
     """Create records of all kinds in project B, with a marker in each text."""
     now = store.clock.now()
     head = await store.create(key="mine", title=MARK, user_id="bob", agent="theirs", extras={"x": MARK})
-    run = store.new_run(head, status="failed", error=MARK, agent="theirs")
-    said = {"role": "user", "content": MARK}
+    run = store.new_run(head, status="failed", agent="theirs").changed(error=MARK)
+    message = {"role": "user", "content": MARK}
     entries = [
         Entry(type="run_started", run_id=run.id),
-        Entry(type="input", run_id=run.id, message=said),
-        Entry(type="llm_call", run_id=run.id, step_number=1, message={**said, "role": "assistant"}),
+        Entry(type="input", run_id=run.id, message=message),
+        Entry(type="llm_call", run_id=run.id, step_number=1, message={**message, "role": "assistant"}),
         Entry(type="error", run_id=run.id, data={"message": MARK}),
     ]
     await store.append(head, entries, new_runs=[run])
@@ -101,12 +101,12 @@ async def everything(store: Store) -> list[Any]:
     kinds = (Thread, Run, Stitch, Memory, Feedback, File, Agent, AgentVersion, Token)
     rows: list[Any] = []
     for kind in kinds:
-        found = await store._backend.find(Find(kind, order=kind.primary_key))
-        own = {row.id for row in rows if isinstance(row, Thread)}
+        records = await store._backend.find(Find(kind, order=kind.primary_key))
+        thread_ids = {row.id for row in rows if isinstance(row, Thread)}
         rows += [
             row
-            for row in found
-            if getattr(row, "project", "b") == "b" and getattr(row, "thread_id", None) in {*own, None}
+            for row in records
+            if getattr(row, "project", "b") == "b" and getattr(row, "thread_id", None) in {*thread_ids, None}
         ]
     return rows
 
@@ -117,20 +117,24 @@ class Door(NamedTuple):
     theirs: Theirs
     store: Store
 
-    async def call(self, operation: Operation, token: str | None, known: Any, *, bare: bool = False) -> httpx2.Response:
+    async def call(
+        self, operation: Operation, token: str | None, known_value: Any, *, bare: bool = False
+    ) -> httpx2.Response:
         """Call an operation with known values. With `bare`, omit optional parameters."""
         path, query = operation.path, {}
         for parameter in operation.parameters:
             name = parameter["name"]
-            value = known(name)
+            value = known_value(name)
             if parameter["in"] == "path":
                 value = "x" if value is None else value
                 path = path.replace(f"{{{name}}}", str(value)).replace(f"{{{name}:path}}", str(value))
             elif parameter["in"] == "query" and (
                 parameter.get("required") or name == "until" or (value is not None and not bare)
             ):
-                query[name] = value if value is not None else sample(parameter["schema"], self.schema, known, name)
-        body = sample(operation.body, self.schema, known) if operation.body is not None else None
+                query[name] = (
+                    value if value is not None else sample(parameter["schema"], self.schema, known_value, name)
+                )
+        body = sample(operation.body, self.schema, known_value) if operation.body is not None else None
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # The token selects the project. The header is ignored.
         headers["Lockstitch-Project"] = "b"
@@ -139,7 +143,7 @@ class Door(NamedTuple):
 
 @pytest.fixture
 async def door(store: Store) -> AsyncIterator[Door]:
-    theirs = await fill(store.in_project("b"))
+    other_records = await fill(store.in_project("b"))
     settings = Settings(tokens_needed=True, work=False)
     async with (
         serving(store, agents.app(), settings) as url,
@@ -147,16 +151,19 @@ async def door(store: Store) -> AsyncIterator[Door]:
     ):
         _, secret = await store.tokens.create("any", ["read"])
         answer = await http.get("/api/openapi.json", headers={"Authorization": f"Bearer {secret}"})
-        yield Door(http, answer.json(), theirs, store)
+        yield Door(http, answer.json(), other_records, store)
 
 
 async def test_no_route_reads_or_changes_another_project(door: Door) -> None:
     _, secret = await door.store.in_project("a").tokens.create("a", ["read", "write", "ingest"])
     before = await everything(door.store)
-    theirs = door.theirs
+    other_records = door.theirs
     walked = 0
-    ways = [(theirs, False), (theirs, True)]
-    ways += [(theirs._replace(run=theirs.stitch), True), (theirs._replace(run=theirs.memory), True)]
+    ways = [(other_records, False), (other_records, True)]
+    ways += [
+        (other_records._replace(run=other_records.stitch), True),
+        (other_records._replace(run=other_records.memory), True),
+    ]
     for ids, bare in ways:
         for operation in operations(door.schema):
             answer = await door.call(operation, secret, ids.known, bare=bare)
@@ -164,7 +171,10 @@ async def test_no_route_reads_or_changes_another_project(door: Door) -> None:
             assert answer.status_code < 500, (str(operation), answer.text)
             assert MARK not in answer.text, (str(operation), answer.text)
             if answer.status_code < 300:
-                assert not [one for one in theirs.ids if one in answer.text], (str(operation), answer.text)
+                assert not [record_id for record_id in other_records.ids if record_id in answer.text], (
+                    str(operation),
+                    answer.text,
+                )
     assert walked > 150
     assert await everything(door.store) == before
 

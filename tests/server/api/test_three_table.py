@@ -21,19 +21,19 @@ async def url(store: Store) -> AsyncIterator[str]:
 
 
 async def frames(http: httpx2.AsyncClient, path: str, body: dict[str, object]) -> list[dict[str, object]]:
-    told = [one.data async for one in events(http, path, method="POST", json=body)]
-    assert told.count("[DONE]") == 1
-    assert told[-1] == "[DONE]"
-    return told[:-1]
+    received = [event.data async for event in events(http, path, method="POST", json=body)]
+    assert received.count("[DONE]") == 1
+    assert received[-1] == "[DONE]"
+    return received[:-1]
 
 
 @pytest.mark.req("S0-155", "S0-140")
 async def test_run_is_streamed_in_the_format_of_the_document(store: Store, http: httpx2.AsyncClient) -> None:
-    told = await frames(http, "/agent/run", {"user_prompt": "Tell", "agent": "teller", "agent_uuid": "story"})
-    assert told[0]["type"] == "meta_init"
-    said = "".join(str(one["delta"]) for one in told if one["type"] == "text")
-    assert said == agents.STORY + "The end."
-    (call,) = [one for one in told if one["type"] == "tool_call"]
+    received = await frames(http, "/agent/run", {"user_prompt": "Tell", "agent": "teller", "agent_uuid": "story"})
+    assert received[0]["type"] == "meta_init"
+    text = "".join(str(frame["delta"]) for frame in received if frame["type"] == "text")
+    assert text == agents.STORY + "The end."
+    (call,) = [frame for frame in received if frame["type"] == "tool_call"]
     assert (call["name"], call["delta"]) == ("look", '{"item":"till"}')
     head = await store.thread("story")
     sessions = (await http.get("/agent/sessions?limit=1")).json()
@@ -45,17 +45,17 @@ async def test_run_is_streamed_in_the_format_of_the_document(store: Store, http:
 @pytest.mark.req("S0-155", "S0-140")
 async def test_results_of_frontend_tools_continue_the_run(store: Store, http: httpx2.AsyncClient) -> None:
     body = {"user_prompt": "Ask", "agent": "browser", "agent_uuid": "ask"}
-    told = await frames(http, "/agent/run", body)
-    (awaited,) = [one for one in told if one["type"] == "awaiting_frontend_tools"]
+    received = await frames(http, "/agent/run", body)
+    (awaited,) = [frame for frame in received if frame["type"] == "awaiting_frontend_tools"]
     assert '"name":"confirm"' in str(awaited["delta"])
     (wait,) = (await store.thread("ask")).waiting_for
     (session,) = (await http.get("/agent/sessions")).json()["sessions"]
     assert session["awaiting_frontend_tools"] is True
     results = [{"tool_use_id": wait["id"], "content": "Yes"}]
     more = await frames(http, "/agent/tool_results", {"agent_uuid": "ask", "tool_results": results})
-    assert "".join(str(one["delta"]) for one in more if one["type"] == "text") == "Fine."
+    assert "".join(str(frame["delta"]) for frame in more if frame["type"] == "text") == "Fine."
     failed = await frames(http, "/agent/run", {"user_prompt": "Fail", "agent": "failing"})
-    assert [one["type"] for one in failed if one["type"] == "error"] == ["error"]
+    assert [frame["type"] for frame in failed if frame["type"] == "error"] == ["error"]
     assert (await http.post("/agent/run", json={"user_prompt": "Who?"})).status_code == 422
 
 
@@ -64,8 +64,11 @@ async def test_conversations_are_returned_in_pages(http: httpx2.AsyncClient) -> 
     for number in range(3):
         await frames(http, "/agent/run", {"user_prompt": f"Turn {number}", "agent": "echo", "agent_uuid": "talk"})
     newest = (await http.get("/agent/talk/conversations?limit=2")).json()
-    assert [one["user_message"] for one in newest["conversations"]] == ["Turn 2", "Turn 1"]
+    assert [conversation["user_message"] for conversation in newest["conversations"]] == ["Turn 2", "Turn 1"]
     assert newest["has_more"] is True
     before = newest["conversations"][-1]["sequence_number"]
     oldest = (await http.get(f"/agent/talk/conversations?before={before}&limit=2")).json()
-    assert ([one["user_message"] for one in oldest["conversations"]], oldest["has_more"]) == (["Turn 0"], False)
+    assert ([conversation["user_message"] for conversation in oldest["conversations"]], oldest["has_more"]) == (
+        ["Turn 0"],
+        False,
+    )

@@ -27,15 +27,15 @@ def operations(schema: Json) -> Iterator[Operation]:
                 yield Operation(method, path, item[method].get("parameters", []), body)
 
 
-def sample(schema: Json, root: Json, known: Callable[[str], Any], name: str = "") -> Any:
+def sample(schema: Json, root: Json, known_value: Callable[[str], Any], name: str = "") -> Any:
     """Return a value for a schema: a known value of the field, or the simplest valid value."""
-    if (value := known(name)) is not None:
+    if (value := known_value(name)) is not None:
         return value
     if "$ref" in schema:
-        return sample(root["components"]["schemas"][schema["$ref"].rpartition("/")[2]], root, known, name)
+        return sample(root["components"]["schemas"][schema["$ref"].rpartition("/")[2]], root, known_value, name)
     for kind in ("anyOf", "oneOf", "allOf"):
         if kind in schema:
-            return sample(schema[kind][0], root, known, name)
+            return sample(schema[kind][0], root, known_value, name)
     if "enum" in schema:
         return schema["enum"][0]
     if "const" in schema:
@@ -43,10 +43,12 @@ def sample(schema: Json, root: Json, known: Callable[[str], Any], name: str = ""
     match schema.get("type"):
         case "object":
             fields = schema.get("properties", {})
-            wanted = [field for field in fields if field in schema.get("required", ()) or known(field) is not None]
-            return {field: sample(fields[field], root, known, field) for field in wanted}
+            chosen = [
+                field for field in fields if field in schema.get("required", ()) or known_value(field) is not None
+            ]
+            return {field: sample(fields[field], root, known_value, field) for field in chosen}
         case "array":
-            return [sample(schema.get("items", {}), root, known, name)]
+            return [sample(schema.get("items", {}), root, known_value, name)]
         case "integer" | "number":
             return schema.get("minimum", 1)
         case "boolean":

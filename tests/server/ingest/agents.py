@@ -21,10 +21,10 @@ def add(a: int, b: int) -> int:
 
 def answers() -> list[AIMessage]:
     call = {"name": "add", "args": {"a": 2, "b": 3}, "id": "call_1", "type": "tool_call"}
-    counted: Any = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
+    usage: Any = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
     return [
-        AIMessage(content="", tool_calls=[call], id="first", usage_metadata=counted),
-        AIMessage(content="It is 5.", id="second", usage_metadata=counted),
+        AIMessage(content="", tool_calls=[call], id="first", usage_metadata=usage),
+        AIMessage(content="It is 5.", id="second", usage_metadata=usage),
     ]
 
 
@@ -51,8 +51,8 @@ def traced(client: Client, project: str, thread: str = "thread-1") -> None:
     """Run the agent once and send its trace."""
     config = {"configurable": {"thread_id": thread}, "metadata": {"shop": "corner"}}
     with tracing_context(client=client, project_name=project, enabled=True):
-        said = graph().invoke({"messages": [HumanMessage("2 and 3?")]}, config)
-    assert said["messages"][-1].content == "It is 5."
+        answer = graph().invoke({"messages": [HumanMessage("2 and 3?")]}, config)
+    assert answer["messages"][-1].content == "It is 5."
     client.flush()
 
 

@@ -91,8 +91,8 @@ async def kill_again_and_again(folder: Path, kills: int, seed: int, senders: int
         waiting, quarantined = 1, 0
         async with asyncio.timeout(120):
             while waiting:
-                said = (await http.get("/api/arrivals")).json()
-                waiting, quarantined = said["waiting"], said["quarantined"]
+                queue = (await http.get("/api/arrivals")).json()
+                waiting, quarantined = queue["waiting"], queue["quarantined"]
                 await asyncio.sleep(0.05)
         sound = (await store.verify()).ok
     with sqlite3.connect(path) as connection:
@@ -150,9 +150,9 @@ def _otlp(names: list[str]) -> bytes:
 def main() -> None:
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     with tempfile.TemporaryDirectory(prefix="lockstitch-killing-") as folder:
-        told = asyncio.run(kill_again_and_again(Path(folder), kills, seed=int(time.time())))
-    print(json.dumps(told._asdict()))
-    sys.exit(0 if told.lost == told.doubled == told.quarantined == 0 and told.sound else 1)
+        report = asyncio.run(kill_again_and_again(Path(folder), kills, seed=int(time.time())))
+    print(json.dumps(report._asdict()))
+    sys.exit(0 if report.lost == report.doubled == report.quarantined == 0 and report.sound else 1)
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ def requests_of(source: str, name: str) -> Iterator[Sent]:
         yield Sent("POST", path, {"content-type": "application/x-protobuf"}, body)
         return
     for file in sorted((langsmith.FIXTURES / name).glob("*.body")):
-        said = json.loads(Path(str(file).removesuffix(".body") + ".headers.json").read_bytes())
-        headers = {key.lower(): value for key, value in said["headers"].items() if key.lower() in KEPT}
-        yield Sent(said["method"], said["path"], headers, file.read_bytes())
+        saved_headers = json.loads(Path(str(file).removesuffix(".body") + ".headers.json").read_bytes())
+        headers = {key.lower(): value for key, value in saved_headers["headers"].items() if key.lower() in KEPT}
+        yield Sent(saved_headers["method"], saved_headers["path"], headers, file.read_bytes())
 
 
 def run_of(**fields: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ async def settled(http: httpx2.AsyncClient, seconds: float = 30.0) -> dict[str, 
     """Wait until the ingest queue is empty and return its state."""
     async with asyncio.timeout(seconds):
         while True:
-            said = (await http.get("/api/arrivals")).json()
-            if said["waiting"] == 0:
-                return said
+            queue = (await http.get("/api/arrivals")).json()
+            if queue["waiting"] == 0:
+                return queue
             await asyncio.sleep(0.01)

@@ -33,22 +33,22 @@ async def test_unreadable_body_goes_to_quarantine(store: Store, http: httpx2.Asy
         assert answer.status_code == 202, path
     good = run_of()
     assert (await http.post("/runs", json=good)).status_code == 202
-    said = await settled(http)
-    assert said["quarantined"] == len(NONSENSE)
-    held = {row["headers"]["path"] + str(row["size"]): row for row in said["quarantine"]}
+    queue = await settled(http)
+    assert queue["quarantined"] == len(NONSENSE)
+    held = {row["headers"]["path"] + str(row["size"]): row for row in queue["quarantine"]}
     for path, body, problem in NONSENSE:
         assert problem in held[path + str(len(body))]["problem"]
     assert [row["run_id"] for row in await lens_rows(store, "agent_runs")] == [good["id"]]
 
 
 async def test_readable_items_of_a_body_are_stored(store: Store, http: httpx2.AsyncClient) -> None:
-    one, two = run_of(), run_of()
-    body = {"post": [one, {"nothing": "of use"}, two]}
+    first, second = run_of(), run_of()
+    body = {"post": [first, {"nothing": "of use"}, second]}
     await http.post("/runs/batch", json=body)
-    said = await settled(http)
-    assert [row["problem"] for row in said["quarantine"]] == [said["quarantine"][0]["problem"]]
-    assert {row["run_id"] for row in await lens_rows(store, "agent_runs")} == {one["id"], two["id"]}
-    held = said["quarantine"][0]["id"]
+    queue = await settled(http)
+    assert [row["problem"] for row in queue["quarantine"]] == [queue["quarantine"][0]["problem"]]
+    assert {row["run_id"] for row in await lens_rows(store, "agent_runs")} == {first["id"], second["id"]}
+    held = queue["quarantine"][0]["id"]
     assert (await http.get(f"/api/arrivals/{held}/body")).content == json.dumps(body, separators=(",", ":")).encode()
     assert (await http.post(f"/api/arrivals/{held}/retry")).status_code == 202
     assert (await settled(http))["quarantined"] == 1
@@ -71,8 +71,8 @@ async def test_body_that_kills_the_process_goes_to_quarantine(store: Store) -> N
         ]
     )
     async with serving(store) as url, caller(url) as http:
-        said = await settled(http)
-    assert {row["problem"][:30] for row in said["quarantine"]} == {
+        queue = await settled(http)
+    assert {row["problem"][:30] for row in queue["quarantine"]} == {
         "The server ended 10 times whil",
         "The source nobody is not suppo",
     }

@@ -74,12 +74,12 @@ async def test_client_sends_and_reads_a_traced_graph(
 
     await _with(client, work)
     assert (await settled(http))["quarantine"] == []
-    shown = await lens(store)
-    assert [(run["status"], run["total_tokens"], run["thread_id"]) for run in shown["agent_runs"]] == [
+    rows = await lens(store)
+    assert [(run["status"], run["total_tokens"], run["thread_id"]) for run in rows["agent_runs"]] == [
         ("success", 220, "thread-1")
     ]
-    assert [call["llm_output_text"] for call in shown["llm_calls"]] == ["", "It is 5."]
-    assert [(call["tool_name"], call["tool_args"], call["tool_response"]) for call in shown["tool_calls"]] == [
+    assert [call["llm_output_text"] for call in rows["llm_calls"]] == ["", "It is 5."]
+    assert [(call["tool_name"], call["tool_args"], call["tool_response"]) for call in rows["tool_calls"]] == [
         ("add", {"a": 2, "b": 3}, "5")
     ]
 
@@ -93,9 +93,9 @@ async def test_client_reads_all_pages_of_runs(url: str) -> None:
             for number in range(130):
                 greet(str(number))
         client.flush()
-        found = list(client.list_runs(project_name="many"))
-        assert len(found) == len({run.id for run in found}) == 130
-        assert sorted(found, key=lambda run: run.start_time, reverse=True) == found
+        runs = list(client.list_runs(project_name="many"))
+        assert len(runs) == len({run.id for run in runs}) == 130
+        assert sorted(runs, key=lambda run: run.start_time, reverse=True) == runs
         assert len(list(client.list_runs(project_name="many", limit=7))) == 7
         with pytest.raises(Exception, match="501"):
             list(client.list_runs(project_name="many", filter='eq(name, "greet")'))
@@ -123,13 +123,13 @@ async def test_client_sends_feedback_and_attachments(store: Store, url: str, htt
     await settled(http)
     await _with(client, lambda: client.update_feedback(remark_id, score=1, comment="yes"))
     assert (await settled(http))["quarantine"] == []
-    found: list[Feedback] = sorted(await store.feedback.list(), key=lambda one: one.name)
-    assert [(one.name, one.score, one.comment) for one in found] == [
+    feedback: list[Feedback] = sorted(await store.feedback.list(), key=lambda item: item.name)
+    assert [(item.name, item.score, item.comment) for item in feedback] == [
         ("helpful", 1.0, "yes"),
         ("seen", None, "only a comment"),
     ]
     run = await store.run(str(run_id))
-    assert {one.run_id for one in found} == {run.id}
+    assert {item.run_id for item in feedback} == {run.id}
     assert [(file.filename, file.mime_type) for file in await store.files.list(thread_id=run.thread_id)] == [
         ("note", "text/plain")
     ]

@@ -40,7 +40,7 @@ async def test_sdk_exporter_sends_spans(
         provider.add_span_processor(BatchSpanProcessor(exporter))
         tracer = provider.get_tracer("shop")
         with tracer.start_as_current_span("invoke_agent helper", attributes={"gen_ai.operation.name": "invoke_agent"}):
-            said: dict[str, Any] = {
+            answer: dict[str, Any] = {
                 "gen_ai.operation.name": "chat",
                 "gen_ai.provider.name": "openai",
                 "gen_ai.request.model": "gpt-5",
@@ -48,15 +48,15 @@ async def test_sdk_exporter_sends_spans(
                 "gen_ai.usage.output_tokens": 10,
                 "gen_ai.response.finish_reasons": ["stop"],
             }
-            with tracer.start_as_current_span("chat gpt-5", attributes=said):
+            with tracer.start_as_current_span("chat gpt-5", attributes=answer):
                 pass
         provider.shutdown()
 
     await asyncio.to_thread(work)
     assert (await settled(http))["quarantine"] == []
-    shown = await lens(store)
-    assert [(run["status"], run["total_tokens"]) for run in shown["agent_runs"]] == [("success", 110)]
-    assert [(call["model_name"], call["finish_reason"]) for call in shown["llm_calls"]] == [("gpt-5", "stop")]
+    rows = await lens(store)
+    assert [(run["status"], run["total_tokens"]) for run in rows["agent_runs"]] == [("success", 110)]
+    assert [(call["model_name"], call["finish_reason"]) for call in rows["llm_calls"]] == [("gpt-5", "stop")]
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
@@ -68,7 +68,7 @@ async def test_formats_and_encodings_are_accepted(
     kind = PROTOBUF["content-type"]
     if form == "json":
         kind, body = "application/json", json.dumps(_as_json(body)).encode()
-    packed = {"identity": lambda one: one, "gzip": gzip.compress, "zstd": zstandard.compress}[encoding](body)
+    packed = {"identity": lambda data: data, "gzip": gzip.compress, "zstd": zstandard.compress}[encoding](body)
     headers = {"content-type": kind, "content-encoding": encoding}
     answer = await http.post("/v1/traces", headers=headers, content=packed)
     assert (answer.status_code, answer.headers["content-type"]) == (200, kind)
@@ -88,11 +88,11 @@ async def test_metrics_and_logs_are_discarded(http: httpx2.AsyncClient) -> None:
 def _as_json(body: bytes) -> Any:
     """Return a request as OTLP JSON, with hexadecimal ids."""
     message = ExportTraceServiceRequest.FromString(body)
-    said = MessageToDict(message, use_integers_for_enums=True)
-    for group, told in zip(said["resourceSpans"], message.resource_spans, strict=True):
-        for scoped, scope in zip(group["scopeSpans"], told.scope_spans, strict=True):
-            for span, one in zip(scoped["spans"], scope.spans, strict=True):
-                span["traceId"], span["spanId"] = one.trace_id.hex(), one.span_id.hex()
-                if one.parent_span_id:
-                    span["parentSpanId"] = one.parent_span_id.hex()
-    return said
+    document = MessageToDict(message, use_integers_for_enums=True)
+    for group, resource in zip(document["resourceSpans"], message.resource_spans, strict=True):
+        for scoped, scope in zip(group["scopeSpans"], resource.scope_spans, strict=True):
+            for span, source in zip(scoped["spans"], scope.spans, strict=True):
+                span["traceId"], span["spanId"] = source.trace_id.hex(), source.span_id.hex()
+                if source.parent_span_id:
+                    span["parentSpanId"] = source.parent_span_id.hex()
+    return document

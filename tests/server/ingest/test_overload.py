@@ -43,8 +43,8 @@ async def test_other_spans_are_stored_when_one_cannot_be_written(
     monkeypatch.setattr(SpanIngest, "write", breaks)
     runs = [run_of(name="bad" if number == 7 else "good") for number in range(20)]
     await http.post("/runs/batch", json={"post": runs})
-    said = await settled(http)
-    assert [row["problem"] for row in said["quarantine"]] == [
+    queue = await settled(http)
+    assert [row["problem"] for row in queue["quarantine"]] == [
         f"span {runs[7]['id']}: ZeroDivisionError: a mistake of ours"
     ]
     assert len(await lens_rows(store, "agent_runs")) == 19
@@ -133,23 +133,23 @@ async def test_values_of_redacted_names_are_not_stored(store: Store) -> None:
 
 
 async def test_quarantine_shows_only_the_own_project(store: Store) -> None:
-    _, other = await store.in_project("other").tokens.create("admin", ["admin"])
+    _, other_secret = await store.in_project("other").tokens.create("admin", ["admin"])
     _, writer = await store.tokens.create("writer", ["read", "write", "ingest"])
     async with (
         serving(store, settings=Settings(tokens_needed=True)) as url,
         caller(url) as http,
     ):
         await http.post("/runs", content=b"nonsense", headers={"x-api-key": writer})
-        theirs = {"authorization": f"Bearer {other}"}
+        other_headers = {"authorization": f"Bearer {other_secret}"}
         assert (await http.get("/api/arrivals", headers={"x-api-key": writer})).status_code == 403
         held: list[IngestBody] = []
         async with asyncio.timeout(60):
             while not held:
                 await asyncio.sleep(0.01)
                 held = [row for row in await store._backend.find(Find(IngestBody)) if row.problem]
-        said = (await http.get("/api/arrivals", headers=theirs)).json()
-        assert (said["quarantined"], said["quarantine"]) == (0, [])
-        assert (await http.delete(f"/api/arrivals/{held[0].id}", headers=theirs)).status_code == 404
+        queue = (await http.get("/api/arrivals", headers=other_headers)).json()
+        assert (queue["quarantined"], queue["quarantine"]) == (0, [])
+        assert (await http.delete(f"/api/arrivals/{held[0].id}", headers=other_headers)).status_code == 404
 
 
 async def test_large_body_is_written_in_parts(

@@ -67,8 +67,8 @@ async def test_batch_of_post_with_parent_and_patch_does_not_block_later_bodies(
     assert (await http.post("/runs/batch", json=batch)).status_code == 202
     await http.post("/runs", json=root)
     await http.post("/v1/traces", content=_otlp(["later"]), headers=PROTOBUF)
-    said = await settled(http)
-    assert (said["quarantined"], said["oldest_seconds"], said["stuck"]) == (0, None, 0)
+    queue = await settled(http)
+    assert (queue["quarantined"], queue["oldest_seconds"], queue["stuck"]) == (0, None, 0)
     assert await names(store) == {"one", "child", "later"}
 
 
@@ -78,9 +78,9 @@ async def test_quarantines_only_the_span_with_a_permanent_conflict(store: Store,
     batch = {"post": [run_of(name="before"), bad, run_of(name="after")]}
     await http.post("/runs/batch", json=batch)
     await http.post("/v1/traces", content=_otlp(["later"]), headers=PROTOBUF)
-    said = await settled(http)
+    queue = await settled(http)
     assert await names(store) == {"before", "after", "later"}
-    (held,) = said["quarantine"]
+    (held,) = queue["quarantine"]
     assert held["problem"].startswith(f"span {bad['id']}: Conflict: ")
     assert (await store.verify()).ok
 
@@ -124,7 +124,7 @@ async def test_loses_nothing_when_killed_while_a_poison_body_is_bisected(tmp_pat
     async with open_store(url) as store:
         bad = await poison(store)
     port = _free_port()
-    sent: set[str] = set()
+    sent_ids: set[str] = set()
     for round_ in range(3):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "lockstitch", "--store", url, "serve", "--port", str(port)),
@@ -140,15 +140,15 @@ async def test_loses_nothing_when_killed_while_a_poison_body_is_bisected(tmp_pat
                     runs = [run_of(name=name) for name in fresh]
                     runs.insert(2, {**bad, "name": f"poison {round_}-{number}"})
                     assert (await http.post("/runs/batch", json={"post": runs})).status_code == 202
-                    sent.update(fresh)
+                    sent_ids.update(fresh)
         finally:
             process.send_signal(signal.SIGKILL)
             await process.wait()
     async with open_store(url) as store, serving(store) as address, caller(address) as http:
-        said = await settled(http, 60)
-        assert await names(store) == sent
-        assert {row["problem"].split(":")[0] for row in said["quarantine"]} == {f"span {bad['id']}"}
-        assert said["quarantined"] == 24
+        queue = await settled(http, 60)
+        assert await names(store) == sent_ids
+        assert {row["problem"].split(":")[0] for row in queue["quarantine"]} == {f"span {bad['id']}"}
+        assert queue["quarantined"] == 24
         assert (await store.verify()).ok
 
 
@@ -167,8 +167,8 @@ async def test_client_can_create_runs_with_only_a_parent(store: Store, url: str,
         return [str(root), str(child), str(leaf)]
 
     root, *_ = await asyncio.to_thread(trace)
-    said = await settled(http)
-    assert (said["quarantined"], said["stuck"]) == (0, 0)
+    queue = await settled(http)
+    assert (queue["quarantined"], queue["stuck"]) == (0, 0)
     (thread,) = await store.threads(kind="trace", limit=None)
     (run,) = await store.runs(thread)
     assert run.foreign_id == root
@@ -183,14 +183,14 @@ async def test_readyz_and_metrics_report_backlog_age_and_stuck_bodies(store: Sto
         old = [body_of(at=now - timedelta(seconds=120)), body_of(at=now), body_of(at=now, problem="broken")]
         # The processor sweeps every ten seconds, so these bodies are still queued.
         await store._backend.put(old)
-        told = (await http.get("/readyz")).text
-        said = (await http.get("/readyz", headers={"Accept": "application/json"})).json()
+        text = (await http.get("/readyz")).text
+        health = (await http.get("/readyz", headers={"Accept": "application/json"})).json()
         figures = (await http.get("/metrics")).text
         page = (await http.get("/workers", headers={"Accept": "text/html"})).text
-    assert told.startswith("degraded\ningest: 2 waiting, oldest 12")
-    assert said["status"] == "degraded"
-    assert (said["ingest"]["waiting"], said["ingest"]["stuck"], said["ingest"]["quarantined"]) == (2, 1, 1)
-    assert said["ingest"]["oldest_seconds"] >= 120
+    assert text.startswith("degraded\ningest: 2 waiting, oldest 12")
+    assert health["status"] == "degraded"
+    assert (health["ingest"]["waiting"], health["ingest"]["stuck"], health["ingest"]["quarantined"]) == (2, 1, 1)
+    assert health["ingest"]["oldest_seconds"] >= 120
     for line in ("lockstitch_ingest_waiting 2", "lockstitch_ingest_stuck 1", "lockstitch_ingest_quarantined 1"):
         assert line in figures
     assert "lockstitch_ingest_oldest_seconds 12" in figures
@@ -210,8 +210,8 @@ async def test_readyz_is_503_when_bodies_wait_for_too_long(store: Store) -> None
 
 
 async def test_retry_starts_the_waiting_time_again(store: Store) -> None:
-    came = store.clock.now() - timedelta(hours=1)
-    row = body_of(at=came, problem="broken")
+    received_at = store.clock.now() - timedelta(hours=1)
+    row = body_of(at=received_at, problem="broken")
     await store._backend.put([row])
     queue = store.ingest_queue
     await queue.retry(row.id)
@@ -221,7 +221,7 @@ async def test_retry_starts_the_waiting_time_again(store: Store) -> None:
     (waiting,) = await store._backend.find(Find(IngestBody))
     await store._backend.put([waiting.changed(problem="broken again")])
     (held,) = await queue.quarantined()
-    assert held.at == came
+    assert held.at == received_at
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])

@@ -14,27 +14,29 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.req("S2-056")
 async def test_traces_are_listed_and_returned(store: Store, http: httpx2.AsyncClient) -> None:
-    for sent in requests_of("langsmith", "prov_openai"):
-        await http.post("/runs/multipart", headers=sent.headers, content=sent.body)
+    for request in requests_of("langsmith", "prov_openai"):
+        await http.post("/runs/multipart", headers=request.headers, content=request.body)
     alone = run_of(name="alone")
     answer = await http.post("/langsmith-webhook", json={"rule_id": "r", "runs": [alone]})
     assert answer.status_code == 202
     assert (await settled(http))["quarantine"] == []
-    shown = await lens(store)
-    runs = {run["run_id"]: run for run in shown["agent_runs"]}
+    rows = await lens(store)
+    runs = {run["run_id"]: run for run in rows["agent_runs"]}
 
-    said = (await http.get("/traces")).json()["traces"]
-    assert [run["run_id"] for run in said] == sorted(runs, key=lambda one: runs[one]["start_time"], reverse=True)
-    assert all(run.keys() == runs[run["run_id"]].keys() for run in said)
-    assert (await http.get("/traces?limit=1&offset=1")).json()["traces"] == said[1:]
+    traces = (await http.get("/traces")).json()["traces"]
+    assert [run["run_id"] for run in traces] == sorted(
+        runs, key=lambda run_id: runs[run_id]["start_time"], reverse=True
+    )
+    assert all(run.keys() == runs[run["run_id"]].keys() for run in traces)
+    assert (await http.get("/traces?limit=1&offset=1")).json()["traces"] == traces[1:]
 
     trace_id = next(run_id for run_id in runs if run_id != alone["id"])
     flat = (await http.get(f"/trace/{trace_id}")).json()
-    assert flat["run"] == next(run for run in said if run["run_id"] == trace_id)
+    assert flat["run"] == next(run for run in traces if run["run_id"] == trace_id)
     assert flat["run"]["total_tokens"] == runs[trace_id]["total_tokens"] > 0
     assert [call["step_index"] for call in flat["llm_calls"]] == [0, 1]
-    assert flat["llm_calls"] == shown["llm_calls"]
-    assert flat["tool_calls"] == shown["tool_calls"]
+    assert flat["llm_calls"] == rows["llm_calls"]
+    assert flat["tool_calls"] == rows["tool_calls"]
 
     nested = (await http.get(f"/trace_nested/{trace_id}")).json()
     assert nested["run_id"] == trace_id
@@ -45,18 +47,18 @@ async def test_traces_are_listed_and_returned(store: Store, http: httpx2.AsyncCl
 
 async def test_traces_of_another_project_are_not_returned(store: Store) -> None:
     _, secret = await store.in_project("other").tokens.create("reader", ["read"])
-    _, own = await store.tokens.create("sender", ["ingest", "read"])
+    _, own_secret = await store.tokens.create("sender", ["ingest", "read"])
     run = run_of()
     async with (
         serving(store, settings=Settings(tokens_needed=True)) as url,
         caller(url) as http,
     ):
-        await http.post("/runs", json=run, headers={"x-api-key": own})
-        assert (await http.get(f"/runs/{run['id']}", headers={"x-api-key": own})).status_code == 200
-        theirs = {"x-api-key": secret}
-        assert (await http.get("/traces", headers=theirs)).json() == {"traces": []}
-        assert (await http.post("/runs/query", json={}, headers=theirs)).json()["runs"] == []
-        assert (await http.get("/sessions", headers=theirs)).json() == []
+        await http.post("/runs", json=run, headers={"x-api-key": own_secret})
+        assert (await http.get(f"/runs/{run['id']}", headers={"x-api-key": own_secret})).status_code == 200
+        other_headers = {"x-api-key": secret}
+        assert (await http.get("/traces", headers=other_headers)).json() == {"traces": []}
+        assert (await http.post("/runs/query", json={}, headers=other_headers)).json()["runs"] == []
+        assert (await http.get("/sessions", headers=other_headers)).json() == []
         for path in ("/runs/", "/trace/", "/trace_nested/", "/sessions/"):
-            assert (await http.get(path + run["id"], headers=theirs)).status_code == 404
-        assert (await http.post("/runs", json=run, headers=theirs)).status_code == 403
+            assert (await http.get(path + run["id"], headers=other_headers)).status_code == 404
+        assert (await http.post("/runs", json=run, headers=other_headers)).status_code == 403

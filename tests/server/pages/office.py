@@ -49,11 +49,11 @@ class Gated(Scripted):
         self.gate = asyncio.Event()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
-        begun = False
-        async for piece in super().stream(request):
-            yield piece
-            if not begun:
-                begun = True
+        started = False
+        async for part in super().stream(request):
+            yield part
+            if not started:
+                started = True
                 await self.gate.wait()
 
 
@@ -183,9 +183,9 @@ def _agent(name: str, script: Any, *tools: Any, **more: Any) -> Agent:
     return Agent(name, model=model, tools=list(tools), title=False, base_delay=0.0, prices=PRICES, **more)
 
 
-ASK = next(one for one in THREAD_TOOLS if one.name == "ask_for_input")
-TASKS = next(one for one in THREAD_TOOLS if one.name == "update_tasks")
-CREATE = next(one for one in THREAD_TOOLS if one.name == "create_thread")
+ASK = next(tool for tool in THREAD_TOOLS if tool.name == "ask_for_input")
+TASKS = next(tool for tool in THREAD_TOOLS if tool.name == "update_tasks")
+CREATE = next(tool for tool in THREAD_TOOLS if tool.name == "create_thread")
 
 
 def agents() -> list[Agent]:
@@ -230,9 +230,9 @@ def office(*more: Agent) -> App:
     return App([*agents(), *more])
 
 
-async def in_doubt(app: App, store: Store, agent: str, said: str, key: str) -> None:
+async def in_doubt(app: App, store: Store, agent: str, text: str, key: str) -> None:
     """Create a run that was interrupted while it sent a mail."""
-    task = asyncio.create_task(app.agent(agent).run(said, store=store, thread=key))
+    task = asyncio.create_task(app.agent(agent).run(text, store=store, thread=key))
     mail.dies = task
     with suppress(asyncio.CancelledError):
         await task
@@ -253,6 +253,6 @@ async def fill(app: App, store: Store) -> None:
 
 async def support(app: App, store: Store, key: str = "customer-42") -> None:
     """Create a thread with a child that waits for an approval, an unknown outcome and a form."""
-    said = "I was charged twice for order 10482, please send one of them back. And I have moved."
-    await in_doubt(app, store, "support", said, key)
+    text = "I was charged twice for order 10482, please send one of them back. And I have moved."
+    await in_doubt(app, store, "support", text, key)
     await store.edit(key, title="Refund for order 10482, charged twice")

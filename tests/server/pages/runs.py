@@ -43,8 +43,8 @@ def _use(input: int, cached: int, output: int) -> dict[str, int]:
     return {"input_tokens": input, "cache_read_tokens": cached, "output_tokens": output}
 
 
-def _call(name: str, **given: Any) -> dict[str, Any]:
-    return {"name": name, "input": given}
+def _call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "input": arguments}
 
 
 FIRST = [
@@ -108,9 +108,9 @@ async def waiting(store: Store) -> Run:
 
 async def many(store: Store, number: int) -> Run:
     """Import a trace with a number of spans in groups of ten. Every thousandth span failed."""
-    made = mirror(foreign_id="many")
-    top = span(made, "root", took=number / 10)
-    run = made.runs[0]
+    world = mirror(foreign_id="many")
+    top = span(world, "root", took=number / 10)
+    run = world.runs[0]
     group = top
     for place in range(2, number + 1):
         first = place % 10 == 2
@@ -124,9 +124,9 @@ async def many(store: Store, number: int) -> Run:
             "at": run.started_at + timedelta(milliseconds=place),
             "duration_ms": 10 if first else 1,
         }
-        one = type(top).unchecked(values)
-        group = one if first else group
-        made.stitches.append(one)
-    await made.put(store)
-    await store._backend.put([made.threads[0].changed(position=number, last_sequence=1, last_turn=1, total_runs=1)])
+        stitch = type(top).unchecked(values)
+        group = stitch if first else group
+        world.stitches.append(stitch)
+    await world.put(store)
+    await store._backend.put([world.threads[0].changed(position=number, last_sequence=1, last_turn=1, total_runs=1)])
     return run

@@ -43,8 +43,8 @@ async def test_browser_without_token_is_redirected_to_the_login(store: Store) ->
     _, secret = await store.tokens.create("ada", ["read"])
     async with serving(store, settings=GUARDED) as url, caller(url) as http:
         people = {"Accept": "text/html"}
-        sent = await http.get("/stats?range=7d", headers=people)
-        assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fstats%3Frange%3D7d")
+        response = await http.get("/stats?range=7d", headers=people)
+        assert (response.status_code, response.headers["location"]) == (303, "/login?next=%2Fstats%3Frange%3D7d")
         htmx = {"HX-Request": "true", "HX-Current-URL": f"{url}/stats?by=agent"}
         part = await http.get("/stats/panel/cost", headers=htmx)
         assert (part.status_code, part.headers["hx-redirect"]) == (401, "/login?next=%2Fstats%3Fby%3Dagent")
@@ -52,18 +52,18 @@ async def test_browser_without_token_is_redirected_to_the_login(store: Store) ->
             assert (await http.get(path)).status_code == 401
         assert (await http.get("/api/threads/x", headers=people)).status_code == 401
 
-        shown = await http.get("/login", params={"next": "https://evil.example"}, headers=people)
-        assert 'name="next" value="/"' in shown.text
+        page = await http.get("/login", params={"next": "https://evil.example"}, headers=people)
+        assert 'name="next" value="/"' in page.text
         form = {"csrf": http.cookies["lockstitch_csrf"], "next": "/stats"}
         _, revoked = await store.tokens.create("bob", ["read"])
         await store.tokens.revoke("bob")
-        said = set()
+        messages = set()
         for wrong in ("", "lst_nonsense", revoked, "\ud800", secret[:-1]):
             refused = await http.post("/login", data={**form, "token": wrong.encode("utf-8", "replace").decode()})
             assert refused.status_code == 401
             assert TOKEN_COOKIE not in http.cookies
-            said.add(re.sub(r"lockstitch_csrf|\s+", " ", refused.text))
-        assert len(said) == 1
+            messages.add(re.sub(r"lockstitch_csrf|\s+", " ", refused.text))
+        assert len(messages) == 1
         assert (await http.post("/login", data={"token": secret})).status_code == 403
         entered = await http.post("/login", data={**form, "token": f" {secret}\n", "next": "//evil.example"})
         assert (entered.status_code, entered.headers["location"]) == (303, "/")
@@ -72,7 +72,7 @@ async def test_browser_without_token_is_redirected_to_the_login(store: Store) ->
         assert "SameSite=strict" in cookie
         assert "Secure" not in cookie
         assert (await http.get("/stats", headers=people)).status_code == 200
-        assert [(one.actor, one.act) for one in await store.audits.latest()] == [("ada", "login")]
+        assert [(audit.actor, audit.act) for audit in await store.audits.latest()] == [("ada", "login")]
 
 
 async def test_cookie_is_secure_behind_https(store: Store) -> None:
@@ -91,10 +91,10 @@ async def test_login_works_below_a_prefix(store: Store) -> None:
     outer.include_router(router(store, settings=GUARDED), prefix="/agents")
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(outer), base_url="http://localhost") as http:
         people = {"Accept": "text/html"}
-        sent = await http.get("/agents/stats?by=agent", headers=people)
-        assert sent.headers["location"] == "/agents/login?next=%2Fstats%3Fby%3Dagent"
-        shown = await http.get(sent.headers["location"], headers=people)
-        assert 'action="/agents/login"' in shown.text
+        response = await http.get("/agents/stats?by=agent", headers=people)
+        assert response.headers["location"] == "/agents/login?next=%2Fstats%3Fby%3Dagent"
+        page = await http.get(response.headers["location"], headers=people)
+        assert 'action="/agents/login"' in page.text
         form = {"csrf": http.cookies["lockstitch_csrf"], "token": secret, "next": "/stats?by=agent"}
         entered = await http.post("/agents/login", data=form)
         assert entered.headers["location"] == "/agents/stats?by=agent"

@@ -11,8 +11,8 @@ from lockstitch.agents.agent import Agent
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.team import Team
 from lockstitch.agents.tools.function import tool
-from lockstitch.engine.control import approve, submit_results
 from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.engine.replies import approve, submit_results
 from lockstitch.server import Settings
 from lockstitch.server.pages.common.open_calls import load_open_calls
 from lockstitch.server.pages.common.rows import StatusLine
@@ -32,9 +32,9 @@ PAGE = {"Accept": "text/html"}
 
 def hidden(page: str, name: str) -> str:
     """Return the value of a hidden field of a page."""
-    found = re.search(rf'<input type="hidden" name="{re.escape(name)}" value="([^"]*)"', page)
-    assert found is not None, name
-    return found[1]
+    match = re.search(rf'<input type="hidden" name="{re.escape(name)}" value="([^"]*)"', page)
+    assert match is not None, name
+    return match[1]
 
 
 async def test_each_question_has_its_own_element(store: Store):
@@ -46,8 +46,8 @@ async def test_each_question_has_its_own_element(store: Store):
     await agent.resume("t", store=store)
     second = await load_open_calls(store, await store.thread("t"))
     assert first.mark != second.mark
-    assert [ask.calls[0].input for ask in (*first.asks, *second.asks)] == [{"amount": 1}, {"amount": 2}]
-    assert second.asks[0].calls[0].key == (await store.thread("t")).waiting_for[0]["key"]
+    assert [ask.calls[0].input for ask in (*first.requests, *second.requests)] == [{"amount": 1}, {"amount": 2}]
+    assert second.requests[0].calls[0].key == (await store.thread("t")).waiting_for[0]["key"]
 
 
 @pytest.mark.parametrize("act", ["approve", "results"])
@@ -107,8 +107,8 @@ async def test_waterfall_marks_only_the_waiting_call(store: Store):
     crew = waiting_team()
     result = await crew.run("Go", store=store, thread="t")
     run = await store.run(result.run_id)
-    made = waterfall(await store.trace(run.id), await store.thread("t"), store.clock.now())
-    rows = read(made.packed())
+    drawing = waterfall(await store.trace(run.id), await store.thread("t"), store.clock.now())
+    rows = read(drawing.packed())
     names = [rows["names"][name] for name in rows["name"]]
     looks = [rows["looks"][look] for look in rows["look"]]
     waits = [name for name, look in zip(names, looks, strict=True) if look == "wait" and name != "pause"]
@@ -133,8 +133,12 @@ async def test_panel_shows_input_key_and_attempts_of_its_own_call(store: Store):
     run = await store.run(result.run_id)
     for number, stitch in enumerate(await log(store, "tool_call")):
         panel = await panel_of(store, run, str(stitch.position))
-        known = facts(panel)
-        assert (known["Call"], known["Idempotency key"], known["Attempts"]) == ("call_0", keys[number], 1)
+        panel_facts = facts(panel)
+        assert (panel_facts["Call"], panel_facts["Idempotency key"], panel_facts["Attempts"]) == (
+            "call_0",
+            keys[number],
+            1,
+        )
         assert panel.tabs[0].parts[0]["value"] == {"amount": number + 1}
 
 
@@ -161,7 +165,7 @@ async def test_tree_shows_arguments_and_errors_of_its_own_call(store: Store):
 async def test_results_by_page_and_by_key_are_the_same(store: Store):
     agent = scripted(numbered("confirm"), "Done.", tools=[confirm])
     await agent.run("Go", store=store, thread="t")
-    asks = (await load_open_calls(store, await store.thread("t"))).asks
+    asks = (await load_open_calls(store, await store.thread("t"))).requests
     await submit_results(store, "t", [{"tool_use_id": asks[0].calls[0].key, "content": "yes"}])
     done = await asyncio.wait_for(agent.resume("t", store=store), 30)
     assert done is not None

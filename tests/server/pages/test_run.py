@@ -30,13 +30,13 @@ async def opened(page: Page, url: str) -> None:
 
 async def names(page: Page) -> list[str]:
     """Return the levels and names of the visible rows in order."""
-    told: list[str] = await page.evaluate(
+    row_names: list[str] = await page.evaluate(
         """() => [...document.querySelectorAll('#rows > .wf:not([hidden])')]
             .sort((a, b) => a.getAttribute('aria-rowindex') - b.getAttribute('aria-rowindex'))
             .map((one) => [one.getAttribute('aria-level') - 1, one.querySelector('.what').textContent.trim()])
             .map(([level, name]) => '  '.repeat(level) + name)"""
     )
-    return told
+    return row_names
 
 
 async def test_run_page_works_with_the_keyboard(store: Store, url: str, page: Page) -> None:
@@ -105,12 +105,12 @@ async def test_run_page_works_with_the_keyboard(store: Store, url: str, page: Pa
     await expect(panel.locator("#part-input")).to_contain_text('"limit": 50')
     await page.keyboard.press("3")
     log = await store.stitches(second.thread_id)
-    asked = next(one for one in log if one.type == "llm_call" and one.run_id == second.id and one.calls)
-    await expect(panel).to_contain_text(call_key(asked.id, 0))
+    call = next(stitch for stitch in log if stitch.type == "llm_call" and stitch.run_id == second.id and stitch.calls)
+    await expect(panel).to_contain_text(call_key(call.id, 0))
     await expect(panel.locator("#part-call")).to_contain_text("safe")
     await page.keyboard.press("2")
-    whole = panel.get_by_role("link", name="show all")
-    await whole.click()
+    show_all = panel.get_by_role("link", name="show all")
+    await show_all.click()
     await expect(panel.locator("#part-result [data-text]")).to_have_text(f"50 charges. {runs.LONG}")
 
     # Errors, folding, zoom and search.
@@ -169,20 +169,20 @@ async def test_run_routes_return_requests_files_and_errors(store: Store, http: h
     second = [run for run in await runs.two_turns(store) if run.parent_run_id is None][1]
     at = f"/run/{second.id}"
     log = await store.log(second.id)
-    call = next(one for one in log if one.type == "llm_call")
-    sent = (await http.get(f"{at}/text", params={"at": call.position, "of": "request"})).content
-    assert sha256(sent).hexdigest() == call.data["request"]["sha256"]
+    call = next(stitch for stitch in log if stitch.type == "llm_call")
+    request_text = (await http.get(f"{at}/text", params={"at": call.position, "of": "request"})).content
+    assert sha256(request_text).hexdigest() == call.data["request"]["sha256"]
 
-    told = await http.get(f"{at}/export/langsmith")
-    assert told.headers["content-disposition"] == f'attachment; filename="run-{second.id}.langsmith.json"'
-    assert told.json()[0]["id"] == str(second.id)
+    response = await http.get(f"{at}/export/langsmith")
+    assert response.headers["content-disposition"] == f'attachment; filename="run-{second.id}.langsmith.json"'
+    assert response.json()[0]["id"] == str(second.id)
     lines = (await http.get(f"{at}/export/log")).content.splitlines()
-    assert [codec.loads(line)["position"] for line in lines] == [one.position for one in log]
+    assert [codec.loads(line)["position"] for line in lines] == [stitch.position for stitch in log]
     assert (await http.get(f"{at}/export/bundle")).content[:2] == b"PK"
     assert (await http.get(f"{at}/export/csv")).status_code == 404
 
-    gone = await http.get(f"{at}/panel", params={"at": "9999"})
-    assert "No stitch at position 9999" in gone.text
+    missing = await http.get(f"{at}/panel", params={"at": "9999"})
+    assert "No stitch at position 9999" in missing.text
     for odd in ("../x", "run-nobody", "99999999999", f"{second.id}.3"):
         answer = await http.get(f"{at}/panel", params={"at": odd})
         assert (answer.status_code, "cannot be shown" in answer.text) == (200, True), odd
@@ -208,8 +208,8 @@ async def test_imported_run_is_found_by_its_source_id(store: Store, url: str, pa
     thread = (await store.threads())[0]
     run = (await store.runs(thread))[0]
     await opened(page, f"{url}/run/{run.foreign_id}")
-    told = await names(page)
-    assert len(told) == len(await store.log(run.id)) + 1
+    row_names = await names(page)
+    assert len(row_names) == len(await store.log(run.id)) + 1
     await page.locator("#rows .wf").nth(1).click()
     panel = page.locator("#panel")
     await expect(panel.get_by_role("tab").first).to_have_text(re.compile("Inputs|Request|Input"))
@@ -254,13 +254,13 @@ async def test_takeover_is_shown_on_the_pages_of_run_and_thread(store: Store, ht
     await agent.executor(store, detach=True).resume(goal)
     await store._backend.put([(await store.thread(goal)).changed(losses=1, lost_by=new_id())])
     await agent.executor(store).resume(await store.thread(goal))
-    (taken,) = [one for one in await store.stitches(goal) if one.type == "thread_taken_over"]
-    assert taken.name is not None
-    assert taken.name.endswith("continues the thread")
+    (takeover,) = [stitch for stitch in await store.stitches(goal) if stitch.type == "thread_taken_over"]
+    assert takeover.name is not None
+    assert takeover.name.endswith("continues the thread")
 
-    rows = await http.get(f"/run/{taken.run_id}/rows")
+    rows = await http.get(f"/run/{takeover.run_id}/rows")
     assert "thread taken over" in rows.text
-    assert taken.name in rows.text
+    assert takeover.name in rows.text
     thread = await http.get(f"/threads/{goal.id}")
     assert "Taken over" in thread.text
-    assert taken.name in thread.text
+    assert takeover.name in thread.text

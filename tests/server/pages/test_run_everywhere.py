@@ -11,11 +11,11 @@ pytestmark = pytest.mark.anyio
 
 async def test_run_page_works_on_every_backend(store: Store, http: httpx2.AsyncClient) -> None:
     run = await runs.waiting(store)
-    whole = await http.get(f"/run/{run.id}")
-    assert whole.status_code == 200
-    assert "needs you" in whole.text
-    call = next(one for one in await store.log(run.id) if one.type == "llm_call")
-    for path, says in (
+    page = await http.get(f"/run/{run.id}")
+    assert page.status_code == 200
+    assert "needs you" in page.text
+    call = next(stitch for stitch in await store.log(run.id) if stitch.type == "llm_call")
+    for path, expected in (
         ("/rows", '"pay"'),
         (f"/panel?at={call.position}", "identical bytes"),
         (f"/panel?at={call.position}-0", "Needs you"),
@@ -23,4 +23,4 @@ async def test_run_page_works_on_every_backend(store: Store, http: httpx2.AsyncC
     ):
         answer = await http.get(f"/run/{run.id}{path}", headers={"HX-Request": "true"})
         assert answer.status_code == 200, path
-        assert says.encode() in answer.content, path
+        assert expected.encode() in answer.content, path

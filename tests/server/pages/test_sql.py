@@ -41,11 +41,11 @@ async def talked(store: Store) -> Store:
 def test_examples_are_those_of_the_documentation(lens: str) -> None:
     text = (DOCS / f"{lens}.md").read_text()
     for dialect in ("sqlite", "postgres"):
-        found = examples(lens, dialect)
-        assert len(found) == len(re.findall("^### ", text.partition("## Queries")[2], re.MULTILINE))
-        for one in found:
-            section = text.partition(f"### {one.title}\n")[2]
-            assert f"```sql {dialect}\n{one.sql}```" in section, one.title
+        lens_examples = examples(lens, dialect)
+        assert len(lens_examples) == len(re.findall("^### ", text.partition("## Queries")[2], re.MULTILINE))
+        for example in lens_examples:
+            section = text.partition(f"### {example.title}\n")[2]
+            assert f"```sql {dialect}\n{example.sql}```" in section, example.title
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
@@ -56,13 +56,13 @@ async def test_every_example_returns_rows(talked: Store, http: httpx2.AsyncClien
             ["threads", "runs", "stitches"] if lens == RECORD else catalog.tables(lens)
         )
         assert all(columns for columns in schema.tables.values())
-        for number, one in enumerate(examples(lens, schema.dialect)):
-            shown = await http.get("/sql", params={"lens": lens, "example": str(number)})
-            assert shown.status_code == 200
-            found = re.search(r"<textarea[^>]*>(.*?)</textarea>", shown.text, re.DOTALL)
-            assert found is not None
+        for number, example in enumerate(examples(lens, schema.dialect)):
+            page = await http.get("/sql", params={"lens": lens, "example": str(number)})
+            assert page.status_code == 200
+            match = re.search(r"<textarea[^>]*>(.*?)</textarea>", page.text, re.DOTALL)
+            assert match is not None
             query = (
-                found[1].replace("&#39;", "'").replace("&gt;", ">").replace("&lt;", "<").replace("&#34;", '"').strip()
+                match[1].replace("&#39;", "'").replace("&gt;", ">").replace("&lt;", "<").replace("&#34;", '"').strip()
             )
             assert not re.search(r"(?<!:):[a-z]", query), query
             token = http.cookies["lockstitch_csrf"]
@@ -70,12 +70,12 @@ async def test_every_example_returns_rows(talked: Store, http: httpx2.AsyncClien
                 "/sql", data={"csrf": token, "lens": lens, "q": query}, headers={"HX-Request": "true"}
             )
             assert answer.status_code == 200
-            assert " row" in answer.text, (lens, one.title, answer.text)
+            assert " row" in answer.text, (lens, example.title, answer.text)
         plan = await http.post("/sql", data={"csrf": token, "lens": lens, "q": query, "act": "explain"})
         assert plan.status_code == 200, lens
-    noted = await talked.audits.latest(1000)
-    assert {one.subject for one in noted} == {"record", *catalog.NAMES}
-    assert all(one.actor == "local" and one.act == "sql" and one.data["query"] for one in noted)
+    audits = await talked.audits.latest(1000)
+    assert {audit.subject for audit in audits} == {"record", *catalog.NAMES}
+    assert all(audit.actor == "local" and audit.act == "sql" and audit.data["query"] for audit in audits)
 
 
 @pytest.mark.req("S2-057")
@@ -84,19 +84,19 @@ async def test_errors_show_their_position(talked: Store, http: httpx2.AsyncClien
     await http.get("/sql")
     token = http.cookies["lockstitch_csrf"]
 
-    async def asked(query: str, lens: str = "langsmith") -> str:
+    async def query_page(query: str, lens: str = "langsmith") -> str:
         answer = await http.post("/sql", data={"csrf": token, "lens": lens, "q": query})
         assert answer.status_code == 422
         return answer.text
 
-    wrong = await asked("-- model\nSELECT 'model',\n       model\nFROM agent_runs")
+    wrong = await query_page("-- model\nSELECT 'model',\n       model\nFROM agent_runs")
     assert "Line 3, column 8." in wrong
     assert "<code>model_name</code>" in wrong
     assert "SELECT+%27model%27%2C%0A+++++++model_name%0AFROM" in wrong
-    assert "<code>tool_calls</code>" in await asked("SELECT * FROM tool_cals")
-    assert "Line 1, column 10." in await asked("SELECT * FORM agent_runs")
-    assert "Only reading" in await asked("DELETE FROM threads", RECORD)
-    assert "The query is empty" in await asked("  ")
+    assert "<code>tool_calls</code>" in await query_page("SELECT * FROM tool_cals")
+    assert "Line 1, column 10." in await query_page("SELECT * FORM agent_runs")
+    assert "Only reading" in await query_page("DELETE FROM threads", RECORD)
+    assert "The query is empty" in await query_page("  ")
     assert len(await talked.threads()) == 1
     strict = serving(talked, settings=Settings(sql_rows=2, sql_seconds=0.2))
     async with strict as url, caller(url) as few:
@@ -109,18 +109,18 @@ async def test_errors_show_their_position(talked: Store, http: httpx2.AsyncClien
 
 def test_error_position_is_found_in_the_query() -> None:
     tables = {"agent_runs": ["run_id", "model_name"], "tool_calls": ["tool_name"]}
-    told = explain_query_error(
+    error = explain_query_error(
         "PostgreSQL refused the query: column r.modelname does not exist.",
         "SELECT\n r.modelname\nFROM agent_runs r",
         tables,
     )
-    assert (told.message, told.line, told.column, told.meant) == (
+    assert (error.message, error.line, error.column, error.meant) == (
         "column r.modelname does not exist",
         2,
         4,
         "model_name",
     )
-    assert told.mended == "SELECT\n r.model_name\nFROM agent_runs r"
+    assert error.mended == "SELECT\n r.model_name\nFROM agent_runs r"
     near = explain_query_error('SQLite refused the query: near "FORM": syntax error.', "SELECT *\nFORM x", tables)
     assert (near.line, near.column, near.meant) == (2, 1, "")
     assert explain_query_error("The query took longer than 5 s and was stopped.", "SELECT 1", tables).line == 0
@@ -152,9 +152,9 @@ async def test_sql_page_requires_the_admin_scope(talked: Store) -> None:
     async with serving(talked, settings=Settings(tokens_needed=True)) as url:
         headers = {"Authorization": f"Bearer {secret}", "Accept": "text/html"}
         async with caller(url, headers=headers) as http:
-            shown = await http.get("/sql")
-            assert shown.status_code == 403
-            assert "needs admin" in shown.text
+            page = await http.get("/sql")
+            assert page.status_code == 403
+            assert "needs admin" in page.text
             home = await http.get("/")
             assert 'href="/sql"' not in home.text
             token = http.cookies["lockstitch_csrf"]

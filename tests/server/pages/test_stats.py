@@ -35,10 +35,10 @@ def clock() -> FakeClock:
 @pytest.fixture
 async def busy(timed_store: Store) -> Store:
     """Create five days of runs in two projects, with names that contain HTML."""
-    made = world(3, trees=40)
-    made.threads = [one.changed(title=f"{HOSTILE} {place}") for place, one in enumerate(made.threads)]
-    made.runs = [one.changed(agent=HOSTILE) if one.agent == "scout" else one for one in made.runs]
-    await made.put(timed_store)
+    records = world(3, trees=40)
+    records.threads = [thread.changed(title=f"{HOSTILE} {place}") for place, thread in enumerate(records.threads)]
+    records.runs = [run.changed(agent=HOSTILE) if run.agent == "scout" else run for run in records.runs]
+    await records.put(timed_store)
     return timed_store
 
 
@@ -56,7 +56,7 @@ def cells(html: str, table: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("backend", ["files", "sqlite", "postgres"], indirect=True)
 async def test_tables_have_the_figures_of_the_store(busy: Store) -> None:
     async with serving(busy) as url, caller(url) as http:
-        shown = (await http.get("/stats", params={"range": "7d", "whole": "true"})).text
+        html = (await http.get("/stats", params={"range": "7d", "whole": "true"})).text
         agents = (await http.get("/stats", params={"range": "7d", "by": "agent", "whole": "true"})).text
     statistics = busy.statistics
     since, until = NOW.replace(hour=0) - timedelta(days=6), NOW.replace(hour=0) + timedelta(days=1)
@@ -68,25 +68,27 @@ async def test_tables_have_the_figures_of_the_store(busy: Store) -> None:
         day = (until - timedelta(days=ago + 1)).date()
         figures, latency = days.get(day.isoformat()), latencies.get(day.isoformat())
         label = f"{day:%-d %b}"
-        costs = [float(value) for value in cells(shown, "cost")[label]]
+        costs = [float(value) for value in cells(html, "cost")[label]]
         assert sum(costs) == pytest.approx(figures.cost or 0 if figures else 0)
         assert sum(map(float, cells(agents, "cost")[label])) == pytest.approx(sum(costs))
-        cache, new, output = map(float, cells(shown, "tokens")[label])
+        cache, new, output = map(float, cells(html, "tokens")[label])
         assert cache + new == max(figures.input_tokens, figures.cache_read_tokens) if figures else not cache + new
         assert output == (figures.output_tokens if figures else 0)
-        (failed,) = map(float, cells(shown, "failed")[label])
+        (failed,) = map(float, cells(html, "failed")[label])
         assert failed == pytest.approx(figures.failed_runs / figures.runs if figures and figures.runs else 0)
-        told = cells(shown, "latency")[label]
+        percentiles = cells(html, "latency")[label]
         assert (
-            told == [str(one) for one in (latency.p50_ms, latency.p95_ms, latency.p99_ms)] if latency else ["", "", ""]
+            percentiles == [str(value) for value in (latency.p50_ms, latency.p95_ms, latency.p99_ms)]
+            if latency
+            else ["", "", ""]
         )
-    assert f"{total.runs:,} <small>" in shown
+    assert f"{total.runs:,} <small>" in html
     for tool in await statistics.tools(**only):
-        assert f"p50 {tool.p50_ms} ms, p95 {tool.p95_ms} ms" in shown
-        assert f"{100 * tool.error_rate:.1f} %" in shown
-    assert HOSTILE not in shown + agents
-    for other in await busy.in_project("elsewhere").threads(limit=None):
-        assert str(other.id) not in shown
+        assert f"p50 {tool.p50_ms} ms, p95 {tool.p95_ms} ms" in html
+        assert f"{100 * tool.error_rate:.1f} %" in html
+    assert HOSTILE not in html + agents
+    for other_thread in await busy.in_project("elsewhere").threads(limit=None):
+        assert str(other_thread.id) not in html
 
 
 async def test_range_limits_the_figures() -> None:
@@ -178,7 +180,7 @@ async def test_charts_work_in_a_browser(busy: Store, page: Page) -> None:
         await expect(table).to_contain_text("Threads of 10 March 2026")
         expected = await busy.statistics.usage("tree", since=NOW.replace(hour=0), until=NOW + timedelta(days=1))
         await expect(table.locator("tbody tr")).to_have_count(len(expected.rows))
-        heads: dict[str, Thread] = {str(one.id): one for one in await busy.threads(limit=None)}
+        heads: dict[str, Thread] = {str(thread.id): thread for thread in await busy.threads(limit=None)}
         first = heads[str(expected.rows[0].group[0])]
         await expect(table.locator("tbody tr a").first).to_have_text(str(first.title))
         await page.keyboard.press("?")

@@ -46,9 +46,10 @@ async def test_turn_continues_after_a_person_approves_the_call_of_a_member(store
         rows = page.locator("[role=row][aria-level]")
         below = rows.filter(has_text="Payer")
         await expect(below).to_have_count(1)
-        asked = rows.filter(has_text="delegate").first
+        delegation = rows.filter(has_text="delegate").first
         assert (
-            int(await below.get_attribute("aria-level") or 0) == int(await asked.get_attribute("aria-level") or 0) + 1
+            int(await below.get_attribute("aria-level") or 0)
+            == int(await delegation.get_attribute("aria-level") or 0) + 1
         )
         await page.goto(f"{url}/run/{worker.id}")
         await expect(rows.filter(has_text="pay").first).to_be_visible()

@@ -15,10 +15,10 @@ def test_markdown_links_only_to_http():
 
 def test_json_pieces_contain_the_whole_value():
     value = {"a": [1, {"b": "<script>"}], "big": 2**70, "deep": "x" * 200, "none": None, "empty": {}}
-    shown = "".join(text for _, text in json_tokens(value))
-    assert "".join(shown.split()) == '{"a":[1,{"b":"<script>"}],"big":1180591620717411303424,"deep":"' + "x" * 200 + (
-        '","none":null,"empty":{}}'
-    )
+    rendered = "".join(text for _, text in json_tokens(value))
+    assert "".join(
+        rendered.split()
+    ) == '{"a":[1,{"b":"<script>"}],"big":1180591620717411303424,"deep":"' + "x" * 200 + ('","none":null,"empty":{}}')
     deep: list[object] = []
     for _ in range(200):
         deep = [deep]

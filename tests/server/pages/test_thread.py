@@ -20,14 +20,14 @@ pytestmark = pytest.mark.anyio
 IDLE = Settings(work=False)
 
 
-async def answered(store: Store, key: str, name: str) -> Stitch:
+async def wait_for_result(store: Store, key: str, name: str) -> Stitch:
     """Return the result of a call when it is stored."""
 
-    async def found() -> Stitch | None:
+    async def find_result() -> Stitch | None:
         log = await store.stitches(key)
-        return next((one for one in log if one.type == "tool_call" and one.name == name), None)
+        return next((stitch for stitch in log if stitch.type == "tool_call" and stitch.name == name), None)
 
-    return await until(found, 30)
+    return await until(find_result, 30)
 
 
 async def test_user_approves_resolves_and_fills_in(store: Store, page: Page):
@@ -46,7 +46,7 @@ async def test_user_approves_resolves_and_fills_in(store: Store, page: Page):
         await look(page, "thread")
 
         await page.keyboard.press("a")
-        assert "refunded €129.00" in str((await answered(store, "customer-42", "refund_payment")).message)
+        assert "refunded €129.00" in str((await wait_for_result(store, "customer-42", "refund_payment")).message)
         await expect(page.locator("#toasts")).to_contain_text("Approved refund_payment")
         await expect(page.locator(".ask h2")).to_have_text(
             ["Did send_mail complete?", "ask_address runs in your browser"]
@@ -54,10 +54,10 @@ async def test_user_approves_resolves_and_fills_in(store: Store, page: Page):
         await expect(page.locator("#seam")).to_contain_text("refund_payment")
 
         waits = (await store.thread("customer-42")).waiting_for
-        key = next(one["key"] for one in waits if one["kind"] == "doubt")
+        key = next(wait["key"] for wait in waits if wait["kind"] == "doubt")
         await expect(page.locator(".ask").first).to_contain_text(key)
         await page.get_by_role("button", name="Run it again").click()
-        await answered(store, "customer-42", "send_mail")
+        await wait_for_result(store, "customer-42", "send_mail")
         assert mail.sent == [key]
         await expect(page.locator(".ask h2")).to_have_text(["ask_address runs in your browser"])
 
@@ -65,9 +65,9 @@ async def test_user_approves_resolves_and_fills_in(store: Store, page: Page):
         await page.get_by_label("Floor").fill("3")
         await page.get_by_label("Ring").check()
         await page.get_by_role("button", name="Send result").click()
-        given = (await answered(store, "customer-42", "ask_address")).message
-        assert given is not None
-        assert given["content"] == (
+        message = (await wait_for_result(store, "customer-42", "ask_address")).message
+        assert message is not None
+        assert message["content"] == (
             '{"street":"Brännkyrkagatan 14","postal_code":"118 20","city":"Stockholm","floor":3,"ring":true}'
         )
         await expect(page.locator("#seam")).to_contain_text("Done: the second charge is on its way back")
@@ -85,19 +85,19 @@ async def test_user_denies_resolves_and_sends_an_error(store: Store, page: Page)
         await page.get_by_text("Deny with reason").click()
         await page.get_by_placeholder("Reason for the model").fill("Too much")
         await page.keyboard.press("Enter")
-        denied = await answered(store, "a", "refund_payment")
+        denied = await wait_for_result(store, "a", "refund_payment")
         assert denied.status == "denied"
         assert "Reason: Too much" in str(denied.message)
         await page.get_by_text("It completed").click()
         await page.get_by_placeholder("Result for the model").fill("It is in their inbox.")
         await page.get_by_role("button", name="Resolve").click()
-        settled = await answered(store, "a", "send_mail")
+        settled = await wait_for_result(store, "a", "send_mail")
         assert (settled.status, settled.data["by"]) == ("settled", "local")
         assert "in their inbox" in str(settled.message)
         # The page replaces the forms after the update.
         await expect(page.get_by_role("button", name="Resolve")).to_have_count(0)
         await page.get_by_role("button", name="Send an error").click()
-        failed = (await answered(store, "a", "ask_address")).message
+        failed = (await wait_for_result(store, "a", "ask_address")).message
         assert failed is not None
         assert failed["is_error"]
 
@@ -110,7 +110,7 @@ async def test_user_answers_sends_messages_and_forks(store: Store, page: Page):
     async with serving(store, app) as url:
         await page.goto(f"{url}/threads/lease")
         await page.get_by_role("button", name="Scotland's").click()
-        assert "Scotland's" in str((await answered(store, "lease", "ask_for_input")).message)
+        assert "Scotland's" in str((await wait_for_result(store, "lease", "ask_for_input")).message)
         await expect(page.locator("#seam")).to_contain_text("The lease is under the law you chose.")
 
         await page.goto(f"{url}/threads/thanks")
@@ -215,15 +215,15 @@ async def test_stored_content_is_shown_as_text(store: Store, page: Page):
     thread = await store.create(
         title=bad[:200], key="bad", agent=bad[:100], user_id=bad[:100], tasks=[{"description": bad}]
     )
-    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
     svg = {"type": "image", "source": {"type": "base64", "media_type": "image/svg+xml", "data": PIXEL}}
-    said: list[Any] = [{"type": "text", "text": bad}, picture, svg, {"type": bad, "text": bad}]
+    blocks: list[Any] = [{"type": "text", "text": bad}, image, svg, {"type": bad, "text": bad}]
     entries = [
-        Entry(type="input", message={"role": "user", "content": said}),
+        Entry(type="input", message={"role": "user", "content": blocks}),
         Entry(
             type="llm_call",
             name=bad[:100],
-            message={"role": "assistant", "content": [*said, {"type": "thinking", "thinking": bad}]},
+            message={"role": "assistant", "content": [*blocks, {"type": "thinking", "thinking": bad}]},
         ),
         Entry(
             type="tool_call",
@@ -250,7 +250,7 @@ async def test_stored_content_is_shown_as_text(store: Store, page: Page):
         assert await sticks_out(page) == []
         assert await page.locator("#seam img").count() == 2, "a picture in what was said and one in the answer"
         answers = [await page.request.get(f"{url}/threads/bad/media/1/{number}") for number in (0, 1)]
-        assert [one.headers["content-type"] for one in answers] == ["image/png", "application/octet-stream"]
+        assert [answer.headers["content-type"] for answer in answers] == ["image/png", "application/octet-stream"]
         assert answers[1].headers["content-disposition"].startswith("attachment")
         assert "sandbox" in answers[0].headers["content-security-policy"]
         raw = await page.request.get(f"{url}/threads/bad/raw/3")
@@ -298,7 +298,7 @@ async def test_thread_page_works_without_javascript(store: Store, browser: Brows
         await expect(page.locator("#seam")).to_contain_text("You were charged twice")
         await page.get_by_role("button", name="Approve").click()
         await expect(page.locator("#toasts")).to_contain_text("Approved refund_payment")
-        assert "refunded" in str((await answered(store, "customer-42", "refund_payment")).message)
+        assert "refunded" in str((await wait_for_result(store, "customer-42", "refund_payment")).message)
         for view in ("Context", "Full history", "Runs", "Log"):
             await page.get_by_role("navigation", name="Views").get_by_role("link", name=view).click()
             await expect(page.locator("h1")).to_have_text("Refund for order 10482, charged twice")

@@ -29,8 +29,8 @@ async def test_first_thread_replaces_the_empty_page(store: Store, page: Page):
         await page.keyboard.press("Control+Enter")
         await page.wait_for_url("**/threads/**")
         await expect(page.locator("#seam")).to_contain_text("Hello.")
-        [made] = await store.threads()
-        assert (made.agent, made.kind) == ("helper", "chat")
+        [thread] = await store.threads()
+        assert (thread.agent, thread.kind) == ("helper", "chat")
 
 
 async def test_threads_that_need_a_person_are_first(store: Store, page: Page):

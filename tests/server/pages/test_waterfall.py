@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstitch.model import Run, Thread, call_key, new_id
 from lockstitch.model.statistics import StitchOutline
-from lockstitch.server.pages.run.compare import apart
+from lockstitch.server.pages.run.compare import marked_texts
 from lockstitch.server.pages.run.waterfall import OPEN, Waterfall, waterfall
 from lockstitch.store.reports.alignment import Allowance
 from lockstitch.store.reports.trace import native
@@ -27,9 +27,9 @@ def drawn(
 
 
 def outline(position: int, type: str, at: float, **more: Any) -> StitchOutline:
-    known: dict[str, Any] = dict.fromkeys(StitchOutline._fields)
+    values: dict[str, Any] = dict.fromkeys(StitchOutline._fields)
     fields = {"position": position, "id": new_id(), "type": type, "at": NOW + timedelta(seconds=at)}
-    return StitchOutline(**{**known, **fields, **more})
+    return StitchOutline(**{**values, **fields, **more})
 
 
 def read(packed: bytes) -> dict[str, Any]:
@@ -47,12 +47,12 @@ def read(packed: bytes) -> dict[str, Any]:
 
 
 def test_step_contains_failed_attempts_and_tools() -> None:
-    made = drawn(
+    waterfall = drawn(
         outline(1, "api_retry", 4, status="overloaded", duration_ms=500, delay=1.5),
         outline(2, "llm_call", 4, name="m", step_number=1, duration_ms=4000, first_token_ms=2600, cost=0.5),
         outline(3, "tool_call", 5, name="look", call_id="a", reply_to=2, call_index=0, status="ok", duration_ms=800),
     )
-    rows = read(made.packed())
+    rows = read(waterfall.packed())
     assert [rows["names"][name] for name in rows["name"]] == ["Run 3", "Step 1", "overloaded", "m", "look"]
     assert rows["parent"] == [-1, 0, 1, 1, 1]
     assert [rows["looks"][look] for look in rows["look"]] == ["run", "step", "fail", "model", "tool"]
@@ -62,40 +62,42 @@ def test_step_contains_failed_attempts_and_tools() -> None:
     assert rows["pause"] == [0, 0, 1500, 0, 0]
     assert rows["early"][3] == 600
     assert rows["cost"] == [-1, 0.5, -1, 0.5, -1]
-    assert [made.at(row) for row in range(5)] == ["run", "2", "1", "2", "3"]
-    assert [row["level"] for row in made.rows(60)] == [1, 2, 3, 3, 3]
+    assert [waterfall.at(row) for row in range(5)] == ["run", "2", "1", "2", "3"]
+    assert [row["level"] for row in waterfall.rows(60)] == [1, 2, 3, 3, 3]
 
 
 def test_row_is_open_until_it_ends() -> None:
     response = outline(1, "llm_call", 1, name="m", step_number=1, calls=2, duration_ms=1000)
-    made = drawn(
+    waterfall = drawn(
         response,
         calls={1: [{"id": "a", "name": "pay", "index": 0}, {"id": "b", "name": "look", "index": 1}]},
         waiting_for=[{"kind": "approval", "id": "a", "key": call_key(response.id, 0)}],
         status="waiting",
         completed_at=None,
     )
-    rows = read(made.packed())
-    told = [(rows["names"][rows["name"][row]], rows["looks"][rows["look"][row]], rows["length"][row]) for row in (3, 4)]
-    assert told == [("pay", "wait", OPEN), ("look", "tool", OPEN)]
-    assert [made.at(row) for row in (3, 4)] == ["1-0", "1-1"]
+    rows = read(waterfall.packed())
+    drawn_rows = [
+        (rows["names"][rows["name"][row]], rows["looks"][rows["look"][row]], rows["length"][row]) for row in (3, 4)
+    ]
+    assert drawn_rows == [("pay", "wait", OPEN), ("look", "tool", OPEN)]
+    assert [waterfall.at(row) for row in (3, 4)] == ["1-0", "1-1"]
     assert rows["end"] == 20_000
 
 
 def test_too_large_numbers_become_the_maximum() -> None:
-    made = drawn(outline(1, "llm_call", 1, name="m", duration_ms=2**40))
-    assert read(made.packed())["length"][1] == 2**31 - 1
+    waterfall = drawn(outline(1, "llm_call", 1, name="m", duration_ms=2**40))
+    assert read(waterfall.packed())["length"][1] == 2**31 - 1
 
 
 def test_text_difference_marks_the_changed_words() -> None:
-    assert apart("You were charged once.", "You were charged twice.", Allowance()).b == [
+    assert marked_texts("You were charged once.", "You were charged twice.", Allowance()).b == [
         (False, "You were charged "),
         (True, "twice"),
         (False, "."),
     ]
-    assert apart("", "new", Allowance()).a == []
+    assert marked_texts("", "new", Allowance()).a == []
     for a, b in (("x" * 50_000, "y" * 50_000), ("word " * 9_000, "other " * 9_000), ("aa", "aaa"), ("same", "same")):
-        both = apart(a, b, Allowance())
-        for text, pieces in ((a, both.a), (b, both.b)):
-            joined = "".join(piece for _, piece in pieces)
+        both = marked_texts(a, b, Allowance())
+        for text, parts in ((a, both.a), (b, both.b)):
+            joined = "".join(part for _, part in parts)
             assert joined.removesuffix("…") == text[:20_000], "nothing is lost"

@@ -39,8 +39,9 @@ async def crowd(store: Store) -> dict[str, Worker]:
     doing = {str(held): {"act": f"model {HOSTILE}", "since": format_time(ago)}}
     await store._backend.put([acts.changed(doing=doing), idle, silent, dead, old])
     common = {"kind": "goal", "goal": "go", "worker_id": acts.id, "fence": 1, "status": "running"}
-    await store.create(id=held, agent="weaver", title=f"Held {HOSTILE}", **common)
-    await store.in_project("elsewhere").create(agent="secret-agent", title="Not for others", **common)
+    await store._create({**common, "id": held, "agent": "weaver", "title": f"Held {HOSTILE}"})
+    hidden = {**common, "agent": "secret-agent", "title": "Not for others"}
+    await store.in_project("elsewhere")._create(hidden)
     for number in range(3):
         await store.create(agent="weaver", kind="goal", goal=f"Wait {number}", status="pending")
     await store.in_project("elsewhere").create(agent="secret-agent", kind="goal", goal="Hidden", status="pending")
@@ -55,11 +56,11 @@ async def crowd(store: Store) -> dict[str, Worker]:
 @pytest.mark.parametrize("backend", ["files", "sqlite", "postgres"], indirect=True)
 async def test_page_shows_workers_queue_and_quarantine(store: Store, http: httpx2.AsyncClient) -> None:
     await crowd(store)
-    shown = (await http.get("/workers")).text
+    html = (await http.get("/workers")).text
     for word in ("loom-1", "loom-2", "loom-3", "loom-4", "busy", "idle", "silent", "dead", "few weavers", "No JSON"):
-        assert word in shown
+        assert word in html
     for word in ("loom-5", "Not for others", "secret-agent", "Hidden", HOSTILE):
-        assert word not in shown
+        assert word not in html
     measured = (await http.get("/workers/store")).text
     assert "Schema version" in measured
     assert "On disk" in measured
@@ -73,18 +74,18 @@ async def test_limits_tokens_and_audit_log_require_the_admin_scope(store: Store)
     async with serving(store, settings=Settings(tokens_needed=True)) as url:
         headers = {"Authorization": f"Bearer {secret}", "Accept": "text/html"}
         async with caller(url, headers=headers) as http:
-            shown = (await http.get("/workers")).text
-            assert "loom-1" in shown
+            html = (await http.get("/workers")).text
+            assert "loom-1" in html
             for word in ("maker", "SELECT 1", "few weavers", "No JSON"):
-                assert word not in shown
+                assert word not in html
             assert (await http.get("/workers/store")).status_code == 403
 
 
 async def test_workers_page_works_in_a_browser(store: Store, url: str, page: Page) -> None:
-    made = await crowd(store)
+    workers = await crowd(store)
     await store.tokens.create("<i>robot</i>", ["ingest"])
     await page.goto(f"{url}/workers")
-    row = page.locator(f'[data-row="{made["acts"].id}"]')
+    row = page.locator(f'[data-row="{workers["acts"].id}"]')
     await expect(row.get_by_role("link", name=f"Held {HOSTILE}")).to_be_visible()
     await expect(row).to_contain_text(f"model {HOSTILE}, 5 m")
     await expect(row).to_contain_text("1 thread in other projects")
@@ -94,5 +95,5 @@ async def test_workers_page_works_in_a_browser(store: Store, url: str, page: Pag
     await expect(page.locator("#store")).to_contain_text("Stitches")
     await look(page, "workers")
 
-    await store._backend.put([made["idle"].changed(host="loom-9")])
+    await store._backend.put([workers["idle"].changed(host="loom-9")])
     await expect(page.get_by_text("loom-9")).to_be_visible()

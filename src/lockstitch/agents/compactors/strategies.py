@@ -19,7 +19,7 @@ def at_least(least: int, value: object, name: str) -> int:
     return value
 
 
-HEADING: Final = "[Summary of what was said before]\n"
+HEADING: Final = "[Summary of the earlier conversation]\n"
 
 
 class SummarizingCompactor:
@@ -44,10 +44,10 @@ class SummarizingCompactor:
     def parameters(self) -> Json:
         return {"threshold": self._threshold, "keep_turns": self._keep_turns}
 
-    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
-        if sight.tokens <= self._threshold:
+    async def compact(self, compaction_input: CompactionInput, summarize: Summarize) -> CompactionResult | None:
+        if compaction_input.tokens <= self._threshold:
             return None
-        view = View(sight)
+        view = View(compaction_input)
         old = self._old(view)
         room = estimate_all(part.message for part in old)
         if room <= estimate(user(HEADING)):
@@ -58,8 +58,8 @@ class SummarizingCompactor:
         summary = _fitting(text.strip(), room)
         if summary is None:
             return None
-        place, *rest = old
-        view.remove(rest)
+        place, *later_parts = old
+        view.remove(later_parts)
         view.put(place, summary)
         return view.compacted()
 
@@ -84,7 +84,7 @@ def _fitting(text: str, room: int) -> Message | None:
     return user(HEADING + text)
 
 
-PLACEHOLDER: Final = "[An old tool result was removed here to make room.]"
+PLACEHOLDER: Final = "[This old tool result was removed to save tokens.]"
 
 
 def placeholder(block: Json) -> Json:
@@ -153,8 +153,8 @@ class SlidingWindowCompactor:
             "result_characters": self._result_characters,
         }
 
-    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
-        view = View(sight)
+    async def compact(self, compaction_input: CompactionInput, summarize: Summarize) -> CompactionResult | None:
+        view = View(compaction_input)
         for groups in (view.turns, view.steps):
             self._shrink(view, groups()[: -self._keep_turns])
         return view.compacted()
@@ -204,10 +204,10 @@ class ToolResultRemovalCompactor:
     def parameters(self) -> Json:
         return {"threshold": self._threshold, "keep": self._keep}
 
-    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
-        if sight.tokens <= self._threshold:
+    async def compact(self, compaction_input: CompactionInput, summarize: Summarize) -> CompactionResult | None:
+        if compaction_input.tokens <= self._threshold:
             return None
-        view = View(sight)
+        view = View(compaction_input)
         room = self._keep
 
         def remove(block: Json) -> Json:

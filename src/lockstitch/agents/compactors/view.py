@@ -40,10 +40,10 @@ class ContextPart:
 class View:
     """The parts of one context. Methods change them; `compacted` returns the resulting compaction."""
 
-    def __init__(self, sight: CompactionInput) -> None:
-        self._log = _Log(sight)
+    def __init__(self, compaction_input: CompactionInput) -> None:
+        self._log = _Log(compaction_input)
         self._all = list(self._log.parts())
-        self.tokens = sight.tokens
+        self.tokens = compaction_input.tokens
         first = next((part for part in self._all if part.is_user_message), None)
         self._fixed = {id(part) for part in self._all if part is first or part.waiting}
         self.first = first
@@ -111,10 +111,12 @@ class View:
 class _Log:
     """The stitches of a context, and the changes of an earlier compaction."""
 
-    def __init__(self, sight: CompactionInput) -> None:
-        lanes = {stitch.lane for stitch in sight.stitches}
-        lane = lanes.pop() if sight.lane is None and len(lanes) == 1 else sight.lane
-        log = sorted((stitch for stitch in sight.stitches if stitch.lane == lane), key=lambda stitch: stitch.position)
+    def __init__(self, compaction_input: CompactionInput) -> None:
+        lanes = {stitch.lane for stitch in compaction_input.stitches}
+        lane = lanes.pop() if compaction_input.lane is None and len(lanes) == 1 else compaction_input.lane
+        log = sorted(
+            (stitch for stitch in compaction_input.stitches if stitch.lane == lane), key=lambda stitch: stitch.position
+        )
         start = next((stitch for stitch in reversed(log) if replaces_context(stitch)), None)
         self._start = start.position if start and start.type == "compaction" else 0
         self._kept_ranges = kept_positions(start) if start and start.type == "compaction" else []

@@ -63,7 +63,7 @@ async def _run_of(store: Store, head: Thread) -> Run | None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One input of a dataset, and what is known about a correct answer."""
+    """One input of a dataset, with the known properties of a correct answer."""
 
     id: str
     """Id of the case, unique within the dataset."""
@@ -117,7 +117,7 @@ class Grader(Protocol):
         ...
 
     def check(self, case: Case) -> str | None:
-        """Return what the case lacks for this grader, or None. Called for all cases before the first run."""
+        """Return the problem if this grader cannot grade the case, else None. Called for all cases before a run."""
         ...
 
     async def grade(self, answer: GradedAnswer, /) -> Grade:

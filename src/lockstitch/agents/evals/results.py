@@ -103,7 +103,7 @@ class Evaluation(NamedTuple):
     dataset: str
     outcomes: Sequence[CaseOutcome]
     """Outcomes of the cases, in the order of the dataset."""
-    went_on: int = 0
+    resumed_cases: int = 0
     """Number of cases that an interrupted call had finished."""
     previous: "Evaluation | None" = None
     """The previous finished evaluation of the same name."""
@@ -138,7 +138,7 @@ class Evaluation(NamedTuple):
             "graders": list(self.graders),
             "dataset": self.dataset,
             **self.totals._asdict(),
-            "went_on": self.went_on,
+            "went_on": self.resumed_cases,
             "previous": before
             and {"number": before.number, "agent": before.agent, "version": before.version, **before.totals._asdict()},
             "now_pass": fixed,
@@ -217,7 +217,7 @@ class EvaluationStore:
                 )
         return case_outcomes
 
-    async def put_outcome(self, evaluation: Eval, case: Case, outcome: CaseOutcome, more: Json) -> None:
+    async def put_outcome(self, evaluation: Eval, case: Case, outcome: CaseOutcome, details: Json) -> None:
         """Store the outcome of a case. The case is then done."""
         now = self._store.clock.now()
         input_text = text_of(user(case.input if isinstance(case.input, str) else list(case.input)))[:_TEXT]
@@ -238,7 +238,7 @@ class EvaluationStore:
                 agent=evaluation.agent,
                 run_id=outcome.run_id,
                 input={**about, **{key: value for key, value in values.items() if value not in (None, {})}},
-                result={**result, **more},
+                result={**result, **details},
                 created_at=now,
                 updated_at=now,
             )

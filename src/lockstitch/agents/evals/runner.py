@@ -55,7 +55,7 @@ async def evaluate(
         name: Name of the evaluation, at most 100 characters. None: made from the agent and the dataset.
         version: Stored version of the agent's definition. None: the definition of the code.
         concurrency: Number of cases that run at once.
-        deps: Object that tools and instructions receive. None stands for the `deps` of the agent.
+        deps: Object that tools and instructions receive. None: the `deps` of the agent.
         progress: Function that is called after each case, with its outcome, the number of cases done, and the total.
         dataset_name: Name of the dataset if `dataset` is not a file.
 
@@ -105,12 +105,14 @@ async def evaluate(
             for _ in range(min(concurrency, len(todo))):
                 group.create_task(drain(waiting))
     except BaseExceptionGroup as exc:
-        # The first exception is the cause; the others are cancellations.
+        # The first exception is the cause. The rest are cancellations.
         raise exc.exceptions[0] from None
     outcomes = [case_outcomes[case.id] for case in cases]
     await results_store.finish(record, outcomes)
-    went_on = len(cases) - len(todo)
-    return evaluation_of(record, outcomes)._replace(went_on=went_on, previous=await results_store.previous(record))
+    resumed_cases = len(cases) - len(todo)
+    return evaluation_of(record, outcomes)._replace(
+        resumed_cases=resumed_cases, previous=await results_store.previous(record)
+    )
 
 
 def check_name(name: str) -> str:
@@ -121,9 +123,9 @@ def check_name(name: str) -> str:
     return name
 
 
-def key_of(record: Eval, case: str, *more: str) -> str:
+def key_of(record: Eval, case: str, *suffixes: str) -> str:
     """Return the key of a case's thread. It is always the same for the same case."""
-    parts = [part.replace("%", "%25").replace("/", "%2F") for part in (record.name, case, *more)]
+    parts = [part.replace("%", "%25").replace("/", "%2F") for part in (record.name, case, *suffixes)]
     key = "/".join(("eval", parts[0], str(record.input["number"]), *parts[1:]))
     return key if len(key) <= _MAX_KEY else f"{key[:170]}…{sha256(key.encode()).hexdigest()[:32]}"
 
@@ -142,7 +144,7 @@ class EvaluationWork:
     async def do(self, case: Case) -> CaseOutcome:
         """Run a case, grade its answer, and store the outcome."""
         key = key_of(self.record, case.id)
-        more: Json = {"version": self.record.input["version"]}
+        details: Json = {"version": self.record.input["version"]}
         try:
             result = await self._run(case, key)
         except Refused as exc:
@@ -153,8 +155,8 @@ class EvaluationWork:
         else:
             outcome = await self._graded(case, key, result)
             run = await self.store.run(result.run_id)
-            more |= {"model": run.model, "provider": run.provider}
-        await self.results_store.put_outcome(self.record, case, outcome, more)
+            details |= {"model": run.model, "provider": run.provider}
+        await self.results_store.put_outcome(self.record, case, outcome, details)
         return outcome
 
     async def _run(self, case: Case, key: str) -> Result:

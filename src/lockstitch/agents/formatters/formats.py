@@ -19,13 +19,15 @@ The joined deltas of an item are
     tool_result                   plain text, or JSON if the result is not text; `id`, `name`, `is_error`
     tool_result_image             base64 or a URL, see `encoding`; `id`, `name`, `media_type`
     server_tool_result            the content of the block; `id` of the call, `name` is the block's type
-    awaiting_frontend_tools       [{"tool_use_id", "name", "input"}]: what the browser must execute
+    awaiting_frontend_tools       [{"tool_use_id", "name", "input"}], the calls that the browser must execute
     meta_files                    [{"file_id", "filename", "storage_path", "size", "mime_type", "step"}]
-    meta_final                    the result of the run, or {"status": "waiting", "waiting_for"} of one that pauses
+    meta_final                    the result of the run; {"status": "waiting", "waiting_for"} if it pauses
 
-where everything but plain text is JSON as text. An `error` has `error_type`. Text and thinking grow frame by frame; the
-frame that ends them may have an empty delta. Tool results, the history in meta_init and meta_final are there on demand
-only (stream_meta_history_and_tool_results); in all JSON a label with their size stands for base64 payloads.
+Everything except plain text is JSON as text. An `error` has `error_type`. Text and thinking grow frame by frame; their
+last frame may have an empty delta. Tool results, and the history in meta_init and meta_final, are sent only with
+stream_meta_history_and_tool_results. In all JSON, a label with the size replaces a base64 payload.
+
+`XmlFormatter` writes one element per item:
 
     <meta_init agent="…" run_id="…" step="0">…</meta_init>
     <content-block-text …>…</content-block-text>
@@ -33,12 +35,12 @@ only (stream_meta_history_and_tool_results); in all JSON a label with their size
     <meta_files …>…</meta_files>
     <meta_final …>…</meta_final>
 
-and content-block- for thinking, citation, tool_call, server_tool_call, tool_result, tool_result_image,
-server_tool_result and error as for text.
+The elements of thinking, citation, tool_call, server_tool_call, tool_result, tool_result_image, server_tool_result and
+error also have the prefix content-block-.
 
-Every element has agent, run_id and step, and those of formatters.json besides (id, name, …); its content is the same as
-there and stands in CDATA sections. Characters that XML cannot have are replaced by U+FFFD. What is left out without
-demand is the same, too.
+Every element has agent, run_id and step, and the other fields of its JSON frame (id, name, …). The content is the same
+as in JSON, in CDATA sections. U+FFFD replaces characters that XML does not allow. The same items are left out without
+stream_meta_history_and_tool_results.
 """
 
 import logging

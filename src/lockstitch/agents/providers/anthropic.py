@@ -61,7 +61,7 @@ def translated(exc: Exception) -> ProviderError:
             return ProviderError(f"Anthropic could not answer: {exc}", "server")
         case WorkloadIdentityError():
             temporary = exc.status_code is not None and exc.status_code >= 500
-            return ProviderError(f"Anthropic does not accept this identity: {exc}", "server" if temporary else "auth")
+            return ProviderError(f"Anthropic rejected the credentials: {exc}", "server" if temporary else "auth")
         case anthropic.CredentialsError():
             return ProviderError(f"{NO_KEY} The SDK found no other credentials: {exc}", "setup")
         case (

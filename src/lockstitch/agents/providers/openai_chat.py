@@ -107,7 +107,7 @@ def _user(message: Message) -> Iterator[Message]:
         texts = [part["text"] for part in seen if part["type"] == "text"]
         media = [part for part in seen if part["type"] != "text"]
         if media:
-            texts.append(f"(What is to be seen of this result follows below, as that of {block['tool_use_id']}.)")
+            texts.append(f"(The media of this result follow in the next message as result of {block['tool_use_id']}.)")
             parts += [{"type": "text", "text": f"Result of {block['tool_use_id']}:"}, *media]
         text = "\n".join(texts)
         yield {

@@ -62,9 +62,9 @@ def tool(
         function: The function.
         name: Name of the tool. None: the name of the function.
         description: Description for the model. None: the docstring of the function.
-        effect: What the engine may do with an interrupted call. `safe`: repeat it. `keyed`: repeat it with the same
+        effect: Handling of an interrupted call. `safe`: repeat it. `keyed`: repeat it with the same
             `ctx.key`. `once`: do not repeat it; its outcome is in doubt.
-        on_doubt: What happens if the outcome of a call is in doubt. `tell`: the model gets a message about it. `ask`:
+        on_doubt: Handling of a call with an unknown outcome. `tell`: the model gets a message about it. `ask`:
             the thread waits until a person settles the call.
         approval: True if a person must approve each call.
         frontend: True if the frontend executes the calls. The body of the function never runs.

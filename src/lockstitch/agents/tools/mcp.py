@@ -35,7 +35,7 @@ class McpOptions(TypedDict, total=False):
     approval: bool | Sequence[str]
     """Names of the tools that need approval for each call. True: all."""
     on_doubt: OnDoubt
-    """What happens if the outcome of a call is in doubt (see `tool`)."""
+    """Handling of a call with an unknown outcome (see `tool`)."""
     timeout: float | None
     """Seconds that a call may take. None: the `tool_timeout` of the agent."""
     connect_timeout: float
@@ -46,7 +46,7 @@ class McpServer:
     """The tools of an MCP server: `Agent(…, tools=[McpServer.stdio("npx", ["-y", "…"])])`.
 
     It connects on first use, once for each event loop, and stays connected until `close`, which ends a process that it
-    started. Many tasks may use it at once. If one task is cancelled, the others continue. If a call loses the
+    started. Many tasks may use it at once. If one task is cancelled, the other tasks continue. If a call loses the
     connection, the call fails and the next call connects again. After `close` the next use connects again.
 
     Use `stdio` or `http` to create one.
@@ -58,7 +58,7 @@ class McpServer:
         only: Names of the tools to offer. None: all.
         effects: Effects by tool name (see `tool`). They replace the hints of the server.
         approval: Names of the tools that need approval for each call. True: all.
-        on_doubt: What happens if the outcome of a call is in doubt (see `tool`).
+        on_doubt: Handling of a call with an unknown outcome (see `tool`).
         timeout: Seconds that a call may take. None: the `tool_timeout` of the agent.
         connect_timeout: Seconds to start the server, connect, and list its tools.
 

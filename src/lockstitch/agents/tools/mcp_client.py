@@ -45,7 +45,7 @@ from lockstitch.model import Json, codec
 _log: Final = logging.getLogger("lockstitch.mcp")
 
 _LINES: Final = 10
-"""Maximum number of stderr lines that are kept."""
+"""Maximum number of stderr lines in memory."""
 _WIDTH: Final = 500
 _STDERR_WAIT: Final = 1.0
 """Seconds to wait for the last stderr lines after the process has ended."""
@@ -174,7 +174,7 @@ class Connection:
         self._task.add_done_callback(self._finish)
 
     async def opened(self) -> None:
-        """Wait until the server is ready. Raises `Refused` if it fails. A cancelled caller does not affect others."""
+        """Wait until the server is ready. Raises `Refused` if it fails. A cancelled wait affects no other wait."""
         await self._opened.wait()
         if self._client is None:
             raise Refused(self._problem or f"The connection to the MCP server {self.name} was closed.")

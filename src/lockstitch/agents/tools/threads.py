@@ -25,7 +25,7 @@ def _normalized(status: Any) -> Any:
 
 
 class Task(BaseModel):
-    """One item of a task list. Additional keys are kept."""
+    """One item of a task list. Additional keys are stored."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -44,10 +44,11 @@ async def create_thread(
     agent: str | None = None,
     wait_for_completion: bool = False,
 ) -> Json:
-    """Create a child thread that works on a goal of its own, in parallel to you.
+    """Create a child thread that works on its own goal, in parallel to you.
 
-    It knows nothing of this conversation, so the goal must say everything it needs. Its result comes back to you as a
-    message. With wait_for_completion you go on only when it has ended. `agent` names another agent to do the work.
+    The child does not see this conversation, so write everything it needs into the goal. You receive its result as a
+    message. With wait_for_completion, you continue after the child has ended. `agent` selects the agent that does the
+    work; the default is your own agent.
     """
     if agent is not None:
         await _require_agent(ctx, agent)
@@ -62,9 +63,10 @@ async def wait_for_threads(
     mode: Mode = "all",
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None,
 ) -> Json:
-    """Wait until child threads have ended: those named, or all open ones; all of them, or any one.
+    """Wait until child threads have ended: the threads in thread_ids, or all open children if you pass none.
 
-    Their results come to you as messages. With timeout_seconds you go on after that time in any case.
+    With mode "all" you wait for every one of them, with mode "any" for the first. You receive their results as
+    messages. With timeout_seconds, you continue after that time at the latest.
     """
     children = {
         str(child.id): child for child in await ctx.store.children(ctx.thread) if reporting_lane(child) == ctx.lane
@@ -72,7 +74,9 @@ async def wait_for_threads(
     wanted = list(children) if thread_ids is None else list(dict.fromkeys(thread_ids))
     unknown = [name for name in wanted if name not in children]
     if unknown:
-        raise ToolFailed(f"Not a child of this thread: {', '.join(unknown)}.")
+        raise ToolFailed(
+            f"These threads are not your children: {', '.join(unknown)}. Use the ids that get_child_threads returns."
+        )
     ended = [name for name in wanted if children[name].ended]
     pending = [name for name in wanted if not children[name].ended]
     if pending and not (mode == "any" and ended):
@@ -87,10 +91,10 @@ async def complete_thread(
     status: EndStatus = "completed",
     result_data: Any = None,
 ) -> str:
-    """End this thread with a result: completed or failed, a short summary, and data if there is any.
+    """End this thread with a result: a status, a short summary, and optional data.
 
-    Whoever created the thread is told the summary, and finds the data with get_child_threads; nothing else of what you
-    did reaches it.
+    The parent thread receives the summary as a message and reads the data with get_child_threads. It sees nothing
+    else of your work, so put every result that it needs into the summary or the data.
     """
     ctx.complete(result_summary, status=status, data=result_data)
     return f"The thread ends as {status}."
@@ -98,7 +102,7 @@ async def complete_thread(
 
 @tool(effect="safe")
 async def update_tasks(ctx: ToolContext, tasks: list[Task]) -> Json:
-    """Replace this thread's todo list. Give all tasks each time, also those that have not changed."""
+    """Replace the todo list of this thread. Pass all tasks each time, also the unchanged ones."""
     numbered = _numbered(tasks)
     ctx.set_tasks(numbered)
     return {"tasks": numbered}
@@ -107,16 +111,16 @@ async def update_tasks(ctx: ToolContext, tasks: list[Task]) -> Json:
 async def _ask_for_input(
     question: Annotated[str, Field(min_length=1)], options: list[str] | None = None
 ) -> str:  # pragma: no cover - a person executes it
-    """Ask a person something that you cannot find out yourself, and wait for the answer."""
+    """Ask a person a question that you cannot answer with your tools, and wait for the answer."""
     raise AssertionError("never run here")
 
 
-ask_for_input: Final = replace(tool(frontend=True, name="ask_for_input")(_ask_for_input), asks=True)
+ask_for_input: Final = replace(tool(frontend=True, name="ask_for_input")(_ask_for_input), is_question=True)
 
 
 @tool(effect="safe")
 async def get_current_thread_info(ctx: ToolContext) -> Json:
-    """This thread: its goal, status, todo list, and how many of its children are still at work."""
+    """Return the goal, status and todo list of this thread, and the number of its open children."""
     head = ctx.thread
     return {
         **_summary(head),
@@ -129,10 +133,10 @@ async def get_current_thread_info(ctx: ToolContext) -> Json:
 
 @tool(effect="safe")
 async def get_parent_context(ctx: ToolContext) -> Json:
-    """The thread that created this one: its goal, status and todo list, and what it said when it did so."""
+    """Return the goal, status and todo list of the parent thread, and its message from when it created this thread."""
     head = ctx.thread
     if head.parent_id is None:
-        raise ToolFailed("This thread has no parent.")
+        raise ToolFailed("This thread has no parent thread.")
     parent = await ctx.store.thread(head.parent_id)
     value = None
     if head.branching_stitch_id is not None:
@@ -146,7 +150,7 @@ async def get_parent_context(ctx: ToolContext) -> Json:
 
 @tool(effect="safe")
 async def get_child_threads(ctx: ToolContext, include_completed: bool = True) -> Json:
-    """The threads that this one created: their goals, where they stand, and the results of those that have ended."""
+    """Return the child threads of this thread: their goals, their status, and the results of those that have ended."""
     children = await ctx.store.children(ctx.thread)
     threads = [child for child in children if include_completed or not child.ended]
     return {"threads": [{**_summary(child), "result": _short(child.result)} for child in threads]}
@@ -195,7 +199,7 @@ async def _require_agent(ctx: ToolContext, name: str) -> None:
     """Raise `ToolFailed` if no worker can know the agent: its child would wait forever."""
     known = {*ctx.agents, *(agent.name for agent in await ctx.store.agents.list(project=ctx.thread.project))}
     if name not in known:
-        raise ToolFailed(f"There is no agent {name}. Agents: {', '.join(sorted(known))}.")
+        raise ToolFailed(f"Agent {name} is unknown. Choose from: {', '.join(sorted(known))}.")
 
 
 def _summary(head: Thread) -> Json:

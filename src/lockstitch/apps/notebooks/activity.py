@@ -1,4 +1,4 @@
-"""The chats of a notebook, and what each run of a chat did."""
+"""The chats of a notebook, and the activity of each run of a chat."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ class Chat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunActivity:
-    """What a run did, with the runs of the members that it delegated to."""
+    """The activity of a run, with the runs of the members that it delegated to."""
 
     run: Run
     input: str
@@ -154,7 +154,12 @@ class ChatTurn:
 async def chats(store: Store, notebook: Notebook, *, user_id: str | None = None) -> list[Chat]:
     """Return the chats of a notebook or of one of its users, most recently active first."""
     links = {link.thread_id: link for link in await notebooks.sessions(store, notebook.number)}
-    threads = await store.threads(limit=None, id=list(links), user_id=user_id) if links else []
+    threads = [
+        thread
+        for thread in (await store.threads_by_id(list(links))).values()
+        if user_id is None or thread.user_id == user_id
+    ]
+    threads.sort(key=lambda thread: (thread.recent_at, thread.id), reverse=True)
     return [Chat(links[thread.id], thread) for thread in threads]
 
 

@@ -11,7 +11,7 @@ from lockstitch import Conflict, NotFound, Run, Store, Thread
 from lockstitch.apps.notebooks.passages import best
 from lockstitch.apps.notebooks.readers.reader import Location, clean
 from lockstitch.apps.notebooks.records import EXTENSION, Citation, Finding, Passage, Source
-from lockstitch.apps.notebooks.search import Found, Key, passages_of
+from lockstitch.apps.notebooks.search import Key, RankedPassage, passages_of
 from lockstitch.ext import Json, Where
 
 _GROUP: Final = re.compile(
@@ -68,7 +68,7 @@ def _spread(first: int, last: int) -> str:
 _ATTEMPTS: Final = 20
 
 
-async def number(store: Store, thread: Thread, run_id: UUID, query: str, matches: Sequence[Found]) -> list[int]:
+async def number(store: Store, thread: Thread, run_id: UUID, query: str, matches: Sequence[RankedPassage]) -> list[int]:
     """Return the numbers that cite these passages in a thread. Passages that have a number keep it.
 
     Idempotent: a second call after a crash returns the same numbers.
@@ -97,7 +97,7 @@ async def citations(store: Store, run: Run, answer: str) -> list[Citation]:
     ]
 
 
-async def _number(store: Store, thread: Thread, run_id: UUID, query: str, result: Found, among: int) -> int:
+async def _number(store: Store, thread: Thread, run_id: UUID, query: str, result: RankedPassage, among: int) -> int:
     passage = result.passage
     where = (
         Where("thread_id", "=", thread.id),

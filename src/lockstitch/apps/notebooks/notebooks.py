@@ -123,10 +123,10 @@ def missing(store: Store, notebook_id: int) -> NotFound:
     return NotFound(f"Notebook {notebook_id} not found in project {store.project}.")
 
 
-async def _execute(store: Store, query: str, notebook: Notebook, **more: int) -> Notebook:
+async def _execute(store: Store, query: str, notebook: Notebook, **parameters: int) -> Notebook:
     values: dict[str, Any] = {name: getattr(notebook, name) for name in _CHANGEABLE}
     notebooks: Sequence[Notebook] = await store.execute(
-        EXTENSION, query, record_type=Notebook, project=store.project, now=notebook.updated_at, **values, **more
+        EXTENSION, query, record_type=Notebook, project=store.project, now=notebook.updated_at, **values, **parameters
     )
     if not notebooks:
         raise missing(store, notebook.number)
@@ -210,14 +210,14 @@ async def _create(
 ) -> Thread:
     wanted: UUID | None = as_id(session_id) if session_id is not None else new_id()
     thread_id = wanted or new_id()
-    name: dict[str, Any] = {"id": thread_id, "key": session_id if wanted is None else None}
+    key = session_id if wanted is None else None
     link = NotebookSession(
         project=store.project,
         notebook_id=notebook.number,
-        session_id=name["key"] or str(thread_id),
+        session_id=key or str(thread_id),
         thread_id=thread_id,
         created_at=store.clock.now(),
     )
     title = " ".join(clean(message).split())
     title = title if len(title) <= _TITLE else f"{title[: _TITLE - 1].rstrip()}…"
-    return await store.create(**name, agent=agent, user_id=user_id, title=title or None, records=[link])
+    return await store.create(id=thread_id, key=key, agent=agent, user_id=user_id, title=title or None, records=[link])

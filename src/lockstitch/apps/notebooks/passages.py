@@ -160,7 +160,7 @@ def best(text: str, question: str) -> Sentence:
 
 
 def stems(text: str) -> set[str]:
-    """Return the first letters of the words of a text, without very short words."""
+    """Return the prefixes of the words of a text, without very short words."""
     return {word[:_STEM] for word in _WORD.findall(text.casefold()) if len(word) > 2 or word.isdigit()}
 
 

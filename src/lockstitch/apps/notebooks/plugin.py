@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncGenerator, Collection, Generator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
-from lockstitch import Event, Refused, Result, Store, Team, Thread, Tool
+from lockstitch import App, Event, Refused, Result, Store, Team, Thread, Tool
 from lockstitch.apps.notebooks import notebooks, sources
 from lockstitch.apps.notebooks import search as passage_search
 from lockstitch.apps.notebooks.quote_provider import QuoteProvider
@@ -15,7 +16,7 @@ from lockstitch.apps.notebooks.readers.reader import Kind, Limits
 from lockstitch.apps.notebooks.readers.registry import kind_of_text
 from lockstitch.apps.notebooks.readers.web import fetch
 from lockstitch.apps.notebooks.records import EXTENSION, Source
-from lockstitch.apps.notebooks.search import Found
+from lockstitch.apps.notebooks.search import RankedPassage
 from lockstitch.apps.notebooks.sources import Indexing, Raw
 from lockstitch.apps.notebooks.team import notebook_team
 from lockstitch.ext import Embedder, MemoryStore, Provider, ToolSource, codec, resolve_embedder, run_blocking
@@ -78,6 +79,17 @@ class Notebooks:
     def agents(self) -> Sequence[Team]:
         return (self.team,)
 
+    def bind(self, app: App) -> Self:
+        """Return a copy of this plugin for an app. Its team executes children of all agents of the app, and calls the
+        app's webhooks.
+
+        Args:
+            app: The app.
+        """
+        plugin = copy(self)
+        plugin.team = self.team.bind(app)
+        return plugin
+
     async def setup(self, store: Store) -> None:
         """Create or migrate the tables. Raises `Refused` for the file backend."""
         await store.extend(EXTENSION)
@@ -124,7 +136,7 @@ class Notebooks:
         """Return the sources of a notebook that this process is reading."""
         return [in_progress for in_progress in self._in_progress if in_progress.notebook_id == notebook_id]
 
-    async def search(self, store: Store, notebook_id: int, query: str, *, limit: int = 6) -> list[Found]:
+    async def search(self, store: Store, notebook_id: int, query: str, *, limit: int = 6) -> list[RankedPassage]:
         """Return the passages that the Researcher would find."""
         await self.setup(store)
         notebook = await notebooks.get(store, notebook_id)

@@ -14,7 +14,7 @@ from lockstitch.ext import Json, ModelRequest, Scripted, blocks, text_of
 
 _GREETINGS: Final = frozenset({"hello", "hi", "hey", "hallo", "moin", "servus", "salut", "hola", "thanks", "thank"})
 _PASSAGE_HEAD: Final = re.compile(r"^\[(\d+)\] (.+)$", re.MULTILINE)
-_REMEMBERED: Final = "What is known from earlier:"
+_REMEMBERED: Final = "Memories from earlier conversations:"
 """Start of a message with memories."""
 
 _QUOTES: Final = 3
@@ -42,7 +42,7 @@ def quote_reply(request: ModelRequest) -> Any:
         return _lead(text, results)
     if "search_sources" in tools:
         return _research(text, results)
-    return text or "There is nothing to write."
+    return text or "The task is empty, so there is nothing to write."
 
 
 def _lead(text: str, results: list[str]) -> Any:
@@ -59,8 +59,8 @@ def _research(text: str, results: list[str]) -> Any:
         return {"calls": [{"name": "search_sources", "input": {"query": text}}]}
     quotes = quoted(results[-1], text)
     if not quotes:
-        return "Your sources do not say anything about this. (No model is set, so I can only quote them.)"
-    return "No model is set, so this is what your sources say, word for word:\n\n" + "\n".join(quotes)
+        return "Your sources do not say anything about this. No model is set, so I can only quote them."
+    return "No model is set, so these are quotations from your sources:\n\n" + "\n".join(quotes)
 
 
 def quoted(match: str, question: str) -> list[str]:

@@ -32,7 +32,7 @@ _FUSION: Final = 60
 """The constant of reciprocal rank fusion, with its usual value."""
 
 
-class Found(NamedTuple):
+class RankedPassage(NamedTuple):
     """A passage in the results of a search, with its rank from 1."""
 
     source: Source
@@ -41,20 +41,22 @@ class Found(NamedTuple):
     found_by: FoundBy
 
 
-async def find(store: Store, notebook: Notebook, query: str, *, embedder: Embedder | None, limit: int) -> list[Found]:
+async def find(
+    store: Store, notebook: Notebook, query: str, *, embedder: Embedder | None, limit: int
+) -> list[RankedPassage]:
     """Return the best passages of a notebook for a query, best first."""
     by_words = await _by_words(store, notebook, query)
-    by_meaning = await _by_meaning(store, notebook, query, embedder) if embedder is not None else []
+    by_meaning = await _by_similarity(store, notebook, query, embedder) if embedder is not None else []
     best = fused(by_words, by_meaning)[:limit]
     sources = await _sources(store, notebook, {source_id for source_id, _ in best})
     passages = await passages_of(store, best)
     words, keys = set(by_words), set(by_meaning)
-    results: list[Found] = []
+    results: list[RankedPassage] = []
     for key in best:
         # Leave out passages that were removed since the search.
         if key[0] in sources and key in passages:
-            how = _how(key in words, key in keys)
-            results.append(Found(sources[key[0]], passages[key], len(results) + 1, how))
+            how = _found_by(key in words, key in keys)
+            results.append(RankedPassage(sources[key[0]], passages[key], len(results) + 1, how))
     return results
 
 
@@ -80,7 +82,7 @@ def fused(*rankings: Sequence[Key]) -> list[Key]:
     return sorted(scores, key=lambda key: (-scores[key], str(key[0]), key[1]))
 
 
-def wanted(query: str) -> str:
+def search_terms(query: str) -> str:
     """Return the search terms of a query, separated by |. Long words match as prefixes, without a plural ending."""
     words = dict.fromkeys(_WORD.findall(query.casefold()[:_LONGEST]))
     terms = dict.fromkeys(f'"{_stem(word)}"*' if len(word) >= _LONG else f'"{word}"' for word in words)
@@ -107,7 +109,7 @@ _BIG_ENDIAN: Final = array("H", [1]).tobytes() == b"\x00\x01"
 
 
 async def _by_words(store: Store, notebook: Notebook, query: str) -> list[Key]:
-    words = wanted(query)
+    words = search_terms(query)
     if not words:
         return []
     rows: Sequence[Any] = await store.query(
@@ -116,7 +118,7 @@ async def _by_words(store: Store, notebook: Notebook, query: str) -> list[Key]:
     return [_key(source_id, number) for source_id, number in rows]
 
 
-async def _by_meaning(store: Store, notebook: Notebook, query: str, embedder: Embedder) -> list[Key]:
+async def _by_similarity(store: Store, notebook: Notebook, query: str, embedder: Embedder) -> list[Key]:
     rows: Sequence[Any] = await store.query(EXTENSION, "vectors", notebook=notebook.number, embedder=embedder.name)
     if not rows or not query.strip():
         return []
@@ -153,7 +155,7 @@ def _stem(word: str) -> str:
     return word
 
 
-def _how(by_words: bool, by_meaning: bool) -> FoundBy:
+def _found_by(by_words: bool, by_meaning: bool) -> FoundBy:
     if by_words and by_meaning:
         return "words and meaning"
     return "words" if by_words else "meaning"

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from lockstitch import Conflict, NotFound, Refused, Store, Transaction
 from lockstitch.apps.notebooks import notebooks
-from lockstitch.apps.notebooks.passages import Passage as Piece
+from lockstitch.apps.notebooks.passages import Passage as TextPassage
 from lockstitch.apps.notebooks.passages import split
 from lockstitch.apps.notebooks.readers.reader import Document, Kind, Limits
 from lockstitch.apps.notebooks.readers.registry import kind_of, read
@@ -123,7 +123,7 @@ async def _refuse_known(store: Store, notebook: Notebook, name: str, digest: str
         raise Refused(f"{name} is already a source of this notebook, named {source.name}. Nothing was added.")
 
 
-async def _vectors(document: Document, passages: Sequence[Piece], embedder: Embedder | None) -> list[bytes]:
+async def _vectors(document: Document, passages: Sequence[TextPassage], embedder: Embedder | None) -> list[bytes]:
     """Return the stored vectors of the passages, each computed with its lead."""
     if embedder is None:
         return []
@@ -136,7 +136,7 @@ async def _vectors(document: Document, passages: Sequence[Piece], embedder: Embe
     return matches
 
 
-def _passage(source: Source, document: Document, passage: Piece) -> Passage:
+def _passage(source: Source, document: Document, passage: TextPassage) -> Passage:
     place = passage.place
     return Passage(
         source_id=source.id,

@@ -22,7 +22,7 @@ from lockstitch.ext import Json, ProviderError, run_blocking, tool_uses
 _log: Final = logging.getLogger("lockstitch.prioritizer")
 
 OUT_OF_STEPS: Final = (
-    f"The {MAX_STEPS} steps of this session are used up, so this was not done. Answer with the plan now, as JSON."
+    f"All {MAX_STEPS} steps of this session are used, so this call was not executed. Answer with the plan now, as JSON."
 )
 
 
@@ -177,7 +177,7 @@ def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
         limit: Annotated[int, Field(ge=1, le=100)] = 20,
         threshold: Share | None = None,
     ) -> Search:
-        """Find the tasks that are most like a text, best first. Without a threshold a sensible one is taken."""
+        """Find the tasks that are most similar to a text, best first. The threshold has a default."""
         base = await base_of(ctx.store, ctx.thread)
         least = task_embeddings.threshold if threshold is None else threshold
         near = await task_embeddings.relevance(query, await task_embeddings.of_tasks(list(base.tasks.values())))
@@ -198,14 +198,14 @@ def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
     async def detect(
         ctx: ToolContext, task_ids: Annotated[list[TaskId], Field(min_length=2, max_length=2_000)]
     ) -> Dependencies:
-        """Infer which of two or more tasks wait for which from what they say. The source waits for the target."""
+        """Infer dependencies between two or more tasks from their texts. The source waits for the target."""
         tasks, unknown = _known(await base_of(ctx.store, ctx.thread), task_ids, 2)
         # Thousands of tasks would block the event loop.
         return Dependencies(dependencies=await run_blocking(lambda: detected(tasks)), unknown_task_ids=unknown)
 
     @tool(name="query-task-graph", effect="safe")
     async def query(ctx: ToolContext, task_id: TaskId, relationship_type: RelationshipType | None = None) -> Graph:
-        """The stored relationships of a task, those of one type or all. The source waits for the target."""
+        """Return the stored relationships of a task, of one type or all. The source waits for the target."""
         base = await base_of(ctx.store, ctx.thread)
         _known(base, [task_id], 1)
         return Graph(
@@ -220,7 +220,7 @@ def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
 
     @tool(name="cluster-by-similarity", effect="safe")
     async def cluster(ctx: ToolContext, task_ids: Ids, threshold: Share | None = None) -> Clusters:
-        """Group tasks that are alike. Without a threshold a sensible one is taken."""
+        """Group similar tasks. The threshold has a default."""
         tasks, unknown = _known(await base_of(ctx.store, ctx.thread), task_ids, 1)
         least = task_embeddings.close if threshold is None else threshold
         vectors = await task_embeddings.of_tasks(tasks)
@@ -236,7 +236,7 @@ def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
 
     @tool(name="get-document-context", effect="safe")
     async def context(ctx: ToolContext, task_ids: Ids, page: Annotated[int, Field(ge=1)] = 1) -> Context:
-        """The documents that tasks come from, with all their tasks, a page of each at a time."""
+        """Return the documents that contain tasks, with all their tasks. One call returns one page of each document."""
         base = await base_of(ctx.store, ctx.thread)
         tasks, unknown = _known(base, task_ids, 1)
         documents = {base.document_of[task.id].id: base.document_of[task.id] for task in tasks}
@@ -273,5 +273,5 @@ def _known(base: TaskBase, ids: Sequence[str], least: int) -> tuple[list[Task], 
     unknown = [id for id in distinct if id not in base.tasks]
     if len(tasks) < least:
         named = f" Unknown tasks: {', '.join(unknown[:5])}." if unknown else ""
-        raise ToolFailed(f"This needs at least {least} of the session's tasks.{named}")
+        raise ToolFailed(f"Pass at least {least} of the session's tasks.{named}")
     return tasks, unknown

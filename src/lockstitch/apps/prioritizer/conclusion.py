@@ -33,7 +33,7 @@ _MISSING: Final[Mapping[str, str]] = {
     "cluster-by-similarity": "similar tasks were not grouped by the model",
     "get-document-context": "documents were not read",
 }
-"""What is missing in a plan if a tool failed."""
+"""The part of a plan that is missing if a tool failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,27 +183,27 @@ class SessionFinisher:
         """Return the validated session after a run."""
         result = parsed(stitches, run.output_position)
         moment = run.completed_at or store.clock.now()
-        more: Json = {"warnings": [*_slow(result.steps)]}
+        details: Json = {"warnings": [*_slow(result.steps)]}
         figures = metadata(result, run.started_at, moment)
         if figures.total_time_ms >= BUDGET_MS:
             text = f"The session took {figures.total_time_ms / 1000:.1f} s. Its budget is {BUDGET_MS / 1000:g} s."
             _log.warning("%s Session %s.", text, head.id)
-            more["warnings"].append(text)
+            details["warnings"].append(text)
         plan: Json | None = None
         base = await base_of(store, head)
         if run.status != "completed":
-            more["status_note"] = why_failed(run.status, value.get("error"))
+            details["status_note"] = why_failed(run.status, value.get("error"))
         elif not base.tasks:
-            more["status_note"] = NO_TASKS
+            details["status_note"] = NO_TASKS
         else:
             session_facts = await self.known(base)
             text = str(value.get("text") or "")
             end = await run_blocking(lambda: build_conclusion(session_facts, text, result.steps, figures.failed_tools))
             plan = as_json(end.plan)
-            more["status_note"] = end.note
-            more["warnings"] += end.warnings
-            more["broken_cycles"] = end.broken
-        return ended(session, plan, metadata(result, run.started_at, moment, **more), moment)
+            details["status_note"] = end.note
+            details["warnings"] += end.warnings
+            details["broken_cycles"] = end.broken
+        return ended(session, plan, metadata(result, run.started_at, moment, **details), moment)
 
     async def known(self, base: TaskBase) -> SessionFacts:
         """Return the facts about the tasks. If the embedder fails, there are no similarities."""

@@ -234,11 +234,11 @@ def untangled(tasks: Sequence[str], dependencies: Sequence[TaskDependency]) -> A
             dropped[task_dependency.key] = BrokenCycle(task_ids=circle, dropped=task_dependency)
             continue
         targets[task_dependency.source_task_id].append(task_dependency.target_task_id)
-        more = waits_for[target]
-        if waits_for[source] & more != more:
+        inherited = waits_for[target]
+        if waits_for[source] & inherited != inherited:
             for number, bits in enumerate(waits_for):
                 if bits >> source & 1:
-                    waits_for[number] = bits | more
+                    waits_for[number] = bits | inherited
     task_dependencies = [dependency for dependency in dependencies if dependency.key not in dropped]
     return AcyclicGraph(
         task_dependencies,
@@ -316,10 +316,10 @@ def normalised(values: Mapping[str, Any], *, method: DetectionMethod | None = No
     method in the JSON.
     """
     value: Json = dict(values)
-    other = "confidence_score" in value or value.get("detection_method") in _METHODS
+    is_swapped = "confidence_score" in value or value.get("detection_method") in _METHODS
     confidence = value.get("confidence", value.get("confidence_score", 0.5))
     source, target = value.get("source_task_id"), value.get("target_task_id")
-    if other:
+    if is_swapped:
         source, target = target, source
     text = str(value.get("detection_method"))
     try:

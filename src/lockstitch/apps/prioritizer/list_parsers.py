@@ -229,12 +229,12 @@ def _csv_item(cells: dict[str, str], line: int, file: str) -> Item:
     return item
 
 
-def read_list(content: bytes | str, name: str, taken: Sequence[str] = ()) -> TaskList:
+def read_list(content: bytes | str, name: str, used_ids: Sequence[str] = ()) -> TaskList:
     """Return the tasks of a file. It is read as CSV if its name ends in .csv or .tsv, otherwise as Markdown.
 
-    `taken` are ids of other documents. Raises `Refused` with the line if the file cannot be parsed.
+    `used_ids` are ids of other documents. Raises `Refused` with the line if the file cannot be parsed.
     """
     text = as_text(content, name)
     title = PurePath(name).stem or "Tasks"
     sheets = read_csv(text, title, name) if name.lower().endswith((".csv", ".tsv")) else read_markdown(text, title)
-    return build_list(sheets, name, taken)
+    return build_list(sheets, name, used_ids)

@@ -237,7 +237,7 @@ class ExecutionMetadata(Model):
     error_count: Annotated[int, Field(ge=0)] = 0
     success_rate: Share = 0.0
     status_note: str | None = None
-    """What is missing in a partial result, or why there is no result."""
+    """The missing part of a partial result, or the reason why there is no result."""
     failed_tools: list[ToolName] = []
     warnings: list[str] = []
     skipped_calls: Annotated[int, Field(ge=0)] = 0

@@ -8,12 +8,13 @@ stays and becomes inactive.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 from uuid import UUID
 
-from lockstitch import Agent, Conflict, NotFound, Refused, Store, ThreadEnded, cancel
+from lockstitch import Agent, App, Conflict, NotFound, Refused, Store, ThreadEnded, cancel
 from lockstitch.apps.prioritizer.agent_tools import Pace, timed_out, tools_of
 from lockstitch.apps.prioritizer.conclusion import NO_TASKS, SessionFinisher
 from lockstitch.apps.prioritizer.models import MAX_STEPS, ExecutionMetadata, as_json
@@ -30,7 +31,7 @@ from lockstitch.apps.prioritizer.repository import (
     read_file,
 )
 from lockstitch.apps.prioritizer.retention import EXTENSION, expire
-from lockstitch.apps.prioritizer.rules import RulesPlanner
+from lockstitch.apps.prioritizer.rules_provider import RulesPlanner
 from lockstitch.apps.prioritizer.sessions import active, session_of
 from lockstitch.apps.prioritizer.task_lists import TaskList
 from lockstitch.apps.prioritizer.waves import TaskEmbeddings
@@ -105,6 +106,17 @@ class Prioritizer:
     @property
     def agents(self) -> Sequence[Agent]:
         return [self.agent]
+
+    def bind(self, app: App) -> Self:
+        """Return a copy of this plugin for an app. Its agent executes children of all agents of the app, and calls the
+        app's webhooks.
+
+        Args:
+            app: The app.
+        """
+        plugin = copy(self)
+        plugin.agent = self.agent.bind(app)
+        return plugin
 
     async def setup(self, store: Store) -> None:
         """Create or migrate the tables. Raises `Refused` for the file backend."""
@@ -278,10 +290,12 @@ class Prioritizer:
         thread_extras: Json = {**extras, "outcome_id": str(outcome.id)}
         if documents is not None:
             thread_extras["documents"] = [str(document) for document in documents]
-        over: Any = {"status": "failed", "result": _failed(NO_TASKS), "wake_at": None} if failed else {}
-        await store.start(
-            self.agent.name,
-            f"Prioritise {task_count} tasks towards this outcome: {outcome.statement}",
+        await store.create(
+            kind="goal",
+            agent=self.agent.name,
+            goal=f"Prioritise {task_count} tasks towards this outcome: {outcome.statement}",
+            status="failed" if failed else None,
+            result=_failed(NO_TASKS) if failed else None,
             version=await self.agent.version(store),
             id=session.thread_id,
             user_id=outcome.user_id,
@@ -289,7 +303,6 @@ class Prioritizer:
             extras=thread_extras,
             records=[*records, *side_records, session],
             delete_threads=removed,
-            **over,
         )
         return session
 

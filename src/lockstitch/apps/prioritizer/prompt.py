@@ -143,31 +143,31 @@ def _list(value: Any) -> list[Any]:
 def _warn(warnings: list[str], text: str, names: Sequence[str]) -> None:
     if names:
         different = list(dict.fromkeys(name[:80] for name in names))
-        more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
-        warnings.append(text.format(", ".join(different[:_SHOWN]) + more))
+        suffix = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
+        warnings.append(text.format(", ".join(different[:_SHOWN]) + suffix))
 
 
 _TEXT: Final = """\
-You order tasks towards an outcome. You have at most 10 steps, and every tool call is one: look up what you need, then \
-answer.
+You order tasks by their importance for an outcome. You have at most 10 steps, and every tool call is a step. Use the \
+tools to look up facts, then answer.
 
 Outcome: {outcome}
 
 Tasks, each as [id, title, estimated hours, document]:
 {tasks}
 
-What is stored of who waits for whom, each as {{"waits": id, "for": id, "type": how}}:
+Stored dependencies between tasks, each as {{"waits": id, "for": id, "type": how}}:
 {known}
 
 Answer with one JSON object and nothing else:
-{{"ordered_task_ids": [every id that matters for the outcome, what to do first first],
- "dependencies": [{{"source_task_id": the task that waits, "target_task_id": the one it waits for,
+{{"ordered_task_ids": [every id that matters for the outcome, in the order of execution],
+ "dependencies": [{{"source_task_id": the task that waits, "target_task_id": the task that it waits for,
    "relationship_type": "prerequisite" | "blocks" | "related", "confidence": 0 to 1}}],
  "confidence_scores": {{id: 0 to 1, for every ordered id}},
  "execution_waves": [{{"task_ids": [ids], "parallel_execution": false}}],
- "synthesis_summary": two or three sentences on why the plan begins as it does}}
-Name only ids of the list above. Waves follow from the dependencies; give execution_waves only for tasks that must not \
-be done at the same time though none waits for another."""
+ "synthesis_summary": two or three sentences that explain why these tasks come first}}
+Use only ids of the list above. Waves are computed from the dependencies. Set execution_waves only for tasks that must \
+not run at the same time although none of them waits for another."""
 
 
 async def instructions(_deps: Any, start: RunStart) -> str:

@@ -116,7 +116,7 @@ def parsed(stitches: Sequence[Stitch], answer: int | None) -> ParsedRun:
     )
 
 
-def metadata(parsed: ParsedRun, began: datetime, ended: datetime, **more: Any) -> ExecutionMetadata:
+def metadata(parsed: ParsedRun, began: datetime, ended: datetime, **fields: Any) -> ExecutionMetadata:
     """Return the metrics of the steps of a run."""
     steps = parsed.steps
     tools_ms = sum(step.duration_ms for step in steps if step.tool_name is not None)
@@ -138,7 +138,7 @@ def metadata(parsed: ParsedRun, began: datetime, ended: datetime, **more: Any) -
         "skipped_calls": parsed.skipped_calls,
         # A tool that succeeded later is not missing.
         "failed_tools": [name for name in dict.fromkeys(failed) if name not in worked],
-        **more,
+        **fields,
     }
     return ExecutionMetadata(**values)
 

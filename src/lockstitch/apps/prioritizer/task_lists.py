@@ -97,8 +97,8 @@ class TaskList:
         return [task for document in self.documents for task in document.tasks]
 
 
-def build_list(sheets: Sequence[Sheet], name: str, taken: Sequence[str] = ()) -> TaskList:
-    """Return the documents and relations of parsed sheets. `taken` are ids of other documents.
+def build_list(sheets: Sequence[Sheet], name: str, used_ids: Sequence[str] = ()) -> TaskList:
+    """Return the documents and relations of parsed sheets. `used_ids` are ids of other documents.
 
     Raises `Refused` with the line if a task waits for itself or for an unknown task, or if there are no tasks.
     """
@@ -109,7 +109,7 @@ def build_list(sheets: Sequence[Sheet], name: str, taken: Sequence[str] = ()) ->
         raise Refused(f"{name} has {len(items):,} tasks, and the limit is {MAX_TASKS:,}. Split it.")
     if all(item.done for item in items):
         raise Refused(f"{name}: no open tasks found. All {len(items)} are done.")
-    ids = _ids(items, set(taken), name)
+    ids = _ids(items, set(used_ids), name)
     relations = _relations(items, ids, name)
     for place, item in enumerate(items):
         item.id = ids[place]
@@ -154,16 +154,16 @@ def slug(text: str) -> str:
     return result or "task"
 
 
-def _ids(items: Sequence[Item], taken: set[str], name: str) -> dict[int, str]:
+def _ids(items: Sequence[Item], used_ids: set[str], name: str) -> dict[int, str]:
     """Return a unique id for each item by its index: its own id, or an id from its title."""
     counter = Counter(item.id for item in items if item.id is not None)
     for item in items:
         if item.id is not None and counter[item.id] > 1:
             raise Refused(f"{name}, line {item.line}: {counter[item.id]} tasks have the id {item.id}.")
-    used = taken | set(counter) - {None}
+    used = used_ids | set(counter) - {None}
     result: dict[int, str] = {}
     for place, item in enumerate(items):
-        if item.id is not None and item.id not in taken:
+        if item.id is not None and item.id not in used_ids:
             result[place] = item.id
             continue
         # Another document has this id, so add the name of the file.

@@ -134,7 +134,7 @@ def deliver(transaction: Transaction, delivery: Delivery, now: datetime) -> Rece
     head = tables.head(transaction, delivery.thread_id)
     if head is None:
         raise NotFound(f"Thread {delivery.thread_id} not found. Nothing was delivered.")
-    first = tables.same_letter(transaction, delivery)
+    first = tables.same_delivery(transaction, delivery)
     if first is not None:
         return Receipt(first.position, head.delivered, head.cancel_requested, new=False, delivery_id=first.id)
     arrival = apply_delivery(head, delivery, now)
@@ -155,16 +155,16 @@ def deliver(transaction: Transaction, delivery: Delivery, now: datetime) -> Rece
     )
 
 
-def take(transaction: Transaction, thread_id: UUID, letter_id: UUID, position: int) -> None:
+def take(transaction: Transaction, thread_id: UUID, delivery_id: UUID, position: int) -> None:
     """Mark a delivery as consumed at a position. Its row stays, without the entry, to recognise a duplicate."""
-    delivery = tables.letter(transaction, thread_id, letter_id)
+    delivery = tables.delivery(transaction, thread_id, delivery_id)
     if delivery is None or delivery.position is not None:
-        raise Conflict(f"Delivery {letter_id} is no longer in the inbox. Nothing was written.", thread_id=thread_id)
+        raise Conflict(f"Delivery {delivery_id} is no longer in the inbox. Nothing was written.", thread_id=thread_id)
     write_delivery(transaction, delivery.changed(entry=None, position=position))
 
 
 def write_delivery(transaction: Transaction, delivery: Delivery) -> None:
-    transaction.put(disk.letter(delivery), format.encode_record(delivery))
+    transaction.put(disk.delivery(delivery), format.encode_record(delivery))
 
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
@@ -210,7 +210,7 @@ def _edit(transaction: Transaction, edit: ThreadEdit, now: datetime) -> Receipt:
         raise NotFound(f"Thread {edit.thread_id} not found. Nothing was written.")
     after = before.changed(**edit.fields, updated_at=now)
     write_head(transaction, before, after)
-    if rests(after):
+    if is_resting(after):
         transaction.show(after.id)
     return Receipt(None)
 
@@ -226,20 +226,20 @@ def _change(transaction: Transaction, thread_change: ThreadChange) -> Receipt:
         log.replace(transaction, thread_change.thread_id, [*thread_change.replaced_stitches, *thread_change.stitches])
     else:
         log.append(transaction, thread_change.stitches)
-    for letter_id, position in thread_change.consumed:
-        take(transaction, thread_change.thread_id, letter_id, position)
+    for delivery_id, position in thread_change.consumed:
+        take(transaction, thread_change.thread_id, delivery_id, position)
     for digest in thread_change.blob_refs:
         require_blob(transaction, digest)
         use = BlobUse(thread_id=thread_change.thread_id, sha256=digest)
         transaction.put(disk.record(BlobUse, (use.thread_id, use.sha256)), format.encode_record(use))
     after = before.changed(**_fields(before, thread_change))
     write_head(transaction, before, after)
-    if ended or rests(after):
+    if ended or is_resting(after):
         transaction.show(after.id, ended)
     return Receipt(after.position, after.delivered, after.cancel_requested)
 
 
-def rests(head: Thread) -> bool:
+def is_resting(head: Thread) -> bool:
     """True if nothing happens in a thread until a delivery or a claim. Then people read its projections."""
     return not head.held and (head.status == "waiting" or head.ended)
 

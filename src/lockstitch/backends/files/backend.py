@@ -94,7 +94,7 @@ class FilesBackend:
         def work(transaction: Transaction) -> list[Thread]:
             now = self._now()
             if thread_id is not None:
-                return claim.claim_one(transaction, claim_request, thread_id, now)
+                return claim.claim_thread(transaction, claim_request, thread_id, now)
             return claim.claim(transaction, claim_request, now)
 
         return await self._write(work)
@@ -104,7 +104,7 @@ class FilesBackend:
 
     async def heartbeat(self, worker: Worker) -> bool:
         measured = worker.changed(uptime=uptime(self._clock))
-        return await self._write(lambda transaction: claim.beat(transaction, measured, self._clock.now()))
+        return await self._write(lambda transaction: claim.heartbeat(transaction, measured, self._clock.now()))
 
     async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
         return await self._write(

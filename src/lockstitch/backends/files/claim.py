@@ -32,8 +32,10 @@ class Moment(NamedTuple):
     here: HostClock
 
 
-def claim_one(transaction: Transaction, claim_request: ClaimRequest, thread_id: UUID, moment: Moment) -> list[Thread]:
-    """Claim this thread, in any state of waiting, if no live worker holds it and it has not ended."""
+def claim_thread(
+    transaction: Transaction, claim_request: ClaimRequest, thread_id: UUID, moment: Moment
+) -> list[Thread]:
+    """Claim this thread, ready or not, if no live worker holds it and it has not ended."""
     head = tables.head(transaction, thread_id)
     if head is None or head.ended or not _alive(transaction, claim_request.worker_id):
         return []
@@ -75,7 +77,7 @@ def claim(transaction: Transaction, claim_request: ClaimRequest, moment: Moment)
     ]
 
 
-def beat(transaction: Transaction, worker: Worker, now: datetime) -> bool:
+def heartbeat(transaction: Transaction, worker: Worker, now: datetime) -> bool:
     """Register a worker, or renew its lease. Return False if it was declared dead."""
     known = tables.load(transaction, Worker, disk.record(Worker, (worker.id,)))
     if known is not None and known.dead:

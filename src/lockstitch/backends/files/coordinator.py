@@ -2,10 +2,11 @@
 
 A commit has these steps:
 
-1. Take the exclusive lock. Apply the unfinished commits of dead processes, so that the files are up to date. 2. Compare
-and prepare everything in memory. After a refusal or a conflict, no file is changed. 3. Write large contents to
-`staging/` and wait for the disk. 4. **Write one line to the journal and wait for the disk. This is the commit.** 5.
-Apply the operations, rewrite the projections, and mark the journal as applied.
+1. Take the exclusive lock. Apply the unfinished commits of dead processes, so that the files are up to date.
+2. Compare and prepare everything in memory. After a refusal or a conflict, no file is changed.
+3. Write large contents to `staging/` and wait for the disk.
+4. **Write one line to the journal and wait for the disk. This is the commit.**
+5. Apply the operations, rewrite the projections, and mark the journal as applied.
 
 A process that dies before step 4 leaves at most an incomplete line, which is dropped. If a process dies after step 4,
 the next process that takes the lock does step 5. Readers share the lock. They take it exclusively only if there are
@@ -248,6 +249,6 @@ def show(guard: FolderCoordinator, thread_ids: Iterable[UUID]) -> int:
             )
         except OSError:
             raise
-        except Exception:  # arbitrary content: one thread that cannot be shown must not hide the others
+        except Exception:  # arbitrary content: one thread that cannot be shown must not hide other threads
             continue
     return number

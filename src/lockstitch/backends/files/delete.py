@@ -105,7 +105,7 @@ def _with_descendants(transaction: Transaction, heads: Sequence[Thread]) -> list
 
 def _delete_unused_blobs(transaction: Transaction, ids: set[UUID], needed: Iterable[str] = ()) -> None:
     """Delete the blobs that only these threads refer to, except those in `needed`."""
-    uses = list(tables.shelf(transaction, BlobUse))
+    uses = list(tables.records(transaction, BlobUse))
     remaining = {use.sha256 for use in uses if use.thread_id not in ids} | set(needed)
     for sha256 in {use.sha256 for use in uses} - remaining:
         transaction.remove(disk.record(Blob, (sha256,)))
@@ -113,7 +113,7 @@ def _delete_unused_blobs(transaction: Transaction, ids: set[UUID], needed: Itera
 
 
 def _delete_owned(transaction: Transaction, kind: type[Record], field: str, ids: Iterable[UUID]) -> None:
-    directory = disk.shelf(kind)
+    directory = disk.record_directory(kind)
     if kind.primary_key[0] == field:
         # The file name starts with the thread's id, so no file has to be read.
         beginnings = tuple(f"{thread_id}," for thread_id in ids)
@@ -121,7 +121,7 @@ def _delete_owned(transaction: Transaction, kind: type[Record], field: str, ids:
             if name.startswith(beginnings):
                 transaction.remove(f"{directory}/{name}")
         return
-    for record in tables.shelf(transaction, kind):
+    for record in tables.records(transaction, kind):
         if getattr(record, field) in ids:
             _delete_record(transaction, record)
 
@@ -134,7 +134,7 @@ def _delete_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> No
 
 def _delete_record(transaction: Transaction, record: Record) -> None:
     if isinstance(record, Delivery):
-        transaction.remove(disk.letter(record))
+        transaction.remove(disk.delivery(record))
     else:
         path = disk.record(type(record), [getattr(record, field) for field in record.primary_key])
         if isinstance(record, Blob):

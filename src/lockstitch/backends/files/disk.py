@@ -79,7 +79,7 @@ INBOX: Final = "inbox"
 WORKERS: Final = "workers"
 BLOBS: Final = "blobs"
 KEYS: Final = "keys"
-SHELVES: Final = "shelves"
+SIDE_RECORDS: Final = "shelves"
 CONFIGS: Final = "agent_config"
 HISTORIES: Final = "conversation_history"
 
@@ -116,7 +116,7 @@ def sender(name: str, call_id: str) -> str:
     return codec.digest([name, call_id])[:32]
 
 
-def letter(delivery: Delivery) -> str:
+def delivery(delivery: Delivery) -> str:
     return f"{INBOX}/{delivery.thread_id}/{delivery.id}.{sender(delivery.sender, delivery.call_id)}.json"
 
 
@@ -132,18 +132,18 @@ def archive(thread_id: UUID, name: str) -> str:
     return f"{LOGS}/{thread_id}/{name}.jsonl.gz"
 
 
-def shelf(kind: type[Record]) -> str:
+def record_directory(kind: type[Record]) -> str:
     """Return the directory of a record class with one document per record, named after its key."""
     if kind is Worker:
         return WORKERS
     if kind is Thread:
         return HEADS
-    return BLOBS if kind is Blob else f"{SHELVES}/{kind.table}"
+    return BLOBS if kind is Blob else f"{SIDE_RECORDS}/{kind.table}"
 
 
 def record(kind: type[Record], key: Sequence[Any]) -> str:
     """Return the path of such a record."""
-    return f"{shelf(kind)}/{name_of(key)}.json"
+    return f"{record_directory(kind)}/{name_of(key)}.json"
 
 
 def config(thread_id: UUID) -> str:
@@ -187,10 +187,10 @@ def opened(path: Path, flags: int) -> Generator[int]:
 
 def write(file: int, content: bytes, offset: int) -> None:
     """Write all of `content`. The system may accept only parts of it at a time."""
-    rest = memoryview(content)
-    while rest:
-        written = os.pwrite(file, rest, offset)
-        rest, offset = rest[written:], offset + written
+    remaining = memoryview(content)
+    while remaining:
+        written = os.pwrite(file, remaining, offset)
+        remaining, offset = remaining[written:], offset + written
 
 
 def temporary(path: Path) -> Path:
@@ -241,7 +241,7 @@ _FOLDERS: Final = frozenset(
         KEYS,
         CONFIGS,
         HISTORIES,
-        SHELVES,
+        SIDE_RECORDS,
         STAGING,
     }
 )
@@ -264,7 +264,7 @@ def check(path: Any) -> str:
 
 
 def locate(root: Path, path: str) -> Path:
-    """Return the place of a path on disk. Raises StoreDamaged if a symbolic link on the way leaves the store."""
+    """Return the place of a path on disk. Raises StoreDamaged if a symbolic link in the path leaves the store."""
     place = os.fspath(root)
     for name in check(path).split("/"):
         place = f"{place}/{name}"
@@ -292,7 +292,7 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOLCK})
 
 
 def translate(exc: OSError, root: Path) -> LockstitchError:
-    """Return the error as a `LockstitchError`, with a message that says what to do.
+    """Return the error as a `LockstitchError`. Its message states the remedy.
 
     Nothing was written, unless the commit had already happened.
     """

@@ -37,7 +37,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 def encode_stitch(stitch: Stitch, number: int) -> bytes:
     """Return the line of a stitch without its line end. `number` is its number in the file."""
-    action_data, rest = _parts(stitch)
+    action_data, other_data = _parts(stitch)
     line: Json = {
         "log_id": number,
         "agent_uuid": str(stitch.thread_id),
@@ -53,7 +53,7 @@ def encode_stitch(stitch: Stitch, number: int) -> bytes:
     line["position"] = stitch.position
     line["fence"] = stitch.fence
     _add(line, {name: _text(getattr(stitch, name)) for name in _PLACE})
-    _add(line, rest)
+    _add(line, other_data)
     if stitch.type in _TYPES:
         line["type"] = stitch.type
     return codec.dumps(line)
@@ -175,7 +175,7 @@ def _id(value: str | None) -> UUID | None:
 
 R = TypeVar("R", bound=Record)
 
-BESIDE: Mapping[type[Record], str] = {Blob: "content", Archive: "content"}
+SEPARATE_FIELDS: Mapping[type[Record], str] = {Blob: "content", Archive: "content"}
 """Fields that are stored in separate files, because they are large and useful in their original form."""
 
 
@@ -186,7 +186,7 @@ def encode_record(record: Record) -> Json:
     return {
         name: b64encode(value).decode() if isinstance(value := values.get(name), bytes) else value
         for name, _ in columns(kind)
-        if name != BESIDE.get(kind)
+        if name != SEPARATE_FIELDS.get(kind)
     }
 
 

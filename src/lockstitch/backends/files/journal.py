@@ -8,8 +8,8 @@ the machine. If a process dies in between, the next process applies the remainin
 After a restart of the machine, unsynced writes may be lost, so the whole journal is applied again. A checkpoint waits
 until all files of the journal are on the disk, and empties it.
 
-A last line that is incomplete, or has a wrong checksum, was never acknowledged and is dropped. A wrong line that is
-followed by right ones is damage and raises `StoreDamaged`.
+A last line that is incomplete, or has a wrong checksum, was never acknowledged and is dropped. A damaged line before
+valid lines raises `StoreDamaged`.
 
 Emptying the journal raises its generation. With it, watchers detect that their position is no longer in the journal.
 """
@@ -207,7 +207,7 @@ class Journal:
     def __init__(self, root: Path) -> None:
         self._path = root / disk.JOURNAL
         self._mark_path = root / disk.APPLIED
-        # If the system has no boot id, trust only what this process has applied.
+        # If the system has no boot id, trust only the entries that this process has applied.
         self._boot = boot_id() or str(new_id())
 
     def size(self) -> int:
@@ -265,7 +265,7 @@ class Journal:
                     os.ftruncate(file, start)
                 except OSError:
                     raise OutcomeUnknown(
-                        f"The disk failed during a commit ({exc}): it may or may not have happened. "
+                        f"The disk failed during a commit ({exc}). The commit may or may not be stored. "
                         "Read the thread to find out."
                     ) from exc
                 raise
@@ -281,9 +281,9 @@ class Journal:
         if start >= self.size():
             return
         with disk.opened(self._path, os.O_RDONLY) as file:
-            rest = _read(file, start)
+            content = _read(file, start)
         end = start
-        lines = rest.split(b"\n")
+        lines = content.split(b"\n")
         for number, line in enumerate(lines[:-1]):
             end += len(line) + 1
             entry = _decode(line, end)

@@ -69,11 +69,15 @@ def _from_ends(folder: Folder, path: str, size: int) -> Extent:
 def _from_lines(folder: Folder, path: str) -> Extent | None:
     """Return the extent by reading all lines. Needed if the last line is incomplete; it does not count."""
     lines = folder.lines(path)
-    for whole in (lines, lines[:-1]):
-        if not whole:
+    for complete_lines in (lines, lines[:-1]):
+        if not complete_lines:
             return None
         try:
-            return _extent(whole[0].lstrip(b"\0"), whole[-1].lstrip(b"\0"), sum(len(line) + 1 for line in whole))
+            return _extent(
+                complete_lines[0].lstrip(b"\0"),
+                complete_lines[-1].lstrip(b"\0"),
+                sum(len(line) + 1 for line in complete_lines),
+            )
         except UNREADABLE as exc:
             if not folder.tolerant:
                 raise TornRead(path) from exc
@@ -227,11 +231,11 @@ def _add(identities: Identities, stitch: Stitch) -> None:
 def _check(stitch: Stitch, known: bool, forks: bool) -> None:
     if known:
         raise Conflict(
-            f"Stitch {stitch.id} is in this thread's log already; nothing was written.", thread_id=stitch.thread_id
+            f"Stitch {stitch.id} is already in the log of this thread. Nothing was written.", thread_id=stitch.thread_id
         )
     if forks:
         raise Conflict(
-            f"Another stitch follows {stitch.previous_id or 'the beginning'} in this log already; nothing was written.",
+            f"Another stitch already follows {stitch.previous_id or 'the start'} in this log. Nothing was written.",
             thread_id=stitch.thread_id,
         )
 
@@ -258,8 +262,8 @@ def replace(transaction: Transaction, thread_id: UUID, values: Sequence[Stitch])
     """Write stitches to a thread's log, replacing those with the same positions.
 
     If they only continue the log, they are appended. Otherwise each changed file is rewritten from the first different
-    line on. A replaced stitch keeps its log_id. If a stitch is inserted before others, those after it in the file get
-    new log_ids, so that log_ids rise within a file and watchers miss nothing.
+    line on. A replaced stitch keeps its log_id. If a stitch is inserted, all stitches after it in the file get new
+    log_ids, so that log_ids rise within a file and watchers miss nothing.
     """
     values = sorted(values, key=lambda stitch: stitch.position)
     paths = files(transaction, thread_id)

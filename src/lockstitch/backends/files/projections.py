@@ -65,7 +65,7 @@ def agent_config_of(folder: Folder, head: Thread) -> Json:
         run for run_id in facts if not facts[run_id].ended and (run := tables.run(folder, head.id, run_id)) is not None
     ]
     settings = {**head.settings, **_texts(folder, head)}
-    setting = {name: _given(settings.get(name), default) for name, default in _DEFAULTS.items()}
+    setting = {name: _or_default(settings.get(name), default) for name, default in _DEFAULTS.items()}
     state = _state(head, open_runs)
     answered = [stitch for stitch in stitches if stitch.type == "llm_call" and stitch.input_tokens is not None]
     return {
@@ -177,7 +177,7 @@ def _model(head: Thread, last_run: Run | None) -> str:
     return str(model).rpartition(":")[2]
 
 
-def _given(value: Any, default: Any) -> Any:
+def _or_default(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 

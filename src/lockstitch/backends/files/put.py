@@ -21,7 +21,7 @@ def put(transaction: Transaction, records: Sequence[Record], *, new: bool = Fals
         raise Refused("All records of one put must have the same class. Nothing was written.")
     if new:
         _refuse_known(transaction, records)
-    _WRITERS.get(kind, _put_on_shelf)(transaction, records)
+    _WRITERS.get(kind, _put_records)(transaction, records)
 
 
 def _refuse_known(transaction: Transaction, records: Sequence[Record]) -> None:
@@ -63,22 +63,22 @@ def _put_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> None:
         stitching.replace(transaction, thread_id, list(log))
 
 
-def _put_letters(transaction: Transaction, deliveries: Sequence[Delivery]) -> None:
+def _put_deliveries(transaction: Transaction, deliveries: Sequence[Delivery]) -> None:
     for delivery in deliveries:
         append.require_thread(transaction, delivery.thread_id)
-        same = tables.same_letter(transaction, delivery)
+        same = tables.same_delivery(transaction, delivery)
         if same is not None and same.id != delivery.id:
             raise Conflict(
                 f"Another delivery of {delivery.sender!r} for this call is stored. Nothing was written.",
                 thread_id=delivery.thread_id,
             )
-        before = tables.letter(transaction, delivery.thread_id, delivery.id)
+        before = tables.delivery(transaction, delivery.thread_id, delivery.id)
         if before is not None:
-            transaction.remove(disk.letter(before))
+            transaction.remove(disk.delivery(before))
         append.write_delivery(transaction, delivery)
 
 
-def _put_on_shelf(transaction: Transaction, records: Sequence[Record]) -> None:
+def _put_records(transaction: Transaction, records: Sequence[Record]) -> None:
     owner = OWNED_BY_THREAD.get(type(records[0]))
     for record in records:
         if owner is not None:
@@ -108,8 +108,8 @@ def _archive_file(transaction: Transaction, archive: Archive) -> str:
     """Return the path of an archive's content: next to the logs, named after its run unless another archive has that
     name."""
     path = disk.archive(archive.thread_id, str(archive.run_id))
-    for other in tables.archive_files(transaction, archive.thread_id, except_from=archive.first_position):
-        if other == path:
+    for other_path in tables.archive_files(transaction, archive.thread_id, except_from=archive.first_position):
+        if other_path == path:
             return disk.archive(archive.thread_id, f"{archive.run_id}.{archive.first_position}")
     return path
 
@@ -117,7 +117,7 @@ def _archive_file(transaction: Transaction, archive: Archive) -> str:
 def _show_at_rest(transaction: Transaction, thread_id: UUID) -> None:
     """Update the projections if the thread rests. A running thread shows its files when it pauses or ends."""
     head = tables.head(transaction, thread_id)
-    if head is not None and append.rests(head):
+    if head is not None and append.is_resting(head):
         transaction.show(thread_id)
 
 
@@ -125,5 +125,5 @@ _WRITERS: Mapping[type[Record], Callable[[Transaction, Sequence[Any]], None]] = 
     Thread: _put_threads,
     Run: _put_runs,
     Stitch: _put_stitches,
-    Delivery: _put_letters,
+    Delivery: _put_deliveries,
 }

@@ -57,9 +57,9 @@ def wanted_values(find: Find[Any], field: str) -> list[Any] | None:
     values: list[Any] | None = None
     for condition in find.where:
         if condition.field == field and condition.operator in ("=", "in"):
-            given: Sequence[Any] = condition.value if condition.operator == "in" else [condition.value]
-            given = [_typed(find.kind, field, value) for value in given if value is not None]
-            values = [value for value in given if values is None or value in values]
+            allowed: Sequence[Any] = condition.value if condition.operator == "in" else [condition.value]
+            allowed = [_typed(find.kind, field, value) for value in allowed if value is not None]
+            values = [value for value in allowed if values is None or value in values]
     return None if values is None else list(dict.fromkeys(values))
 
 
@@ -127,7 +127,7 @@ def get(folder: Folder, kind: type[R], key: list[Any]) -> R | None:
 
 
 def count(folder: Folder, find: Find[Any]) -> int:
-    """Return the number of records that `wanted` selects."""
+    """Return the number of records that `find` selects."""
     folder.with_contents = False
     return len(matching(candidates(folder, find), find))
 
@@ -142,9 +142,9 @@ def candidates(folder: Folder, wanted: Find[R]) -> Iterable[R]:
     elif wanted.kind is Stitch:
         records = _stitches(folder, wanted)
     elif wanted.kind is Delivery:
-        records = _letters(folder, wanted)
+        records = _deliveries(folder, wanted)
     else:
-        records = _shelf(folder, wanted)
+        records = _side_records(folder, wanted)
     return cast("Iterable[R]", records)
 
 
@@ -227,25 +227,25 @@ def _bounds(find: Find[Any], field: str) -> tuple[int, float]:
     return lowest, highest
 
 
-def _letters(folder: Folder, find: Find[Any]) -> Iterator[Delivery]:
+def _deliveries(folder: Folder, find: Find[Any]) -> Iterator[Delivery]:
     threads, ids = wanted_values(find, "thread_id"), wanted_values(find, "id")
     for thread_id in tables.ids_in(folder, disk.INBOX) if threads is None else threads:
         if ids is None:
-            yield from tables.letters(folder, thread_id)
+            yield from tables.deliveries(folder, thread_id)
             continue
-        for letter_id in ids:
-            delivery = tables.letter(folder, thread_id, letter_id)
+        for delivery_id in ids:
+            delivery = tables.delivery(folder, thread_id, delivery_id)
             if delivery is not None:
                 yield delivery
 
 
-def _shelf(folder: Folder, wanted: Find[R]) -> Iterator[R]:
+def _side_records(folder: Folder, wanted: Find[R]) -> Iterator[R]:
     """Return records by file name if the conditions give the whole key, else by the prefix of the name."""
     key: list[Any] = []
     for field in wanted.kind.primary_key:
         values = wanted_values(wanted, field)
         if values is None or len(values) != 1:
-            return tables.shelf(folder, wanted.kind, key)
+            return tables.records(folder, wanted.kind, key)
         key += values
-    record = tables.load(folder, wanted.kind, f"{disk.shelf(wanted.kind)}/{name_of(key)}.json")
+    record = tables.load(folder, wanted.kind, f"{disk.record_directory(wanted.kind)}/{name_of(key)}.json")
     return iter([record] if record is not None else [])

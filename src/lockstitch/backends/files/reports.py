@@ -160,8 +160,8 @@ def _shares(folder: Folder, run: Run) -> list[_Share]:
             calls[stitch.name or run.model].append(_of_call(stitch))
     sums = {model: sum_usage(rows) for model, rows in calls.items()}
     value = sum_usage(sums.values())
-    rest = [of_run - of_calls for of_run, of_calls in zip(usage_row.tokens, value.tokens, strict=True)]
-    if not calls or min(rest) < 0:
+    remaining = [of_run - of_calls for of_run, of_calls in zip(usage_row.tokens, value.tokens, strict=True)]
+    if not calls or min(remaining) < 0:
         return [_Share(run.model, usage_row)]
     if len(sums) == 1:
         (model,) = sums
@@ -172,7 +172,7 @@ def _shares(folder: Folder, run: Run) -> list[_Share]:
         value = value._replace(cost=None)
     left = usage_row.cost if value.cost is None else sum_usage([usage_row, value._replace(cost=-value.cost)]).cost
     unpriced = usage_row.unpriced - value.unpriced
-    own = UsageRow((), 1, usage_row.failed_runs, *rest, cost=left or None, unpriced=unpriced)
+    own = UsageRow((), 1, usage_row.failed_runs, *remaining, cost=left or None, unpriced=unpriced)
     return [_Share(run.model, own), *(_Share(model, figures) for model, figures in sums.items())]
 
 
@@ -208,7 +208,7 @@ def size(folder: Folder, thread_id: UUID | None) -> Sizes:
         heads, runs, logs, blobs = disk.HEADS, disk.RUNS, disk.LOGS, [disk.BLOBS]
     else:
         heads, runs, logs = disk.head(thread_id), disk.runs(thread_id), disk.logs(thread_id)
-        uses = tables.shelf(folder, BlobUse, (thread_id,))
+        uses = tables.records(folder, BlobUse, (thread_id,))
         blobs = [disk.blob(use.sha256) for use in uses if use.thread_id == thread_id]
     sizes = {
         "heads": _bytes(root / heads, ".json"),
@@ -253,14 +253,14 @@ def search(folder: Folder, project: str, text: str, limit: int) -> list[SearchHi
             continue
         if score := _score(words, head.title or ""):
             hits.append(SearchHit(head.id, None, score))
-        stitches = filter(_is_said, log.read(folder, head.id, [(1, None)]))
+        stitches = filter(_is_searchable, log.read(folder, head.id, [(1, None)]))
         scores = ((stitch.position, _score(words, text_of(stitch.message)[:LONGEST])) for stitch in stitches)
         hits.extend(SearchHit(head.id, position, score) for position, score in scores if score)
     hits.sort(key=lambda hit: (-hit.score, hit.thread_id, hit.position or 0))
     return hits[:limit]
 
 
-def _is_said(stitch: Stitch) -> bool:
+def _is_searchable(stitch: Stitch) -> bool:
     """True for an input or a final answer. Texts between tool calls are not searched."""
     return stitch.type == "input" or (stitch.type == "llm_call" and stitch.status != "tool_use")
 

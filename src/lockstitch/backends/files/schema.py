@@ -43,7 +43,7 @@ def migrate(root: Path) -> int:
             return version
         with disk.opened(root / disk.JOURNAL, os.O_WRONLY | os.O_CREAT):
             pass
-        # Written last: without it the folder is not a store, and the next attempt starts from the beginning.
+        # Written last: without it the folder is not a store, and the next attempt starts from scratch.
         disk.replace(root / disk.STORE, codec.dumps({"format": FORMAT, "version": VERSION}) + b"\n", durably=True)
         disk.sync(root.parent)
     return VERSION

@@ -32,12 +32,12 @@ def all_in(folder: Folder, kind: type[R], directory: str, prefix: str = "") -> I
                 yield record
 
 
-def shelf(folder: Folder, kind: type[R], key: Sequence[Any] = ()) -> Iterator[R]:
+def records(folder: Folder, kind: type[R], key: Sequence[Any] = ()) -> Iterator[R]:
     """Yield the records of a class.
 
     With `key`, yield at least those with keys that start with these parts.
     """
-    return all_in(folder, kind, disk.shelf(kind), prefix_of(key))
+    return all_in(folder, kind, disk.record_directory(kind), prefix_of(key))
 
 
 def head(folder: Folder, thread_id: UUID) -> Thread | None:
@@ -109,28 +109,28 @@ def stitches_of_run(folder: Folder, run: Run) -> list[Stitch]:
 
 def files(folder: Folder, thread_id: UUID) -> list[File]:
     """Return the files of a thread."""
-    return [file for file in shelf(folder, File, (thread_id,)) if file.thread_id == thread_id]
+    return [file for file in records(folder, File, (thread_id,)) if file.thread_id == thread_id]
 
 
 def archive_files(folder: Folder, thread_id: UUID, *, except_from: int) -> list[str]:
     """Return the paths of a thread's archive contents, except the one that starts at a position."""
-    directory = disk.shelf(Archive)
+    directory = disk.record_directory(Archive)
     names = [name for name in folder.names(directory) if name.startswith(prefix_of((thread_id,)))]
     documents = (folder.document(f"{directory}/{name}") for name in names)
     return [values["file"] for values in documents if values and values["first_position"] != except_from]
 
 
-def letters(folder: Folder, thread_id: UUID) -> list[Delivery]:
+def deliveries(folder: Folder, thread_id: UUID) -> list[Delivery]:
     """Return the inbox of a thread."""
     return list(all_in(folder, Delivery, disk.inbox(thread_id)))
 
 
-def letter(folder: Folder, thread_id: UUID, letter_id: UUID) -> Delivery | None:
+def delivery(folder: Folder, thread_id: UUID, delivery_id: UUID) -> Delivery | None:
     """Return a delivery of a thread's inbox. Its file name starts with its id."""
-    return next(all_in(folder, Delivery, disk.inbox(thread_id), f"{letter_id}."), None)
+    return next(all_in(folder, Delivery, disk.inbox(thread_id), f"{delivery_id}."), None)
 
 
-def same_letter(folder: Folder, delivery: Delivery) -> Delivery | None:
+def same_delivery(folder: Folder, delivery: Delivery) -> Delivery | None:
     """Return the stored delivery of the same sender and call, or None. Its file name ends with a digest of both."""
     ending = f".{disk.sender(delivery.sender, delivery.call_id)}.json"
     directory = disk.inbox(delivery.thread_id)

@@ -21,7 +21,7 @@ ROWS = 50
 Each number of rows is a separate prepared statement.
 """
 
-_GIVEN = frozenset({"log_id"})
+_GENERATED = frozenset({"log_id"})
 """Columns that the database generates."""
 
 
@@ -34,7 +34,7 @@ class Shape(NamedTuple):
     new_runs: int
     runs: tuple[tuple[str, ...], ...]
     stitches: int
-    taken: int
+    consumed: int
     uses: int
 
 
@@ -93,12 +93,12 @@ def _statement(dialect: Dialect, thread_change: ThreadChange) -> Statement:
         values.append(str(thread_change.delivered))
     values += dialect.encode(Thread, head).values()
     for run in new_runs:
-        values += dialect.row(run, _GIVEN)
+        values += dialect.row(run, _GENERATED)
     for run_id, fields in runs:
         values.append(run_id.hex)
         values += dialect.encode(Run, fields).values()
     for stitch in stitches:
-        values += dialect.row(stitch, _GIVEN)
+        values += dialect.row(stitch, _GENERATED)
     for letter_id, position in thread_change.consumed:
         values += (letter_id.hex, str(position))
     values += thread_change.blob_refs
@@ -140,9 +140,9 @@ def _parts(dialect: Dialect, shape: Shape) -> Iterable[str]:
         yield dialect.text("change_run", number=str(number), changes=changes)
     if shape.stitches:
         yield _inserts(dialect, "change_stitches", Stitch, shape.stitches)
-    if shape.taken:
-        rows = (f"(:letter{number}_id::uuid, :letter{number}_position::bigint)" for number in range(shape.taken))
-        yield dialect.text("change_letters", rows=", ".join(rows))
+    if shape.consumed:
+        rows = (f"(:delivery{number}_id::uuid, :delivery{number}_position::bigint)" for number in range(shape.consumed))
+        yield dialect.text("change_deliveries", rows=", ".join(rows))
     if shape.uses:
         rows = (f"(:use{number}::text)" for number in range(shape.uses))
         yield dialect.text("change_uses", rows=", ".join(rows))
@@ -165,8 +165,8 @@ def _names(shape: Shape) -> list[str]:
     for number, fields in enumerate(shape.runs):
         names += [f"run{number}_id", *(f"run{number}_{name}" for name in fields)]
     names += _numbered(Stitch, shape.stitches)
-    for number in range(shape.taken):
-        names += [f"letter{number}_id", f"letter{number}_position"]
+    for number in range(shape.consumed):
+        names += [f"delivery{number}_id", f"delivery{number}_position"]
     names += [f"use{number}" for number in range(shape.uses)]
     return names
 
@@ -177,7 +177,7 @@ def _numbered(kind: type[Record], number: int) -> list[str]:
 
 def _inserted(kind: type[Record]) -> list[str]:
     """Return the columns of an insert, in order."""
-    return [name for name, _ in columns(kind) if name not in _GIVEN]
+    return [name for name, _ in columns(kind) if name not in _GENERATED]
 
 
 def makes_work(commit: Commit, receipts: Sequence[Receipt], now: datetime) -> bool:

@@ -26,13 +26,13 @@ from lockstitch.backend import (
 )
 from lockstitch.backends.postgres import records as bulk
 from lockstitch.backends.postgres.append import change, fits, is_ready, makes_work
+from lockstitch.backends.postgres.caller_transaction import ExternalTransaction, insert, place, undone_alone
 from lockstitch.backends.postgres.connection import translate
 from lockstitch.backends.postgres.dialect import dialect, speaking
-from lockstitch.backends.postgres.external import ExternalTransaction, insert, place, undone_alone
 from lockstitch.backends.postgres.notify import Notifier, Watcher
 from lockstitch.backends.postgres.pool import Pool, parse
 from lockstitch.backends.postgres.query import Searcher, query
-from lockstitch.backends.postgres.reader import Readers
+from lockstitch.backends.postgres.reader_login import Readers
 from lockstitch.backends.postgres.records import claim, delete, read
 from lockstitch.backends.postgres.schema import extend, looking, migrate
 from lockstitch.backends.sql import operations, reports

@@ -229,7 +229,7 @@ async def configure(connection: AsyncConnection[Any]) -> None:
     connection.prepared_max = PREPARED
 
 
-class Bound(NamedTuple):
+class BoundStatement(NamedTuple):
     """A statement for the driver. `wanted` is True if it returns rows."""
 
     sql: bytes
@@ -237,7 +237,7 @@ class Bound(NamedTuple):
     wanted: bool
 
 
-def bind(statement: Statement) -> Bound:
+def bind(statement: Statement) -> BoundStatement:
     """Return a statement with numbered parameters."""
     sql, names, wanted = _compiled(statement.sql)
     parameters = statement.parameters
@@ -245,8 +245,8 @@ def bind(statement: Statement) -> Bound:
         values = [parameters[name] for name in names]
         # Numbers as text without a type: psycopg would choose a type by size, and each would be a separate prepared
         # statement.
-        return Bound(sql, [str(value) if type(value) is int else value for value in values], wanted)
-    return Bound(sql, parameters, wanted)
+        return BoundStatement(sql, [str(value) if type(value) is int else value for value in values], wanted)
+    return BoundStatement(sql, parameters, wanted)
 
 
 @lru_cache(maxsize=2048)
@@ -279,14 +279,14 @@ _DAMAGED = (pg.DataCorrupted, pg.IndexCorrupted)
 
 
 def translate(exc: Exception, store: str) -> LockstitchError:
-    """Return the error as a `LockstitchError`, with a message that says what to do.
+    """Return the error as a `LockstitchError`. Its message states the remedy.
 
     `store` is the URL without its password.
     """
     if isinstance(exc, LockstitchError):
         return exc
     if isinstance(exc, pg.UniqueViolation):
-        return _taken(exc.diag.constraint_name)
+        return _unique_violation(exc.diag.constraint_name)
     if isinstance(exc, pg.ForeignKeyViolation):
         return Refused("A record refers to a thread or run that is not in this store. Nothing was written.")
     if isinstance(exc, psycopg.IntegrityError):
@@ -300,12 +300,12 @@ def translate(exc: Exception, store: str) -> LockstitchError:
 def unknown(store: str) -> OutcomeUnknown:
     """Return the error for a connection that broke after a commit was sent."""
     return OutcomeUnknown(
-        f"The connection to {store} broke during a commit: it may or may not have happened. "
+        f"The connection to {store} broke during a commit. The commit may or may not be stored. "
         "Read the thread to find out."
     )
 
 
-def _taken(constraint: str | None) -> Conflict:
+def _unique_violation(constraint: str | None) -> Conflict:
     if constraint == "threads_key":
         return KeyTaken()
     return Conflict(f"Another writer stored this record first ({constraint}). Nothing was written.")

@@ -42,8 +42,8 @@ TYPES = {
 
 # Schema names instead of a search_path: a transaction-mode pooler rejects startup options, and passes the settings of a
 # session to its next client.
-_OWN = ["schema_versions", "extension_versions", "text_search", "search_mark", r"\{table\}"]
-_TABLES = [kind.table for kind in (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)] + _OWN
+_INTERNAL_TABLES = ["schema_versions", "extension_versions", "text_search", "search_mark", r"\{table\}"]
+_TABLES = [kind.table for kind in (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)] + _INTERNAL_TABLES
 
 
 def _named(tables: Sequence[str]) -> re.Pattern[str]:

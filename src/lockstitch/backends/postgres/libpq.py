@@ -51,7 +51,7 @@ class LibpqConnection:
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
         self._registered = False
-        self._unasked = 0
+        self._unexpected_events = 0
         self._transformer = Transformer(connection)
         self._seen: set[bytes] = set()
         self._names: dict[bytes, bytes] = {}
@@ -147,7 +147,7 @@ class LibpqConnection:
                 raise
         finally:
             self._waiter = None
-            self._unasked = 0
+            self._unexpected_events = 0
         assert last is not None
         return last
 
@@ -158,8 +158,8 @@ class LibpqConnection:
             return
         # One event may come from data that was just read. More events mean that the server sends something unasked,
         # most likely that it closes the connection. The next user of the connection checks this first.
-        self._unasked += 1
-        if self._unasked > 2:
+        self._unexpected_events += 1
+        if self._unexpected_events > 2:
             self.stop()
 
     async def _give_up(self) -> None:

@@ -1,8 +1,8 @@
-"""NOTIFY after commits, LISTEN with polling as fallback, and how far the log is complete.
+"""`Notifier` sends NOTIFY after commits. `Watcher` listens and polls. `LogHorizon` knows how far the log is complete.
 
-Transactions draw values of `log_id` in order but become visible out of order. So a visible `log_id` does not mean that
-all lower ones are visible. They are once every transaction that was open at that time has ended. Only then does the
-mark move up.
+Transactions get values of `log_id` in order but become visible out of order. So a visible `log_id` does not mean that
+all lower ones are visible. They are visible once every transaction that was open at that time has ended. Only then the
+mark moves up.
 
 A notification is lost if its process dies between commit and NOTIFY, or while the receiver is not connected. Polling
 finds these changes by `log_id`, above the mark up to which the log is complete.
@@ -276,42 +276,42 @@ class _Mailbox:
 
 
 class _Log:
-    """Which part of the log has been reported, by polling and by notifications."""
+    """The part of the log that has been reported, by polling and by notifications."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._begun = False
+        self._started = False
         self._horizon = LogHorizon()
         self._polls = 0
-        self._told: dict[UUID, int] = {}
-        self._heard: dict[UUID, int] = {}
-        self._heard_before: dict[UUID, int] = {}
+        self._reported: dict[UUID, int] = {}
+        self._notified: dict[UUID, int] = {}
+        self._notified_before: dict[UUID, int] = {}
         self._old: dict[UUID, int] = {}
         """Positions of threads when watching started. Late notifications may still report them."""
 
     def receive(self, hint: ChangeHint) -> bool:
         """Store a notification. Return True if it contains a new position."""
-        self._heard[hint.thread_id] = hint.position
+        self._notified[hint.thread_id] = hint.position
         return hint.position > self._old.get(hint.thread_id, -1)
 
     async def new_hints(self, connection: Connection) -> list[ChangeHint]:
         """Return the commits since the last call. The first call only reads the current state and returns nothing."""
-        begins, self._begun = not self._begun, True
+        begins, self._started = not self._started, True
         mark = self._horizon.mark
         await self._look(connection)
         if begins:
             mark = self._horizon.mark = max(0, self._horizon.end - BEFORE)
         rows = await connection.execute_one(self._dialect.statement("sightings", {"mark": mark}))
-        news = [] if begins else [ChangeHint(row[0], row[1]) for row in rows if self._is_news(*row)]
+        news = [] if begins else [ChangeHint(row[0], row[1]) for row in rows if self._is_new(*row)]
         self._old = {thread_id: position for thread_id, position, _ in rows} if begins else {}
-        self._told = {thread_id: log_id for thread_id, _, log_id in rows}
-        self._heard_before, self._heard = self._heard, {}
+        self._reported = {thread_id: log_id for thread_id, _, log_id in rows}
+        self._notified_before, self._notified = self._notified, {}
         return news
 
-    def _is_news(self, thread_id: UUID, position: int, log_id: int) -> bool:
-        if log_id <= self._told.get(thread_id, 0):
+    def _is_new(self, thread_id: UUID, position: int, log_id: int) -> bool:
+        if log_id <= self._reported.get(thread_id, 0):
             return False
-        return position > max(self._heard.get(thread_id, -1), self._heard_before.get(thread_id, -1))
+        return position > max(self._notified.get(thread_id, -1), self._notified_before.get(thread_id, -1))
 
     async def _look(self, connection: Connection) -> None:
         self._polls += 1

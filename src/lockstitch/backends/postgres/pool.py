@@ -187,7 +187,7 @@ class Pool:
                 if attempt == ATTEMPTS:
                     raise translate(exc, self.address.shown) from exc
             finally:
-                await self.give_back(connection)
+                await self.return_connection(connection)
             await asyncio.sleep(random.uniform(0.005, 0.05) * attempt)
 
     async def borrow(self) -> Connection:
@@ -214,7 +214,7 @@ class Pool:
             self._slots.release()
             raise
 
-    async def give_back(self, connection: Connection) -> None:
+    async def return_connection(self, connection: Connection) -> None:
         """Return a connection to the idle list.
 
         The last one used is the next one used: its session is warm on the server, and the event loop needs no
@@ -279,12 +279,12 @@ class Pool:
                     max_size=self.address.pool,
                     timeout=PATIENCE,
                     reconnect_timeout=RECONNECT,
-                    reconnect_failed=_begin_anew,
+                    reconnect_failed=_check_connections,
                     open=False,
                 )
                 await self._pool.open()
             return self._pool
 
 
-async def _begin_anew(pool: AsyncConnectionPool[Any]) -> None:
+async def _check_connections(pool: AsyncConnectionPool[Any]) -> None:
     await pool.check()

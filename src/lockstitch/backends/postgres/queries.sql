@@ -25,11 +25,11 @@ SELECT delivered, cancel_requested FROM head;
 , new_stitches AS (
     INSERT INTO stitches ({columns}) SELECT new.* FROM head, (VALUES {rows}) AS new);
 
--- own: change_letters
+-- own: change_deliveries
 , taken AS (
-    UPDATE inbox SET position = letter.position, entry = NULL
-    FROM head, (VALUES {rows}) AS letter (id, position)
-    WHERE inbox.id = letter.id AND inbox.thread_id = head.id);
+    UPDATE inbox SET position = taken.position, entry = NULL
+    FROM head, (VALUES {rows}) AS taken (id, position)
+    WHERE inbox.id = taken.id AND inbox.thread_id = head.id);
 
 -- own: change_uses
 , uses AS (
@@ -237,6 +237,9 @@ SELECT pg_advisory_xact_lock(7167303524108317284);
 
 -- own: schema_known
 SELECT to_regclass('lockstitch.schema_versions') IS NOT NULL, to_regnamespace('lockstitch') IS NOT NULL;
+
+-- own: version
+SELECT max(version), to_regclass('lockstitch.daily_metrics') IS NOT NULL FROM schema_versions;
 
 -- own: schema_create
 CREATE SCHEMA lockstitch;

@@ -13,7 +13,7 @@ from lockstitch.backends.postgres.connection import Connection, bind
 from lockstitch.backends.postgres.dialect import SCHEMA
 from lockstitch.backends.sql import operations
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.operations import NewThread, choosing, claim_one, claimed_threads
+from lockstitch.backends.sql.operations import NewThread, choosing, claim_thread, claimed_threads
 from lockstitch.backends.sql.queries import Rows, Script, Statement
 from lockstitch.errors import Refused
 from lockstitch.model import Record, Run, Stitch, Thread, columns
@@ -98,20 +98,20 @@ def claim(dialect: Dialect, claim_request: ClaimRequest, thread_id: UUID | None)
     """
     yield dialect.statement("worker_hold", {"worker_id": dialect.encode_id(claim_request.worker_id)})
     if thread_id is not None:
-        return (yield from claim_one(dialect, claim_request, thread_id))
+        return (yield from claim_thread(dialect, claim_request, thread_id))
     statement = yield from choosing(dialect, claim_request, SPARE)
     if statement is None:
         return []
     rows = yield statement
     if claim_request.suspects:
         return [dialect.decode(Thread, row) for row in rows]
-    if _all_in_others_hands(rows):
+    if _all_locked(rows):
         # Some of the transactions that hold them may have ended by now, and there may be further threads.
         rows = yield statement
     return claimed_threads(dialect, claim_request, [row for _, *row in rows if row[0] is not None])
 
 
-def _all_in_others_hands(rows: Rows) -> bool:
+def _all_locked(rows: Rows) -> bool:
     candidates, first, *_ = rows[0]
     return candidates > 0 and first is None
 

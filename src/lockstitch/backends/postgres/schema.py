@@ -25,7 +25,7 @@ from lockstitch.backends.postgres.connection import Connection, translate
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.queries import Rows, refuse_newer, refuse_newer_extension
+from lockstitch.backends.sql.queries import Rows, refuse_newer, refuse_newer_extension, supported_version
 from lockstitch.errors import Refused
 from lockstitch.extension import Extension
 from lockstitch.lenses import catalog
@@ -38,7 +38,7 @@ READER = "lockstitch_reader"
 
 # Errors that leave a lens unchanged: no privilege, dependent views of other applications, a long reading transaction,
 # or another database of the same server that creates the same role at the same time.
-_LEFT = (
+_LENS_UNCHANGED = (
     pg.InsufficientPrivilege,
     pg.DependentObjectsStillExist,
     pg.LockNotAvailable,
@@ -54,7 +54,7 @@ class InstalledLenses(NamedTuple):
 
     marks: dict[str, str | None]
     """Comments of the schemas that have the name of a lens."""
-    ours: frozenset[str]
+    owned: frozenset[str]
     """Schemas that this user owns."""
     views: dict[str, int]
     """Number of views by schema. If a core table is replaced by another one, its views are dropped."""
@@ -74,7 +74,7 @@ class InstalledLenses(NamedTuple):
 
     def marked(self) -> list[str]:
         """Return the existing lenses that this user can change."""
-        return [name for name, mark in self.marks.items() if name in self.ours and (mark or "").startswith(MARK)]
+        return [name for name, mark in self.marks.items() if name in self.owned and (mark or "").startswith(MARK)]
 
     def _is_stale(self, name: str) -> bool:
         if name not in self.marks:
@@ -101,7 +101,7 @@ async def installed_lenses(connection: Connection, dialect: Dialect) -> Installe
     added: Rows = await connection.execute_one(dialect.statement("extensions", {})) if extended else ()
     return InstalledLenses(
         marks={name: mark for name, mark, _, _ in schemas},
-        ours=frozenset(name for name, _, ours, _ in schemas if ours),
+        owned=frozenset(name for name, _, owned, _ in schemas if owned),
         views={name: number for name, _, _, number in schemas},
         may_create=any(may for name, what, may, _ in rows if not name and what is None),
         lacks_reader=any(lacks for name, what, lacks, _ in rows if not name and what == "reader"),
@@ -122,7 +122,7 @@ async def make(connection: Connection, dialect: Dialect) -> None:
     stale = there.stale()
     has_reader = await _attempt(connection, lambda: _run(connection, _access()))
     free = [name for name in stale if await _attempt(connection, lambda name=name: _drop(connection, dialect, name))]
-    if not await _attempt(connection, lambda: _run(connection, catalog.script("folds", "postgres"))):
+    if not await _attempt(connection, lambda: _run(connection, catalog.script("shared", "postgres"))):
         return
     for name in free:
         await _attempt(connection, lambda name=name: _make(connection, name, there.parts(name)))
@@ -185,7 +185,7 @@ async def _attempt(connection: Connection, act: Callable[[], Awaitable[None]]) -
     await _run(connection, "SAVEPOINT lens")
     try:
         await act()
-    except _LEFT:
+    except _LENS_UNCHANGED:
         await _run(connection, "ROLLBACK TO SAVEPOINT lens")
         return False
     await _run(connection, "RELEASE SAVEPOINT lens")
@@ -200,13 +200,16 @@ async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
     steps = queries.migrations("lockstitch.backends.postgres")
     newest = steps[-1][0]
     try:
-        if await _version(connection, dialect) == newest and (await installed_lenses(connection, dialect)).is_current():
+        if (
+            await _version(connection, dialect, store) == newest
+            and (await installed_lenses(connection, dialect)).is_current()
+        ):
             return newest
     except (pg.UndefinedTable, pg.InvalidSchemaName):
         pass
     async with connection.steps():
         await connection.execute_one(dialect.statement("schema_lock", {}))
-        done = await _prepare(connection, dialect)
+        done = await _prepare(connection, dialect, store)
         refuse_newer(done, newest, store)
         if done < newest:
             await drop_outdated_views(connection, dialect)
@@ -244,7 +247,7 @@ async def _apply(connection: Connection, text: str) -> None:
     await connection.execute(text.encode(), prepare=False)
 
 
-async def _prepare(connection: Connection, dialect: Dialect) -> int:
+async def _prepare(connection: Connection, dialect: Dialect, store: str) -> int:
     """Create the schema if it is missing. Return its version."""
     ((has_versions, has_schema),) = await connection.execute_one(dialect.statement("schema_known", {}))
     if not has_schema:
@@ -253,11 +256,11 @@ async def _prepare(connection: Connection, dialect: Dialect) -> int:
     if not has_versions:
         await connection.execute_one(dialect.statement("versions_create", {}))
         return 0
-    return await _version(connection, dialect)
+    return await _version(connection, dialect, store)
 
 
-async def _version(connection: Connection, dialect: Dialect) -> int:
-    return (await connection.execute_one(dialect.statement("version", {})))[0][0] or 0
+async def _version(connection: Connection, dialect: Dialect, store: str) -> int:
+    return supported_version((await connection.execute_one(dialect.statement("version", {})))[0], store)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""`Dialect`: what differs between SQLite and PostgreSQL in queries, conversions and expressions."""
+"""`Dialect`: the differences between SQLite and PostgreSQL in queries, conversions and expressions."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +78,7 @@ class Dialect:
 
     def bound(self, text: str, parameters: dict[str, Any]) -> Statement:
         """Return a text with its parameters, and with those of the clock if the text uses the time."""
-        if self._asks_for_time(text):
+        if self._uses_clock(text):
             parameters = {**self.clock_parameters(), **parameters}
         return Statement(text, parameters)
 
@@ -122,8 +122,8 @@ class Dialect:
     def insert(self, record: Record, name: str = "insert") -> Statement:
         """Return the statement that inserts a record (`insert`, `upsert` or `keep`), without empty generated fields."""
         kind, values = type(record), record.__dict__
-        given = frozenset(field for field in kind.generated if values[field] is None)
-        return Statement(self._insert_text(kind, name, given), self.encode(kind, values))
+        unset = frozenset(field for field in kind.generated if values[field] is None)
+        return Statement(self._insert_text(kind, name, unset), self.encode(kind, values))
 
     def upsert_name(self, kind: type[Record]) -> str:
         """Return the query that replaces a record: `keep` if its class has only key columns."""
@@ -137,9 +137,9 @@ class Dialect:
         """Return the SELECT of the records that `find` selects."""
         where, parameters = self._where(find)
         if find.after is not None:
-            comparison, more = self._after(find)
+            comparison, values = self._after(find)
             where = f"{where} AND {comparison}" if where else f" WHERE {comparison}"
-            parameters |= more
+            parameters |= values
         limit = ""
         if find.limit is not None:
             limit = " LIMIT :row_limit"
@@ -186,9 +186,9 @@ class Dialect:
         conditions: list[str] = []
         parameters: dict[str, Any] = {}
         for number, condition in enumerate(find.where):
-            text, more = self._condition(find.kind, condition, f"w{number}")
+            text, values = self._condition(find.kind, condition, f"w{number}")
             conditions.append(text)
-            parameters |= more
+            parameters |= values
         return (f" WHERE {' AND '.join(conditions)}" if conditions else ""), parameters
 
     def _condition(self, kind: type[Record], condition: Where, name: str) -> tuple[str, dict[str, Any]]:
@@ -198,8 +198,8 @@ class Dialect:
         if field in _VOCABULARIES and (words := _words(value)):
             return f"{field} {operator} {words}", {}
         if operator != "in":
-            return f"{field} {operator} :{name}", {name: self._encode_one(kind, field, value)}
-        values = [self._encode_one(kind, field, item) for item in value]
+            return f"{field} {operator} :{name}", {name: self._encode_value(kind, field, value)}
+        values = [self._encode_value(kind, field, item) for item in value]
         if not values:
             return "1 = 0", {}
         marks, parameters = self.among(values, name, self._column(kind, field))
@@ -209,7 +209,7 @@ class Dialect:
         fields = [field.removeprefix("-") for field in find.order]
         sign = "<" if find.order[0].startswith("-") else ">"
         parameters = {
-            f"after_{field}": self._encode_one(find.kind, field, value)
+            f"after_{field}": self._encode_value(find.kind, field, value)
             for field, value in zip(fields, find.after or (), strict=True)
         }
         return (
@@ -217,7 +217,7 @@ class Dialect:
             parameters,
         )
 
-    def _encode_one(self, kind: type[Record], field: str, value: Any) -> Any:
+    def _encode_value(self, kind: type[Record], field: str, value: Any) -> Any:
         if value is None:
             return None
         convert = self.encoders.get(self._column(kind, field))
@@ -241,7 +241,7 @@ class Dialect:
         return text
 
     @cached_property
-    def _asks_for_time(self) -> Callable[[str], bool]:
+    def _uses_clock(self) -> Callable[[str], bool]:
         marks = [self.mark(name) for name in self.clock_parameters()]
 
         @lru_cache(maxsize=1024)
@@ -253,9 +253,9 @@ class Dialect:
     @cached_property
     def _insert_text(self) -> Callable[[type[Record], str, frozenset[str]], str]:
         @lru_cache(maxsize=256)
-        def text(kind: type[Record], name: str, given: frozenset[str]) -> str:
+        def text(kind: type[Record], name: str, unset: frozenset[str]) -> str:
             target = self.target(kind)
-            values = {column: value for column, value in target.values.items() if column not in given}
+            values = {column: value for column, value in target.values.items() if column not in unset}
             changed = [column for column in values if column not in target.key]
             parts = {
                 "table": target.table,

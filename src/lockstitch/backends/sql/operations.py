@@ -109,7 +109,7 @@ def find(dialect: Dialect, wanted: Find[R]) -> Script[list[R]]:
 
 
 def count(dialect: Dialect, find: Find[Any]) -> Script[int]:
-    """Return the number of records that `wanted` selects."""
+    """Return the number of records that `find` selects."""
     rows = yield dialect.count(find)
     return int(rows[0][0])
 
@@ -225,7 +225,7 @@ def disjoint(ranges: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | 
     return result
 
 
-def claim_one(dialect: Dialect, claim_request: ClaimRequest, thread_id: UUID) -> Script[list[Thread]]:
+def claim_thread(dialect: Dialect, claim_request: ClaimRequest, thread_id: UUID) -> Script[list[Thread]]:
     """Claim this thread.
 
     Every claim locks limits first, then threads.
@@ -239,7 +239,7 @@ def claim_one(dialect: Dialect, claim_request: ClaimRequest, thread_id: UUID) ->
         if free_slots(limits, held).get(agents[0][0], 1) <= 0:
             return []
     parameters = {**named, "worker_id": dialect.encode_id(claim_request.worker_id)}
-    rows = yield dialect.statement("claim_one", parameters, columns=dialect.names(Thread))
+    rows = yield dialect.statement("claim_thread", parameters, columns=dialect.names(Thread))
     return [dialect.decode(Thread, row) for row in rows]
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from lockstitch.errors import SchemaMismatch
 
 _NAME = re.compile(r"^-- (?:name|own): (\w+)$", re.MULTILINE)
-_OWN = re.compile(r"^-- own: (\w+)$", re.MULTILINE)
+_DIALECT_ONLY = re.compile(r"^-- own: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 
 
@@ -33,7 +33,7 @@ def load_dialect(package: str) -> dict[str, str]:
     not shared.
     """
     shared, dialect = load("lockstitch.backends.sql"), load(package)
-    unknown = dialect.keys() - shared.keys() - set(_OWN.findall(_text(package)))
+    unknown = dialect.keys() - shared.keys() - set(_DIALECT_ONLY.findall(_text(package)))
     if unknown:
         raise RuntimeError(f"Queries of {package} that override no shared query: {', '.join(sorted(unknown))}")
     return {**shared, **dialect}
@@ -47,6 +47,21 @@ def migrations(package: str) -> list[tuple[int, str, str]]:
     """Return the numbered migrations of a package in order, as number, name and text."""
     traversables = [entry for entry in files(package).joinpath("migrations").iterdir() if entry.name.endswith(".sql")]
     return sorted((int(entry.name[:4]), entry.name.removesuffix(".sql"), entry.read_text()) for entry in traversables)
+
+
+def supported_version(row: "Row", store: str) -> int:
+    """Return the schema version of a row of the query `version`. 0 means that no migration was applied.
+
+    Raises `SchemaMismatch` if the store has other tables than the migrations create: they were squashed before the
+    first release.
+    """
+    version, has_layout = row
+    if version and not has_layout:
+        raise SchemaMismatch(
+            f"{store} was created by an unreleased version of Lockstitch. "
+            "Export it with that version, or start a new store."
+        )
+    return version or 0
 
 
 def refuse_newer(count: int, known: int, store: str) -> None:

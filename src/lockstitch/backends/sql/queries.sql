@@ -158,7 +158,7 @@ WHERE id = (SELECT id FROM threads{suspect}
   AND EXISTS (SELECT 1 FROM workers WHERE id = :worker_id AND NOT dead)
 RETURNING {columns};
 
--- name: claim_one
+-- name: claim_thread
 -- The lock of the row decides between two concurrent claims: the second one sees the worker_id of the first.
 UPDATE threads
 SET status = 'running', fence = fence + 1, worker_id = :worker_id, alone = false, updated_at = {now},
@@ -351,9 +351,6 @@ SELECT
     (SELECT coalesce(sum({stitch_bytes}), 0) FROM stitches),
     (SELECT coalesce(sum(size), 0) FROM blobs),
     (SELECT coalesce(sum(length(content)), 0) FROM archives);
-
--- name: version
-SELECT max(version) FROM schema_versions;
 
 -- name: version_set
 INSERT INTO schema_versions (version, name, applied_at) VALUES (:version, :name, {now});

@@ -9,10 +9,10 @@ from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Row, Script
 from lockstitch.model import ColumnKind, Record, Run, Stitch, Thread, codec, columns
 from lockstitch.model.statistics import (
+    COLUMN_FIELDS,
     PARTS,
-    STITCHED,
-    TELLING,
     TOOL_ERRORS,
+    TYPES_WITH_DATA,
     LatencyRow,
     StatsFilter,
     StitchOutline,
@@ -108,8 +108,8 @@ def mirrored(dialect: Dialect, project: str, foreign_id: str) -> Script[Run | No
 
 def outline(dialect: Dialect, run_id: UUID) -> Script[list[StitchOutline]]:
     """Return the stitches of a run in order, without their content."""
-    named = ", ".join(f"'{name}'" for name in sorted(TELLING))
-    fields = ", ".join(f"s.{name}" for name in STITCHED)
+    named = ", ".join(f"'{name}'" for name in sorted(TYPES_WITH_DATA))
+    fields = ", ".join(f"s.{name}" for name in COLUMN_FIELDS)
     rows = yield dialect.statement("outline", {"run_id": dialect.encode_id(run_id)}, columns=fields, types=named)
     to_id, to_time = dialect.decode_id, dialect.decoders.get(ColumnKind.TIME)
     stitch_outlines: list[StitchOutline] = []
@@ -143,9 +143,9 @@ def _filters(dialect: Dialect, stats_filter: StatsFilter) -> tuple[str, dict[str
             conditions.append(condition)
             parameters[name] = encode(value) if encode and isinstance(value, datetime) else value
     if stats_filter.threads is not None:
-        marks, more = dialect.among([dialect.encode_id(thread) for thread in stats_filter.threads])
+        marks, ids = dialect.among([dialect.encode_id(thread) for thread in stats_filter.threads])
         conditions.append(f"t.id IN ({marks})" if stats_filter.threads else "1 = 0")
-        parameters |= more
+        parameters |= ids
     return " AND ".join(conditions) or "1 = 1", parameters
 
 

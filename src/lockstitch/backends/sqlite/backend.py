@@ -30,7 +30,7 @@ from lockstitch.backends.sql import operations, reports
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.operations import (
     choosing,
-    claim_one,
+    claim_thread,
     claimed_threads,
     new_threads_only,
     query_rows,
@@ -41,7 +41,7 @@ from lockstitch.backends.sqlite import query as search
 from lockstitch.backends.sqlite.append import begin, change
 from lockstitch.backends.sqlite.connection import connect, run, translate, uri_of
 from lockstitch.backends.sqlite.dialect import dialect
-from lockstitch.backends.sqlite.query import AT_ONCE, look_through, own_query, query, views
+from lockstitch.backends.sqlite.query import AT_ONCE, create_lens_views, internal_query, query, views
 from lockstitch.backends.sqlite.reader import ReadConnections
 from lockstitch.backends.sqlite.schema import extend, migrate
 from lockstitch.backends.sqlite.writer import GroupCommitWriter
@@ -77,7 +77,7 @@ class SqliteBackend:
             raise translate(exc, path) from exc
         self._writer = GroupCommitWriter(connection, path)
         self._reader = ReadConnections(path, self._writer)
-        self._asking = asyncio.Semaphore(AT_ONCE)
+        self._query_slots = asyncio.Semaphore(AT_ONCE)
 
     async def migrate(self) -> int:
         return await asyncio.to_thread(self._migrate)
@@ -133,7 +133,7 @@ class SqliteBackend:
     ) -> list[Thread]:
         claim_request = ClaimRequest(worker_id, agents, project, limit, after, limits, suspects, alone)
         if thread_id is not None:
-            return await self._write(lambda: claim_one(self._dialect, claim_request, thread_id))
+            return await self._write(lambda: claim_thread(self._dialect, claim_request, thread_id))
         return await self._write(lambda: self._claim(claim_request))
 
     async def heartbeat(self, worker: Worker) -> bool:
@@ -226,7 +226,7 @@ class SqliteBackend:
             with closing(self._beside()) as connection:
                 return await _run_query(connection, sql, limit, seconds, lens)
         before = [] if lens is None else views(lens, await self.extensions())
-        async with self._asking, self._as_file() as path:
+        async with self._query_slots, self._as_file() as path:
             uri = uri_of(path, read_only=True)
             return await query(self._path, uri, sql, limit=limit, seconds=seconds, before=before)
 
@@ -234,7 +234,7 @@ class SqliteBackend:
     async def lens(self, name: str, *, blocking: bool = False) -> AsyncGenerator[sqlite3.Connection]:
         """Yield a read-only connection with the views of a lens. `blocking` makes no difference on SQLite."""
         with closing(self._beside()) as connection:
-            look_through(connection, name)
+            create_lens_views(connection, name)
             connection.execute("PRAGMA query_only = ON")
             yield connection
 
@@ -357,7 +357,7 @@ async def _run_query(
     connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None
 ) -> QueryResult:
     """Run a query in a thread. If the caller is cancelled, stop the query before its connection is closed."""
-    asking = asyncio.ensure_future(asyncio.to_thread(own_query, connection, sql, limit, seconds, lens))
+    asking = asyncio.ensure_future(asyncio.to_thread(internal_query, connection, sql, limit, seconds, lens))
     # Retrieve the exception of an interrupted query, so that asyncio does not log it as unhandled.
     asking.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:

@@ -1,5 +1,8 @@
 -- Queries that only SQLite needs. Most differences are in its schema, which refers to rows by number.
 
+-- own: version
+SELECT max(version), EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'daily_metrics') FROM schema_versions;
+
 -- own: head_seen
 -- The comparison of the compare-and-set. No row means a conflict. The transaction started IMMEDIATE, so the row cannot
 -- change until it ends.

@@ -30,7 +30,7 @@ from lockstitch.model import Json, Stitch, codec, text_of
 _VIEW = re.compile(r"\bCREATE VIEW\b")
 
 
-def look_through(connection: sqlite3.Connection, name: str) -> None:
+def create_lens_views(connection: sqlite3.Connection, name: str) -> None:
     """Create the views of a lens. The connection must not be read-only yet.
 
     A view named `threads` hides the table of that name, which is still available as `main.threads`.
@@ -44,7 +44,7 @@ def views(name: str, added: Sequence[str]) -> list[str]:
     """Return the statements that create the views of a lens. `added` are the names of the store's extensions."""
     catalog.check(name)
     parts = [part for extension in known(added) if (part := extension.lens(name, "sqlite"))]
-    scripts = (catalog.script("folds", "sqlite"), catalog.composed(name, "sqlite", parts))
+    scripts = (catalog.script("shared", "sqlite"), catalog.composed(name, "sqlite", parts))
     return [_VIEW.sub("CREATE TEMP VIEW", statement, count=1) for script in scripts for statement in statements(script)]
 
 
@@ -118,11 +118,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             raise
 
 
-def own_query(connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None) -> QueryResult:
+def internal_query(
+    connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None
+) -> QueryResult:
     """Run one statement that Lockstitch itself contains, in this process, with a time limit and a row limit."""
     deadline = time.monotonic() + seconds
     if lens is not None:
-        look_through(connection, lens)
+        create_lens_views(connection, lens)
     connection.execute("PRAGMA query_only = ON")
     connection.set_authorizer(authorize)
     connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)

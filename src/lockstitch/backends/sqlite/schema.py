@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.queries import refuse_newer, refuse_newer_extension
+from lockstitch.backends.sql.queries import refuse_newer, refuse_newer_extension, supported_version
 from lockstitch.backends.sqlite.connection import with_busy_retry
 from lockstitch.extension import Extension
 
@@ -17,7 +17,7 @@ _VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions (
 def migrate(connection: sqlite3.Connection, dialect: Dialect, path: str) -> int:
     """Apply the missing migrations and return the version."""
     steps = queries.migrations("lockstitch.backends.sqlite")
-    if with_busy_retry(lambda: _version(connection, dialect)) == steps[-1][0]:
+    if with_busy_retry(lambda: _version(connection, dialect, path)) == steps[-1][0]:
         return steps[-1][0]
     # Only now: reading the file of another application must not change it. The page size takes effect only on an empty
     # file; 8 KB pages store messages of 1 KB with little waste.
@@ -25,7 +25,7 @@ def migrate(connection: sqlite3.Connection, dialect: Dialect, path: str) -> int:
     with_busy_retry(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
     with _transaction(connection):
         connection.execute(_VERSIONS)
-        done = _version(connection, dialect)
+        done = _version(connection, dialect, path)
         refuse_newer(done, steps[-1][0], path)
         _apply(
             connection,
@@ -93,10 +93,10 @@ def statements(text: str) -> list[str]:
     return matches
 
 
-def _version(connection: sqlite3.Connection, dialect: Dialect) -> int:
+def _version(connection: sqlite3.Connection, dialect: Dialect, path: str) -> int:
     if not _has(connection, "schema_versions"):
         return 0
-    return connection.execute(*dialect.statement("version", {})).fetchone()[0] or 0
+    return supported_version(connection.execute(*dialect.statement("version", {})).fetchone(), path)
 
 
 def _extended(connection: sqlite3.Connection, dialect: Dialect, extension: Extension) -> int:

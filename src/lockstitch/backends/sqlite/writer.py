@@ -52,7 +52,7 @@ class _Task:
 
 
 class GroupCommitWriter:
-    """Runs writing functions, each as if it had a separate transaction."""
+    """Runs functions that write. Each function sees the effects of a separate transaction: all or nothing."""
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self.connection = connection
@@ -74,7 +74,7 @@ class GroupCommitWriter:
             self._in_a_row += 1
             outcomes = self._commit_at_once([_Task(work, several)])
             if outcomes is not None:
-                return _given(outcomes[0])
+                return _unwrap(outcomes[0])
         self._last = _nobody if caller is None else weakref.ref(caller)
         self._in_a_row = 0
         loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ class GroupCommitWriter:
         batch, self._waiting = self._waiting, []
         outcomes = self._commit_at_once(batch)
         if outcomes is not None:
-            self._settle(batch, outcomes)
+            self._resolve(batch, outcomes)
             self._scheduled = False
             self._schedule(loop)
             return
@@ -129,12 +129,12 @@ class GroupCommitWriter:
 
     def _finish(self, loop: asyncio.AbstractEventLoop, batch: list[_Task], done: asyncio.Future[list[Any]]) -> None:
         exc = done.exception()
-        self._settle(batch, [exc] * len(batch) if exc else done.result())
+        self._resolve(batch, [exc] * len(batch) if exc else done.result())
         self._scheduled = False
         self._schedule(loop)
 
     @staticmethod
-    def _settle(batch: list[_Task], outcomes: list[Any]) -> None:
+    def _resolve(batch: list[_Task], outcomes: list[Any]) -> None:
         for task, outcome in zip(batch, outcomes, strict=True):
             task.settled = True
             if task.future is None or task.future.done():
@@ -211,7 +211,7 @@ def _nobody() -> None:
     return None
 
 
-def _given(outcome: Any) -> Any:
+def _unwrap(outcome: Any) -> Any:
     if isinstance(outcome, BaseException):
         raise outcome
     return outcome

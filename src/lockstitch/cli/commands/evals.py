@@ -9,7 +9,7 @@ import typer
 
 from lockstitch.cli.errors import FAILED, PARTLY
 from lockstitch.cli.options import examples
-from lockstitch.cli.render.progress import Counting, show
+from lockstitch.cli.render.progress import CaseProgress, show
 from lockstitch.cli.runs import Interrupted, open_for_app, terminable
 from lockstitch.cli.session import session_of
 from lockstitch.errors import NotFound, Refused
@@ -80,7 +80,7 @@ def eval_(
     wanted = check_name(name if name is not None else f"{agent}-{Path(dataset).stem}")
     graders = _graders(grader, code, chosen, schema, {"judge": judge, "criteria": criteria, "pass_at": pass_at})
     options: dict[str, Any] = {"name": wanted, "version": version, "concurrency": concurrency}
-    with open_for_app(session, code, create=True) as store, terminable(), Counting(len(cases)) as counting:
+    with open_for_app(session, code, create=True) as store, terminable(), CaseProgress(len(cases)) as progress:
 
         async def work(listener: Any) -> "Evaluation":
             try:
@@ -100,7 +100,7 @@ def eval_(
         under_way: PortalTask[tuple[CaseOutcome, int], Evaluation] = store.portal.begin(work)
         try:
             for outcome, done in under_way:
-                counting.tell(outcome, done)
+                progress.update(outcome, done)
             evaluation = under_way.result()
         except KeyboardInterrupt as exc:
             raise Interrupted("Interrupted. Run the same command to continue.") from exc
@@ -111,10 +111,10 @@ def eval_(
         session.out.json({**evaluation.as_json(), "at_least": at_least, "met": met})
     else:
         show(session.out, evaluation, at_least, everything=all_)
-    _leave(evaluation, at_least)
+    _exit(evaluation, at_least)
 
 
-def _leave(evaluation: "Evaluation", at_least: float | None) -> None:
+def _exit(evaluation: "Evaluation", at_least: float | None) -> None:
     totals = evaluation.totals
     if (at_least is not None and totals.score < at_least) or totals.incomplete == totals.cases:
         raise typer.Exit(FAILED)

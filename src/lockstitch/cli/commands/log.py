@@ -159,7 +159,7 @@ def snippet(content: str, text: str) -> str:
     content = " ".join(content.split())
     match = _pattern(text.split()).search(content)
     start = max(0, match.start() - _BEFORE) if match else 0
-    # Start at the beginning of a word.
+    # Start at the start of a word.
     start = content.rfind(" ", 0, start) + 1 if start else 0
     piece = content[start : start + _LENGTH]
     return f"{'…' if start else ''}{piece}{'…' if start + _LENGTH < len(content) else ''}"
@@ -219,7 +219,7 @@ class _Printer:
         if out.as_json:
             out.json(stitch.as_json())
         elif out.width is None:
-            out.cropped(messages.line(stitch, whole=True))
+            out.cropped(messages.line(stitch, with_thread=True))
         else:
             if stitch.thread_id != self._thread:
                 out.line(f"thread {stitch.thread_id}", style="bold")

@@ -54,8 +54,8 @@ def run(
 ) -> None:
     """Send a prompt to an agent and execute the run here to its end.
 
-    The answer goes to stdout, progress to stderr. Exit code 4 means that the thread needs you. The message shows the
-    command to reply with. Ctrl-C releases the thread, and `resume` continues it.
+    The answer goes to stdout, progress to stderr. Exit code 4 means that the thread waits for you, and the message
+    shows the command to reply with. Ctrl-C releases the thread, and `resume` continues it.
     """
     session = session_of(context)
     code = session.app()
@@ -183,7 +183,7 @@ def fork(
     """
     session = session_of(context)
     with session.open() as store:
-        result = store.fork(thread, at=at, **({"key": key} if key else {}))
+        result = store.fork(thread, at=at, key=key or None)
     if session.json_output:
         session.out.json({"id": str(result.id), "key": result.key, "forked_from": result.state["forked_from"]})
     else:
@@ -232,8 +232,8 @@ def chat(
     """Chat with an agent, line by line.
 
     Ctrl-C during an answer cancels the answer and stores its text so far. Ctrl-C at the prompt, or Ctrl-D, leaves.
-    Calls that need you are asked about here. After a crash, the same command first finishes the interrupted run. With
-    --json it prints one object per turn, as `run` does.
+    The command asks you about calls that need a reply. After a crash, the same command first finishes the interrupted
+    run. With --json it prints one object per turn, as `run` does.
     """
     from lockstitch.cli.services.chat import ChatLoop
 

@@ -160,7 +160,7 @@ def serve(
     The pages are at /, the JSON API is under /api, and LangSmith and OpenTelemetry clients use their usual paths. On
     loopback, no token is required. Any other address requires tokens: `lockstitch token create`. With --app, this
     process also executes the threads of the agents, unless --no-work leaves them to workers. On SIGTERM or Ctrl-C the
-    server accepts no more requests, finishes current ones and stops.
+    server stops accepting requests, finishes current ones and exits.
     """
     try:
         from lockstitch.cli.services.serve import Service
@@ -196,13 +196,13 @@ def demo(
 
     Needs no key and no store. Everything happens in a temporary folder that is deleted afterwards.
     """
-    from lockstitch.cli.demo.crash_story import Story
+    from lockstitch.cli.demo.crash_story import CrashDemo
 
     session = session_of(context)
     if model:
         _require(model)
     with tempfile.TemporaryDirectory(prefix="lockstitch-demo-") as folder:
-        facts = Story(Path(folder), model, quiet=session.json_output).tell()
+        facts = CrashDemo(Path(folder), model, quiet=session.json_output).run()
     if session.json_output:
         session.out.json(facts)
 

@@ -246,7 +246,7 @@ def history(
         _show(session.out, turn)
     if not page.turns:
         session.out.note("No finished turns.")
-    if page.more:
+    if page.has_more:
         session.out.note(f"There are more. Use --before {page.turns[-1].run.turn}.")
 
 

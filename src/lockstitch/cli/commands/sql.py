@@ -7,7 +7,7 @@ import typer
 
 from lockstitch.cli.options import Limit, examples
 from lockstitch.cli.render import output
-from lockstitch.cli.services.sql_shell import QueryOptions, Shell, left_off
+from lockstitch.cli.services.sql_shell import QueryOptions, Shell, truncation_note
 from lockstitch.cli.session import session_of
 from lockstitch.errors import Refused
 from lockstitch.lenses import catalog
@@ -58,4 +58,4 @@ def sql(
         answer = store.sql(text, limit=limit, seconds=seconds, lens=lens, force=force)
     output.show(session.out, answer, asking.form)
     if answer.truncated:
-        session.out.note(left_off(answer, limit, "; use --limit for more"))
+        session.out.note(truncation_note(answer, limit, "; use --limit for more"))

@@ -335,7 +335,7 @@ def size_of(
 ) -> None:
     """Show the stored bytes and the estimates of the three-table document.
 
-    The document estimates the size of its own schema. Lockstitch stores content once.
+    The document estimates the size of a schema that repeats content. Lockstitch stores content once.
     """
     session = session_of(context)
     with session.open() as store:

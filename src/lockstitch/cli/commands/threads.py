@@ -55,8 +55,8 @@ def threads(
     every row contains its children.
     """
     session = session_of(context)
-    _one_of("--status", status, STATUSES)
-    _one_of("--kind", kind, KINDS)
+    _check_choice("--status", status, STATUSES)
+    _check_choice("--kind", kind, KINDS)
     if thread is not None and not tree:
         raise Refused("THREAD needs --tree. Use `lockstitch show` to see one thread.")
     with session.open() as store:
@@ -77,7 +77,7 @@ def threads(
             depth=0 if tree and not anywhere else None,
         )
         if tree:
-            _show_trees(session, store.whole_trees(matches))
+            _show_trees(session, store.trees_of(matches))
         else:
             _show_list(session, store.overview(matches), projects=all_projects)
     if len(matches) == limit:
@@ -93,7 +93,7 @@ def _show_trees(session: Session, nodes: Sequence[overview.Node]) -> None:
         session.out.note("No threads match.")
 
 
-def _one_of(option: str, value: str | None, known: Sequence[str]) -> None:
+def _check_choice(option: str, value: str | None, known: Sequence[str]) -> None:
     if value is not None and value not in known:
         raise Refused(f"{option} {value!r} is not valid. Use one of: {', '.join(known)}.")
 

@@ -47,9 +47,9 @@ def import_(
     """Import traces. Traces that are already stored are completed, not duplicated.
 
     A folder is imported file by file. Each file is committed before the next one is read, and a file that fails does
-    not affect the others. The content of a file decides its format: JSON, JSONL, request bodies or Parquet, compressed
-    or not. Values in metadata that look like secrets are replaced by [redacted]. The report lists items that could not
-    be read or written. A bundle is a file from `export --thread`.
+    not affect the other files. The content of a file decides its format: JSON, JSONL, request bodies or Parquet,
+    compressed or not. Values in metadata that look like secrets are replaced by [redacted]. The report lists items that
+    could not be read or written. A bundle is a file from `export --thread`.
     """
     from lockstitch.integrations.importer import open_source
 

@@ -40,7 +40,7 @@ def worker(
     A worker takes threads of all projects, or of the project that --project sets. It also takes the threads of dead
     workers. You can start many workers, on any machine that reaches the store.
 
-    On SIGTERM or Ctrl-C it claims no more threads, releases each thread at its next commit, and stops. A second signal,
+    On SIGTERM or Ctrl-C it stops claiming threads, releases each thread at its next commit, and exits. A second signal,
     or the end of --grace, releases the other threads at once. The exit code is 0, and 130 after Ctrl-C. With --json it
     prints one object per line.
     """
@@ -78,11 +78,11 @@ def watch(
     session = session_of(context)
     with session.open() as store:
         wanted = None if thread is None else store.thread(thread).id
-        painter = DashboardReader(store.async_store, all_projects=not session.project_named, thread_id=wanted)
+        reader = DashboardReader(store.async_store, all_projects=not session.project_named, thread_id=wanted)
         if session.json_output:
-            session.out.json(store.portal.call(painter.read()).as_json())
+            session.out.json(store.portal.call(reader.read()).as_json())
         elif once or session.out.width is None:
-            for line in dashboard_view(session, store.portal.call(painter.read()), session.out.width):
+            for line in dashboard_view(session, store.portal.call(reader.read()), session.out.width):
                 session.out.cropped(line)
         else:
-            Watch(session, store, painter).go_on()
+            Watch(session, store, reader).run()

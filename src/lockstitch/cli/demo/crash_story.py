@@ -1,4 +1,4 @@
-"""`Story`: the script of `lockstitch demo`, with real processes that are killed."""
+"""`CrashDemo`: the script of `lockstitch demo`, with real processes that are killed."""
 
 import json
 import os
@@ -21,12 +21,14 @@ PATIENCE: Final = 90.0
 """Seconds to wait until the model charges the card."""
 
 
-class NotToldAsPlanned(LockstitchError):
+class DemoFailed(LockstitchError):
     """A step of the demonstration had an unexpected result."""
+
+    wire_name = "NotToldAsPlanned"
 
 
 @dataclass
-class Story:
+class CrashDemo:
     """One demonstration in its own folder. `quiet` suppresses all output."""
 
     folder: Path
@@ -37,36 +39,36 @@ class Story:
     def _bank(self) -> Path:
         return self.folder / "bank.jsonl"
 
-    def tell(self) -> dict[str, Any]:
-        """Run the demonstration and return its facts. Raises `NotToldAsPlanned` if a step fails."""
+    def run(self) -> dict[str, Any]:
+        """Run the demonstration and return its facts. Raises `DemoFailed` if a step fails."""
         self._bank.touch()
-        self._say("An agent settles an order. Every step is committed before the next one starts.")
+        self._print("An agent settles an order. Every step is committed before the next one starts.")
         pid = self._kill_in_the_middle()
-        self._say(
+        self._print(
             f"kill -9 {pid}, while it charged the card. The bank has charged it, but its response never arrived.",
             "The record contains:",
         )
-        self._look("threads")
-        self._say(
+        self._show_unless_quiet("threads")
+        self._print(
             "Another process resumes at once: the old one is known to be dead, so there is no lease to wait for.",
             "It repeats no recorded step. The tool `charge` must happen once, so the outcome is unknown and it asks:",
         )
         began = time.monotonic()
         self._show("resume", THREAD, code=4)
         seconds = time.monotonic() - began
-        self._say("A person checks the account at the bank and settles the call. The thread continues:")
+        self._print("A person checks the account at the bank and settles the call. The thread continues:")
         for call in self._doubts():
             self._show("settle", THREAD, call, "--done", "charged 42 EUR, says the bank")
-        self._say("The record: the messages, each step with its time and cost, and a check of the store:")
+        self._print("The record: the messages, each step with its time and cost, and a check of the store:")
         turns = self._ask("history", THREAD)
-        self._look("history", THREAD)
-        self._look("log", str(turns[0]["run_id"]))
-        self._look("show", THREAD)
+        self._show_unless_quiet("history", THREAD)
+        self._show_unless_quiet("log", str(turns[0]["run_id"]))
+        self._show_unless_quiet("show", THREAD)
         self._show("doctor", "--verify")
         charges = self._charges()
         if charges != 1:
-            raise NotToldAsPlanned(f"The card was charged {charges} times instead of once.")
-        self._say(f"Killed during a payment, resumed after {seconds:.1f} s, and charged exactly once.")
+            raise DemoFailed(f"The card was charged {charges} times instead of once.")
+        self._print(f"Killed during a payment, resumed after {seconds:.1f} s, and charged exactly once.")
         overview = self._ask("threads")[0]
         return {
             "ok": True,
@@ -85,9 +87,9 @@ class Story:
                 until = time.monotonic() + PATIENCE
                 while not self._charges():
                     if process.poll() is not None:
-                        raise NotToldAsPlanned("The model finished without charging the card. Try again.")
+                        raise DemoFailed("The model finished without charging the card. Try again.")
                     if time.monotonic() > until:
-                        raise NotToldAsPlanned(f"The model did not charge the card within {PATIENCE:.0f} seconds.")
+                        raise DemoFailed(f"The model did not charge the card within {PATIENCE:.0f} seconds.")
                     time.sleep(0.02)
             finally:
                 process.send_signal(signal.SIGKILL)
@@ -109,12 +111,12 @@ class Story:
         with self._process(command) as process:
             try:
                 if process.wait() != code:
-                    raise NotToldAsPlanned(f"`lockstitch {shlex.join(command)}` exited with code {process.returncode}.")
+                    raise DemoFailed(f"`lockstitch {shlex.join(command)}` exited with code {process.returncode}.")
             finally:
                 # An interrupted demonstration must not leave a process that still writes.
                 process.kill()
 
-    def _look(self, *command: str) -> None:
+    def _show_unless_quiet(self, *command: str) -> None:
         """Show the output of a command that changes nothing. Skipped if `quiet`."""
         if not self.quiet:
             self._show(*command)
@@ -145,7 +147,7 @@ class Story:
 
     # Output
 
-    def _say(self, *lines: str) -> None:
+    def _print(self, *lines: str) -> None:
         if not self.quiet:
             sys.stdout.write("\n" + "\n".join(f"# {line}" for line in lines) + "\n")
             sys.stdout.flush()

@@ -181,7 +181,7 @@ def reply(request: ModelRequest) -> Any:
     if request.purpose is not None:
         return "[]"
     tools = {str(tool.get("name")) for tool in request.tools}
-    text, results = _said(request.messages)
+    text, results = _last_input(request.messages)
     if "delegate" in tools:
         known = _LIST in (request.system or "") and any(word in text.casefold() for word in _KNOWN)
         return _lead(text.casefold(), results) if known else quote_reply(request)
@@ -232,7 +232,7 @@ def _cites(book: Book, notes: str) -> str:
     return match[1] if match else ""
 
 
-def _said(messages: Sequence[Message]) -> tuple[str, list[str]]:
+def _last_input(messages: Sequence[Message]) -> tuple[str, list[str]]:
     """Return the last user text, with the answers of other members before it, and the tool results after it."""
     results: list[str] = []
     texts: list[str] = []
@@ -280,7 +280,7 @@ async def _make(application: Notebooks, store: Store, clock: FakeClock) -> None:
         store,
         "Books",
         description="For children\N{RIGHT SINGLE QUOTATION MARK}s reading lists.",
-        instructions="Recommend only what stands on our shelves. Name the shelf when somebody asks where.",
+        instructions="Recommend only books that we have. Name the shelf if the user asks where a book is.",
     )
     for name, content in sources():
         await application.add_source(store, notebook.number, name, content)

@@ -12,7 +12,7 @@ from lockstitch.agents.tools.function import tool
 from lockstitch.apps.notebooks import Notebooks
 from lockstitch.apps.prioritizer import Prioritizer
 from lockstitch.cli.demo import notebook
-from lockstitch.cli.demo.pace import Pace, Played
+from lockstitch.cli.demo.pace import DelayedModel, Pace
 from lockstitch.cli.demo.plans import DemoEmbedder, Planner
 from lockstitch.cli.demo.replies import reply
 
@@ -57,33 +57,33 @@ async def ask_address(
     city: str = "",
     reason: str = "",
 ) -> str:
-    """Ask the customer for an address, in the page."""
+    """Ask the customer for an address with a form in the page."""
     raise AssertionError("a browser executes it")
 
 
 @tool(frontend=True)
 async def collect_bank_details(person: str, iban: str = "", holder: str = "") -> str:
-    """Ask somebody for bank details, in the page."""
+    """Ask a person for bank details with a form in the page."""
     raise AssertionError("a browser executes it")
 
 
 @tool(effect="safe")
 async def score_device(device: str) -> dict[str, Any]:
-    """How trustworthy a device is."""
+    """Return a score from 0 to 1 for how trustworthy a device is."""
     await pace.take(0.3, 0.8)
     return {"device": device, "score": 0.97, "orders": 14}
 
 
 @tool(effect="safe")
 async def ip_history(ip: str) -> str:
-    """Where an address was seen."""
+    """Return where an IP address was seen."""
     await pace.take(2.8, 3.4)
     raise ToolFailed("The history did not answer within 3 s.")
 
 
 @tool(effect="keyed")
 async def order_certificate(name: str) -> str:
-    """Order a certificate, under an idempotency key."""
+    """Order a certificate with an idempotency key."""
     await pace.take(0.8, 1.5)
     return f"ordered for {name}"
 
@@ -104,14 +104,14 @@ async def read_document(name: str) -> str:
 
 @tool(effect="once")
 async def write_document(name: str, words: int, ctx: ToolContext) -> str:
-    """Write a document and keep it."""
+    """Write and store a document."""
     await pace.take(0.8, 2.0)
     return f"{name} has {words} words."
 
 
 @tool(effect="once")
 async def make_account(name: str, team: str) -> str:
-    """Make an account for somebody."""
+    """Create an account for a person."""
     await pace.take(0.5, 1.0)
     return f"{name} is in {team}."
 
@@ -140,7 +140,7 @@ async def label_issue(number: int, label: str) -> str:
 def _agent(name: str, model: str, instructions: str, *tools: Any) -> Agent:
     return Agent(
         name,
-        model=Played(model, reply, pace),
+        model=DelayedModel(model, reply, pace),
         instructions=instructions,
         tools=tools,
         prices={model: _PRICES[model]},
@@ -169,7 +169,7 @@ app: Final = App(
         _agent("watcher", "fast", "You watch tables.", *thread_tools()),
     ],
     plugins=[
-        Notebooks(model=Played("large", notebook.reply, pace, haste=2.5), prices={"large": _PRICES["large"]}),
+        Notebooks(model=DelayedModel("large", notebook.reply, pace, haste=2.5), prices={"large": _PRICES["large"]}),
         # With all sessions stored, a user who plans again sees both plans.
         Prioritizer(
             model=Planner(pace),

@@ -1,4 +1,4 @@
-"""`Pace` and `Played`: simulated time for history, real time for the present."""
+"""`Pace` and `DelayedModel`: simulated time for history, real time for the present."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ class Pace:
             await asyncio.sleep(seconds)
 
 
-class Played(Scripted):
+class DelayedModel(Scripted):
     """A scripted model with delays and realistic token counts."""
 
     def __init__(self, model: str, answering: Callable[[ModelRequest], Any], pace: Pace, *, haste: float = 1.0) -> None:

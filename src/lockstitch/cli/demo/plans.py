@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any, Final
 
 from lockstitch.agents.registry import embedder
-from lockstitch.apps.prioritizer.rules import RulesPlanner
-from lockstitch.cli.demo.pace import Pace, Played
+from lockstitch.apps.prioritizer.rules_provider import RulesPlanner
+from lockstitch.cli.demo.pace import DelayedModel, Pace
 from lockstitch.engine.ports.provider import Chunk, ModelRequest, Response
 
 CHECKOUT: Final = "Open the self-serve checkout by 1 April"
@@ -83,16 +83,16 @@ class DemoEmbedder:
         await self._inner.close()
 
 
-class Planner(Played):
+class Planner(DelayedModel):
     """Plans the two lists of the demo with scripted replies, and any other list with rules."""
 
     def __init__(self, pace: Pace) -> None:
-        super().__init__("large", self._story_reply, pace, haste=2.5)
-        self._stories = {CHECKOUT: checkout_story(), YEAR: year_story()}
+        super().__init__("large", self._scripted_reply, pace, haste=2.5)
+        self._scripts = {CHECKOUT: checkout_replies(), YEAR: year_replies()}
         self._rules = RulesPlanner()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
-        if self._story(request):
+        if self._script_of(request):
             async for piece in super().stream(request):
                 yield piece
             return
@@ -100,17 +100,17 @@ class Planner(Played):
         async for piece in self._rules.stream(request):
             yield piece
 
-    def _story(self, request: ModelRequest) -> list[Any]:
+    def _script_of(self, request: ModelRequest) -> list[Any]:
         return next(
-            (messages for outcome, messages in self._stories.items() if outcome in (request.system or "")), list[Any]()
+            (messages for outcome, messages in self._scripts.items() if outcome in (request.system or "")), list[Any]()
         )
 
-    def _story_reply(self, request: ModelRequest) -> Any:
-        messages = self._story(request)
+    def _scripted_reply(self, request: ModelRequest) -> Any:
+        messages = self._script_of(request)
         return messages[min(request.step, len(messages)) - 1]
 
 
-def checkout_story() -> list[Any]:
+def checkout_replies() -> list[Any]:
     """Return the replies for the list of ten tasks."""
     ids = ["T4", "T1", "T9", "T2", "T7", "T10", "T5", "T3", "T8", "T6"]
     sure = (0.94, 0.88, 0.81, 0.91, 0.72, 0.79, 0.69, 0.84, 0.77, 0.86)
@@ -135,7 +135,7 @@ def checkout_story() -> list[Any]:
     ]
 
 
-def year_story() -> list[Any]:
+def year_replies() -> list[Any]:
     """Return the replies for the list of two hundred tasks."""
     count = len(_PHASES) * sum(map(len, _TOPICS.values()))
     ids = [f"K{number}" for number in range(1, count + 1)]

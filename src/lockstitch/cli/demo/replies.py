@@ -8,10 +8,10 @@ from lockstitch.model import text_of
 Replies = list[Any]
 
 
-def calls(text: str | None, *wanted: tuple[str, dict[str, Any]], **more: Any) -> dict[str, Any]:
+def calls(text: str | None, *wanted: tuple[str, dict[str, Any]], **fields: Any) -> dict[str, Any]:
     """Return a reply that calls tools."""
     body = {"text": text} if text else {}
-    return {**body, "calls": [{"name": name, "input": values} for name, values in wanted], **more}
+    return {**body, "calls": [{"name": name, "input": values} for name, values in wanted], **fields}
 
 
 STORIES: Final[dict[str, list[Replies]]] = {
@@ -26,7 +26,7 @@ STORIES: Final[dict[str, list[Replies]]] = {
             ),
             calls(
                 "You were charged twice: `ch_81F` and `ch_81G`, €129.00 each, seven seconds apart, for one parcel. "
-                "I’m preparing the refund of the second one, and a colleague checks it meanwhile.",
+                "I’m preparing the refund of the second one, and a colleague checks it at the same time.",
                 ("create_thread", {"goal": "Fraud check, order 10482", "agent": "fraud", "wait_for_completion": False}),
                 (
                     "update_tasks",
@@ -42,7 +42,7 @@ STORIES: Final[dict[str, list[Replies]]] = {
                     },
                 ),
                 thinking="Same card, same amount, seven seconds apart, one shipment: a duplicate. Policy asks for a "
-                "fraud check above €100, so I hand that to the fraud agent and ask for approval meanwhile.",
+                "fraud check above €100, so I delegate that to the fraud agent and ask for approval at the same time.",
                 fail="overloaded",
                 times=1,
                 message="529 overloaded",
@@ -129,7 +129,7 @@ STORIES: Final[dict[str, list[Replies]]] = {
             calls("I wait for them.", ("wait_for_threads", {})),
             calls(
                 None,
-                ("complete_thread", {"result_summary": "Ranked: Norrland, Ota, Brae, Kestrel; Vela is not to be had."}),
+                ("complete_thread", {"result_summary": "Ranked: Norrland, Ota, Brae, Kestrel; Vela is not available."}),
             ),
         ]
     ],

@@ -76,7 +76,7 @@ def _lately(now: datetime) -> Iterator[Event]:
         yield moment, partial(happen, app.plugin(Notebooks))
     yield ago(minutes=49), partial(_goal, "review-lead", goal, "suppliers")
     yield ago(minutes=31), _trace
-    yield ago(minutes=30), _given_up
+    yield ago(minutes=30), _cancelled_goal
     refund = (
         "I was charged twice for order 10482, please send one of them back. And I have moved, so the parcel should go "
         "to my new address."
@@ -94,7 +94,7 @@ async def _still_to_come(store: Store, clock: FakeClock) -> None:
     await app.agents["triage"].start(store=store, goal="Nightly triage of 214 issues", key="triage")
 
 
-async def _given_up(store: Store, clock: FakeClock) -> None:
+async def _cancelled_goal(store: Store, clock: FakeClock) -> None:
     thread = await app.agents["researcher"].start(store=store, goal="Review supplier Halden Glass", key="halden")
     await cancel(store, thread)
 
@@ -148,7 +148,7 @@ async def _trace(store: Store, clock: FakeClock) -> None:
 
 
 def _spans(began: datetime) -> list[dict[str, Any]]:
-    def span(number: int, name: str, kind: str, start: float, took: float, **more: Any) -> dict[str, Any]:
+    def span(number: int, name: str, kind: str, start: float, took: float, **fields: Any) -> dict[str, Any]:
         ident = f"0199f2c4-0000-7000-8000-{number:012d}"
         return {
             "id": ident,
@@ -160,7 +160,7 @@ def _spans(began: datetime) -> list[dict[str, Any]]:
             "end_time": (began + timedelta(seconds=start + took)).isoformat(),
             "session_name": "checkout",
             "extra": {"metadata": {"thread_id": "checkout-graph", "ls_integration": "langgraph"}},
-            **more,
+            **fields,
         }
 
     usage = {"usage_metadata": {"input_tokens": 4_210, "output_tokens": 188, "total_tokens": 4_398}}

@@ -127,9 +127,9 @@ def kind(stitch: Stitch) -> Text:
     return Text(one_line(stitch.type), style="red" if failed else _COLOURS.get(stitch.type, "dim"))
 
 
-def line(stitch: Stitch, *, whole: bool = False) -> Text:
-    """Return a stitch as a line of `tail`. With `whole`, the line contains the thread id."""
-    place = f"{stitch.thread_id}:{stitch.position}" if whole else f"{stitch.position:>5}"
+def line(stitch: Stitch, *, with_thread: bool = False) -> Text:
+    """Return a stitch as a line of `tail`. With `with_thread`, the line contains the thread id."""
+    place = f"{stitch.thread_id}:{stitch.position}" if with_thread else f"{stitch.position:>5}"
     parts = [Text(place, style="dim"), Text(clock_time(stitch.at), style="dim"), kind(stitch), Text(what(stitch))]
     return Text("  ").join(parts)
 

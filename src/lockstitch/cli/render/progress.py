@@ -1,4 +1,4 @@
-"""`RunProgress`: progress of runs. `show` and `Counting`: results and progress of an evaluation."""
+"""`RunProgress`: progress of runs. `show` and `CaseProgress`: results and progress of an evaluation."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,8 +71,8 @@ def _sum_up(out: Output, evaluation: "Evaluation") -> None:
     out.line(f"{text}.")
     if totals.incomplete:
         out.line(f"The runs of {plural(totals.incomplete, 'case')} did not complete.", style="red")
-    if evaluation.went_on:
-        out.line(f"{plural(evaluation.went_on, 'case')} finished before the interruption.", style="dim")
+    if evaluation.resumed_cases:
+        out.line(f"{plural(evaluation.resumed_cases, 'case')} finished before the interruption.", style="dim")
 
 
 def _compare(out: Output, evaluation: "Evaluation", fixed: list[str], broken: list[str]) -> None:
@@ -91,15 +91,15 @@ def _compare(out: Output, evaluation: "Evaluation", fixed: list[str], broken: li
     out.line(f"Before (#{before.number}, {who}): {then.passed:,} of {then.cases:,}, {_score(then.score)}; {by}.", style)
     for word, cases in (("Now pass", fixed), ("No longer pass", broken)):
         if cases:
-            rest = f" and {len(cases) - _NAMED:,} more" if len(cases) > _NAMED else ""
-            out.line(f"{word}: {', '.join(map(one_line, cases[:_NAMED]))}{rest}")
+            suffix = f" and {len(cases) - _NAMED:,} more" if len(cases) > _NAMED else ""
+            out.line(f"{word}: {', '.join(map(one_line, cases[:_NAMED]))}{suffix}")
 
 
 def _score(score: float) -> str:
     return f"{score:.3f}"
 
 
-class Counting:
+class CaseProgress:
     """A progress bar on stderr, only on a terminal."""
 
     def __init__(self, cases: int) -> None:
@@ -113,14 +113,14 @@ class Counting:
         self._task = self._bar.add_task("asking", total=cases)
         self._failed = 0
 
-    def __enter__(self) -> "Counting":
+    def __enter__(self) -> "CaseProgress":
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def tell(self, outcome: "CaseOutcome", done: int) -> None:
+    def update(self, outcome: "CaseOutcome", done: int) -> None:
         self._failed += not outcome.passed
         text = f"asking, {self._failed} did not pass" if self._failed else "asking"
         self._bar.update(self._task, completed=done, description=text)
@@ -138,15 +138,15 @@ class RunProgress:
         self._silent = out.as_json
         self._open_line = False
 
-    def tell(self, event: "Event") -> None:
+    def on_event(self, event: "Event") -> None:
         """Print one event. If the reader has closed the pipe, the run continues without output."""
         if self._silent or (event.member and event.type == "text"):
             # The text of a member goes to its leader. It is printed as the result of the delegating call.
             return
         try:
-            self._tell(event.type, event.data)
+            self._print_event(event.type, event.data)
         except BrokenPipeError:
-            stdio.abandon()
+            stdio.discard_output()
             self._silent = True
 
     def end_line(self) -> None:
@@ -161,7 +161,7 @@ class RunProgress:
             self.end_line()
             self._out.stderr_line(Text(safe(text), style=style) if isinstance(text, str) else text)
 
-    def _tell(self, kind: str, data: Json) -> None:
+    def _print_event(self, kind: str, data: Json) -> None:
         match kind:
             case "text":
                 text = str(data.get("text", ""))

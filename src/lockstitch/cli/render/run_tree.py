@@ -36,7 +36,7 @@ def show(out: Output, traced: Trace) -> None:
         *([TableColumn("TIMELINE")] if wide else []),
         TableColumn("CONTENT", flexible=True, from_width=60),
     ]
-    whole = _milliseconds(root, root.start)
+    total = _milliseconds(root, root.start)
     rows: list[list[str | Text]] = []
     for node, place in root.walk():
         began = (node.start - root.start).total_seconds() * 1000
@@ -48,14 +48,14 @@ def show(out: Output, traced: Trace) -> None:
                 duration(node.duration_ms),
                 _tokens(node),
                 cost(node.cost),
-                *([Text(_bar(began, node.duration_ms or 0, whole), style="dim")] if wide else []),
-                _says(node),
+                *([Text(_bar(began, node.duration_ms or 0, total), style="dim")] if wide else []),
+                _summary(node),
             ]
         )
     out.table(columns, rows)
-    if traced.left_off:
-        more = "or use --depth for the upper levels" if traced.shown > 1 else "or a larger --depth"
-        out.note(f"{plural(traced.left_off, 'more line')} omitted. Use a larger --limit, {more}.")
+    if traced.omitted:
+        advice = "or use --depth for the upper levels" if traced.shown > 1 else "or a larger --depth"
+        out.note(f"{plural(traced.omitted, 'more line')} omitted. Use a larger --limit, {advice}.")
 
 
 def _name(node: Node) -> str:
@@ -85,10 +85,10 @@ def _tokens(node: Node) -> str:
     return "" if node.usage is None else f"{node.usage['input_tokens']:,} → {node.usage['output_tokens']:,}"
 
 
-def _says(node: Node) -> Text:
+def _summary(node: Node) -> Text:
     parts: list[Text] = []
-    if node.left_off:
-        parts.append(Text(f"(+{node.left_off:,} below)", style="dim"))
+    if node.omitted:
+        parts.append(Text(f"(+{node.omitted:,} below)", style="dim"))
     if node.kind == "thread":
         parts.append(Text(str(node.id)))
     if node.args:
@@ -106,9 +106,9 @@ def _milliseconds(root: Node, origin: datetime) -> float:
     return max(1.0, *ends, 1.0)
 
 
-def _bar(began: float, took: float, whole: float) -> str:
-    first = min(_BAR - 1, max(0, int(began / whole * _BAR)))
-    long = min(_BAR - first, max(1, round(took / whole * _BAR)))
+def _bar(began: float, took: float, total: float) -> str:
+    first = min(_BAR - 1, max(0, int(began / total * _BAR)))
+    long = min(_BAR - first, max(1, round(took / total * _BAR)))
     return "·" * first + "━" * long + "·" * (_BAR - first - long)
 
 

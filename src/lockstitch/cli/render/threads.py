@@ -25,7 +25,7 @@ from lockstitch.store.queries.overview import Node
 
 
 def explain(name: str, waits: Sequence[Wait]) -> str:
-    """Return sentences that say what a thread waits for and which commands reply."""
+    """Return sentences with the waits of a thread and the commands that reply to them."""
     return " ".join(
         [f"Thread {one_line(name)} waits.", *(f"{_what(wait)}: {_commands(name, wait)}." for wait in waits)]
     )
@@ -94,7 +94,7 @@ def status_line(thread: Thread) -> str:
 
 
 def waits_since(thread: Thread, now: datetime) -> str:
-    """Return what a waiting thread waits for and since when. Empty for an idle chat."""
+    """Return the waits of a thread with their start times, as text. Empty for an idle chat."""
     waits = without_next_message(thread.waits) if thread.status == "waiting" else []
     return ", ".join(f"{_whom(wait)} since {age(wait.since, now) if wait.since else '?'}" for wait in waits)
 

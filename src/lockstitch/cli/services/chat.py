@@ -66,7 +66,7 @@ _RECENT = 200
 """Number of recent stitches to search for waiting calls."""
 
 
-class Left(Exception):
+class InputEnded(Exception):
     """The user left without an answer."""
 
 
@@ -79,8 +79,8 @@ class ChatLoop:
         self._app = app
         self._agent = agent
         self._name = name
-        self._teller = RunProgress(session.out)
-        self._asker = Prompter()
+        self._progress = RunProgress(session.out)
+        self._prompter = Prompter()
 
     def talk(self, user: str | None) -> int:
         """Read and answer messages until the user leaves. Return the exit code. First, finish an interrupted run."""
@@ -89,10 +89,10 @@ class ChatLoop:
             if head is not None:
                 self._welcome(head)
                 self._turn(resuming(self._app, head))
-            while (text := self._said()) is not None:
+            while (text := self._next_message()) is not None:
                 if text.strip():
                     self._answer(text, user)
-        except Left:
+        except InputEnded:
             waits = self._store.thread(self._name).waits
             self._session.out.note(explain(self._name, without_next_message(waits)))
             return WAITING
@@ -110,31 +110,31 @@ class ChatLoop:
     def _welcome(self, head: Thread) -> None:
         spent = cost(self._store.overview([head])[0].total_cost)
         parts = [f"thread {self._name}", head.title or "", plural(head.last_turn, "turn"), spent]
-        self._teller.aside(" · ".join(part for part in parts if part))
+        self._progress.aside(" · ".join(part for part in parts if part))
 
-    def _said(self) -> str | None:
+    def _next_message(self) -> str | None:
         """Return the next message. Return None at the end of the input and for Ctrl-C at the prompt."""
         try:
-            return self._asker.ask(PROMPT)
+            return self._prompter.ask(PROMPT)
         except KeyboardInterrupt:
             return None
         finally:
-            if self._asker.at_terminal:
-                self._teller.end_line()
+            if self._prompter.at_terminal:
+                self._progress.end_line()
 
     def _answer(self, text: str, user: str | None) -> None:
         try:
             self._turn(prompting(self._agent, text, thread=self._name, user_id=user))
         except (Conflict, Refused) as exc:
             # A user can try again. A program needs the error.
-            if not self._asker.at_terminal:
+            if not self._prompter.at_terminal:
                 raise
-            self._teller.aside(f"lockstitch: {exc}", "red")
+            self._progress.aside(f"lockstitch: {exc}", "red")
 
     def _turn(self, act: Act) -> None:
         """Execute a run to its end, and ask the user for each reply that it waits for."""
         while True:
-            result = execute(self._store, act, self._teller, name=self._name, stop=self._stop)
+            result = execute(self._store, act, self._progress, name=self._name, stop=self._stop)
             if result is None:
                 return
             if result["status"] != "waiting":
@@ -144,9 +144,9 @@ class ChatLoop:
         if self._session.json_output:
             self._session.out.json({key: value for key, value in result.items() if key != "title"})
         if result["status"] != "completed":
-            self._teller.aside(outcome(result, self._name), "yellow")
+            self._progress.aside(outcome(result, self._name), "yellow")
         total = self._store.overview([self._store.thread(self._name)])[0].total_cost
-        self._teller.aside(sums(result, total))
+        self._progress.aside(sums(result, total))
 
     def _stop(self) -> bool:
         """Cancel the run after Ctrl-C. Return True if the caller should wait for the end of the run."""
@@ -168,7 +168,7 @@ class ChatLoop:
             # By key, so that the reply goes to the call shown here and not to a later call with the same id.
             call_id = wait.key or str(wait.call_id)
             if call_id in calls:
-                self._teller.aside(messages.part(calls[call_id]))
+                self._progress.aside(messages.part(calls[call_id]))
             match wait:
                 case ApprovalWait():
                     self._approve(call_id)
@@ -180,35 +180,35 @@ class ChatLoop:
                     ask = self._ask("The frontend would run this. Result: ")
                     results.append({"tool_use_id": call_id, "content": ask})
                 case _:
-                    raise Left
+                    raise InputEnded
         if results:
             sync.submit_results(self._store, self._name, results)
 
     def _approve(self, call_id: str) -> None:
         while True:
-            word, _, rest = self._ask("Approve this call? y, or n and a reason:  ").strip().partition(" ")
+            word, _, reason = self._ask("Approve this call? y, or n and a reason:  ").strip().partition(" ")
             if word.lower() in ("y", "yes"):
                 return sync.approve(self._store, self._name, call_id)
             if word.lower() in ("n", "no"):
-                return sync.deny(self._store, self._name, call_id, reason=rest.strip() or None)
+                return sync.deny(self._store, self._name, call_id, reason=reason.strip() or None)
 
     def _settle(self, call_id: str) -> None:
-        self._teller.aside(Text("This call was interrupted and its outcome is unknown.", style="yellow"))
+        self._progress.aside(Text("This call was interrupted and its outcome is unknown.", style="yellow"))
         while True:
-            word, _, rest = self._ask("Outcome? done and the result, or redo:  ").strip().partition(" ")
+            word, _, result = self._ask("Outcome? done and the result, or redo:  ").strip().partition(" ")
             if word.lower() == "redo":
                 return sync.settle(self._store, self._name, call_id, redo=True)
             if word.lower() == "done":
-                return sync.settle(self._store, self._name, call_id, done=rest.strip())
+                return sync.settle(self._store, self._name, call_id, done=result.strip())
 
     def _ask(self, question: str) -> str:
         try:
-            ask = self._asker.ask(question)
+            ask = self._prompter.ask(question)
         except KeyboardInterrupt:
             ask = None
         if ask is None:
-            self._teller.end_line()
-            raise Left
+            self._progress.end_line()
+            raise InputEnded
         return ask
 
     def _calls(self) -> dict[str, Json]:

@@ -65,7 +65,7 @@ class Service:
                 timeout_graceful_shutdown=max(1, round(self._grace)),
             )
             server = _Server(config, self)
-            self._tell(listener, settings)
+            self._announce(listener, settings)
             await server.serve(sockets=[listener])
             if app is not None:
                 await app.close()
@@ -74,7 +74,7 @@ class Service:
     def interrupted(self) -> None:
         self._code = INTERRUPTED
 
-    def leave(self) -> None:
+    def stop_streams(self) -> None:
         """End the event streams. Otherwise the server would wait for their clients."""
         if self._state is not None:
             self._state.changes.stop()
@@ -127,7 +127,7 @@ class Service:
             raise Refused(f"{where} needs a token. Create one with `lockstitch token create NAME --scope admin`.")
         return replace(self._settings, tokens_needed=True)
 
-    def _tell(self, listener: socket.socket, settings: Settings) -> None:
+    def _announce(self, listener: socket.socket, settings: Settings) -> None:
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         out = self._session.out
@@ -157,7 +157,7 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             self.force_exit = True
         self.should_exit = True
-        self._service.leave()
+        self._service.stop_streams()
 
 
 def _is_loopback(host: str) -> bool:

@@ -46,7 +46,7 @@ class Shell:
     def __init__(self, out: Output, store: SyncStore, asking: QueryOptions, ask: Callable[[str], str] = input) -> None:
         self._out = out
         self._store = store
-        self._asking = asking
+        self._options = asking
         self._ask = ask
 
     def run(self) -> None:
@@ -67,17 +67,17 @@ class Shell:
                 if not started and line.strip().startswith("\\"):
                     if line.split()[0] in ("\\q", "\\quit"):
                         return
-                    self._told(lambda line=line: self._command(*line.split()))
+                    self._report_errors(lambda line=line: self._command(*line.split()))
                     continue
                 started = f"{started}{line}\n" if started or line.strip() else ""
                 if sqlite3.complete_statement(started):
                     statement, started = started.strip(), ""
-                    self._told(lambda statement=statement: self._answer(statement))
+                    self._report_errors(lambda statement=statement: self._answer(statement))
 
     def _prompt(self, started: str) -> str:
-        return f"{self._asking.lens or 'lockstitch'}{'-> ' if started else '=> '}"
+        return f"{self._options.lens or 'lockstitch'}{'-> ' if started else '=> '}"
 
-    def _told(self, act: Callable[[], None]) -> None:
+    def _report_errors(self, act: Callable[[], None]) -> None:
         try:
             act()
         except LockstitchError as exc:
@@ -86,17 +86,17 @@ class Shell:
             self._out.note("Stopped.")
 
     def _answer(self, statement: str) -> None:
-        asking = self._asking
+        asking = self._options
         answer = self._store.sql(
             statement, limit=asking.limit, seconds=asking.seconds, lens=asking.lens, force=asking.force
         )
         output.show(self._out, answer, asking.form)
         if answer.truncated:
-            self._out.note(left_off(answer, asking.limit))
+            self._out.note(truncation_note(answer, asking.limit))
 
     def _command(self, name: str, *values: str) -> None:
         if name == "\\lens" and len(values) <= 1:
-            self._asking = replace(self._asking, lens=catalog.check(values[0]) if values else None)
+            self._options = replace(self._options, lens=catalog.check(values[0]) if values else None)
         elif name == "\\tables" and not values:
             for table, names in self._tables():
                 self._out.line(f"{table}: {', '.join(names)}")
@@ -106,20 +106,20 @@ class Shell:
             raise Refused(f"{' '.join((name, *values))} is not a command. \\? shows the commands.")
 
     def _tables(self) -> Generator[tuple[str, list[str]]]:
-        if self._asking.lens is None:
+        if self._options.lens is None:
             for kind in CORE:
                 yield kind.table, [name for name, _ in columns(kind)]
             return
-        with self._store.lens(self._asking.lens) as connection:
-            parts = self._store.lens_sql(self._asking.lens, "postgres")
-            for view in catalog.views(self._asking.lens, parts):
+        with self._store.lens(self._options.lens) as connection:
+            parts = self._store.lens_sql(self._options.lens, "postgres")
+            for view in catalog.views(self._options.lens, parts):
                 if view.startswith("lens_"):
                     continue  # helper views that the tables of a lens use
                 described: Any = connection.execute(f"SELECT * FROM {view} LIMIT 0").description
                 yield view, [column[0] for column in described]
 
 
-def left_off(answer: QueryResult, limit: int, advice: str = "") -> str:
+def truncation_note(answer: QueryResult, limit: int, advice: str = "") -> str:
     """Return the note for a truncated result. `advice` is added if the row limit was the reason."""
     if len(answer.rows) < limit:
         return f"Only the first {len(answer.rows)} rows; more would be larger than {ANSWER >> 20} MiB."

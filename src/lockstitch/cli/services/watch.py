@@ -24,7 +24,7 @@ from lockstitch.store.reports.dashboard import OPEN, Dashboard, DashboardReader
 from lockstitch.sync import SyncStore
 from lockstitch.sync.portal import PortalTask
 
-TODO: Final = 8
+TASKS_SHOWN: Final = 8
 """Maximum number of tasks shown of one list."""
 
 _MARKS = {"completed": ("✓", "green"), "in_progress": ("▸", "cyan"), "blocked": ("✗", "red")}
@@ -48,7 +48,7 @@ def dashboard_view(session: Session, dashboard: Dashboard, width: int | None) ->
     for tree in dashboard.trees:
         for node, _ in tree.walk():
             if node.thread.status == "running" and node.thread.tasks:
-                lines += [Text(), *_todo(node.thread)]
+                lines += [Text(), *_task_list(node.thread)]
     return lines
 
 
@@ -78,7 +78,7 @@ def _worker(dashboard: Dashboard, worker: Worker) -> list[str | Text]:
 
 
 def _doing(dashboard: Dashboard, worker: Worker, held: list[Thread]) -> Iterator[str]:
-    """Return what the worker reported with its last heartbeat about the threads it still holds."""
+    """Return the activities in the worker's last heartbeat, of threads that it still holds."""
     for thread in held:
         value: Any = worker.doing.get(str(thread.id))
         bag = cast("Json", value) if isinstance(value, dict) else {}
@@ -97,11 +97,11 @@ def _since(value: Json, now: datetime) -> str:
         return ""
 
 
-def _todo(thread: Thread) -> Iterator[Text]:
+def _task_list(thread: Thread) -> Iterator[Text]:
     yield Text(f"TODO {threads.tasks_done(thread)}  ", style="bold") + Text(threads.name_of(thread) or str(thread.id))
     # Completed tasks are dropped first if the list is too long.
     order = sorted(range(len(thread.tasks)), key=lambda number: thread.tasks[number].get("status") == "completed")
-    shown = sorted(order[:TODO])
+    shown = sorted(order[:TASKS_SHOWN])
     for number in shown:
         task = thread.tasks[number]
         mark, style = _MARKS.get(str(task.get("status")), ("·", "dim"))
@@ -113,24 +113,24 @@ def _todo(thread: Thread) -> Iterator[Text]:
 SELDOM, OFTEN = 1.0, 0.25
 """Maximum and minimum seconds between two updates."""
 
-LEAVE: Final = b"qQ\x04"
+QUIT_KEYS: Final = b"qQ\x04"
 """Keys that end the dashboard: q and Ctrl-D."""
 
 
 class Watch:
     """Draws the dashboard until the user quits."""
 
-    def __init__(self, session: Session, store: SyncStore, painter: DashboardReader) -> None:
+    def __init__(self, session: Session, store: SyncStore, reader: DashboardReader) -> None:
         self._session = session
         self._store = store
-        self._painter = painter
-        self._picture: Dashboard | None = None
-        self._trouble = ""
+        self._reader = reader
+        self._dashboard: Dashboard | None = None
+        self._error = ""
 
-    def go_on(self) -> None:
+    def run(self) -> None:
         """Update until q or Ctrl-C. If the store is unreachable, print the error and keep the last picture."""
         # Read before the screen is taken, so that an error at the start is printed as for other commands.
-        self._picture = self._store.portal.call(self._painter.read())
+        self._dashboard = self._store.portal.call(self._reader.read())
         with suppress(KeyboardInterrupt), terminable(), _hints(self._store) as news, _keys() as keys:
             console = self._session.out.console
             with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
@@ -138,23 +138,23 @@ class Watch:
                     live.update(Group(*self._lines(console.width, console.height)), refresh=True)
                     if _pressed(keys, None, OFTEN) or _pressed(keys, news, SELDOM - OFTEN):
                         return
-                    self._look()
+                    self._refresh()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         try:
-            self._picture = self._store.portal.call(self._painter.read())
-            self._trouble = ""
+            self._dashboard = self._store.portal.call(self._reader.read())
+            self._error = ""
         except StoreError as exc:
-            self._trouble = one_line(str(exc))
+            self._error = one_line(str(exc))
 
     def _lines(self, width: int, height: int) -> list[Text]:
-        assert self._picture is not None
-        lines = dashboard_view(self._session, self._picture, width)
+        assert self._dashboard is not None
+        lines = dashboard_view(self._session, self._dashboard, width)
         room = height - 2
         if len(lines) > room:
             lines = [*lines[: room - 1], Text(f"… {len(lines) - room + 1} more lines", style="dim")]
         lines += [Text()] * (room - len(lines))
-        last = Text(self._trouble, style="red") if self._trouble else Text("q to quit", style="dim")
+        last = Text(self._error, style="red") if self._error else Text("q to quit", style="dim")
         lines.append(last)
         for line in lines:
             line.truncate(width, overflow="ellipsis")
@@ -214,4 +214,4 @@ def _pressed(keys: int | None, news: int | None, seconds: float) -> bool:
         return False
     pressed = os.read(keys, 64)
     # An empty read means that the terminal is closed.
-    return not pressed or any(key in LEAVE for key in pressed)
+    return not pressed or any(key in QUIT_KEYS for key in pressed)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PAUSE: Final = 1.0
 """Average seconds between two attempts to open an unreachable store. Each pause varies by half."""
 
-_LEAVING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class WorkerProcess:
@@ -36,27 +36,27 @@ class WorkerProcess:
         self._app = app
         self._grace = grace
         self._options = options
-        self._tell = WorkerLog(session)
+        self._log = WorkerLog(session)
         self._loop: WorkerLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._leaving = False
+        self._stopping = False
         self._code = 0
 
     async def work(self) -> int:
         """Run the worker and return the exit code after all threads are released."""
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        for item in _LEAVING:
-            loop.add_signal_handler(item, self._leave, item)
+        for item in _STOP_SIGNALS:
+            loop.add_signal_handler(item, self._stop, item)
         try:
             with warnings_to_stderr(as_json=self._session.json_output):
                 await self._work()
         except asyncio.CancelledError:
             # All threads are released at this point.
-            if not self._leaving:
+            if not self._stopping:
                 raise
         finally:
-            for item in _LEAVING:
+            for item in _STOP_SIGNALS:
                 loop.remove_signal_handler(item)
         return self._code
 
@@ -67,14 +67,14 @@ class WorkerProcess:
         async with self._opened() as store:
             everywhere = not session.project_named
             self._loop = WorkerLoop(
-                self._app, store, all_projects=everywhere, on_progress=self._tell.of_thread, **self._options
+                self._app, store, all_projects=everywhere, on_progress=self._log.of_thread, **self._options
             )
             project = None if everywhere else session.project
-            self._tell.beginning(sorted(self._app.agents), self._options["concurrency"], project)
+            self._log.started(sorted(self._app.agents), self._options["concurrency"], project)
             try:
                 await self._loop.run()
             finally:
-                self._tell.end(self._loop.executed_count)
+                self._log.end(self._loop.executed_count)
                 with suppress(asyncio.CancelledError):
                     await self._app.close()
 
@@ -88,7 +88,7 @@ class WorkerProcess:
                 await store.__aenter__()
                 break
             except StoreUnreachable as exc:
-                self._tell.waiting(str(exc))
+                self._log.waiting(str(exc))
             await asyncio.sleep(PAUSE * random.uniform(0.5, 1.5))
         try:
             yield store
@@ -97,16 +97,16 @@ class WorkerProcess:
             with suppress(StoreUnreachable):
                 await store.close()
 
-    def _leave(self, number: int) -> None:
+    def _stop(self, number: int) -> None:
         if number == signal.SIGINT:
             self._code = INTERRUPTED
         assert self._task is not None
-        if self._leaving or self._loop is None:
-            self._leaving = True
+        if self._stopping or self._loop is None:
+            self._stopping = True
             self._task.cancel()
             return
-        self._leaving = True
-        self._tell.leaving(self._loop.held, self._grace)
+        self._stopping = True
+        self._log.stopping(self._loop.held, self._grace)
         self._loop.stop()
         asyncio.get_running_loop().call_later(self._grace, self._task.cancel)
 
@@ -119,19 +119,19 @@ class WorkerLog:
         self._out = session.out
         self._silent = False
         self._waits = False
-        self._leaving = False
+        self._stopping = False
 
     def waiting(self, why: str) -> None:
         """Print once that the store is unreachable."""
         if not self._waits:
             self._waits = True
-            stdio.say(f"lockstitch: {one_line(why)} Retrying.")
+            stdio.print_error(f"lockstitch: {one_line(why)} Retrying.")
 
-    def beginning(self, agents: list[str], concurrency: int, project: str | None) -> None:
+    def started(self, agents: list[str], concurrency: int, project: str | None) -> None:
         shown = self._session.shown
         scope = f"project {project}" if project else "all projects"
         names = ", ".join(agents) or "none"
-        self._say(
+        self._print(
             {"event": "works", "agents": agents, "concurrency": concurrency, "store": shown, "project": project},
             Text(f"Worker started: agents {names}, {scope}, concurrency {concurrency}, store {shown}"),
         )
@@ -142,7 +142,7 @@ class WorkerLog:
         name = Text(f"{one_line(head.key) or head.id}  {one_line(head.agent)}")
         if drive.seconds is None:
             goal = Text(f"  {one_line(head.title or head.goal)}", style="dim")
-            self._say({"event": "begins", **who}, Text("→ ", style="dim") + name + goal)
+            self._print({"event": "begins", **who}, Text("→ ", style="dim") + name + goal)
             return
         status, why = self._outcome(drive)
         spent = result.total_cost if result is not None else None
@@ -155,27 +155,27 @@ class WorkerLog:
             Text(why or "", style="dim"),
         ]
         line = Text("  ").join([Text("← ", style="dim") + name, *(part for part in messages if part.plain)])
-        self._say({"event": "ends", **who, **took, **waits}, line)
+        self._print({"event": "ends", **who, **took, **waits}, line)
 
-    def leaving(self, held: int, grace: float) -> None:
-        self._leaving = True
+    def stopping(self, held: int, grace: float) -> None:
+        self._stopping = True
         seconds = f"{grace:g} s"
         text = f"Stopping: releasing {plural(held, 'thread')} at their next commit (at most {seconds})"
-        self._say({"event": "leaves", "held": held, "grace": grace}, Text(text))
+        self._print({"event": "leaves", "held": held, "grace": grace}, Text(text))
 
     def end(self, driven: int) -> None:
-        self._say({"event": "left", "driven": driven}, Text(f"Stopped after {plural(driven, 'thread')}", style="dim"))
+        self._print({"event": "left", "driven": driven}, Text(f"Stopped after {plural(driven, 'thread')}", style="dim"))
 
     def _outcome(self, drive: "ThreadExecution") -> tuple[str, str | None]:
         """Return how an execution ended, in one word, and the reason if there is one."""
         if drive.error is not None:
             return "released", one_line(f"{wire_name_of(drive.error)}: {drive.error}")
         if drive.result is None:
-            return "released" if self._leaving else "nothing to do", None
+            return "released" if self._stopping else "nothing to do", None
         waits = drive.result.waits if drive.result.status == "waiting" else ()
         return drive.result.status, one_line(drive.result.error) or reasons(waits) or None
 
-    def _say(self, value: Json, line: Text) -> None:
+    def _print(self, value: Json, line: Text) -> None:
         if self._silent:
             return
         try:
@@ -185,5 +185,5 @@ class WorkerLog:
                 self._out.cropped(line)
             stdio.flush()
         except BrokenPipeError:
-            stdio.abandon()
+            stdio.discard_output()
             self._silent = True

@@ -141,7 +141,7 @@ async def _answer(context: RunContext, call: Call, run: Run) -> None:
     content = await _answer_text(context, run)
     doubts = of_inner(run)
     if failed:
-        content = f"{run.agent} {run.status}: {run.error or 'it did not come to an answer.'} {sentence(doubts)}".strip()
+        content = f"{run.agent} {run.status}: {run.error or 'it returned no answer.'} {sentence(doubts)}".strip()
     if doubts:
         session.change_run(state=with_doubts(session.open_run, doubts))
     # Measured from the start of the run, so that the bar of the call covers the bar of the run in timelines.

@@ -169,7 +169,7 @@ async def _stream(context: RunContext, request: ModelRequest, partial: PartialRe
     except Exception as exc:  # the provider broke its contract: fail the run instead of blocking the thread
         _log.exception("Provider %s raised an error that is not a ProviderError", context.config.provider.name)
         raise ProviderError(f"{wire_name_of(exc)}: {error_text(exc)}", "setup") from exc
-    raise ProviderError("The provider's stream ended without a response.", "garbled")
+    raise ProviderError("The stream of the provider ended without a response.", "garbled")
 
 
 def _checked(response: Response) -> Response:
@@ -177,7 +177,7 @@ def _checked(response: Response) -> Response:
     try:
         codec.dumps(response.message)
     except Refused as exc:
-        raise ProviderError(f"The provider's answer is damaged. {exc}", "garbled") from exc
+        raise ProviderError(f"The response of the provider is damaged. {exc}", "garbled") from exc
     return response
 
 

@@ -60,7 +60,7 @@ async def make_title(context: RunContext) -> None:
     session = context.session
     lines = [text_of(message) for message in session.messages[:6]]
     talk = "\n\n".join(text for text in lines if text)[:_SHOWN]
-    prompt = f"Name this conversation in at most {TITLE_LENGTH} characters. Answer with the title alone.\n\n{talk}"
+    prompt = f"Write a title of at most {TITLE_LENGTH} characters for this conversation. Answer only with it.\n\n{talk}"
     title = await context.run_optional(side_model_call(context, "title", prompt, max_tokens=64), purpose="title") or ""
     cleaned = " ".join(title.replace("\x00", "").strip().strip("\"'").split())
     if cleaned:
@@ -82,13 +82,13 @@ def _parsed(context: RunContext, text: str) -> tuple[Any, str | None]:
         result = codec.loads(body)
     except ValidationError as exc:
         problems = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors()[:10])
-        return None, f"Your answer does not follow the schema: {problems}. Answer with the corrected JSON alone."
+        return None, f"Your answer does not match the schema: {problems}. Answer only with the corrected JSON."
     except json.JSONDecodeError as exc:
-        return None, f"Your answer is no JSON: {exc}. Answer with the JSON alone."
+        return None, f"Your answer is not JSON: {exc}. Answer only with the JSON."
     except Exception as exc:  # NaN and errors of the application's validators
-        return None, f"Your answer cannot be taken: {error_text(exc)} Answer with the corrected JSON alone."
+        return None, f"Your answer was rejected: {error_text(exc)} Answer only with the corrected JSON."
     if not isinstance(result, dict):
-        return None, "Your answer must be a JSON object. Answer with the JSON alone."
+        return None, "Your answer must be a JSON object. Answer only with the JSON."
     return cast("Json", result), None
 
 

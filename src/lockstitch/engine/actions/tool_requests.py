@@ -20,12 +20,14 @@ def refusal(context: RunContext, requests: ToolRequests) -> ToolFailed | None:
     definition, head = context.config.definition, context.session.head
     if head.depth + 1 > definition.max_depth:
         return ToolFailed(
-            f"Threads may be {definition.max_depth} deep, and this one is at depth {head.depth}. Do it yourself."
+            f"The child thread was not created: this thread is at depth {head.depth}, and the maximum depth is "
+            f"{definition.max_depth}. Do the work in this thread."
         )
     open_children = head.pending_children + context.session.spawning + len(requests.children)
     if open_children > definition.max_children:
         return ToolFailed(
-            f"A thread may have {definition.max_children} open children. Wait for some of them to end first."
+            f"The child thread was not created: a thread may have at most {definition.max_children} open children. "
+            "Wait until some of them have ended, then try again."
         )
     return None
 
@@ -57,7 +59,10 @@ async def check_budget(context: RunContext, requests: ToolRequests) -> None:
     total_cost = session.open_run.total_cost or 0.0
     spent = await session.store.execution.tree_cost(session.head, but=session.open_run.id) + total_cost
     if spent >= limit:
-        raise ToolFailed(f"The budget of this tree of threads is {limit} USD, and {spent:.6f} USD are spent.")
+        raise ToolFailed(
+            f"The child thread was not created: this tree of threads has spent {spent:.6f} USD of its budget of "
+            f"{limit} USD. Finish without new child threads."
+        )
 
 
 def apply_requests(context: RunContext, call: Call, requests: ToolRequests) -> None:

@@ -23,7 +23,7 @@ from lockstitch.model import Entry, Json, codec, tool_result
 from lockstitch.model.codec import error_text
 
 _BATCH_SECONDS: Final = 0.05
-"""Seconds that a result waits for others, so that tools that finish together need one commit."""
+"""Seconds that a result waits for other results, so that tools that finish together need one commit."""
 
 _CANCEL_SECONDS: Final = 1.0
 """Seconds that a cancelled tool has to finish. After that it is abandoned."""
@@ -34,7 +34,7 @@ _SHOWN: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """The outcome of a tool call: its content or its error, and what it requested."""
+    """The outcome of a tool call: its content or its error, and its requests to the engine."""
 
     call: Call
     content: Any
@@ -90,7 +90,7 @@ async def run_tools(context: RunContext, calls: Sequence[Call]) -> None:
         await _cancel_all(running)
         if context.lost is None:
             _record_interrupted(context, running, progress)
-            # The run stays open, and the next executor must know what has finished.
+            # The run stays open, and the next executor must know the calls that have finished.
             await asyncio.shield(_commit_results(context))
         raise
     finally:
@@ -106,7 +106,8 @@ async def _commit_results(context: RunContext) -> None:
 def _record_interrupted(
     context: RunContext, running: _Running, progress: _Progress, starting: Sequence[Call] = ()
 ) -> None:
-    """Record what is known about interrupted calls: results that arrived nevertheless, and calls that never started."""
+    """Record the known outcomes of interrupted calls: results that arrived nevertheless, and calls that never
+    started."""
     finished = {outcome.call.index: outcome for outcome in progress.finished}
     for task in [task for task in running if task.done() and not task.cancelled()]:
         del running[task]
@@ -255,7 +256,7 @@ class _OutOfTime(TimeoutError):
 
 async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
     """Return the result of a tool. It runs in a separate task, so that a tool that does not end blocks nothing else,
-    and a tool that cancels itself is distinguished from a run that is given up.
+    and a tool that cancels itself is distinguished from a cancelled run.
 
     Raises `_OutOfTime` if the tool exceeds its time limit, and `_FinishedLate` if the caller is cancelled and the tool
     finishes nevertheless.
@@ -315,7 +316,7 @@ def _arguments(call: Call) -> Json:
         raise Refused("Invalid arguments: they must be a JSON object.")
     value = cast("Json", value)
     if INVALID_JSON in value:
-        raise Refused(f"Invalid arguments: this is no JSON: {str(value[INVALID_JSON])[:200]}")
+        raise Refused(f"Invalid arguments: this is not JSON: {str(value[INVALID_JSON])[:200]}")
     return value
 
 
@@ -347,8 +348,8 @@ def _record_outcome(context: RunContext, outcome: ToolOutcome) -> None:
     size, limit = _size(block["content"]), context.config.definition.tool_result_limit
     if size > limit:
         text = (
-            f"The tool ran, but its result has {size:,} characters, and {limit:,} are the limit. Ask for less. "
-            f"It begins: {str(content)[:_SHOWN]}"
+            f"The tool ran, but its result has {size:,} characters and the limit is {limit:,}. Request less. "
+            f"The result starts with: {str(content)[:_SHOWN]}"
         )
         block = _block(call.id, text, failed=True)
     failed = bool(block.get("is_error"))
@@ -376,7 +377,7 @@ def _block(call_id: str, content: Any, failed: bool) -> Json:
     try:
         codec.dumps(block)
     except Refused as exc:
-        return tool_result(call_id, f"The tool's result cannot be kept: {exc}", is_error=True)
+        return tool_result(call_id, f"The result of the tool cannot be stored: {exc}", is_error=True)
     return block
 
 

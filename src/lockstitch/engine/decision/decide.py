@@ -59,12 +59,12 @@ from lockstitch.model import (
 from lockstitch.model.message import user
 
 _OUT_OF_STEPS: Final = (
-    "You have used all {steps} steps of this run. Give your final answer now, without calling tools: what you found "
-    "or did, and what remains to be done."
+    "You have used all {steps} steps of this run. Write your final answer now, without tool calls. State your results "
+    "and the work that remains."
 )
 IN_DOUBT: Final = (
-    "This call was interrupted, and whether it took effect is unknown. It was not repeated. Find out before you call "
-    "it again, or tell the user."
+    "This call was interrupted, and whether it took effect is unknown. It was not repeated. Before you call it again, "
+    "check whether it took effect, or tell the user."
 )
 _CRASHED: Final = (
     "{crashes} processes in a row ended while this thread was the only one that they executed, so the thread failed. "
@@ -85,13 +85,13 @@ def decide(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
         if members is not None:
             return members
     if snapshot.head.cancel_requested:
-        return _end(snapshot, now, "cancelled", "cancelled", why="The run was cancelled before this call was done.")
+        return _end(snapshot, now, "cancelled", "cancelled", why="The run was cancelled before this call finished.")
     if crashed is not None:
-        return _end(snapshot, now, "failed", "error", why="The run failed before this call was done.", error=crashed)
+        return _end(snapshot, now, "failed", "error", why="The run failed before this call finished.", error=crashed)
     problem = snapshot.fatal_error()
     if problem is not None:
         text = str(problem.data.get("message") or problem.type)
-        return _end(snapshot, now, "failed", "error", why="The run failed before this call was done.", error=text)
+        return _end(snapshot, now, "failed", "error", why="The run failed before this call finished.", error=text)
     if _is_paused(snapshot):
         unchecked = unchecked_members_action(config, snapshot) if snapshot.nested_runs else None
         if unchecked is not None:
@@ -127,7 +127,7 @@ def decide(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
 
 
 def crash_reason(head: Thread) -> str | None:
-    """Return why a thread fails that ended too many processes; None if it may be executed."""
+    """Return the error of a thread that ended too many processes; None if the thread may be executed."""
     return _CRASHED.format(crashes=head.crashes) if head.poisonous else None
 
 
@@ -143,7 +143,7 @@ def _wait(snapshot: RunSnapshot, now: datetime) -> Action | None:
     limits = [parse_time(order["until"]) for order in orders if order.get("until")]
     until = min(limits, default=None)
     if until is not None and until <= now:
-        message = user(f"[wait_timed_out] Still at work: {', '.join(left)}. Their results come to you when they end.")
+        message = user(f"[wait_timed_out] Still running: {', '.join(left)}. You receive their results when they end.")
         return RecordEntries([_entry(snapshot, "wait_timed_out", message=message, data={"ids": left})])
     return _pause(snapshot, [ChildrenWait(now, until=until, child_ids=left, mode="any" if any_will_do else "all")])
 
@@ -260,7 +260,7 @@ def _tools(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
         tool_definition = config.definition.tool(call.name)
         if tool_definition is None:
             names = ", ".join(tool.name for tool in config.definition.tools) or "none"
-            answers.append(_answer(snapshot, call, f"There is no tool {call.name}. Tools: {names}.", "error"))
+            answers.append(_answer(snapshot, call, f"Tool {call.name} is unknown. Choose from: {names}.", "error"))
         elif tool_definition.side == "team":
             problem = problem_of(config, call)
             if problem is not None:
@@ -283,7 +283,7 @@ def _tools(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
         elif call.name in config.tools:
             runnable.append(call)
         else:
-            why = f"unknown_tool: this code has no tool {call.name}; resume with one that has"
+            why = f"unknown_tool: this app has no tool {call.name}. Resume the thread with an app that has it."
             waits.append(RetryWait(now, call_id=call.id, name=call.name, reason=why))
     if answers:
         return RecordEntries(answers)
@@ -418,13 +418,13 @@ def _over_limit(config: RunConfig, snapshot: RunSnapshot) -> tuple[str, str] | N
     assert run is not None
     longest = config.definition.max_stitches
     if snapshot.head.position >= longest:
-        return "StitchesReached", f"A thread may have {longest} stitches, and this one has {snapshot.head.position}."
+        return "StitchesReached", f"The thread has {snapshot.head.position} stitches, and its maximum is {longest}."
     spent = run.total_cost or 0.0
     before = float(snapshot.head.state.get("total_cost") or 0.0)
     limits = ((config.definition.run_budget, spent, "run"), (config.definition.thread_budget, spent + before, "thread"))
     for limit, cost, what in limits:
         if limit is not None and cost >= limit:
-            return "BudgetReached", f"The budget of this {what} is {limit} USD, and {cost:.6f} USD are spent."
+            return "BudgetReached", f"The {what} has spent {cost:.6f} USD of its budget of {limit} USD."
     return None
 
 

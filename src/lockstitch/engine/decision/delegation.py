@@ -31,14 +31,14 @@ def problem_of(config: RunConfig, call: Call) -> str | None:
     team = config.definition.team
     names = team.names if team is not None else []
     if member_of(call) not in names:
-        return f"There is no member {member_of(call) or 'without a name'}. Members: {', '.join(names)}."
-    return None if task_of(call).strip() else "Say what the member is to do (task)."
+        return f"Your team has no member {member_of(call)!r}. Choose from: {', '.join(names)}."
+    return None if task_of(call).strip() else "The task is empty. Describe the task of the member."
 
 
 def next_members(
     config: RunConfig, snapshot: RunSnapshot, calls: Sequence[Call], now: datetime
 ) -> tuple[list[Call], list[Wait]]:
-    """Return the calls that members work on now, and the waits of the others."""
+    """Return the calls that members work on now, and the waits of the other calls."""
     team = config.definition.team
     if team is not None and team.mode == "sequence":
         # A later member gets the answers of the earlier ones, so only one works at a time.
@@ -52,7 +52,7 @@ def next_members(
         elif _has_code(config, name) or (run is not None and not run.open):
             working.append(call)
         else:
-            why = f"unknown_member: this code has no member {name}; resume with one that has"
+            why = f"unknown_member: this app has no member {name}. Resume the thread with an app that has it."
             waits.append(RetryWait(now, call_id=call.id, name=name, reason=why))
     return working, waits
 

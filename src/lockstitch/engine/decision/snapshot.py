@@ -179,7 +179,7 @@ def unsettled(run: Run) -> list[Json]:
 
 
 def place_of(doubt: Json) -> tuple[Any, Any]:
-    """Return what identifies an unsettled call in its thread: the position of its response and its index there."""
+    """Return the identity of an unsettled call in its thread: the position of its response and its index there."""
     return doubt["response"], doubt["index"]
 
 

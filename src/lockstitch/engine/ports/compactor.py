@@ -13,7 +13,7 @@ Summarize = Callable[[Sequence[Message]], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class CompactionInput:
-    """What a compactor gets: the stitches of the context, and the tokens of the next request."""
+    """The input of a compactor: the stitches of the context, and the tokens of the next request."""
 
     stitches: Sequence[Stitch]
     """The stitches from which the context is built."""
@@ -67,7 +67,7 @@ class Compactor(Protocol):
         """The parameters of this compactor, for the agent's definition."""
         ...
 
-    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
+    async def compact(self, compaction_input: CompactionInput, summarize: Summarize) -> CompactionResult | None:
         """Return the reduced context, or None if nothing can be removed. If it raises, the run continues with the full
         context."""
         ...
@@ -86,5 +86,5 @@ class NoCompactor:
     def parameters(self) -> Json:
         return {}
 
-    async def compact(self, sight: CompactionInput, summarize: Summarize) -> CompactionResult | None:
+    async def compact(self, compaction_input: CompactionInput, summarize: Summarize) -> CompactionResult | None:
         return None

@@ -17,7 +17,7 @@ _LONGEST: Final = 110
 def place_of(thread_id: UUID, file_id: str, filename: str) -> tuple[str, str]:
     """Return the folder of a thread and the name of a file in it: {file_id}_{filename}.
 
-    Unsafe characters are percent-encoded. Long names are cut to their beginning, a digest and the extension, so that
+    Unsafe characters are percent-encoded. A long name becomes its first characters, a digest and the extension, so that
     different names stay different. The result is never `.` or `..` and contains no separator. Raises `Refused` if
     `file_id` is empty.
     """

@@ -29,7 +29,7 @@ class Scope:
 class Retrieved(NamedTuple):
     """The number of matching memories, and the texts to add to the context, most relevant first."""
 
-    found: int = 0
+    match_count: int = 0
     texts: Sequence[str] = ()
 
 
@@ -52,19 +52,39 @@ class MemoryStore(Protocol):
         ...
 
     async def retrieve(self, scope: Scope, message: Message) -> Retrieved:
-        """Return memories that are relevant to `message`, before the first step of a run."""
+        """Return memories that are relevant to a message, before the first step of a run.
+
+        Args:
+            scope: Store, thread and run, and a way to call the model.
+            message: Message of the user.
+        """
         ...
 
     async def update(self, scope: Scope, messages: Sequence[Message]) -> Updated | None:
-        """Store memories from the messages of a run. Return None if this memory stores nothing."""
+        """Store memories from the messages of a run. Return None if this memory stores nothing.
+
+        Args:
+            scope: Store, thread and run, and a way to call the model.
+            messages: Messages of the run.
+        """
         ...
 
     async def before_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
-        """Called with the full context before a compaction. Return what was done, for the log; None: nothing."""
+        """Prepare a compaction. Return a report for the log, or None.
+
+        Args:
+            scope: Store, thread and run, and a way to call the model.
+            messages: Full context before the compaction.
+        """
         ...
 
     async def after_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
-        """Called with the remaining context after a compaction. Return what was done, for the log; None: nothing."""
+        """Finish a compaction. Return a report for the log, or None.
+
+        Args:
+            scope: Store, thread and run, and a way to call the model.
+            messages: Remaining context after the compaction.
+        """
         ...
 
 

@@ -42,7 +42,7 @@ class ModelRequest:
     max_tokens: int = 2048
     thinking_tokens: int = 0
     server_tools: Sequence[Json] = ()
-    """Tools that the provider executes, sent unchanged after the others."""
+    """Tools that the provider executes, sent unchanged after the other tools."""
     beta_headers: Sequence[str] = ()
     container_id: str | None = None
     output_schema: Json | None = None
@@ -141,11 +141,24 @@ class Provider(Protocol):
         call.
 
         The raw events of the provider are among the chunks only if `raw_events` is set on the provider.
+
+        Args:
+            request: The request.
+
+        Raises:
+            ProviderError: If the call fails.
         """
         ...
 
     async def download(self, file_id: str) -> Download:
-        """Return a file that the provider's tools created. Raises `ProviderError` if the provider has no files."""
+        """Return a file that the provider's tools created.
+
+        Args:
+            file_id: Id of the file at the provider.
+
+        Raises:
+            ProviderError: If the provider has no files, or if the download fails.
+        """
         ...
 
     async def close(self) -> None:

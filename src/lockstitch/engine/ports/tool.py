@@ -1,4 +1,4 @@
-"""`Tool`, `ToolContext`, `ToolRequests`: what a tool is, what it gets, and what it can request from the engine.
+"""`Tool`, `ToolContext`, `ToolRequests`: a tool, its arguments, and its requests to the engine.
 
 The engine executes the requests of a tool (children, waits, end) in the commit of its result. A tool that only requests
 has no effect before that commit. So it may run again after a crash, and each child is created exactly once.
@@ -35,7 +35,7 @@ EndStatus = Literal["completed", "failed"]
 
 @dataclass(slots=True)
 class ToolRequests:
-    """What one tool call requests from the engine, in the commit of its result."""
+    """The requests of one tool call to the engine. The commit of its result executes them."""
 
     children: list[Thread] = field(default_factory=list[Thread])
     """Child threads to create."""
@@ -70,11 +70,11 @@ class ToolRequests:
 
 
 Effect = Literal["safe", "keyed", "once"]
-"""What happens to an interrupted call; see the module."""
+"""How the engine handles an interrupted call; see the module."""
 OnDoubt = Literal["tell", "ask"]
-"""Who decides about a call in doubt; see the module."""
+"""The decision about a call in doubt: by the model or by a person; see the module."""
 Side = Literal["backend", "frontend", "person", "team"]
-"""Who executes a tool; see the module."""
+"""The executor of a tool; see the module."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -132,9 +132,14 @@ class ToolContext:
         return call_key(self.response_id or self.run_id, self.call_index)
 
     def save_file(self, filename: str, content: bytes, *, mime_type: str | None = None, file_id: str = "") -> None:
-        """Add a file to the run. It is stored with the tool's result, and replaces a file with the same `file_id`.
+        """Add a file to the run. It is stored with the tool's result.
 
-        Without a `file_id` it is a new file, also if another response has used the same call id.
+        Args:
+            filename: Name of the file.
+            content: Bytes of the file.
+            mime_type: Media type. None: unknown.
+            file_id: Id of the file. A file with the same id is replaced. Empty: a new file, also if another
+                response has used the same call id.
         """
         number = len(self.files) + 1
         self.files.append(GeneratedFile(file_id or f"{self.key}-{number}", filename, content, mime_type))
@@ -146,30 +151,46 @@ class ToolContext:
         agent: str | None = None,
         tasks: Sequence[Json] = (),
         wait: bool = False,
-        **fields: Any,
+        key: str | None = None,
+        title: str | None = None,
+        priority: int | None = None,
+        extras: Json | None = None,
     ) -> UUID:
-        """Create a child thread in the commit of this call's result, and return its id. With `wait`, the thread waits
-        for it.
+        """Create a child thread in the commit of this call's result. It has the user of this thread.
 
-        The child has the agent, user and priority of this thread, unless `agent` or `fields` say otherwise. If the tool
-        fails, no child is created. The engine refuses the call if a limit of the agent is reached.
+        If the tool fails, no child is created. The engine refuses the call if a limit of the agent is reached.
+
+        Args:
+            goal: Task of the child, in words.
+            agent: Name of the agent that executes the child. None: the agent of this thread.
+            tasks: Task list of the child.
+            wait: Wait for the child before the next model call.
+            key: Name of the child, unique within its project.
+            title: Title of the child for lists.
+            priority: Claim priority of the child. None: the priority of this thread.
+            extras: Additional data of an application.
+
+        Returns:
+            The id of the child.
+
+        Raises:
+            Refused: If a value is not valid.
         """
         head = self.thread
-        child = self.store.new_thread(
-            **{
-                "kind": "task",
-                "goal": goal,
-                "tasks": list(tasks),
-                "agent": agent or head.agent,
-                "project": head.project,
-                "user_id": head.user_id,
-                "priority": head.priority,
-                "parent_id": head.id,
-                "depth": head.depth + 1,
-                "branching_stitch_id": self.response_id,
-                "state": {"parent_run": str(self.run_id), **({"parent_lane": str(self.lane)} if self.lane else {})},
-                **fields,
-            }
+        child = self.store.in_project(head.project).new_thread(
+            kind="task",
+            goal=goal,
+            tasks=tasks,
+            agent=agent or head.agent,
+            key=key,
+            title=title,
+            user_id=head.user_id,
+            priority=head.priority if priority is None else priority,
+            parent_id=head.id,
+            depth=head.depth + 1,
+            branching_stitch_id=self.response_id,
+            state={"parent_run": str(self.run_id), **({"parent_lane": str(self.lane)} if self.lane else {})},
+            extras=extras,
         )
         self.requests.children.append(child)
         if wait:
@@ -177,19 +198,37 @@ class ToolContext:
         return child.id
 
     def wait_for(self, *threads: UUID, mode: Mode = "all", seconds: float | None = None) -> None:
-        """Wait for children before the next model call: for all or any of them, at most `seconds`."""
+        """Wait for child threads before the next model call.
+
+        Args:
+            threads: Ids of the children.
+            mode: `all` waits for all of them, `any` for the first one.
+            seconds: Maximum time to wait. None: no limit.
+        """
         until = None if seconds is None else self.store.clock.now() + timedelta(seconds=seconds)
         self.requests.wait_for(threads, mode, until)
 
     def set_tasks(self, tasks: Sequence[Json]) -> None:
-        """Replace the todo list of the thread."""
+        """Replace the task list of the thread.
+
+        Args:
+            tasks: The tasks.
+        """
         self.requests.tasks = list(tasks)
 
     def complete(self, summary: str, *, status: EndStatus = "completed", data: Any = None) -> None:
-        """End the thread with this result, after all calls of the response are answered. Raises `ToolFailed` in a
-        chat."""
+        """End the thread with this result, after all calls of the response are answered.
+
+        Args:
+            summary: Result of the thread, in words.
+            status: Status of the thread: `completed` or `failed`.
+            data: Result of the thread as JSON.
+
+        Raises:
+            ToolFailed: In a chat. It has no end.
+        """
         if self.thread.kind == "chat":
-            raise ToolFailed("A chat has no end: it waits for the next message. Answer the user instead.")
+            raise ToolFailed("A chat cannot be completed: it waits for the next message. Answer the user instead.")
         self.requests.end_thread(status, summary, data)
 
 
@@ -210,14 +249,14 @@ class Tool:
     call: Call | None = None
     """The function of the tool."""
     effect: Effect = "once"
-    """What happens to an interrupted call; see the module."""
+    """How the engine handles an interrupted call; see the module."""
     on_doubt: OnDoubt = "tell"
-    """Who decides about a call in doubt; see the module."""
+    """The decision about a call in doubt: by the model or by a person; see the module."""
     approval: bool = False
     """True if a person must approve each call."""
     timeout: float | None = None
     """Seconds that a call may take; None: the limit of the agent or of the worker."""
-    asks: bool = False
+    is_question: bool = False
     """True if the tool is a question to a person. The answer is its result."""
     delegates: bool = False
     """True if members of a team work on its calls."""
@@ -233,10 +272,10 @@ class Tool:
 
     @property
     def side(self) -> Side:
-        """Who executes the tool."""
+        """The executor of the tool: the backend, the frontend, a person or the team."""
         if self.delegates:
             return "team"
-        if self.asks:
+        if self.is_question:
             return "person"
         return "backend" if self.call else "frontend"
 

@@ -59,7 +59,7 @@ def _addressed_to_run(session: RunSession, delivery: Delivery) -> Delivery:
     entry = delivery.as_entry()
     receiver = _receiver(session, entry)
     if entry.type in ("tool_call", "permission") and not _is_open(receiver, delivery, entry):
-        text = f"An answer to call {entry.call_id} came when it was answered already."
+        text = f"A second answer to call {entry.call_id} arrived. The first answer counts."
         data: Json = {"type": "LateAnswer", "message": text, "fatal": False}
         late = Entry(id=entry.id, type="error", run_id=receiver.open_run.id, lane=receiver.lane, data=data)
         return delivery.changed(entry=late.as_json())
@@ -113,5 +113,5 @@ def report_to_parent(head: Thread, ended: Json, clock: Clock) -> list[Delivery]:
     if ended["status"] != "completed":
         # If the run completed, the child's model knew about these calls when it answered.
         summary = " ".join(filter(None, (summary, sentence(doubts))))
-    more: Json = {"data": ended.get("data"), "output": ended.get("output"), "in_doubt": doubts or None}
-    return [child_report(head, head.parent_id, str(ended["status"]), summary, clock.now(), **more)]
+    details: Json = {"data": ended.get("data"), "output": ended.get("output"), "in_doubt": doubts or None}
+    return [child_report(head, head.parent_id, str(ended["status"]), summary, clock.now(), **details)]

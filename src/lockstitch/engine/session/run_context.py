@@ -1,4 +1,4 @@
-"""`RunContext`: what an action handler gets: the session, the run config, the listeners, and cancellation."""
+"""`RunContext`: the input of an action handler: the session, the run config, the listeners, and cancellation."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence

@@ -368,7 +368,7 @@ def _place(stitch: Stitch) -> int:
 
 
 def _concerns(stitch: Stitch, run: Run) -> bool:
-    """True if a stitch belongs to a run, or if a child of an earlier run reports in it while the run is open."""
+    """True if a stitch belongs to a run, or is the report of an earlier run's child that arrived during the run."""
     if stitch.run_id == run.id:
         return True
     return stitch.type == "thread_result" and stitch.lane == run.lane and stitch.position > run.first_position

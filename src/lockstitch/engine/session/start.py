@@ -49,7 +49,7 @@ async def history_window(
     it.
 
     `waiting_inputs` are positions of messages that arrived while a turn was open and no worker held the thread. They
-    stay visible, whatever the result of that turn is.
+    stay visible, regardless of the result of that turn.
     """
     own = min(first_position, input_position or first_position)
     if definition.history == "all" and definition.team is None:
@@ -215,16 +215,15 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
     window = await history_window(
         store, definition, head, head.position + 1, input_position, run_input.retry_of, waiting_inputs
     )
-    named = {"id": run_input.delivery.id} if run_input.delivery is not None else {}
     run = store.new_run(
         head,
-        **named,
+        id=None if run_input.delivery is None else run_input.delivery.id,
         **_identity(context),
         state={**state, **window},
         input_position=input_position,
         extras=run_input.extras,
         metadata=run_input.metadata,
-        tags=list(run_input.tags),
+        tags=run_input.tags,
     )
     started = _started(context, run, texts, window)
     value = Entry(type="input", run_id=run.id, step_number=0, message=run_input.message)
@@ -271,10 +270,9 @@ async def start_nested_run(
         id=run_id,
         parent_run_id=parent.id,
         state=state,
-        first_position=position,
         input_position=parent.input_position if task is None else position + 1,
         tags=parent.tags,
-    )
+    ).changed(first_position=position)
     started = _started(context, run, texts, values)
     entry = Entry(type="input", run_id=run.id, lane=run.lane, step_number=0, message=user(task or ""))
     session.start_with(run, log, [started] if task is None else [started, entry])

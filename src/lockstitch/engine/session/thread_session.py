@@ -6,7 +6,7 @@ its members. Each run has its own lane and its own `RunSession`. All of them buf
 it.
 
 `commit` writes the whole buffer, the entries of all lanes, in one transaction. An entry may be stored earlier than its
-lane asks for, and never later. If the commit fails, the entries are in the buffer again, before the entries that were
+lane requires, and never later. If the commit fails, the entries are in the buffer again, before the entries that were
 buffered while it was in flight. `run_session` says which commit comes before which action.
 
 The position of a buffered entry changes in two cases: a commit takes deliveries from the inbox, which come before the

@@ -73,7 +73,7 @@ async def import_bundle(store: Store, path: Path) -> CopyReport:
             try:
                 await _fill(scratch, bundle)
             except Conflict as exc:
-                raise Refused(f"{path} cannot be imported: two of its records exclude each other ({exc})") from exc
+                raise Refused(f"{path} cannot be imported: two of its records conflict ({exc})") from exc
             if bundle.project != store.project:
                 raise NotFound(
                     f"{path} contains threads of project {bundle.project}, but this store uses project "

@@ -109,16 +109,16 @@ class BundleArchive:
                 digest.update(part)
                 yield part
         if size != expected or digest.hexdigest() != self._digests[path]:
-            refuse(f"{path} is damaged: its content is not the one that the manifest describes")
+            refuse(f"{path} is damaged: its content does not match the manifest")
         self._verified.add(path)
 
     def text(self, name: str) -> bytes:
         """Return a JSON document."""
-        return self._whole(name, LONGEST_TEXT)
+        return self._read_limited(name, LONGEST_TEXT)
 
     def content(self, name: str) -> bytes:
         """Return the content of a blob or of an archive."""
-        return self._whole(name, LONGEST_CONTENT)
+        return self._read_limited(name, LONGEST_CONTENT)
 
     def lines(self, name: str) -> Iterator[bytes]:
         """Yield the lines of a log."""
@@ -141,7 +141,7 @@ class BundleArchive:
         if self._counts.get(name) != number:
             refuse(f"its manifest counts {str(self._counts.get(name))[:40]} {name}, but it contains {number}")
 
-    def _whole(self, name: str, most: int) -> bytes:
+    def _read_limited(self, name: str, most: int) -> bytes:
         if self._sizes.get(FOLDER + name, 0) > most:
             refuse(f"{name} is longer than {most:,} bytes")
         return b"".join(self.chunks(name))
@@ -160,8 +160,8 @@ class BundleArchive:
         listed: Any = manifest["files"]
         sizes = {str(name): _size(listed[name], str(name)) for name in listed}
         if names != {MANIFEST, *sizes}:
-            other = min(names ^ {MANIFEST, *sizes})
-            refuse(f"the manifest and the zip do not name the same documents, for example {other[:200]!r}")
+            example = min(names ^ {MANIFEST, *sizes})
+            refuse(f"the manifest and the zip do not name the same documents, for example {example[:200]!r}")
         for entry in entries:
             if entry.filename != MANIFEST and entry.file_size != sizes[entry.filename]:
                 refuse(f"{entry.filename} has another size than the manifest says")
@@ -238,7 +238,7 @@ def _check_entry(entry: zipfile.ZipInfo) -> None:
     if entry.flag_bits & _ENCRYPTED:
         refuse(f"{shown} is encrypted")
     if entry.compress_type not in _READABLE:
-        refuse(f"{shown} is packed in a way that bundles do not use")
+        refuse(f"{shown} uses a compression method that is not supported")
     # zipfile cuts a name at a NUL. `orig_filename` is the original name.
     if entry.orig_filename != entry.filename:
         refuse(f"{entry.orig_filename[:200]!r} is not a name of a document")
@@ -258,12 +258,12 @@ def split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
     parts: list[bytes] = []
     length = 0
     for chunk in chunks:
-        first, *rest = chunk.split(b"\n")
+        first, *following_lines = chunk.split(b"\n")
         parts.append(first)
         length += len(first)
         if length > LONGEST_TEXT:
             refuse(f"{name} has a line of more than {LONGEST_TEXT:,} bytes")
-        for following in rest:
+        for following in following_lines:
             yield b"".join(parts)
             parts, length = [following], len(following)
     if length:
@@ -274,12 +274,12 @@ def unpacked(content: bytes, name: str, note: Callable[[bytes], object]) -> Iter
     """Yield the text of a gzip member in chunks. `note` gets each. Reject text that is too long or incomplete."""
     unpacking = zlib.decompressobj(wbits=31)
     size = 0
-    rest = content
+    remaining = content
     while not unpacking.eof:
-        part = unpacking.decompress(rest, _CHUNK)
+        part = unpacking.decompress(remaining, _CHUNK)
         if not part and not unpacking.unconsumed_tail and not unpacking.eof:
             refuse(f"{name} is incomplete")
-        rest = unpacking.unconsumed_tail
+        remaining = unpacking.unconsumed_tail
         size += len(part)
         if size > LONGEST_CONTENT:
             refuse(f"{name} unpacks to more than {LONGEST_CONTENT:,} bytes")

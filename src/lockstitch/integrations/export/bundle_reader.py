@@ -58,7 +58,9 @@ _COUNTED: Final = frozenset(
 _ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _NAME: Final = "[A-Za-z0-9_][A-Za-z0-9_.,~-]{0,199}"
 
-_SHELVES: Final[Mapping[str, type[Record]]] = {kind.table: kind for kind in OWNED_BY_THREAD if kind is not LiveDelta}
+_SIDE_RECORDS: Final[Mapping[str, type[Record]]] = {
+    kind.table: kind for kind in OWNED_BY_THREAD if kind is not LiveDelta
+}
 """The side records of a thread by folder name. Live text is never part of a bundle."""
 
 
@@ -70,10 +72,10 @@ _HEAD: Final = _pattern(f"{disk.HEADS}/({_ID})\\.json")
 _RUN: Final = _pattern(f"{disk.RUNS}/({_ID})/({_ID})\\.json")
 _LOG: Final = _pattern(f"{disk.LOGS}/({_ID})/({_ID}|{disk.OUTSIDE_RUNS})\\.jsonl")
 _ARCHIVE: Final = _pattern(f"{disk.LOGS}/({_ID})/{_ID}(?:\\.[0-9]{{1,13}})?\\.jsonl\\.gz")
-_LETTER: Final = _pattern(f"{disk.INBOX}/({_ID})/{_ID}\\.[0-9a-f]{{32}}\\.json")
+_DELIVERY: Final = _pattern(f"{disk.INBOX}/({_ID})/{_ID}\\.[0-9a-f]{{32}}\\.json")
 _BLOB: Final = _pattern(f"{disk.BLOBS}/([0-9a-f]{{64}})\\.json")
 _CONTENT: Final = _pattern(f"{disk.BLOBS}/[0-9a-f]{{64}}")
-_SHELF: Final = _pattern(f"{disk.SHELVES}/({'|'.join(_SHELVES)})/{_NAME}\\.json")
+_SIDE_RECORD: Final = _pattern(f"{disk.SIDE_RECORDS}/({'|'.join(_SIDE_RECORDS)})/{_NAME}\\.json")
 _DERIVED: Final = _pattern(
     f"{disk.CONFIGS}/{_ID}\\.json|{disk.HISTORIES}/{_ID}/(?:[0-9]{{3,13}}|index)\\.json|{disk.KEYS}/{_NAME}\\.json"
     f"|{re.escape(disk.COUNTERS)}|{re.escape(disk.APPLIED)}"
@@ -141,7 +143,7 @@ class BundleReader:
             yield from self._runs()
             yield from self._blobs()
             yield from self._side_records()
-            yield from self._letters()
+            yield from self._deliveries()
             self._verify_rest()
 
     def stitches(self) -> Iterator[Stitch]:
@@ -168,7 +170,7 @@ class BundleReader:
         """Reject names that are not documents of a bundle, and documents that are too long for their kind."""
         for name, size in self._documents.sizes.items():
             inner = name.removeprefix(FOLDER)
-            known = (_HEAD, _RUN, _LOG, _ARCHIVE, _LETTER, _BLOB, _CONTENT, _SHELF, _DERIVED)
+            known = (_HEAD, _RUN, _LOG, _ARCHIVE, _DELIVERY, _BLOB, _CONTENT, _SIDE_RECORD, _DERIVED)
             if inner == disk.JOURNAL:
                 # A journal lists pending writes. A complete bundle has none.
                 if size:
@@ -246,8 +248,8 @@ class BundleReader:
 
     def _side_records(self) -> Iterator[Record]:
         archived: dict[UUID, list[tuple[int, int]]] = {}
-        for name, match in self._documents.matching(_SHELF):
-            kind = _SHELVES[match[1]]
+        for name, match in self._documents.matching(_SIDE_RECORD):
+            kind = _SIDE_RECORDS[match[1]]
             record = self._archive(name) if kind is Archive else self._record(kind, name)
             if disk.record(kind, [getattr(record, key) for key in kind.primary_key]) != name:
                 refuse(f"{name} contains another record")
@@ -294,10 +296,10 @@ class BundleReader:
             refuse(f"{file} does not contain the positions that {name} names")
         return archive
 
-    def _letters(self) -> Iterator[Delivery]:
-        for name, _ in self._documents.matching(_LETTER):
+    def _deliveries(self) -> Iterator[Delivery]:
+        for name, _ in self._documents.matching(_DELIVERY):
             delivery = self._record(Delivery, name)
-            if disk.letter(delivery) != name:
+            if disk.delivery(delivery) != name:
                 refuse(f"{name} contains another delivery")
             self._positions_of(delivery.thread_id, name)
             if delivery.entry is not None:

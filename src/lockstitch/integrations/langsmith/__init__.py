@@ -2,6 +2,6 @@
 
 from lockstitch.integrations.langsmith.facts import LangSmith
 from lockstitch.integrations.langsmith.reader import RECORD_LIMIT, files, read
-from lockstitch.integrations.langsmith.runs import remark, spans_of_run
+from lockstitch.integrations.langsmith.runs import parse_feedback, spans_of_run
 
-__all__ = ["RECORD_LIMIT", "LangSmith", "files", "read", "remark", "spans_of_run"]
+__all__ = ["RECORD_LIMIT", "LangSmith", "files", "parse_feedback", "read", "spans_of_run"]

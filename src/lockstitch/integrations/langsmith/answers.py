@@ -152,10 +152,16 @@ def _words(outputs: Json) -> str | None:
     match = first_text(*(outputs.get(key) for key in _WORDS))
     if match:
         return match
-    rest = {key: value for key, value in outputs.items() if key not in _FREE and value not in (None, "", [], {})}
-    if set(rest) <= {"generations", "llm_output", "llmOutput", "run", "type", "messages"}:
+    other_outputs = {
+        key: value for key, value in outputs.items() if key not in _FREE and value not in (None, "", [], {})
+    }
+    if set(other_outputs) <= {"generations", "llm_output", "llmOutput", "run", "type", "messages"}:
         return None
-    return next((value for value in rest.values() if isinstance(value, str)), None) if len(rest) == 1 else as_text(rest)
+    return (
+        next((value for value in other_outputs.values() if isinstance(value, str)), None)
+        if len(other_outputs) == 1
+        else as_text(other_outputs)
+    )
 
 
 def _message_id(answer: LangSmithAnswer) -> str | None:

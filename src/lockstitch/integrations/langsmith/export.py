@@ -52,7 +52,9 @@ async def export_run(store: Store, ref: str) -> list[Json]:
     below = [run, *_below(run, runs)]
     messages: list[Json] = []
     for item in below:
-        messages += _told(head, item, await store.log(item.id), parent=None if item is run else str(item.parent_run_id))
+        messages += _native_spans(
+            head, item, await store.log(item.id), parent=None if item is run else str(item.parent_run_id)
+        )
     return _ordered(messages, str(run.id))
 
 
@@ -87,7 +89,7 @@ def _below(run: Run, runs: Sequence[Run]) -> Iterable[Run]:
             yield from _below(other_run, runs)
 
 
-def _told(head: Thread, run: Run, log: Sequence[Stitch], parent: str | None) -> list[Json]:
+def _native_spans(head: Thread, run: Run, log: Sequence[Stitch], parent: str | None) -> list[Json]:
     """Return a native run as a chain, with its model calls and tools as children."""
     stitches = {stitch.position: stitch for stitch in log}
     requested = {

@@ -102,7 +102,18 @@ def _largest(value: Json, keys: tuple[str, ...]) -> int:
     return max(count(value.get(key)) for key in keys)
 
 
-_ASKED: Final = ("input", "question", "query", "q", "prompt", "text", "message", "user_input", "human_input", "content")
+_INPUT_KEYS: Final = (
+    "input",
+    "question",
+    "query",
+    "q",
+    "prompt",
+    "text",
+    "message",
+    "user_input",
+    "human_input",
+    "content",
+)
 _ANSWERED: Final = ("output", "answer", "response", "result", "text", "completion", "content", "output_text")
 _NOT_PARAMETERS: Final = frozenset({"tools", "functions", "messages", "prompt", "prompts", "input", "_type", "system"})
 # LangChain derives its own message ids from the run id (lc_run--…, run-…). They are not ids of the provider.
@@ -167,7 +178,7 @@ def _model_call(span: SpanData) -> SpanFacts:
         tokens=tokens,
         cost=_cost(span, extra),
         results=_results(lang_smith_messages, gave),
-        said=_last_said(inputs, lang_smith_messages),
+        input_text=_last_input(inputs, lang_smith_messages),
         answer=next((generation.text for generation in reversed(generations) if generation.text), None),
         missing=missing,
     )
@@ -192,7 +203,7 @@ def _tool_call(span: SpanData) -> SpanFacts:
         call=RequestedCall(call_id, tool, tool_input(inputs)),
         result=result._replace(name=tool or None) if result else None,
         results=[result for result in _results(lang_smith_messages, gave) if result != own],
-        said=_last_said(inputs, lang_smith_messages),
+        input_text=_last_input(inputs, lang_smith_messages),
         answer=_last_answer(outputs, gave),
         missing=[*missing, *_missing_times(span)],
     )
@@ -205,7 +216,7 @@ def _other(span: SpanData) -> SpanFacts:
         role="span",
         has_content=bool(inputs or outputs),
         results=_results(lang_smith_messages, gave),
-        said=_last_said(inputs, lang_smith_messages),
+        input_text=_last_input(inputs, lang_smith_messages),
         answer=_last_answer(outputs, gave),
         missing=_missing_times(span),
     )
@@ -308,17 +319,19 @@ def _result(span: SpanData, outputs: Json, message: LangSmithMessage | None) -> 
     tool = name(span.get("name"))
     if message is not None:
         result = result_of(message)
-        failed = True if error else result.failed if result.failed is not None else _fate(span)
+        failed = True if error else result.failed if result.failed is not None else _has_failed(span)
         return result._replace(failed=failed)
     if error and not outputs:
         return Result(None, tool, error, failed=True)
     if not outputs:
         return None
     content = outputs["output"] if set(outputs) == {"output"} else outputs
-    return Result(None, tool, "null" if content is None else content_of(content), failed=True if error else _fate(span))
+    return Result(
+        None, tool, "null" if content is None else content_of(content), failed=True if error else _has_failed(span)
+    )
 
 
-def _fate(span: SpanData) -> bool | None:
+def _has_failed(span: SpanData) -> bool | None:
     """Return False if a run without an error ended, True if its status is a failure, None if it has not ended."""
     status = str(span.get("status") or "").lower()
     if status in ("error", "interrupted"):
@@ -349,17 +362,17 @@ def _mentioned(messages: list[LangSmithMessage]) -> Iterator[tuple[str, Result]]
         for result in results_in(message):
             own = message.fields.get("id")
             key = as_text([own if isinstance(own, str) else None, result.call_id, result.content])
-            yield key, result._replace(asked=result.call_id in requested)
+            yield key, result._replace(requested=result.call_id in requested)
 
 
-def _last_said(inputs: Json, lang_smith_messages: list[LangSmithMessage]) -> str | None:
+def _last_input(inputs: Json, lang_smith_messages: list[LangSmithMessage]) -> str | None:
     spoken = _last_words(lang_smith_messages, "user")
     if spoken:
         return spoken
     prompts = [item for item in items(inputs.get("prompts")) if text(item)]
     plain = [item for item in items(inputs.get("messages")) if text(item)]
     only = list(inputs.values()) if len(inputs) == 1 else []
-    return first_text(*prompts[-1:], *(inputs.get(key) for key in _ASKED), *only, *plain[-1:])
+    return first_text(*prompts[-1:], *(inputs.get(key) for key in _INPUT_KEYS), *only, *plain[-1:])
 
 
 def _last_answer(outputs: Json, gave: list[LangSmithMessage]) -> str | None:

@@ -133,17 +133,17 @@ def message_of(value: Any) -> LangSmithMessage | None:
     kwargs, path = fields.get("kwargs"), items(fields.get("id"))
     if isinstance(kwargs, dict) and path:
         kind = path[-1].removesuffix("Chunk").removesuffix("Message").lower() if isinstance(path[-1], str) else ""
-        speaker = _SPEAKERS.get(kind) or _spoken(as_object(kwargs))
+        speaker = _SPEAKERS.get(kind) or _speaker_of(as_object(kwargs))
         return LangSmithMessage(speaker, as_object(kwargs)) if speaker else None
     if isinstance(fields.get("data"), dict) and "content" in as_object(fields["data"]):
         fields = {**fields, **as_object(fields["data"]), "type": fields.get("type")}
-    speaker = _spoken(fields)
+    speaker = _speaker_of(fields)
     if speaker and any(key in fields for key in ("content", "tool_calls", "function_call", "parts", "tool_call_id")):
         return LangSmithMessage(speaker, fields)
     return None
 
 
-def _spoken(fields: Json) -> Speaker | None:
+def _speaker_of(fields: Json) -> Speaker | None:
     for word in (fields.get("role"), fields.get("type")):
         if isinstance(word, str):
             speaker = _SPEAKERS.get(word.removesuffix("MessageChunk").removesuffix("Message").lower())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lockstitch.errors import Unreadable
-from lockstitch.integrations.langsmith.runs import as_object, remark, spans_of_run
+from lockstitch.integrations.langsmith.runs import as_object, parse_feedback, spans_of_run
 from lockstitch.integrations.langsmith.stream import ByteSource
 from lockstitch.integrations.spans.budget import Budget
 from lockstitch.integrations.spans.span import Attachment, Item
@@ -47,9 +47,9 @@ def multipart(
     """
     run = _Run(source.budget)
     for part in _parts(source, boundary, name, limit):
-        kind, _, rest = part.name.partition(".")
+        kind, _, suffix = part.name.partition(".")
         if kind in ("post", "patch"):
-            run_id, _, field = rest.partition(".")
+            run_id, _, field = suffix.partition(".")
             if not run.takes(kind, run_id):
                 yield from run.done()
                 run.begin(kind, run_id)
@@ -58,10 +58,10 @@ def multipart(
             continue
         yield from run.done()
         if kind == "attachment":
-            run_id, _, title = rest.partition(".")
+            run_id, _, title = suffix.partition(".")
             yield Attachment(bounded(run_id) or "", bounded(title) or "attachment", part.media_type, part.content)
         elif kind == "feedback":
-            span_feedback = remark({"id": rest, **as_object(_json(part, name, on_bad))})
+            span_feedback = parse_feedback({"id": suffix, **as_object(_json(part, name, on_bad))})
             if span_feedback is not None:
                 yield span_feedback
     yield from run.done()
@@ -112,18 +112,18 @@ def _parts(source: ByteSource, boundary: bytes, name: str, limit: int) -> Iterat
     inside = False
     while True:
         end = buffer.find(delimiter, searched)
-        if end >= 0 and len(buffer) < end + len(delimiter) + 2 and (more := source.read()):
-            buffer += more
+        if end >= 0 and len(buffer) < end + len(delimiter) + 2 and (chunk := source.read()):
+            buffer += chunk
             continue
         if end < 0:
             if len(buffer) > limit + _HEADERS:
                 raise Unreadable(name, f"one part is larger than {limit >> 20} MB", where=f"part {number}")
             searched = max(0, len(buffer) - len(delimiter))
-            more = source.read()
-            if not more:
+            chunk = source.read()
+            if not chunk:
                 reason = source.failure or "it ends in the middle of a part; earlier parts were read"
                 raise Unreadable(name, reason, where=f"part {number}", cut=True)
-            buffer += more
+            buffer += chunk
             continue
         if inside:
             source.budget.record()

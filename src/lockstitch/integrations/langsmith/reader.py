@@ -27,7 +27,7 @@ from lockstitch.integrations.langsmith.runs import (
     items,
     looks_like_feedback,
     looks_like_run,
-    remark,
+    parse_feedback,
     spans_of_run,
     text,
 )
@@ -119,17 +119,17 @@ def read(
         result, run_path = _recorded(source)
         try:
             with source.open("rb") as opened:
-                reading = _Reading(name, headers or result, run_id or run_path, source, on_bad, budget)
+                reading = _FileReader(name, headers or result, run_id or run_path, source, on_bad, budget)
                 yield from reading.items(ByteSource(opened.read, budget=budget))
         except OSError as exc:
             raise Unreadable(name, exc.strerror or str(exc)) from exc
         return
     stream = BytesIO(source) if isinstance(source, bytes) else source
-    reading = _Reading(name or "the input", headers or {}, run_id, None, on_bad, budget)
+    reading = _FileReader(name or "the input", headers or {}, run_id, None, on_bad, budget)
     yield from reading.items(ByteSource(stream.read, budget=budget))
 
 
-class _Reading:
+class _FileReader:
     """The reading of one file or body."""
 
     def __init__(
@@ -187,7 +187,7 @@ class _Reading:
         elif "run_type" not in result and any(isinstance(result.get(each), list) for each in STREAMED):
             for each in STREAMED:
                 yield from self._record(items(result.get(each)), each, number, saved)
-        elif looks_like_feedback(result) and (span_feedback := remark(result)):
+        elif looks_like_feedback(result) and (span_feedback := parse_feedback(result)):
             yield span_feedback
         elif looks_like_run(result):
             yield from spans_of_run(result, parsed=True, budget=self._budget)
@@ -213,7 +213,7 @@ class _Reading:
             raise Unreadable(self._name, f"the body of a saved request is not base64: {exc}", where=where) from exc
         headers = {str(key): str(value) for key, value in as_object(envelope.get("headers")).items()}
         match = _RUN_PATH.search(str(envelope.get("endpoint") or ""))
-        inner = _Reading(self._name, headers, _run_named(match), None, self._on_bad, self._budget)
+        inner = _FileReader(self._name, headers, _run_named(match), None, self._on_bad, self._budget)
         yield from inner.items(ByteSource(BytesIO(body).read, budget=self._budget), saved + 1)
 
 
@@ -223,12 +223,12 @@ def _recorded(path: Path) -> tuple[dict[str, str], str | None]:
     if path.name == beside.name or not beside.is_file():
         return {}, None
     try:
-        said = as_object(json.loads(beside.read_bytes()))
+        document = as_object(json.loads(beside.read_bytes()))
     except (OSError, ValueError):
         return {}, None
-    given = as_object(said.get("headers")) or said
-    match = _RUN_PATH.search(str(said.get("path") or ""))
-    return {str(key): str(value) for key, value in given.items()}, _run_named(match)
+    headers = as_object(document.get("headers")) or document
+    match = _RUN_PATH.search(str(document.get("path") or ""))
+    return {str(key): str(value) for key, value in headers.items()}, _run_named(match)
 
 
 def _run_named(match: re.Match[str] | None) -> str | None:
@@ -250,7 +250,7 @@ def read_feedback(
             result = as_object(item)
             if feedback_id is not None:
                 result = {**result, "id": feedback_id, "key": "-", "run_id": feedback_id}
-            read = remark(result)
+            read = parse_feedback(result)
             if read is None:
                 raise Unreadable(name, "this is not feedback on a run", where=f"record {documents.number}")
             yield read if feedback_id is None else read._replace(span_id=None, amends=True)

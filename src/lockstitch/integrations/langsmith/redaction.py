@@ -16,7 +16,7 @@ from typing import Any, Final
 import zstandard
 
 from lockstitch.integrations.langsmith.multipart import boundary_of, part_of
-from lockstitch.integrations.langsmith.runs import SAID, THREAD, as_object, items, looks_like_feedback
+from lockstitch.integrations.langsmith.runs import RUN_FIELDS, THREAD, as_object, items, looks_like_feedback
 from lockstitch.integrations.langsmith.stream import STREAMED, ByteSource
 from lockstitch.integrations.spans.batch import may_hide, redact, without_credentials
 from lockstitch.integrations.spans.budget import Budget
@@ -25,7 +25,7 @@ from lockstitch.integrations.spans.values import DECODER, parse
 
 _INNER: Final = ("run", "trace", "data", "body", "payload")
 _BLANK: Final = re.compile(r"[ \t\r\n\x1e\ufeff]*")
-_KEPT: Final = frozenset({*THREAD, "user_id"})
+_UNREDACTED: Final = frozenset({*THREAD, "user_id"})
 """Names in metadata that decide where a run belongs. The record needs them, so they are not redacted here."""
 _DEEPEST: Final = 200
 _SAVED: Final = 2
@@ -37,10 +37,10 @@ def redacted_body(body: bytes, headers: Mapping[str, str], budget: Budget, hide:
     Raises `BodyTooExpensive` if the body exceeds the budget.
     """
     with budget.running():
-        return _Redacting(budget, hide).body(body, headers)
+        return _Redactor(budget, hide).body(body, headers)
 
 
-class _Redacting:
+class _Redactor:
     def __init__(self, budget: Budget, hide: frozenset[str]) -> None:
         self._budget = budget
         self._hide = hide
@@ -73,12 +73,12 @@ class _Redacting:
 
     def _part(self, part: bytes) -> bytes:
         self._budget.step()
-        kind, _, rest = part_of(part).name.partition(".")
+        kind, _, suffix = part_of(part).name.partition(".")
         if kind in ("attachment", "feedback"):
             return part
         if kind not in ("post", "patch"):
             return without_credentials(part, self._budget.pause)
-        field = rest.partition(".")[2]
+        field = suffix.partition(".")[2]
         head, blank, content = part.partition(b"\r\n\r\n")
         self._budget.weigh(content)
         try:
@@ -109,9 +109,9 @@ class _Redacting:
                 value, end = DECODER.raw_decode(text, start)
                 hidden = self._record(value, 0, saved)
             except (ValueError, RecursionError):
-                rest = text[at:].encode(errors="replace")
-                new = without_credentials(rest, self._budget.pause)
-                changed |= new is not rest
+                remaining = text[at:].encode(errors="replace")
+                new = without_credentials(remaining, self._budget.pause)
+                changed |= new is not remaining
                 parts.append(new.decode(errors="replace"))
                 break
             changed |= hidden is not value
@@ -134,8 +134,8 @@ class _Redacting:
         streamed = [name for name in STREAMED if isinstance(result.get(name), list)]
         if "run_type" not in result and streamed:
             changes = {name: self._each(items(result[name]), depth, saved) for name in streamed}
-            rest = {name: item for name, item in result.items() if name not in changes}
-            return _with(result, {**changes, **self._hidden(rest)})
+            other_fields = {name: item for name, item in result.items() if name not in changes}
+            return _with(result, {**changes, **self._hidden(other_fields)})
         if looks_like_feedback(result):
             return result
         changes = {
@@ -156,14 +156,14 @@ class _Redacting:
         changes: dict[str, Any] = {}
         for name, value in run.items():
             if name in ("extra", "metadata"):
-                changes[name] = self._bag(value)
+                changes[name] = self._metadata(value)
             elif name == "child_runs" and isinstance(value, list) and depth < _DEEPEST:
                 changes[name] = self._each(items(value), depth, 0)
-            elif name not in SAID:
+            elif name not in RUN_FIELDS:
                 changes[name] = self._hidden({name: value})[name]
         return _with(run, changes)
 
-    def _bag(self, value: Any) -> Any:
+    def _metadata(self, value: Any) -> Any:
         """Redact `extra` or `metadata`, which can be JSON text."""
         if isinstance(value, str):
             if value[:1] not in ("{", "["):
@@ -172,17 +172,17 @@ class _Redacting:
                 inner = parse(value)
             except (ValueError, RecursionError):
                 return self._hidden(value)
-            new = self._bag(inner)
+            new = self._metadata(inner)
             return value if new is inner else _dumped(new).decode()
         if not isinstance(value, dict):
             return self._hidden(value)
         known = as_object(value)
-        stored = {name: item for name, item in known.items() if name in _KEPT}
+        stored = {name: item for name, item in known.items() if name in _UNREDACTED}
         about = known.get("metadata")
-        rest = {name: item for name, item in known.items() if name not in stored and name != "metadata"}
-        changes = {"metadata": self._bag(about)} if "metadata" in known else {}
-        hidden = self._hidden(rest)
-        return _with(known, {**changes, **(hidden if hidden is not rest else {})})
+        other_fields = {name: item for name, item in known.items() if name not in stored and name != "metadata"}
+        changes = {"metadata": self._metadata(about)} if "metadata" in known else {}
+        hidden = self._hidden(other_fields)
+        return _with(known, {**changes, **(hidden if hidden is not other_fields else {})})
 
     def _request(self, envelope: dict[str, Any], saved: int) -> dict[str, Any]:
         """Redact a saved request: its headers, and its body in base64."""

@@ -98,7 +98,7 @@ def count(value: Any) -> int:
     return int(value) if 0 <= value < 2**31 else 0
 
 
-SAID: Final = frozenset(
+RUN_FIELDS: Final = frozenset(
     {
         "id",
         "run_id",
@@ -153,40 +153,40 @@ def spans_of_run(
 
     `trace_id` is the id of the trace, if an enclosing run names it. `parsed` is passed to `storable`.
     """
-    yield from _pieces(storable(dict(run), parsed=parsed), trace_id, None, None, 0, budget or unlimited())
+    yield from _spans(storable(dict(run), parsed=parsed), trace_id, None, None, 0, budget or unlimited())
 
 
-def remark(feedback: Mapping[str, Any]) -> SpanFeedback | None:
+def parse_feedback(feedback: Mapping[str, Any]) -> SpanFeedback | None:
     """Return feedback, or None if it has no key or refers to no run."""
-    said = as_object(storable(dict(feedback)))
-    key = name(said.get("key"))
-    span_id, trace_id = name(said.get("run_id")), name(said.get("trace_id"))
+    fields = as_object(storable(dict(feedback)))
+    key = name(fields.get("key"))
+    span_id, trace_id = name(fields.get("run_id")), name(fields.get("trace_id"))
     if key is None or (span_id is None and trace_id is None):
         return None
-    value = said.get("value")
-    score = said.get("score")
+    value = fields.get("value")
+    score = fields.get("score")
     return SpanFeedback(
-        id=name(said.get("id")) or codec.digest(said),
+        id=name(fields.get("id")) or codec.digest(fields),
         span_id=span_id,
         trace_id=trace_id,
         key=key,
         score=float(score) if isinstance(score, bool | int | float) and abs(score) < 1e300 else None,
         value=None if value is None else value if isinstance(value, dict) else {"value": value},
-        comment=first_text(said.get("comment")),
-        at=time_text(said.get("created_at")),
+        comment=first_text(fields.get("comment")),
+        at=time_text(fields.get("created_at")),
     )
 
 
-def _pieces(
+def _spans(
     run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None, depth: int, budget: Budget
 ) -> Iterator[SpanData]:
     """Yield a run and its nested runs. `trace_id` and `inferred` are the named and the inferred trace of its parent."""
     budget.item()
-    span = _piece(run, trace_id, inferred, parent_id)
+    span = _span(run, trace_id, inferred, parent_id)
     below = [as_object(child) for child in items(run.get("child_runs")) if as_object(child)] if depth < _DEEPEST else []
     own, inferred = span.get("id"), span.get("trace_id")
     trace = None if span.get("inferred") else inferred
-    nested = [span for child in below for span in _pieces(child, trace, inferred, own, depth + 1, budget)]
+    nested = [span for child in below for span in _spans(child, trace, inferred, own, depth + 1, budget)]
     listed = [child for child in map(name, items(_parsed(run.get("child_run_ids")))) if child]
     # An empty list has no meaning: the JavaScript client sends one with every run.
     if children := listed or [child for span in nested if (child := span.get("id"))]:
@@ -197,7 +197,7 @@ def _pieces(
     yield from nested
 
 
-def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None) -> SpanData:
+def _span(run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None) -> SpanData:
     order = first_text(run.get("dotted_order"))
     line = _line(order)
     parents = [each for each in map(name, items(_parsed(run.get("parent_run_ids")))) if each]
@@ -208,7 +208,7 @@ def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str
     extra = _object(run.get("extra"), "value")
     metadata = {**as_object(_parsed(run.get("metadata"))), **as_object(_parsed(extra.pop("metadata", None)))}
     for key, value in run.items():
-        if key not in SAID and value is not None:
+        if key not in RUN_FIELDS and value is not None:
             extra.setdefault(key, value)
     title = first_text(run.get("name"))
     if title and title != name(title):
@@ -235,7 +235,7 @@ def _piece(run: Json, trace_id: str | None, inferred: str | None, parent_id: str
         "user_id": name(run.get("user_id")) or _first_name(metadata, ("user_id",)),
         "session_id": name(run.get("session_id")),
         "group": name(run.get("session_name")) or name(run.get("project_name")),
-        "total_tokens": _whole(run.get("total_tokens")),
+        "total_tokens": _token_count(run.get("total_tokens")),
         "total_cost": _number(run.get("total_cost")),
     }
     return {key: value for key, value in result.items() if value is not None}  # type: ignore[return-value]
@@ -299,7 +299,7 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _whole(value: Any) -> int | None:
+def _token_count(value: Any) -> int | None:
     number = _number(value)
     # Token counts must fit a 64-bit column.
     return int(number) if number is not None and 0 <= number < 2**53 else None

@@ -40,8 +40,8 @@ class ByteSource:
 
     def peek(self, size: int) -> bytes:
         """Return the next bytes without consuming them. Fewer only at the end."""
-        while len(self._ahead) < size and (more := self._next(size)):
-            self._ahead += more
+        while len(self._ahead) < size and (chunk := self._next(size)):
+            self._ahead += chunk
         return self._ahead[:size]
 
     def read(self, size: int = CHUNK) -> bytes:
@@ -98,7 +98,7 @@ class Documents:
         self._text = ""
         self._at = 0
         self._ended = False
-        self._taken = 0
+        self._consumed = 0
         self.number = 0
         """Number of records read so far."""
 
@@ -126,16 +126,16 @@ class Documents:
         self._at += 1
 
     def _object(self) -> Iterator[tuple[str | None, Any]]:
-        value = self._at_hand()
+        value = self._decode_value()
         if value is None and self._more():
-            value = self._at_hand()
+            value = self._decode_value()
         if value is not None:
             self._count()
             yield None, value
         else:
             yield from self._members()
 
-    def _at_hand(self) -> Any:
+    def _decode_value(self) -> Any:
         """Return the next object if the text contains all of it, else None."""
         try:
             value, end = _SCAN(self._text, self._at)
@@ -147,7 +147,7 @@ class Documents:
     def _members(self) -> Iterator[tuple[str | None, Any]]:
         """Yield a large object member by member: runs at once, the other members at the end as one record."""
         self._at += 1
-        rest: dict[str, Any] = {}
+        other_members: dict[str, Any] = {}
         size = 0
         streamed = False
         while (sign := self._sign()) != "}":
@@ -162,15 +162,15 @@ class Documents:
                 streamed = True
                 yield from self._list(key)
             else:
-                before = self._taken
-                rest[key] = self._value()
-                size += self._taken - before
+                before = self._consumed
+                other_members[key] = self._value()
+                size += self._consumed - before
                 if size > self._limit:
                     raise self._too_large()
         self._at += 1
         if not streamed:
             self._count()
-            yield None, rest
+            yield None, other_members
 
     def _count(self) -> None:
         self.number += 1
@@ -191,9 +191,9 @@ class Documents:
                 raise self._broken(str(exc)) from exc
             else:
                 # A number at the end of the text may continue.
-                whole = end < len(self._text) or isinstance(value, dict | list | str)
-                if whole or self._ended or not self._more():
-                    self._taken += end - self._at
+                is_complete = end < len(self._text) or isinstance(value, dict | list | str)
+                if is_complete or self._ended or not self._more():
+                    self._consumed += end - self._at
                     self._at = end
                     return cast("Any", value)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from lockstitch.errors import Unreadable
 from lockstitch.integrations.otel.decode import checked
-from lockstitch.integrations.otel.framing import Frame, frames
+from lockstitch.integrations.otel.frames import Frame, frames
 from lockstitch.integrations.otel.redaction import redacted
 from lockstitch.integrations.spans.batch import may_hide
 from lockstitch.integrations.spans.budget import Budget
@@ -57,7 +57,7 @@ def screen(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[s
             if isinstance(frame, Frame) and not keep_secrets and (read or not unread):
                 changed = _redacted(frame, hide, budget) if read else None
                 hidden |= changed is not None
-                parts.append(changed if changed is not None else _whole(frame))
+                parts.append(changed if changed is not None else _request_body(frame))
     new = b"".join(parts) if hidden else body
     if hidden and body.startswith((GZIP_MAGIC, ZSTD_MAGIC)):
         # Compress again, so that the size stays similar.
@@ -77,7 +77,7 @@ def _redacted(frame: Frame, hide: frozenset[str], budget: Budget) -> bytes | Non
     return protobuf_redaction.redacted(frame, hide, budget.pause)
 
 
-def _whole(frame: Frame) -> bytes:
+def _request_body(frame: Frame) -> bytes:
     """Return a record in the form of a request body."""
     if frame.form == "json":
         return frame.body if frame.body.endswith(b"\n") else frame.body + b"\n"

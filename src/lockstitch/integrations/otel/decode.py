@@ -9,7 +9,7 @@ from typing import Any, cast
 import orjson
 
 from lockstitch.errors import Refused, Unreadable
-from lockstitch.integrations.otel.framing import HEAVIEST, Frame, weight
+from lockstitch.integrations.otel.frames import HEAVIEST, Frame, weight
 from lockstitch.integrations.otel.spans import (
     CODES,
     KINDS,
@@ -149,7 +149,7 @@ def _any_value(value: Any, depth: int) -> Any:
         if kind == "doubleValue":
             return storable(float(item)) if isinstance(item, str | int | float) else None
         if kind == "arrayValue":
-            return [_any_value(one, depth + 1) for one in as_list(as_json(item).get("values"))]
+            return [_any_value(element, depth + 1) for element in as_list(as_json(item).get("values"))]
         if kind == "kvlistValue":
             return pairs_of(as_json(item).get("values"), depth + 1)
         value = item
@@ -199,7 +199,7 @@ def checked(frame: Frame) -> Iterator[object]:
 
 
 def spans(frame: Frame) -> Iterator[Span | Unreadable]:
-    """Yield the spans of a record. A span that cannot be read is yielded as an `Unreadable`, and the others follow."""
+    """Yield the spans of a record. A span that cannot be read is an `Unreadable`, and the next spans follow."""
     return cast("Iterator[Span | Unreadable]", _read(frame, only_check=False))
 
 

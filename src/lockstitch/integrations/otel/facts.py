@@ -134,7 +134,7 @@ class OpenTelemetry:
         attributes = as_json(extra.get("attributes"))
         kind = (as_text(span.get("kind")) or "").lower()
         inputs, outputs = as_json(span.get("inputs")), as_json(span.get("outputs"))
-        otel_messages, answer = _asked(inputs), answer_of(outputs)
+        otel_messages, answer = _input_messages(inputs), answer_of(outputs)
         if kind not in _MODEL_CALLS and kind not in _TOOLS:
             return _plain(otel_messages, answer, role="span")
         facts = merged([dialect.facts(attributes, span) for dialect in DIALECTS])
@@ -146,13 +146,13 @@ class OpenTelemetry:
 def _model_call(span: SpanData, facts: Facts, otel_messages: list[OtelMessage], answer: OtelAnswer) -> SpanFacts:
     first = answer.messages[0] if answer.messages else None
     about: Json = first.about if first else {}
-    model = facts.model or answer.model or as_text(about.get("model_name")) or facts.asked_model
+    model = facts.model or answer.model or as_text(about.get("model_name")) or facts.requested_model
     provider = facts.provider or provider_name(about.get("model_provider"))
     response_id = facts.response_id or answer.id or as_text(about.get("id"))
     tokens = _tokens(facts, answer, about)
     parameters = dict(facts.parameters)
-    if facts.asked_model:
-        parameters.setdefault("model", facts.asked_model)
+    if facts.requested_model:
+        parameters.setdefault("model", facts.requested_model)
     generations = _generations(span, facts, answer, response_id)
     has_content = any(otel_message.blocks for otel_message in answer.messages) or any(
         otel_message.blocks or otel_message.results for otel_message in otel_messages
@@ -177,7 +177,7 @@ def _model_call(span: SpanData, facts: Facts, otel_messages: list[OtelMessage], 
         tokens=tokens,
         cost=facts.cost if facts.cost is not None and facts.cost >= 0 else None,
         results=plain.results,
-        said=plain.said,
+        input_text=plain.input_text,
         answer=plain.answer,
         missing=[name for name, value in present.items() if value is None],
     )
@@ -259,20 +259,20 @@ def _plain(otel_messages: list[OtelMessage], answer: OtelAnswer, *, role: Litera
     known: set[str | None] = set()
     for otel_message in otel_messages:
         known |= {block.get("id") for block in otel_message.blocks if block.get("type") == "tool_use"}
-        results += [result._replace(asked=result.call_id in known) for result in otel_message.results]
+        results += [result._replace(requested=result.call_id in known) for result in otel_message.results]
     messages = {result.call_id for result in results if result.call_id}
     results += [result for result in answer.results if result.call_id not in messages]
     return SpanFacts(
         role=role,
         has_content=bool(otel_messages or answer.messages),
         results=results,
-        said=_last_words(otel_messages, "user")
+        input_text=_last_words(otel_messages, "user")
         or (_last_words(answer.dialogue, "user") if not otel_messages else None),
         answer=_last_words(answer.messages, "assistant"),
     )
 
 
-def _asked(inputs: Json) -> list[OtelMessage]:
+def _input_messages(inputs: Json) -> list[OtelMessage]:
     """Return the input messages with content, from any place. A plain text is a user message."""
     wordless: list[OtelMessage] = []
     for bag in (inputs, as_json(inputs.get("input"))):
@@ -327,7 +327,7 @@ def is_same_model_call(item: tuple[SpanData, SpanFacts], other: tuple[SpanData, 
 
 
 def has_more_detail(item: tuple[SpanData, SpanFacts], other: tuple[SpanData, SpanFacts]) -> bool:
-    """True if the first of two spans of one call is to be kept: it has the content, or it encloses the other."""
+    """True if the first of two spans of one call is stored: it has the content, or it encloses the other."""
     (span, facts), (twin, meant) = item, other
     if facts.has_content != meant.has_content:
         return facts.has_content

@@ -74,15 +74,15 @@ def message(value: Json) -> OtelMessage | None:
     if value.get("lc") and isinstance(value.get("kwargs"), dict):
         # LangChain's constructor form: the last element of the path is the class.
         words = [word for word in as_list(value.get("id")) if isinstance(word, str)]
-        return _one({"type": words[-1] if words else "", **as_json(value["kwargs"])})
+        return _parse_message({"type": words[-1] if words else "", **as_json(value["kwargs"])})
     if isinstance(value.get("data"), dict) and kind.lower() in _ROLES:
-        return _one({"type": kind, **as_json(value["data"])})
+        return _parse_message({"type": kind, **as_json(value["data"])})
     if isinstance(value.get("message"), dict):
-        said = as_json(value["message"])
-        if not said.keys() & {"role", "type", "lc"} and value.keys() & {"event.name", "finish_reason", "index"}:
+        content = as_json(value["message"])
+        if not content.keys() & {"role", "type", "lc"} and value.keys() & {"event.name", "finish_reason", "index"}:
             # A choice always comes from the model.
-            said = {"role": "assistant", **said}
-        inner = message(said)
+            content = {"role": "assistant", **content}
+        inner = message(content)
         reason = as_text(first(value, "finish_reason", "finishReason")) or as_text(
             as_json(value.get("generation_info")).get("finish_reason")
         )
@@ -91,10 +91,10 @@ def message(value: Json) -> OtelMessage | None:
         # An item of OpenAI's Responses, or a separate call.
         blocks, results = _blocks([value])
         return OtelMessage("tool" if results else "assistant", blocks, results, as_text(value.get("id")))
-    return _one(value)
+    return _parse_message(value)
 
 
-def _one(value: Json) -> OtelMessage | None:
+def _parse_message(value: Json) -> OtelMessage | None:
     role = _role(value)
     if role is None:
         return None
@@ -243,8 +243,8 @@ def gather(attributes: Json, prefix: str) -> Any:
 _DEEPEST = 30
 
 
-def _is_place(rest: str) -> bool:
-    place = rest.split(".", 1)[0]
+def _is_place(path: str) -> bool:
+    place = path.split(".", 1)[0]
     return place.isascii() and place.isdigit() and len(place) < 10
 
 

@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from lockstitch.errors import Unreadable
-from lockstitch.integrations.otel.framing import Frame
+from lockstitch.integrations.otel.frames import Frame
 from lockstitch.integrations.otel.spans import (
     CODES,
     KINDS,

@@ -6,7 +6,7 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from lockstitch.integrations.otel.framing import Frame
+from lockstitch.integrations.otel.frames import Frame
 from lockstitch.integrations.otel.protobuf import attributes_of, span_of
 from lockstitch.integrations.otel.redaction import GROUP, hidden_values
 from lockstitch.integrations.otel.spans import wrong_ids

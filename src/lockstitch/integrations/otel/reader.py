@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from lockstitch.errors import Unreadable
 from lockstitch.integrations.otel.decode import spans
-from lockstitch.integrations.otel.framing import LIMIT, Frame, frames
+from lockstitch.integrations.otel.frames import LIMIT, Frame, frames
 from lockstitch.integrations.otel.spans import span_data
 from lockstitch.integrations.otel.values import as_json, as_text, loads
 from lockstitch.integrations.spans.budget import Budget, unlimited
@@ -49,7 +49,7 @@ def read_file(path: Path, *, on_bad: OnBad | None = None, limit: int = LIMIT) ->
         with path.open("rb") as stream:
             yield from read_stream(stream, str(path), on_bad=on_bad, limit=limit)
     except OSError as exc:
-        _tell(Unreadable(f"{path}: {exc.strerror or exc}."), on_bad, exc)
+        _report(Unreadable(f"{path}: {exc.strerror or exc}."), on_bad, exc)
 
 
 def read_stream(
@@ -67,12 +67,12 @@ def read_stream(
     budget = budget or unlimited()
     for frame in frames(stream, where, limit, budget):
         if not isinstance(frame, Frame):
-            _tell(frame, on_bad)
+            _report(frame, on_bad)
             continue
         for span in spans(frame):
             budget.item()
             if isinstance(span, Unreadable):
-                _tell(span, on_bad)
+                _report(span, on_bad)
             else:
                 yield span_data(span)
 
@@ -89,7 +89,7 @@ def read_body(
     return read_stream(io.BytesIO(body), where, on_bad=on_bad, limit=limit, budget=budget)
 
 
-def _tell(error: Unreadable, on_bad: OnBad | None, cause: Exception | None = None) -> None:
+def _report(error: Unreadable, on_bad: OnBad | None, cause: Exception | None = None) -> None:
     if on_bad is None:
         raise error from (cause or error.__cause__)
     on_bad(error)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lockstitch.integrations.otel import decode
-from lockstitch.integrations.otel.framing import Frame
+from lockstitch.integrations.otel.frames import Frame
 from lockstitch.integrations.otel.spans import Span, span_data
 from lockstitch.integrations.otel.values import as_json, as_list, parsed
 from lockstitch.integrations.spans.batch import no_pause, redact
@@ -69,9 +69,9 @@ def _callback(value: Any, hide: frozenset[str]) -> Any:
     bag = as_json(value)
     if "kwargs" not in bag:
         return value
-    rest = {name: item for name, item in bag.items() if name not in _CALLBACK}
-    hidden = redact(rest, hide)
-    return value if hidden is rest else {**bag, **hidden}
+    other_fields = {name: item for name, item in bag.items() if name not in _CALLBACK}
+    hidden = redact(other_fields, hide)
+    return value if hidden is other_fields else {**bag, **hidden}
 
 
 def _as_text(value: Any, change: Callable[[Any], Any]) -> Any:

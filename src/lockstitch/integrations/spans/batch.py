@@ -112,7 +112,7 @@ _SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
 )
 """Texts that content contains if a value of it matches VALUES, each with a pattern that confirms the match.
 
-The last ones are letters that JSON may escape, and two other letters that match `s` and `k`.
+The last entries are characters that JSON may escape, and two other characters that match `s` and `k`.
 """
 
 _SMALL_SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
@@ -228,7 +228,7 @@ class BatchOutcome:
     """Traces that were merged into other traces."""
 
     def add(self, written: "BatchOutcome") -> None:
-        """Add what one commit wrote. It replaces all rows of the threads that it dissolved."""
+        """Add the outcome of one commit. It replaces all rows of the threads that the commit dissolved."""
         self.rows = [row for row in self.rows if row.thread_id not in written.dissolved] + written.rows
         self.missing.update(written.missing)
         self.dissolved |= written.dissolved
@@ -238,7 +238,7 @@ class BatchOutcome:
 
 @dataclass(slots=True)
 class Batch:
-    """The spans that one commit is about, before they are sorted into traces."""
+    """The spans of one commit, before they are sorted into traces."""
 
     spans: dict[str, SpanData] = field(default_factory=dict[str, SpanData])
     """The new fields of each span, by the id of the span."""
@@ -296,7 +296,7 @@ def sort(
     return batch, others
 
 
-def leave_out(batch: Batch, outcome: BatchOutcome) -> bool:
+def remove_unstorable(batch: Batch, outcome: BatchOutcome) -> bool:
     """Remove the spans that cannot be stored from a batch, and report them. Return True if there were any."""
     before = len(outcome.refused)
     for span_id, span in list(batch.spans.items()):

@@ -69,39 +69,43 @@ class ModelCallDedup:
         revised: list[Stitch] = []
         for response_id, new_spans in self._by_response(spans).items():
             rows = stitches[response_id]
-            witnesses = [self._arrived(new_span) for new_span in new_spans]
-            claims += [self._claim(response_id, witness) for witness in witnesses if witness.stitch_id not in rows]
-            witnesses += [_stored(row) for row in rows.values() if row.id not in arriving]
-            for group in _at_one_time(witnesses):
+            call_spans = [self._arrived(new_span) for new_span in new_spans]
+            claims += [
+                self._claim(response_id, call_span) for call_span in call_spans if call_span.stitch_id not in rows
+            ]
+            call_spans += [_stored(row) for row in rows.values() if row.id not in arriving]
+            for group in _overlapping(call_spans):
                 if any(model_call_span.arrived for model_call_span in group):
-                    revised += self._judge(response_id, group)
+                    revised += self._choose(response_id, group)
         return claims, revised
 
-    def _judge(self, response_id: str, witnesses: Sequence[ModelCallSpan]) -> list[Stitch]:
+    def _choose(self, response_id: str, call_spans: Sequence[ModelCallSpan]) -> list[Stitch]:
         """Decide which overlapping spans count as model calls. Return the stored rows with a changed result."""
-        ours: list[tuple[ModelCallSpan, SpanData, SpanFacts]] = []
-        standing: list[ModelCallSpan] = []
-        for witness in witnesses:
-            if witness.arrived is not None:
-                ours.append((witness, witness.arrived.data, witness.arrived.facts))
-            elif witness.row is not None and self._names.span(str(witness.row.data.get("id"))) != witness.row.id:
+        candidates: list[tuple[ModelCallSpan, SpanData, SpanFacts]] = []
+        counted: list[ModelCallSpan] = []
+        for call_span in call_spans:
+            if call_span.arrived is not None:
+                candidates.append((call_span, call_span.arrived.data, call_span.arrived.facts))
+            elif call_span.row is not None and self._names.span(str(call_span.row.data.get("id"))) != call_span.row.id:
                 # A span of another integration keeps its state, because this one cannot compute its facts.
-                standing += [witness] if witness.row.type == "llm_call" else []
-            elif witness.row is not None:
-                span = stored_span_data(witness.row.data)
+                counted += [call_span] if call_span.row.type == "llm_call" else []
+            elif call_span.row is not None:
+                span = stored_span_data(call_span.row.data)
                 facts = self._source.facts(span)
                 if facts.role == "llm" and part(facts.response_id) == response_id:
-                    ours.append((witness, span, facts))
-        spans = {span["id"] for _, span, _ in ours}
+                    candidates.append((call_span, span, facts))
+        spans = {span["id"] for _, span, _ in candidates}
         revised: list[Stitch] = []
-        for witness, _, _ in sorted(ours, key=lambda messages: _rank(*messages, spans)):
-            owner = next((other.stitch_id for other in standing if witness.meets(other)), None)
+        for call_span, _, _ in sorted(candidates, key=lambda messages: _rank(*messages, spans)):
+            owner = next((other.stitch_id for other in counted if call_span.meets(other)), None)
             if owner is None:
-                standing.append(witness)
-            if witness.arrived is not None:
-                witness.arrived.duplicate_of = owner
-            elif witness.row is not None and witness.row.data.get("duplicate_of") != (str(owner) if owner else None):
-                revised.append(witness.row)
+                counted.append(call_span)
+            if call_span.arrived is not None:
+                call_span.arrived.duplicate_of = owner
+            elif call_span.row is not None and call_span.row.data.get("duplicate_of") != (
+                str(owner) if owner else None
+            ):
+                revised.append(call_span.row)
         return revised
 
     def _arrived(self, new_span: NewSpan) -> ModelCallSpan:
@@ -139,16 +143,16 @@ def _end(piece: Mapping[str, object], start: datetime) -> datetime:
     return parse_time(str(end)) if end else start
 
 
-def _at_one_time(witnesses: Sequence[ModelCallSpan]) -> Iterator[list[ModelCallSpan]]:
+def _overlapping(call_spans: Sequence[ModelCallSpan]) -> Iterator[list[ModelCallSpan]]:
     """Yield groups of spans that overlap in time. Spans of different groups do not affect each other."""
     group: list[ModelCallSpan] = []
     until: datetime | None = None
-    for witness in sorted(witnesses, key=lambda model_call_span: model_call_span.start):
-        if until is not None and witness.start > until:
+    for call_span in sorted(call_spans, key=lambda model_call_span: model_call_span.start):
+        if until is not None and call_span.start > until:
             yield group
             group, until = [], None
-        group.append(witness)
-        until = max(until or witness.end, witness.start, witness.end)
+        group.append(call_span)
+        until = max(until or call_span.end, call_span.start, call_span.end)
     if group:
         yield group
 

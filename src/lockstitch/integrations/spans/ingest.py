@@ -18,14 +18,14 @@ from typing import Any, Final
 from uuid import UUID
 
 from lockstitch.errors import Conflict, OutcomeUnknown, Refused
-from lockstitch.integrations.spans.batch import Batch, BatchOutcome, TraceBatch, leave_out, sort
+from lockstitch.integrations.spans.batch import Batch, BatchOutcome, TraceBatch, remove_unstorable, sort
 from lockstitch.integrations.spans.dedup import ModelCallDedup
 from lockstitch.integrations.spans.lookup import StoreLookup, further
 from lockstitch.integrations.spans.removal import SpanRemoval, add_to_mirror
 from lockstitch.integrations.spans.rows import MirrorIds, part, start_time, stored_span_data
 from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource, merge
 from lockstitch.integrations.spans.trace import NewSpan, StoredTrace, TraceBuilder, needs_all_calls, price
-from lockstitch.integrations.spans.trace_assignment import Joined, Joining
+from lockstitch.integrations.spans.trace_assignment import TraceAssigner, TraceAssignment
 from lockstitch.model import Blob, BlobUse, Feedback, File, Record, Run, Stitch, Thread, parse_time
 from lockstitch.store import Store
 from lockstitch.store.writes.mirrors import MirrorUpdate
@@ -55,33 +55,35 @@ def file_of_attachment(attachment: Attachment, row: Stitch, now: datetime) -> li
 
 
 def feedback(
-    remark: SpanFeedback, names: MirrorIds, project: str, source: str, row: Stitch | None, now: datetime
+    span_feedback: SpanFeedback, names: MirrorIds, project: str, source: str, row: Stitch | None, now: datetime
 ) -> Feedback:
     """Return the feedback on a span. If the span is not known yet, the feedback has no thread."""
-    at = parse_time(remark.at) if remark.at else now
+    at = parse_time(span_feedback.at) if span_feedback.at else now
     return Feedback(
-        id=names.remark(remark.id),
+        id=names.feedback(span_feedback.id),
         project=project,
         thread_id=row.thread_id if row else None,
         run_id=row.run_id if row else None,
         stitch_id=row.id if row else None,
-        name=part(remark.key) or "feedback",
-        score=remark.score,
-        value=remark.value,
-        comment=remark.comment,
+        name=part(span_feedback.key) or "feedback",
+        score=span_feedback.score,
+        value=span_feedback.value,
+        comment=span_feedback.comment,
         source=source,
         created_at=at,
         updated_at=at,
     )
 
 
-def amended(remark: SpanFeedback, feedback: Feedback, now: datetime) -> Feedback:
+def amended(span_feedback: SpanFeedback, feedback: Feedback, now: datetime) -> Feedback:
     """Return feedback with changed fields. Fields without a new value stay."""
-    changes = {"score": remark.score, "value": remark.value, "comment": remark.comment}
+    changes = {"score": span_feedback.score, "value": span_feedback.value, "comment": span_feedback.comment}
     return feedback.changed(updated_at=now, **{name: value for name, value in changes.items() if value is not None})
 
 
-def moved(records: Iterable[Record], joined: Joined, traces: Mapping[UUID, str], names: MirrorIds) -> list[Record]:
+def moved(
+    records: Iterable[Record], joined: TraceAssignment, traces: Mapping[UUID, str], names: MirrorIds
+) -> list[Record]:
     """Return the side records of dissolved threads, moved to the threads that now contain their spans.
 
     `traces` are the traces of the rows of spans. A record that names no such row moves with the run that it names.
@@ -150,7 +152,7 @@ class SpanIngest:
         self._names = MirrorIds(store.project, trace_source.source)
         self._keep_secrets = keep_secrets
         self._hide = frozenset(name.lower() for name in hide)
-        self._joining = Joining(store.mirrors, trace_source, self._names)
+        self._joining = TraceAssigner(store.mirrors, trace_source, self._names)
         self._looking = StoreLookup(store.mirrors, trace_source, self._names)
         self._removing = SpanRemoval(store, trace_source, self._names)
 
@@ -163,14 +165,14 @@ class SpanIngest:
         sorting = partial(sort, items, outcome, keep_secrets=self._keep_secrets, hide=self._hide)
         batch, others = await asyncio.to_thread(sorting) if large else sorting()
         for _ in range(_PASSES):
-            joined = await self._settle(batch, outcome)
+            joined = await self._write_with_retries(batch, outcome)
             batch = await self._joining.loose(joined)
             if not batch.again:
                 break
         await self._keep(others, outcome)
         return outcome
 
-    async def _settle(self, batch: Batch, outcome: BatchOutcome) -> Joined:
+    async def _write_with_retries(self, batch: Batch, outcome: BatchOutcome) -> TraceAssignment:
         """Write a batch. Start again whenever another writer was faster.
 
         If nothing has changed since the last attempt, there is no other writer. After a few such attempts the conflict
@@ -190,7 +192,7 @@ class SpanIngest:
                 await asyncio.sleep(random.uniform(0.001, 0.01) * 2 ** min(attempt, 7))
             except (Refused, RecursionError):
                 # Checked only now, because nearly all data can be stored.
-                if not leave_out(batch, outcome):
+                if not remove_unstorable(batch, outcome):
                     raise
         raise Conflict("Other writers keep changing these traces. Nothing was written. Try again later.")
 
@@ -198,25 +200,25 @@ class SpanIngest:
         """Remove the spans of a complete trace for which `keep` is False. Return the number of removed rows."""
         return await self._removing.drop_others(trace_id, keep)
 
-    async def _write(self, batch: Batch, outcome: BatchOutcome) -> Joined:
+    async def _write(self, batch: Batch, outcome: BatchOutcome) -> TraceAssignment:
         now = self._store.clock.now()
         joined = await self._joining.join(batch)
         batch.seen = joined.fences(), frozenset(batch.again)
-        batches, homes, threads = joined.parcels, joined.homes, joined.threads
+        batches, homes, threads = joined.batches, joined.homes, joined.threads
         written = BatchOutcome(traces={batch.trace_id for batch in batches}, dissolved=set(joined.dissolved))
         written.removed_spans = {name for name, _ in joined.merged.values()} - written.traces
         new = [batch for batch in batches if homes[batch.trace_id] not in threads]
         keys = await self._store.mirrors.keys(self._store.project, sorted({self._key(batch) for batch in new}))
         arrived = {batch.trace_id: self._arrived(batch, joined.stored, written) for batch in batches}
         at_home = {span_id: homes[batch.trace_id] for batch in batches for span_id in batch.spans}
-        witnesses = ModelCallDedup(self._store.project, self._source, self._names, at_home, now)
+        dedup = ModelCallDedup(self._store.project, self._source, self._names, at_home, now)
         spans_of_responses = await self._store.mirrors.spans_of_responses(
-            self._store.project, witnesses.response_ids(arrived.values())
+            self._store.project, dedup.response_ids(arrived.values())
         )
         spans_of_responses = [
             (response_id, row) for response_id, row in spans_of_responses if row.thread_id not in joined.dissolved
         ]
-        claims, others = witnesses.mark_duplicates(arrived.values(), spans_of_responses)
+        claims, others = dedup.mark_duplicates(arrived.values(), spans_of_responses)
         if others:
             batch.again |= {str(row.data["id"]) for row in others}
             raise Conflict("Stored spans duplicate other model calls now.")
@@ -244,9 +246,9 @@ class SpanIngest:
         outcome.add(written)
         return joined
 
-    async def _moved(self, joined: Joined) -> list[Record]:
+    async def _moved(self, joined: TraceAssignment) -> list[Record]:
         """Return the side records of dissolved threads, moved to the threads of the commit."""
-        traces = {self._names.span(span_id): batch.trace_id for batch in joined.parcels for span_id in batch.spans}
+        traces = {self._names.span(span_id): batch.trace_id for batch in joined.batches for span_id in batch.spans}
         return moved(await self._store.mirrors.owned_records(joined.dissolved), joined, traces, self._names)
 
     def _key(self, batch: TraceBatch) -> str:
@@ -343,29 +345,29 @@ class SpanIngest:
     async def _keep(self, others: Sequence[Attachment | SpanFeedback], outcome: BatchOutcome) -> None:
         if not others:
             return
-        wanted = {span_id for other in others if (span_id := other.span_id)}
+        wanted = {span_id for item in others if (span_id := item.span_id)}
         rows = await self._store.mirrors.stitches(self._names.span(span_id) for span_id in wanted)
         now = self._store.clock.now()
         earlier = await self._earlier(others)
         records: list[Record] = []
-        for other in others:
-            row = rows.get(self._names.span(other.span_id)) if other.span_id else None
-            if isinstance(other, SpanFeedback) and other.amends:
-                known = earlier.get(self._names.remark(other.id))
+        for item in others:
+            row = rows.get(self._names.span(item.span_id)) if item.span_id else None
+            if isinstance(item, SpanFeedback) and item.amends:
+                known = earlier.get(self._names.feedback(item.id))
                 if known is None:
-                    outcome.refused.append(("", f"feedback {other.id} cannot be changed, because it is not known"))
+                    outcome.refused.append(("", f"feedback {item.id} cannot be changed, because it is not known"))
                 else:
-                    records.append(amended(other, known, now))
-            elif isinstance(other, SpanFeedback):
-                records.append(feedback(other, self._names, self._store.project, self._source.source, row, now))
+                    records.append(amended(item, known, now))
+            elif isinstance(item, SpanFeedback):
+                records.append(feedback(item, self._names, self._store.project, self._source.source, row, now))
             elif row is None:
-                why = f"attachment {other.name}: its span {other.span_id} is not known"
-                outcome.refused.append((other.span_id, why))
+                why = f"attachment {item.name}: its span {item.span_id} is not known"
+                outcome.refused.append((item.span_id, why))
             else:
-                records += file_of_attachment(other, row, now)
+                records += file_of_attachment(item, row, now)
         await self._store.mirrors.put_side_records(records)
 
     async def _earlier(self, others: Sequence[Attachment | SpanFeedback]) -> dict[UUID, Feedback]:
         """Return the stored feedback that is to be changed."""
-        ids = [self._names.remark(other.id) for other in others if isinstance(other, SpanFeedback) and other.amends]
+        ids = [self._names.feedback(item.id) for item in others if isinstance(item, SpanFeedback) and item.amends]
         return await self._store.mirrors.feedback(ids) if ids else {}

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from lockstitch.integrations.spans.matching import (
+from lockstitch.integrations.spans.rows import MirrorIds, at_of, part, start_time, stored_span_data
+from lockstitch.integrations.spans.span import SpanFacts, TraceSource
+from lockstitch.integrations.spans.tool_calls import MentionedResult
+from lockstitch.integrations.spans.tool_matches import (
     is_guessed,
     name_of,
     requested_at,
@@ -17,9 +20,6 @@ from lockstitch.integrations.spans.matching import (
     stated_call_id,
     without_call,
 )
-from lockstitch.integrations.spans.rows import MirrorIds, at_of, part, start_time, stored_span_data
-from lockstitch.integrations.spans.span import SpanFacts, TraceSource
-from lockstitch.integrations.spans.tool_calls import MentionedResult
 from lockstitch.integrations.spans.trace import NewSpan, StoredTrace
 from lockstitch.model import Stitch
 from lockstitch.store.writes.mirrors import MirrorStore
@@ -78,8 +78,8 @@ class StoreLookup:
                 requested_at(tool) for tool in stored_trace.tools if at_of(tool) >= since and tool.call_id in renewed
             ]
             later = await self._mirrors.tools_since(stored_trace.run.id, requested - guessed, min([since, *left]))
-            if more := {tool.name or "" for tool in later if is_guessed(tool)} - guessed:
-                stored_trace.tools = await self._tools(stored_trace.run.id, call_ids, guessed | more, since)
+            if new_names := {tool.name or "" for tool in later if is_guessed(tool)} - guessed:
+                stored_trace.tools = await self._tools(stored_trace.run.id, call_ids, guessed | new_names, since)
         await self._remember(stored_trace, changed, renewed, since)
 
     async def _tools(self, run_id: UUID, call_ids: set[str], names: set[str], since: datetime | None) -> list[Stitch]:
@@ -118,8 +118,10 @@ class StoreLookup:
         mentioned = {part(result.call_id) for results in messages for result in results}
         stored = [tool for tool in stored_trace.tools if tool.call_id in mentioned]
         often = renewed + Counter(tool.call_id or "" for tool in stored)
-        stored_trace.anew = frozenset(call_id for call_id in renewed if call_id in mentioned and often[call_id] > 1)
-        first = min((requested_at(tool) for tool in stored if tool.call_id in stored_trace.anew), default=since)
+        stored_trace.recompute = frozenset(
+            call_id for call_id in renewed if call_id in mentioned and often[call_id] > 1
+        )
+        first = min((requested_at(tool) for tool in stored if tool.call_id in stored_trace.recompute), default=since)
         if first < since:
             rows = await self._mirrors.rows_since(stored_trace.run.id, first)
             stored_trace.mentions = self._mentions(rows, arrived)

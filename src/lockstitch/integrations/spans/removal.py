@@ -77,7 +77,7 @@ class SpanRemoval:
             # Read again after the thread, so that these rows belong to the fence of the thread.
             run = (await self._store.mirrors.runs([run_id])).get(run_id, run)
             rows = await self._store.mirrors.rows(run_id)
-            stitches = _gone(rows, keep)
+            stitches = _removed_rows(rows, keep)
             if not stitches:
                 return 0
             try:
@@ -103,8 +103,8 @@ class SpanRemoval:
         await self._store.mirrors.write([into], now)
 
 
-def _gone(rows: Sequence[Stitch], keep: Callable[[str], bool]) -> list[Stitch]:
-    """Return the rows of spans that are not kept, and of calls that only such a span requested."""
+def _removed_rows(rows: Sequence[Stitch], keep: Callable[[str], bool]) -> list[Stitch]:
+    """Return the rows of removed spans, and of calls that only such a span requested."""
     stitches = [row for row in rows if row.type != "removed" and _span(row) and not keep(_span(row))]
     places = {row.position for row in stitches}
     orphans = [row for row in rows if row.type == "tool_call" and not _span(row) and row.reply_to in places]

@@ -12,7 +12,7 @@ from lockstitch.model import Json, Run, Stitch, columns, new_id, parse_time, too
 from lockstitch.model.ids import foreign_id
 
 TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
-_PIECE: Final = frozenset(SpanData.__annotations__)
+_SPAN_FIELDS: Final = frozenset(SpanData.__annotations__)
 _EMPTY: Final[Json] = {column.name: None for column in columns(Stitch)}
 
 
@@ -35,20 +35,20 @@ class MirrorIds:
         """Return the row id of a span, or of a part of it: a further generation, or a requested call."""
         return self._span(f"span:{span_id}{part}")
 
-    def remark(self, remark_id: str) -> UUID:
-        return foreign_id(self._project, self._source, f"feedback:{remark_id}")
+    def feedback(self, feedback_id: str) -> UUID:
+        return foreign_id(self._project, self._source, f"feedback:{feedback_id}")
 
 
 class SpanRow:
     """A row in progress: the new values, and the stored row that it replaces."""
 
-    __slots__ = ("asker", "old", "order", "values")
+    __slots__ = ("old", "order", "requested_by", "values")
 
     def __init__(self, values: Json, order: tuple[Any, ...], old: Stitch | None) -> None:
         self.values = values
         self.order = order
         self.old = old
-        self.asker: SpanRow | None = None
+        self.requested_by: SpanRow | None = None
         """The response that requested a tool call."""
 
     @property
@@ -73,7 +73,7 @@ class SpanRow:
 
 def stored_span_data(data: Mapping[str, Any]) -> SpanData:
     """Return the span data from the `data` of a stored row."""
-    return cast("SpanData", {key: value for key, value in data.items() if key in _PIECE})
+    return cast("SpanData", {key: value for key, value in data.items() if key in _SPAN_FIELDS})
 
 
 def at_of(stitch: Stitch) -> datetime:
@@ -147,7 +147,7 @@ def as_model_call(
     values["status"] = _stop(values["status"], generation, calls)
     if first and facts.tokens is not None:
         values |= dict(zip(TOKENS, _storable(facts.tokens), strict=True))
-    said: Json = {
+    details: Json = {
         "model": facts.model,
         "provider": facts.provider,
         "response_id": facts.response_id,
@@ -156,7 +156,7 @@ def as_model_call(
         "failed": True if (generation and generation.failed) or values["status"] == "error" else None,
         "cost": cost if first else None,
     }
-    data |= {key: value for key, value in said.items() if value is not None}
+    data |= {key: value for key, value in details.items() if value is not None}
 
 
 def part(text: str | None, longest: int = 255) -> str | None:

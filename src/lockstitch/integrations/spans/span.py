@@ -105,7 +105,7 @@ class Result(NamedTuple):
     """Text, or a list of blocks."""
     failed: bool | None
     """None if it is unknown."""
-    asked: bool = False
+    requested: bool = False
     """For a mentioned result: True if its request is mentioned too, so that it is not new."""
 
 
@@ -143,7 +143,7 @@ class SpanFacts:
     """For a tool span: the result."""
     results: list[Result] = field(default_factory=list[Result])
     """Results of other calls that its inputs and outputs mention, in order."""
-    said: str | None = None
+    input_text: str | None = None
     """The last user text in its inputs."""
     answer: str | None = None
     """The last assistant text in its outputs."""

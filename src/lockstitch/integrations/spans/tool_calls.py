@@ -11,18 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from lockstitch.integrations.spans.matching import (
-    NAMELESS,
-    Request,
-    Span,
-    deal,
-    is_guessed,
-    match,
-    name_of,
-    requested_calls,
-    stated_call_id,
-    without_call,
-)
 from lockstitch.integrations.spans.rows import (
     MirrorIds,
     SpanRow,
@@ -34,6 +22,18 @@ from lockstitch.integrations.spans.rows import (
     stored_span_data,
 )
 from lockstitch.integrations.spans.span import Result, SpanData, SpanFacts
+from lockstitch.integrations.spans.tool_matches import (
+    NAMELESS,
+    Request,
+    Span,
+    deal,
+    is_guessed,
+    match,
+    name_of,
+    requested_calls,
+    stated_call_id,
+    without_call,
+)
 from lockstitch.model import Json, Run, Stitch, format_time, parse_time, tool_result
 
 
@@ -55,22 +55,22 @@ class ToolCallIndex:
         now: datetime,
         stitches: Sequence[Stitch],
         callback: Callable[[SpanData], SpanFacts],
-        anew: Collection[str] = (),
+        recompute: Collection[str] = (),
     ) -> None:
         self._names = names
         self._run = run
         self._now = now
         self._facts = callback
-        self._anew = anew
+        self._recompute = recompute
         self._requests: dict[str, list[Request]] = defaultdict(list)
         self._spans: dict[str, list[Span]] = defaultdict(list)
         self._touched: set[str] = set()
         self._guessed: set[str] = set()
         """Names of new spans without a call id."""
-        self._meanings: dict[str, SpanFacts] = {}
+        self._facts_by_span: dict[str, SpanFacts] = {}
         self._mentions: list[MentionedResult] = []
         self._placed: dict[tuple[int, int], Request] = {}
-        self._left: dict[str, list[Stitch]] = defaultdict(list)
+        self._unused_rows: dict[str, list[Stitch]] = defaultdict(list)
         """Rows of requests that no response makes any longer."""
         self._orphans: dict[str, Stitch] = {}
         """Rows of mentioned results without a known request."""
@@ -121,7 +121,7 @@ class ToolCallIndex:
         if request.span is not None:
             request.span.request = None
         if (row := request.own_row) is not None:
-            self._left[request.call_id].append(row)
+            self._unused_rows[request.call_id].append(row)
 
     def run_span(self, span: SpanData, facts: SpanFacts, old: Stitch | None) -> None:
         """Add a new or changed tool span."""
@@ -130,7 +130,7 @@ class ToolCallIndex:
             call_id, name = without_call(span), name_of(span, facts)
             self._guessed.add(name)
         self._touched.add(call_id)
-        self._meanings[span["id"]] = facts
+        self._facts_by_span[span["id"]] = facts
         if old is not None and old.type == "tool_call":
             self._forget(old)
         self._spans[call_id].append(Span(span, start_time(span, self._now), old, call_id, name))
@@ -158,13 +158,13 @@ class ToolCallIndex:
         for call_id in self._touched:
             match(self._requests.get(call_id, ()), [span for span in self._spans.get(call_id, ()) if not span.name])
         self._guess()
-        rows = {call_id: self._settle(call_id) for call_id in sorted(self._touched)}
+        rows = {call_id: self._call_rows(call_id) for call_id in sorted(self._touched)}
         for at, span_id, results in remembered:
             news = [result for result in results if part(result.call_id) in self._touched]
             self._mentions.append(MentionedResult(at, span_id, news))
         for mention in sorted(self._mentions, key=lambda mention: mention[:2]):
             self._fill(rows, mention.at, mention.results)
-        return [row for span_rows in rows.values() for row in span_rows] + self._gone()
+        return [row for span_rows in rows.values() for row in span_rows] + self._removed_rows()
 
     def _guess(self) -> None:
         """Match the spans without a call id to the remaining requests with their names."""
@@ -193,10 +193,10 @@ class ToolCallIndex:
         self._spans[call_id].append(span)
         self._touched |= {span.call_id, call_id}
         span.call_id = call_id
-        if span.data["id"] not in self._meanings:
-            self._meanings[span.data["id"]] = self._facts(stored_span_data(span.data))
+        if span.data["id"] not in self._facts_by_span:
+            self._facts_by_span[span.data["id"]] = self._facts(stored_span_data(span.data))
 
-    def _settle(self, call_id: str) -> list[SpanRow]:
+    def _call_rows(self, call_id: str) -> list[SpanRow]:
         requests = sorted(self._requests.get(call_id, ()), key=lambda request: request.turn)
         spans = sorted(self._spans.get(call_id, ()), key=lambda span: span.turn)
         self._inherit(call_id, [*requests, *spans])
@@ -211,12 +211,12 @@ class ToolCallIndex:
             if request.span is None:
                 rows.append(self._request_row(call_id, request, old))
             elif old is not None and old.position not in remaining:
-                self._left[call_id].append(old)
+                self._unused_rows[call_id].append(old)
         return rows
 
     def _inherit(self, call_id: str, heirs: Sequence[Request | Span]) -> None:
         """Assign the rows that lost their request or span to requests and spans of the same call without a row."""
-        free = self._left.pop(call_id, [])
+        free = self._unused_rows.pop(call_id, [])
         if call_id in self._orphans:
             free.append(self._orphans[call_id])
         for heir in heirs:
@@ -224,10 +224,10 @@ class ToolCallIndex:
                 heir.row = free.pop()
                 if self._orphans.get(call_id) is heir.row:
                     del self._orphans[call_id]
-        self._left[call_id] = [row for row in free if row is not self._orphans.get(call_id)]
+        self._unused_rows[call_id] = [row for row in free if row is not self._orphans.get(call_id)]
 
-    def _gone(self) -> list[SpanRow]:
-        return [SpanRow(removed(old), (), old) for left in self._left.values() for old in left]
+    def _removed_rows(self) -> list[SpanRow]:
+        return [SpanRow(removed(old), (), old) for left in self._unused_rows.values() for old in left]
 
     def _span_row(self, call_id: str, span: Span) -> SpanRow:
         piece, request = stored_span_data(span.data), span.request
@@ -235,8 +235,8 @@ class ToolCallIndex:
         parent = piece.get("parent_id")
         parent_id = self._names.span(parent) if parent else self._run.id
         row = new_row(piece, self._names.span(piece["id"]), self._run, parent_id, span.row or before, self._now)
-        facts = self._meanings.get(piece["id"])
-        if facts is None and call_id in self._anew:
+        facts = self._facts_by_span.get(piece["id"])
+        if facts is None and call_id in self._recompute:
             facts = self._facts(piece)
         values, data = row.values, row.values["data"]
         values["type"], values["call_id"] = "tool_call", call_id
@@ -253,12 +253,12 @@ class ToolCallIndex:
             values["message"], values["status"] = _result(call_id, facts.result, piece, values["status"])
         for value in (span.row, before):
             # Messages about another call, which the span matched before, do not apply.
-            if value is not None and value.call_id == call_id and call_id not in self._anew:
-                _keep_told(row, value, piece)
+            if value is not None and value.call_id == call_id and call_id not in self._recompute:
+                _keep_mentioned_result(row, value, piece)
         if span.name:
             data["by_name"] = True
         if request is not None:
-            _asked(row, request)
+            _set_request(row, request)
             data["asked_at"] = request.requested_at
             if request.name != values["name"]:
                 data["asked_name"] = request.name
@@ -280,9 +280,9 @@ class ToolCallIndex:
         row.values["at"] = parse_time(request.requested_at)
         row.values["data"] = {"asked_at": request.requested_at}
         row.order = request.order
-        if old is not None and call_id not in self._anew:
-            _keep_told(row, old, {})
-        _asked(row, request)
+        if old is not None and call_id not in self._recompute:
+            _keep_mentioned_result(row, old, {})
+        _set_request(row, request)
         return row
 
     def _fill(self, rows: dict[str, list[SpanRow]], at: datetime, results: Sequence[Result]) -> None:
@@ -296,7 +296,7 @@ class ToolCallIndex:
             span_rows.sort(key=lambda row: str(row.values["data"].get("asked_at") or format_time(row.at)))
             for row, result in zip(reversed(span_rows), reversed(mentioned), strict=False):
                 _mentioned(row, call_id, result, at)
-            if not rows.get(call_id) and not mentioned[-1].asked:
+            if not rows.get(call_id) and not mentioned[-1].requested:
                 rows[call_id] = [self._orphan(call_id, at, mentioned[-1])]
 
     def _orphan(self, call_id: str, at: datetime, result: Result) -> SpanRow:
@@ -309,7 +309,7 @@ class ToolCallIndex:
         return row
 
 
-def _keep_told(row: SpanRow, stitch: Stitch, piece: Mapping[str, Any]) -> None:
+def _keep_mentioned_result(row: SpanRow, stitch: Stitch, piece: Mapping[str, Any]) -> None:
     """Keep the result that messages mention: the old row has it, and the messages may not arrive again."""
     values = row.values
     value, at = stitch.message, stitch.data.get("told_at")
@@ -323,11 +323,11 @@ def _keep_told(row: SpanRow, stitch: Stitch, piece: Mapping[str, Any]) -> None:
         _fail(row)
 
 
-def _asked(row: SpanRow, request: Request) -> None:
+def _set_request(row: SpanRow, request: Request) -> None:
     """Set the request that a row answers."""
     row.values["call_index"] = request.index
     if isinstance(request.response, SpanRow):
-        row.asker = request.response
+        row.requested_by = request.response
     else:
         row.values["reply_to"] = request.response
 

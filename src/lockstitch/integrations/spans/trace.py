@@ -48,7 +48,7 @@ class StoredTrace:
     """Model calls that started with or after the first new span."""
     mentions: Sequence[MentionedResult] = ()
     """Results mentioned by stored spans that started then or later and have no new data."""
-    anew: frozenset[str] = frozenset()
+    recompute: frozenset[str] = frozenset()
     """Ids of calls with mentioned results to assign again. `mentions` contains all their mentions."""
     calls: Sequence[Stitch] | None = None
     """All model calls of the trace, if the totals must be computed again."""
@@ -76,7 +76,7 @@ class TraceBuilder:
         self._now = now
         self._rows: list[SpanRow] = []
         self._calls = ToolCallIndex(
-            names, stored_trace.run, now, stored_trace.tools, trace_source.facts, stored_trace.anew
+            names, stored_trace.run, now, stored_trace.tools, trace_source.facts, stored_trace.recompute
         )
         self._root: tuple[SpanRow | None, NewSpan] | None = None
 
@@ -88,10 +88,10 @@ class TraceBuilder:
             self._take(new_span)
         rows = [*self._rows, *self._calls.rows(self._known.mentions)]
         places = {stitch.position for stitch in vanished}
-        rows += [SpanRow(_left_of(stitch, places), (), stitch) for stitch in vanished]
-        rows += self._unasked({stitch.position for stitch in vanished if stitch.type == "llm_call"})
+        rows += [SpanRow(_remaining_values(stitch, places), (), stitch) for stitch in vanished]
+        rows += self._unrequested({stitch.position for stitch in vanished if stitch.type == "llm_call"})
         self._number(rows)
-        return self._run(rows), [row for row in rows if row.differs() or row.asker is not None]
+        return self._run(rows), [row for row in rows if row.differs() or row.requested_by is not None]
 
     def _take(self, new_span: NewSpan) -> None:
         span, facts = new_span.data, new_span.facts
@@ -138,7 +138,7 @@ class TraceBuilder:
                 self._calls.remove_request(further)
                 self._rows.append(SpanRow(removed(further), (), further))
 
-    def _unasked(self, places: set[int]) -> list[SpanRow]:
+    def _unrequested(self, places: set[int]) -> list[SpanRow]:
         """Return the tool calls that stay although their responses, at these positions, are removed."""
         return [
             SpanRow({**stitch.__dict__, "reply_to": None, "call_index": None}, (), stitch)
@@ -150,12 +150,12 @@ class TraceBuilder:
         run, parent = self._known.run, span.get("parent_id")
         row_id = self._names.span(span["id"], f"#{number}" if number else "")
         parent_id = self._names.span(parent) if parent else run.id
-        said: Mapping[str, Any] = span
+        fields: Mapping[str, Any] = span
         if number:
             # A further generation of one call. The first generation has the span data.
-            said = {key: value for key, value in span.items() if key in ("trace_id", "start", "end", "order")}
-            said = {**said, "of": span["id"], "generation": number}
-        return new_row(said, row_id, run, parent_id, self._known.rows.get(row_id), self._now)
+            fields = {key: value for key, value in span.items() if key in ("trace_id", "start", "end", "order")}
+            fields = {**fields, "of": span["id"], "generation": number}
+        return new_row(fields, row_id, run, parent_id, self._known.rows.get(row_id), self._now)
 
     def _number(self, rows: list[SpanRow]) -> None:
         """Number the model calls in the order of their start: the new ones, and those that come after them."""
@@ -163,14 +163,14 @@ class TraceBuilder:
         removed = {row.old.id for row in rows if row.old is not None and row.old.type == "llm_call"} - span_rows.keys()
         if not span_rows and not removed:
             return
-        whole = self._known.calls is not None
+        has_all_calls = self._known.calls is not None
         stored = self._known.calls if self._known.calls is not None else self._known.later
         others = [
             SpanRow(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch)
             for stitch in stored
             if stitch.id not in span_rows and stitch.id not in removed
         ]
-        before = 0 if whole else self._known.run.steps - len(self._known.later)
+        before = 0 if has_all_calls else self._known.run.steps - len(self._known.later)
         ordered = sorted([*span_rows.values(), *others], key=lambda row: row.order)
         for number, row in enumerate(ordered, start=before + 1):
             row.values["step_number"] = number
@@ -221,8 +221,8 @@ class TraceBuilder:
         end = span.get("end")
         remaining = ("thread_id", "user_id", "session_id", "group", "total_tokens", "total_cost")
         state: Json = {**self._known.run.state, **{key: value for key, value in span.items() if key in remaining}}
-        if root.facts.said:
-            state["said"] = root.facts.said[:200]
+        if root.facts.input_text:
+            state["said"] = root.facts.input_text[:200]
         error = span.get("error") or (span.get("status") if status == "failed" else None)
         return {
             "agent": part(span.get("name")),
@@ -251,8 +251,8 @@ def place(
         position += 1
         row.values["position"], row.values["fence"] = position, fence
     for row in rows:
-        if row.asker is not None:
-            row.values["reply_to"] = row.asker.position
+        if row.requested_by is not None:
+            row.values["reply_to"] = row.requested_by.position
     changes: dict[str, Any] = {"first_position": min(run.first_position or first, first)} if new else {}
     root = next((row for row in rows if row.id == root_id), None) if root_id else None
     if root is not None:
@@ -281,7 +281,7 @@ def _last_answer(stored_trace: StoredTrace, run: Run, rows: Sequence[SpanRow]) -
     return last if format_time(last.at) >= str(run.state.get("answered_at") or "") else None
 
 
-def _left_of(stitch: Stitch, places: set[int]) -> Json:
+def _remaining_values(stitch: Stitch, places: set[int]) -> Json:
     """Return the values that stay of a removed row. A requested tool call stays if its response stays."""
     if stitch.type != "tool_call" or stitch.reply_to is None or stitch.reply_to in places:
         return removed(stitch)

@@ -1,4 +1,4 @@
-"""`Joining`: find the trace of each span of a batch, and the stored traces that the batch merges.
+"""`TraceAssigner`: find the trace of each span of a batch, and the stored traces that the batch merges.
 
 A source like LangSmith gives a trace the id of its root span. Each span therefore has at most one link upwards: to the
 trace that it names, else to its parent. The trace of a span is the end of the chain of these links. A chain may end
@@ -31,10 +31,10 @@ _ROUNDS: Final = 20
 
 
 @dataclass(slots=True)
-class Joined:
+class TraceAssignment:
     """A batch sorted into traces, and the stored records that are needed to write it."""
 
-    parcels: list[TraceBatch]
+    batches: list[TraceBatch]
     homes: dict[str, UUID]
     """The thread of each trace."""
     runs: dict[UUID, Run]
@@ -81,7 +81,7 @@ class _Plan:
     links: dict[str, str] = field(default_factory=dict[str, str], compare=False)
 
 
-class Joining:
+class TraceAssigner:
     """Sorts the batches of one source and project into traces."""
 
     def __init__(self, mirrors: MirrorStore, trace_source: TraceSource, names: MirrorIds) -> None:
@@ -89,7 +89,7 @@ class Joining:
         self._infers = trace_source.root_names_trace
         self._names = names
 
-    async def join(self, batch: Batch) -> Joined:
+    async def join(self, batch: Batch) -> TraceAssignment:
         """Read the stored data of the traces of a batch, and sort the batch into them.
 
         Threads are read before their rows. Each later write to such a thread raises the fence that the commit compares.
@@ -99,17 +99,17 @@ class Joining:
         seen = _Seen()
         for _ in range(_ROUNDS):
             run_ids = {self._names.run(trace) for trace in {*plan.traces.values(), *batch.absorbed}}
-            homes = self._homes(self._parcels(batch, plan, seen), await self._mirrors.runs(run_ids), plan)
+            homes = self._homes(self._trace_batches(batch, plan, seen), await self._mirrors.runs(run_ids), plan)
             threads = await self._mirrors.threads({*homes.values(), *plan.opened})
             seen = await self._look(batch, plan, run_ids, threads)
             new = await self._plan(batch, plan, seen)
-            batches = self._parcels(batch, new, seen)
+            batches = self._trace_batches(batch, new, seen)
             if new == plan and homes == self._homes(batches, seen.runs, new):
                 return await self._joined(batches, homes, new, seen)
             plan = new
         raise Conflict("The traces of these spans changed while they were read. Nothing was written.")
 
-    async def loose(self, joined: Joined) -> Batch:
+    async def loose(self, joined: TraceAssignment) -> Batch:
         """Return the traces to join after a commit: provisional traces of spans that are in other traces.
 
         Such a trace is named after a span of the commit, or it is a trace of the commit and another process has written
@@ -118,7 +118,7 @@ class Joining:
         batch = Batch()
         if not self._infers:
             return batch
-        spans = [(batch.trace_id, span_id) for batch in joined.parcels for span_id in batch.spans]
+        spans = [(batch.trace_id, span_id) for batch in joined.batches for span_id in batch.spans]
         named = {self._names.run(span_id): span_id for trace, span_id in spans if span_id != trace}
         waiting = {named[run_id]: run for run_id, run in (await self._mirrors.runs(named)).items()}
         rows = await self._mirrors.stitches(map(self._names.span, joined.homes))
@@ -202,21 +202,21 @@ class Joining:
             result[span_id] = (run.foreign_id if run is not None else None) or result[span_id]
         return result
 
-    def _parcels(self, batch: Batch, plan: _Plan, seen: _Seen) -> list[TraceBatch]:
+    def _trace_batches(self, batch: Batch, plan: _Plan, seen: _Seen) -> list[TraceBatch]:
         batches: dict[str, TraceBatch] = {}
         members = {span_id: row for span_id, row in seen.members().items() if row.thread_id in plan.dissolved}
         for span_id, trace in plan.traces.items():
-            parcel = batches.setdefault(trace, TraceBatch(trace))
+            trace_batch = batches.setdefault(trace, TraceBatch(trace))
             span = batch.spans.get(span_id)
             if span_id in members:
                 known = stored_span_data(members[span_id].data)
                 span = merge(known, span) if span else known
             elif span is None:
                 span = cast("SpanData", {"id": span_id, "trace_id": trace, "inferred": True})
-                parcel.recompute.add(span_id)
+                trace_batch.recompute.add(span_id)
             elif span_id in batch.again and self._names.span(span_id) in seen.stored:
-                parcel.recompute.add(span_id)
-            parcel.spans[span_id] = cast("SpanData", {**span, "trace_id": trace}) if span.get("inferred") else span
+                trace_batch.recompute.add(span_id)
+            trace_batch.spans[span_id] = cast("SpanData", {**span, "trace_id": trace}) if span.get("inferred") else span
         return list(batches.values())
 
     def _homes(self, batches: Iterable[TraceBatch], runs: Mapping[UUID, Run], plan: _Plan) -> dict[str, UUID]:
@@ -228,9 +228,11 @@ class Joining:
             homes[batch.trace_id] = run.thread_id if run and stored else self._names.thread(batch.name)
         return homes
 
-    async def _joined(self, batches: list[TraceBatch], homes: dict[str, UUID], plan: _Plan, seen: _Seen) -> Joined:
+    async def _joined(
+        self, batches: list[TraceBatch], homes: dict[str, UUID], plan: _Plan, seen: _Seen
+    ) -> TraceAssignment:
         dissolved = plan.dissolved
-        joined = Joined(
+        joined = TraceAssignment(
             batches,
             homes,
             {run_id: run for run_id, run in seen.runs.items() if run.thread_id not in dissolved},

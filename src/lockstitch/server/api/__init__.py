@@ -2,13 +2,13 @@
 
 from fastapi import APIRouter
 
-from lockstitch.server.api import admin, control, events, messages, records, runs, search, threads, three_table
+from lockstitch.server.api import admin, events, messages, records, runs, search, thread_actions, threads, three_table
 
 
 def routers() -> tuple[APIRouter, ...]:
     return (
         threads.router,
-        control.router,
+        thread_actions.router,
         events.router,
         runs.router,
         runs.stitches_router,

@@ -100,24 +100,24 @@ async def feedback(
 
 
 @router.post("/feedback", status_code=201, response_model=responses.Feedback)
-async def give_feedback(caller: Writer, said: NewFeedback) -> ExactJSON:
+async def give_feedback(caller: Writer, body: NewFeedback) -> ExactJSON:
     """Create feedback on a thread, a run or a stitch."""
     now, store = caller.store.clock.now(), caller.store
-    stitch = await store.stitch(said.stitch) if said.stitch is not None else None
-    named = said.run or (stitch.run_id if stitch is not None else None)
+    stitch = await store.stitch(body.stitch) if body.stitch is not None else None
+    named = body.run or (stitch.run_id if stitch is not None else None)
     run = await store.run(named) if named is not None else None
-    thread = await store.thread(said.thread) if said.thread is not None else None
+    thread = await store.thread(body.thread) if body.thread is not None else None
     places = {
         item_id for item_id in (stitch and stitch.thread_id, run and run.thread_id, thread and thread.id) if item_id
     }
     if len(places) != 1:
         raise Problem(422, "Refused", "Set thread, run or stitch, all of the same thread.")
     feedback = Feedback(
-        **said.model_dump(exclude={"thread", "run", "stitch"}),
+        **body.model_dump(exclude={"thread", "run", "stitch"}),
         project=caller.project,
         thread_id=places.pop(),
         run_id=run.id if run is not None else None,
-        stitch_id=said.stitch,
+        stitch_id=body.stitch,
         created_at=now,
         updated_at=now,
     )

@@ -24,13 +24,13 @@ class ResponseModel(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-def response_model(record: type[Record], name: str = "", without: frozenset[str] = frozenset(), **more: Any) -> Any:
-    """Return the model of a record with all its fields. `more` adds members with their types."""
+def response_model(record: type[Record], name: str = "", without: frozenset[str] = frozenset(), **extra: Any) -> Any:
+    """Return the model of a record with all its fields. `extra` adds members with their types."""
     hints: Mapping[str, Any] = get_type_hints(record, include_extras=True)
     fields: dict[str, Any] = {
-        field: (hints[field], ...) for field in record.model_fields if field not in without and field not in more
+        field: (hints[field], ...) for field in record.model_fields if field not in without and field not in extra
     }
-    fields |= {field: (kind, ...) for field, kind in more.items()}
+    fields |= {field: (kind, ...) for field, kind in extra.items()}
     return _create(name or record.__name__, __base__=ResponseModel, __doc__=record.__doc__, **fields)
 
 

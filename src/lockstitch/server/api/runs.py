@@ -27,9 +27,9 @@ async def run(caller: Reader, id: RunRef) -> ExactJSON:
 @router.get("/{id}/result", response_model=responses.Result)
 async def result(caller: Reader, id: RunRef) -> ExactJSON:
     """Return the current result of a run. The status is `pending` while its message is queued."""
-    found = await result_for(caller.store, id)
-    add_log_fields(thread=found.thread_id, run=found.run_id)
-    return ExactJSON(found.as_json())
+    run_result = await result_for(caller.store, id)
+    add_log_fields(thread=run_result.thread_id, run=run_result.run_id)
+    return ExactJSON(run_result.as_json())
 
 
 @router.get("/{id}/log", response_model=list[responses.Stitch])

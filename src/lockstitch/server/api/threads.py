@@ -177,8 +177,8 @@ async def history(
     return ExactJSON(
         {
             "turns": [turn.as_json() for turn in page.turns],
-            "more": page.more,
-            "next": page.turns[-1].run.turn if page.more else None,
+            "more": page.has_more,
+            "next": page.turns[-1].run.turn if page.has_more else None,
         }
     )
 
@@ -213,10 +213,9 @@ async def fork(caller: Writer, ref: ThreadRefParam, fork: Fork | None = None) ->
     """Create a thread that continues from a position of this thread."""
     head = await _known(caller.store, ref)
     fork = fork or Fork()
-    values = {name: value for name in ("key", "title", "user_id") if (value := getattr(fork, name)) is not None}
     if fork.at is not None and fork.at > head.position:
         raise Problem(422, "Refused", f"Thread {head.id} has {head.position} stitches. `at` is higher.")
-    thread = await caller.store.fork(head, at=fork.at, **values)
+    thread = await caller.store.fork(head, at=fork.at, key=fork.key, title=fork.title, user_id=fork.user_id)
     return ExactJSON(thread.as_json(), 201)
 
 

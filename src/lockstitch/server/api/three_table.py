@@ -18,9 +18,9 @@ from lockstitch.engine.session.start import as_message
 from lockstitch.errors import Refused
 from lockstitch.model import FrontendToolWait, Json, Thread, format_time, waits_json
 from lockstitch.server.api import responses
-from lockstitch.server.api.control import ToolResult
 from lockstitch.server.api.events import EVENT_STREAM, STREAM
 from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Name, Offset, TextParam, ThreadRefParam
+from lockstitch.server.api.thread_actions import ToolResult
 from lockstitch.server.auth import Caller, Reader, Writer
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.streams.replay import EventReplay
@@ -46,14 +46,14 @@ class Executed(Body):
 
 
 @router.post("/run", responses=STREAM, response_class=StreamingResponse)
-async def run(caller: Writer, asked: RunRequest) -> StreamingResponse:
+async def run(caller: Writer, body: RunRequest) -> StreamingResponse:
     """Run an agent and stream its events in its own format until the run ends or waits for the frontend.
 
     If another run of the thread is open, the message is queued, and the stream starts with its own run.
     """
-    agent = _agent(caller, asked.agent)
+    agent = _agent(caller, body.agent)
     message = await caller.store.enqueue(
-        agent.name, as_message(asked.user_prompt), thread=asked.agent_uuid, user_id=asked.user_id
+        agent.name, as_message(body.user_prompt), thread=body.agent_uuid, user_id=body.user_id
     )
     result = await result_enqueued(caller.store, message)
     add_log_fields(thread=result.thread_id, run=result.run_id)
@@ -86,7 +86,7 @@ async def conversations(
 ) -> ExactJSON:
     """List finished turns as conversations, newest first."""
     page = await caller.store.history(await caller.store.thread(ref), limit=limit, before=before)
-    return ExactJSON({"conversations": [turn.as_json() for turn in page.turns], "has_more": page.more})
+    return ExactJSON({"conversations": [turn.as_json() for turn in page.turns], "has_more": page.has_more})
 
 
 def _agent(caller: Caller, name: str | None) -> Agent:
@@ -104,7 +104,7 @@ async def _frames(caller: Caller, agent: Agent, head: Thread, result: Result | N
     after = head.position if result is None else await _before(caller, result)
     follower = ThreadStream(caller.store, caller.state.changes, head.id, after)
     async with aclosing(follower.events("idle")) as stream_items:
-        events = _told(EventReplay(caller.store, head).events(stream_items))
+        events = _without_none(EventReplay(caller.store, head).events(stream_items))
         async for frame in formats.stream(events, agent.formatter()):
             yield frame
 
@@ -126,7 +126,7 @@ async def _before(caller: Caller, result: Result) -> int:
             await reader.wait(LIVELY)
 
 
-async def _told(events: AsyncGenerator[Event | None]) -> AsyncGenerator[Event]:
+async def _without_none(events: AsyncGenerator[Event | None]) -> AsyncGenerator[Event]:
     async for event in events:
         if event is not None:
             yield event

@@ -46,7 +46,7 @@ GROUP BY run_id, thread_id
 ORDER BY retries DESC
 LIMIT 50;
 
--- example: What a thread did
+-- example: Steps of a thread
 SELECT position, type, name, status, duration_ms, input_tokens, output_tokens, at
 FROM stitches
 WHERE thread_id = :thread_id

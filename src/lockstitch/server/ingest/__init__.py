@@ -6,11 +6,11 @@ from fastapi import APIRouter
 def routers() -> tuple[APIRouter, ...]:
     """Return the routers in lookup order. Routes for unsupported paths come last."""
     # Import here: routes need the server state, which needs the ingest queue.
-    from lockstitch.server.ingest import accept, langsmith_read, langsmith_write, otlp, three_table
+    from lockstitch.server.ingest import accept, langsmith_read, langsmith_write, otlp, trace_rows
 
     return (
         accept.router,
-        three_table.router,
+        trace_rows.router,
         otlp.router,
         *langsmith_write.routers(),
         *langsmith_read.routers(),

@@ -20,12 +20,12 @@ from lockstitch.server.ingest.body_reader import OTEL
 from lockstitch.server.ingest_buffer import IngestBuffer
 from lockstitch.server.problems import Problem
 
-_KEPT: Final = ("content-type", "content-encoding", "user-agent")
+_STORED_HEADERS: Final = ("content-type", "content-encoding", "user-agent")
 _LONGEST: Final = 500
 _SMALL: Final = 2 << 10
 """Maximum size of an uncompressed body that is screened in the event loop, in bytes."""
 
-_Found = TypeVar("_Found")
+_Value = TypeVar("_Value")
 
 
 async def accept(request: Request, caller: Caller, source: str) -> list[str]:
@@ -43,7 +43,7 @@ async def accept(request: Request, caller: Caller, source: str) -> list[str]:
         body = await request.body()
     except ClientDisconnect as exc:
         raise Problem(400, "Incomplete body", "The connection closed before the body was complete.") from exc
-    headers: Json = {name: request.headers[name][:_LONGEST] for name in _KEPT if name in request.headers}
+    headers: Json = {name: request.headers[name][:_LONGEST] for name in _STORED_HEADERS if name in request.headers}
     headers["path"] = request.url.path[-_LONGEST:]
     settings = caller.state.settings
     hide = frozenset(name.lower() for name in settings.redact)
@@ -62,7 +62,7 @@ async def accept(request: Request, caller: Caller, source: str) -> list[str]:
     return problems
 
 
-async def _apart(intake: IngestBuffer, body: bytes, budget: Budget, look: Callable[[], _Found]) -> _Found:
+async def _apart(intake: IngestBuffer, body: bytes, budget: Budget, look: Callable[[], _Value]) -> _Value:
     """Screen a body in a thread unless it is small. If the client disconnects, the thread stops at its next step.
 
     The number of threads is limited: each holds an unpacked body and shares the processor with the event loop.

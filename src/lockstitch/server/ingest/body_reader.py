@@ -71,7 +71,7 @@ class Reader:
             self.problems.append(f"The body cannot be read: {type(exc).__name__}: {exc}")
         return None
 
-    def _tell(self, exc: LockstitchError) -> None:
+    def _add_problem(self, exc: LockstitchError) -> None:
         if len(self.problems) < _PROBLEMS:
             self.problems.append(str(exc))
 
@@ -81,7 +81,7 @@ class Reader:
         if row.source == OTEL:
             from lockstitch.integrations import otel
 
-            yield from otel.read_body(row.body, on_bad=self._tell, budget=self.budget)
+            yield from otel.read_body(row.body, on_bad=self._add_problem, budget=self.budget)
         elif match := _FEEDBACK.search(path):
             yield from read_feedback(row.body, "the body", match[1], self.budget)
         else:
@@ -89,7 +89,7 @@ class Reader:
             run_id = match[1] if match and match[1] not in _NO_RUNS else None
             headers = {name: str(value) for name, value in row.headers.items()}
             yield from langsmith.read(
-                row.body, "the body", headers, run_id=run_id, on_bad=self._tell, budget=self.budget
+                row.body, "the body", headers, run_id=run_id, on_bad=self._add_problem, budget=self.budget
             )
 
 

@@ -45,7 +45,7 @@ def session_of(store: Store, run: Run) -> str:
 async def spans_of(store: Store, run: Run) -> list[Json]:
     """Return all spans of a run, root first."""
     if run.source == "native":
-        return [_ours(store, run, value) for value in await export_run(store, str(run.id))]
+        return [_complete_span(store, run, value) for value in await export_run(store, str(run.id))]
     spans = [_mirrored(store, run, stitch) for stitch in await store.log(run.id) if stitch.data.get("id")]
     return sorted(spans, key=lambda span: (span["parent_run_id"] is not None, span["start_time"], span["id"]))
 
@@ -116,7 +116,7 @@ def _mirrored(store: Store, run: Run, stitch: Stitch) -> Json:
     if isinstance(cost, int | float):
         figures["total_cost"] = cost
     kind = str(value.get("run_type") or "")
-    return _whole(
+    return _complete_span(
         store,
         run,
         {
@@ -129,11 +129,7 @@ def _mirrored(store: Store, run: Run, stitch: Stitch) -> Json:
     )
 
 
-def _ours(store: Store, run: Run, value: Json) -> Json:
-    return _whole(store, run, value)
-
-
-def _whole(store: Store, run: Run, value: Json) -> Json:
+def _complete_span(store: Store, run: Run, value: Json) -> Json:
     """Return a span with all fields that the client's schema requires."""
     order = str(value.get("dotted_order") or "")
     above = [item for item in _ORDER.split(order)[1:-1] if as_id(item)]

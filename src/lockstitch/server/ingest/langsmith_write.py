@@ -33,7 +33,7 @@ INFO: Final[dict[str, Any]] = {
     "instance_flags": {"zstd_compression_enabled": True, "gzip_body_enabled": True},
 }
 
-_TAKEN: Final = {"message": "Stored. It will be processed soon."}
+_ACCEPTED: Final = {"message": "Stored. It will be processed soon."}
 
 
 async def info() -> JSONResponse:
@@ -44,7 +44,7 @@ async def info() -> JSONResponse:
 async def take(request: Request, caller: Ingester) -> JSONResponse:
     """Accept runs, run updates, batches, multipart bodies and feedback of LangSmith clients."""
     await accept(request, caller, LANGSMITH)
-    return JSONResponse(_TAKEN, 202)
+    return JSONResponse(_ACCEPTED, 202)
 
 
 async def take_run(request: Request, caller: Ingester, run_id: str) -> JSONResponse:

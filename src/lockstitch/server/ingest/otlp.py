@@ -19,7 +19,7 @@ router = APIRouter(tags=["otlp"])
 
 _JSON: Final = "application/json"
 _log = logging.getLogger("lockstitch.server")
-_told: set[str] = set()
+_logged_signals: set[str] = set()
 
 
 EXPORTED: Final[dict[int | str, dict[str, Any]]] = {
@@ -55,20 +55,20 @@ async def traces(request: Request, caller: Ingester) -> Response:
 @router.post("/otel/v1/metrics", include_in_schema=False)
 async def metrics(request: Request, caller: Ingester) -> Response:
     """Accept and discard metrics."""
-    return await _let_go(request, "metrics")
+    return await _discard(request, "metrics")
 
 
 @router.post("/v1/logs", responses=EXPORTED, response_class=JSONResponse)
 @router.post("/otel/v1/logs", include_in_schema=False)
 async def logs(request: Request, caller: Ingester) -> Response:
     """Accept and discard logs."""
-    return await _let_go(request, "logs")
+    return await _discard(request, "logs")
 
 
-async def _let_go(request: Request, signal: str) -> Response:
+async def _discard(request: Request, signal: str) -> Response:
     async for _ in request.stream():
         pass
-    if signal not in _told:
-        _told.add(signal)
+    if signal not in _logged_signals:
+        _logged_signals.add(signal)
         _log.info("Discarding OpenTelemetry %s; only traces are stored", signal)
     return answer(request)

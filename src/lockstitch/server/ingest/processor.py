@@ -76,7 +76,7 @@ _PROBLEM: Final = 2_000
 _log = logging.getLogger("lockstitch.server")
 
 
-class _Blamed(Exception):
+class _RepeatedFailure(Exception):
     """The store responds but failed repeatedly on the same part."""
 
     def __init__(self, cause: StoreError) -> None:
@@ -125,7 +125,7 @@ class IngestProcessor:
                 async with asyncio.timeout_at(swept + SWEEP):
                     await self._intake.arrived.wait()
             if not self._leaving:
-                await self._rows(self._intake.next(ROWS, IN_ONE_GO))
+                await self._rows(self._intake.next(ROWS, BATCH_BYTES))
             if clock() - swept >= SWEEP and not self._intake.arrived.is_set():
                 # Another process may have died with unprocessed bodies.
                 await self._sweep(older_than=SWEEP)
@@ -163,7 +163,7 @@ class IngestProcessor:
         bodies = [row.body or ingest_bodies.get(row.id) for row in rows]
         return [body for body in bodies if body is not None]
 
-    async def _left_behind(self, older_than: float) -> None:
+    async def _process_unqueued(self, older_than: float) -> None:
         """Process the bodies that are not in the queue of this process, one by one, oldest first."""
         until = self._store.clock.now() - timedelta(seconds=older_than)
         after: tuple[UUID] | None = None
@@ -196,15 +196,15 @@ class IngestProcessor:
     async def _process(self, rows: Sequence[IngestBody]) -> bool:
         """Write the bodies of one project and source into the record, and remove them from the queue.
 
-        Returns False if the server is stopped before. If it fails as a whole, each body is read alone. One that fails
-        alone goes to quarantine. Raises `StoreError` if the store does not work.
+        Returns False if the server stops before the end. If the batch fails, each body is processed alone. A body that
+        fails alone goes to quarantine. Raises `StoreError` if the store does not work.
         """
         try:
             return await self._process_together(rows)
         except StoreError:
             raise
         except Exception as exc:
-            _log.exception("Ingest batch failed")
+            _log.exception("Ingest of %d bodies failed", len(rows))
             if len(rows) > 1:
                 return all([await self._process([row]) for row in rows])
             await self._keep(rows[0], [_reason(exc)])
@@ -226,7 +226,7 @@ class IngestProcessor:
         waiting = deque(readers)
         small = all(_is_plain(row) for row in rows) and sum(len(row.body) for row in rows) <= SMALL
         while True:
-            await self._give_way()
+            await self._yield_to_requests()
             if self._leaving:
                 return False
             try:
@@ -257,9 +257,9 @@ class IngestProcessor:
         except Exception as exc:
             if isinstance(exc, StoreError):
                 raise
-            cause = exc.cause if isinstance(exc, _Blamed) else exc
+            cause = exc.cause if isinstance(exc, _RepeatedFailure) else exc
             if len(part) == 1:
-                _log.warning("Cannot write a span", exc_info=cause)
+                _log.warning("Cannot write span %s, its body goes to quarantine", _name(part[0].item), exc_info=cause)
                 part[0].reader.problems.append(f"span {_name(part[0].item)}: {_reason(cause)}")
                 return
             half = len(part) // 2
@@ -286,7 +286,7 @@ class IngestProcessor:
                 if not await self._answers():
                     raise
                 if tries == TRIES:
-                    raise _Blamed(exc) from exc
+                    raise _RepeatedFailure(exc) from exc
                 await asyncio.sleep(0.1 * 2**tries)
         raise AssertionError
 
@@ -306,7 +306,7 @@ class IngestProcessor:
         await self._bodies.put(row.changed(problem=text[:_PROBLEM], headers=headers))
         _log.warning("Quarantined a body of %s (%s): %s", row.source, row.id, text[:200])
 
-    async def _give_way(self) -> None:
+    async def _yield_to_requests(self) -> None:
         """Let the server handle requests and receive bodies before the next part."""
         await asyncio.sleep(0)
         waited = 0.0
@@ -318,7 +318,7 @@ class IngestProcessor:
         """Process the bodies of earlier processes once the store responds."""
         while not self._leaving:
             try:
-                await self._left_behind(older_than)
+                await self._process_unqueued(older_than)
                 return
             except StoreError as exc:
                 await self._wait(exc)
@@ -331,7 +331,7 @@ class IngestProcessor:
         await asyncio.sleep(1.0)
 
 
-IN_ONE_GO: Final = 1 << 20
+BATCH_BYTES: Final = 1 << 20
 """Maximum size of a batch of bodies in bytes. A larger body is processed alone."""
 
 _BROKEN: Final = (StoreFull, StoreReadOnly, StoreDamaged, SchemaMismatch)
@@ -379,7 +379,7 @@ async def ingest_running(store: Store, intake: IngestBuffer, settings: Settings)
     """Process the ingest queue while the context is open. On exit, wait for the current part."""
     digester = IngestProcessor(store, intake, settings)
     task = asyncio.create_task(digester.run(), name="lockstitch-server-digester")
-    task.add_done_callback(_told)
+    task.add_done_callback(_log_failure)
     try:
         yield
     finally:
@@ -388,6 +388,6 @@ async def ingest_running(store: Store, intake: IngestBuffer, settings: Settings)
             await task
 
 
-def _told(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (exc := task.exception()) is not None:
         _log.error("Ingest processor stopped", exc_info=exc)

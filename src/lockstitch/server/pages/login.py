@@ -51,7 +51,7 @@ async def enter(
 
 
 @router.post("/logout", dependencies=[Depends(check_form)])
-async def leave(request: Request) -> Response:
+async def logout(request: Request) -> Response:
     response = redirect_to(request, "/login")
     response.delete_cookie(TOKEN_COOKIE, path=f"{base_path(request)}/", httponly=True, samesite="strict")
     return response

@@ -30,7 +30,7 @@ class Bar:
     project: str
     projects: list[str]
     """The projects to choose from; only the current one if a token selects the project."""
-    wants: int
+    awaiting_person: int
     """Number of threads that need a person."""
     store: str
     workers: int
@@ -57,7 +57,7 @@ async def bar_of(caller: Caller) -> Bar:
         sections=[section for section in caller.state.extensions.sections if caller.may(section.scope)],
         project=caller.project,
         projects=await _projects(caller.store) if open_to_all else [caller.project],
-        wants=await caller.store.count_awaiting_person(),
+        awaiting_person=await caller.store.count_awaiting_person(),
         store=caller.store.backend_name,
         workers=len(workers),
         alive=True,

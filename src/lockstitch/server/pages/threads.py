@@ -25,7 +25,7 @@ from lockstitch.store import Store
 from lockstitch.store.reports.dashboard import Costs
 
 PAGE: Final = 50
-FOUND: Final = 100
+SEARCH_LIMIT: Final = 100
 """Maximum number of search results."""
 
 TABS: Final = (
@@ -59,9 +59,9 @@ class Filters:
     user: str = ""
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> "Filters":
+    def of(cls, parameters: Mapping[str, str]) -> "Filters":
         """Return the filters of a query string. Invalid values are ignored."""
-        values = {name: given.get(name, "").replace("\0", "").strip()[:255] for name in cls.__dataclass_fields__}
+        values = {name: parameters.get(name, "").replace("\0", "").strip()[:255] for name in cls.__dataclass_fields__}
         if values["status"] not in dict(TABS):
             values["status"] = ""
         if values["kind"] not in KINDS:
@@ -75,9 +75,9 @@ class Filters:
         """True if a filter other than the status is set."""
         return replace(self, status="") != Filters()
 
-    def address(self, **other: str) -> str:
+    def address(self, **changes: str) -> str:
         """Return the query string of the filters, with the changes in `other`."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__} | other
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__} | changes
         text = urlencode({name: value for name, value in values.items() if value})
         return f"?{text}" if text else ""
 
@@ -104,29 +104,29 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ThreadPage:
     """A page of the list: threads that need a person, longest first, and other threads, newest first."""
 
     needing: list[Thread]
     others: list[Thread]
-    more: bool
+    has_more: bool
     """True if there are older threads."""
 
 
-async def listed(store: Store, filters: Filters, *, after: str = "") -> Listed:
+async def listed(store: Store, filters: Filters, *, after: str = "") -> ThreadPage:
     """Return the page after a thread, or the first page."""
     now = store.clock.now()
     if filters.q:
         threads = [thread for thread in await _searched(store, filters.q) if filters.fits(thread, now)]
         wanting = [thread for thread in threads if waiting.person_waits_of(thread)]
         if filters.status == "person":
-            return Listed(wanting, [], more=False)
-        return Listed(wanting, [thread for thread in threads if thread not in wanting], more=False)
+            return ThreadPage(wanting, [], has_more=False)
+        return ThreadPage(wanting, [thread for thread in threads if thread not in wanting], has_more=False)
     needing: list[Thread] = []
     if not after and filters.status in ("", "person", "waiting"):
         needing = [thread for thread in (await waiting.needing(store))[0] if filters.fits(thread, now)]
     if filters.status == "person":
-        return Listed(needing, [], more=False)
+        return ThreadPage(needing, [], has_more=False)
     last = await store.thread(after) if after else None
     threads = await store.threads(limit=PAGE + 1, after=last, since=filters.begin(now), **filters.equal())
     # Threads that need a person are in the first group.
@@ -135,7 +135,7 @@ async def listed(store: Store, filters: Filters, *, after: str = "") -> Listed:
         for thread in threads[:PAGE]
         if not waiting.person_waits_of(thread) or filters.status not in ("", "waiting")
     ]
-    return Listed(needing, others, more=len(threads) > PAGE)
+    return ThreadPage(needing, others, has_more=len(threads) > PAGE)
 
 
 async def _searched(store: Store, text: str) -> list[Thread]:
@@ -144,7 +144,7 @@ async def _searched(store: Store, text: str) -> list[Thread]:
         named = [await store.thread(text)]
     except NotFound:
         named = []
-    hits = await store.search(text, limit=FOUND)
+    hits = await store.search(text, limit=SEARCH_LIMIT)
     fromkeys = list(dict.fromkeys(hit.thread_id for hit in hits))
     threads = await store.threads_by_id(fromkeys)
     matches = [threads[item_id] for item_id in fromkeys if item_id in threads]
@@ -173,7 +173,7 @@ async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResp
         "needing": await rows(store, result.needing[:_SHOWN]),
         "needing_count": len(result.needing),
         "others": await rows(store, result.others),
-        "more": result.more,
+        "more": result.has_more,
         "after": after,
     }
     if after and is_htmx_request(request):
@@ -184,7 +184,7 @@ async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResp
         response.headers["HX-Push-Url"] = f"{base_path(request)}/{filters.address()}"
         return response
     if not shown["counts"][""] and not filters.narrowed:
-        return render_page(request, caller, "threads/first.html", **_first(request, caller))
+        return render_page(request, caller, "threads/welcome.html", **_first(request, caller))
     agents = await store.agents.list(project=store.project)
     shown |= {
         "agents": sorted(agent.name for agent in agents),

@@ -19,14 +19,14 @@ from lockstitch.store import Store, Where
 from lockstitch.store.reports.dashboard import OPEN
 from lockstitch.version import VERSION
 
-GONE: Final = timedelta(hours=1)
+DEAD_WORKERS_SHOWN: Final = timedelta(hours=1)
 """Time for which dead workers are shown."""
 
 _QUEUE: Final = 1000
 _FEW: Final = 20
 
 
-class Held(NamedTuple):
+class HeldThread(NamedTuple):
     """A thread of the caller's project that a worker holds, with the action from the last heartbeat."""
 
     thread: Thread
@@ -40,7 +40,7 @@ class WorkerRow:
 
     worker: Worker
     state: Literal["acts", "idle", "silent", "dead"]
-    held: Sequence[Held]
+    held: Sequence[HeldThread]
     elsewhere: int
 
 
@@ -56,10 +56,10 @@ class Queued(NamedTuple):
 class WorkerOverview:
     """Workers, queue and timers at one time."""
 
-    hands: list[WorkerRow]
-    gone: list[WorkerRow]
+    workers: list[WorkerRow]
+    dead: list[WorkerRow]
     queue: list[Queued]
-    more: bool
+    has_more: bool
     """True if the queue is longer than the counted part."""
     counts: dict[str, int]
     due: list[Thread]
@@ -70,30 +70,32 @@ async def worker_overview(store: Store) -> WorkerOverview:
     now = store.clock.now()
     workers = store.table(Worker)
     alive = await workers.find(Where("dead", "=", False), order=("-beat_at",))
-    died = await workers.find(Where("dead", "=", True), Where("beat_at", ">=", now - GONE), order=("-beat_at",))
+    died = await workers.find(
+        Where("dead", "=", True), Where("beat_at", ">=", now - DEAD_WORKERS_SHOWN), order=("-beat_at",)
+    )
     held = await _held(store, [worker.id for worker in alive])
-    hands = [_hand(store, worker, held.get(worker.id, []), now) for worker in alive]
+    rows = [_worker_row(store, worker, held.get(worker.id, []), now) for worker in alive]
     ready = await store.find_threads(Where("status", "=", "pending"), order=("wake_at",), limit=_QUEUE)
     timed = (Where("status", "=", "waiting"), Where("wake_at", "is not null"))
     return WorkerOverview(
-        hands=sorted(hands, key=lambda hand: (-len(hand.held) - hand.elsewhere, hand.worker.host, hand.worker.pid)),
-        gone=[_hand(store, worker, [], now) for worker in died[:_FEW]],
+        workers=sorted(rows, key=lambda row: (-len(row.held) - row.elsewhere, row.worker.host, row.worker.pid)),
+        dead=[_worker_row(store, worker, [], now) for worker in died[:_FEW]],
         queue=_queue(ready),
-        more=len(ready) == _QUEUE,
+        has_more=len(ready) == _QUEUE,
         counts={status: await store.count(status=status) for status in OPEN},
         due=await store.find_threads(*timed, order=("wake_at",), limit=5),
     )
 
 
-class Bound(NamedTuple):
+class LimitUse(NamedTuple):
     """A limit, and the number of threads that count against it."""
 
     limit: Limit
     held: int
 
 
-async def limits_of(store: Store) -> list[Bound]:
-    return [Bound(limit, held) for limit, held in await store.limits()]
+async def limits_of(store: Store) -> list[LimitUse]:
+    return [LimitUse(limit, held) for limit, held in await store.limits()]
 
 
 async def _held(store: Store, workers: Sequence[UUID]) -> dict[UUID, list[Thread]]:
@@ -104,21 +106,21 @@ async def _held(store: Store, workers: Sequence[UUID]) -> dict[UUID, list[Thread
     return threads
 
 
-def _hand(store: Store, worker: Worker, threads: Sequence[Thread], now: datetime) -> WorkerRow:
+def _worker_row(store: Store, worker: Worker, threads: Sequence[Thread], now: datetime) -> WorkerRow:
     mine = [thread for thread in threads if thread.project == store.project]
     late = (now - worker.beat_at).total_seconds() > worker.lease_seconds
     state = "dead" if worker.dead else "silent" if late else "acts" if threads else "idle"
-    return WorkerRow(worker, state, [_told(worker, thread) for thread in mine], len(threads) - len(mine))
+    return WorkerRow(worker, state, [_held_thread(worker, thread) for thread in mine], len(threads) - len(mine))
 
 
-def _told(worker: Worker, thread: Thread) -> Held:
+def _held_thread(worker: Worker, thread: Thread) -> HeldThread:
     value: Any = worker.doing.get(str(thread.id))
     bag = cast("Json", value) if isinstance(value, dict) else {}
     try:
         since = parse_time(str(bag["since"]))
     except (KeyError, ValueError):
         since = None
-    return Held(thread, str(bag.get("act") or ""), since)
+    return HeldThread(thread, str(bag.get("act") or ""), since)
 
 
 def _queue(ready: Sequence[Thread]) -> list[Queued]:
@@ -137,7 +139,7 @@ async def workers(request: Request, caller: Reader) -> HTMLResponse:
         caller,
         "workers/workers.html",
         **await _now(caller),
-        **await _kept(caller),
+        **await _admin_data(caller),
         settings=caller.state.settings,
         agents=sorted(caller.state.app.agents) if caller.state.app else [],
         version=VERSION,
@@ -148,7 +150,7 @@ async def workers(request: Request, caller: Reader) -> HTMLResponse:
 @router.get("/workers/now")
 async def now(request: Request, caller: Reader) -> HTMLResponse:
     """Render the part that refreshes."""
-    return render_page(request, caller, "workers/now.html", **await _now(caller))
+    return render_page(request, caller, "workers/updates.html", **await _now(caller))
 
 
 @router.get("/workers/store")
@@ -169,7 +171,7 @@ async def _now(caller: Caller) -> dict[str, Any]:
     """Return workers, limits and ingest state. If the store is unreachable, return the problem."""
     try:
         result: dict[str, Any] = {
-            "crew": await worker_overview(caller.store),
+            "overview": await worker_overview(caller.store),
             "trouble": None,
             "limits": [],
             "came": None,
@@ -179,11 +181,11 @@ async def _now(caller: Caller) -> dict[str, Any]:
             result["came"] = await caller.state.intake.counts(caller.project)
             result["quarantine"] = await caller.state.intake.quarantine(caller.project, 10) if result["came"] else []
     except LockstitchError as exc:
-        return {"crew": None, "trouble": problem_of(exc), "limits": [], "came": None, "quarantine": []}
+        return {"overview": None, "trouble": problem_of(exc), "limits": [], "came": None, "quarantine": []}
     return {"quarantine": [], **result}
 
 
-async def _kept(caller: Caller) -> dict[str, Any]:
+async def _admin_data(caller: Caller) -> dict[str, Any]:
     """Return the tokens and the audit log, for admins."""
     if not caller.may("admin"):
         return {"tokens": [], "audits": []}

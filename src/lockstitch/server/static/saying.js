@@ -40,7 +40,7 @@ export function saying(end, { place, by = () => [], plain }) {
     one.due ||= requestAnimationFrame(() => draw(one, was));
   }
 
-  // The stitch is committed: add no more text, and keep it until the stitch replaces it.
+  // The stitch is committed: stop adding text, and keep the text until the stitch replaces it.
   function ends(data) { const one = all.get(key(data)); if (one) one.done = true; }
   function gone(data) { all.get(key(data))?.node.remove(); all.delete(key(data)); }
 

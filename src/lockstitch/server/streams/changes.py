@@ -55,7 +55,7 @@ class ChangeFeed:
     @property
     def leaving(self) -> bool:
         """True if streams must end, so the server can stop. uvicorn waits for them before the shutdown."""
-        return self._leaving or _server_leaves()
+        return self._leaving or _server_stops()
 
     @property
     def readers(self) -> int:
@@ -114,7 +114,7 @@ class ChangeFeed:
             reader.notify()
 
 
-def _server_leaves() -> bool:
+def _server_stops() -> bool:
     """True if the uvicorn server of this process received a signal to stop."""
     handler: Any = signal.getsignal(signal.SIGTERM)
     return bool(getattr(getattr(handler, "__self__", None), "should_exit", False))

@@ -22,7 +22,7 @@ ALL: Final = 5.0
 
 _RECENT: Final = 50
 _ACTIVE: Final = 200
-_KEPT: Final = 1000
+_CACHE_SIZE: Final = 1000
 """Number of threads whose last reported status is remembered."""
 
 
@@ -77,7 +77,7 @@ class ProjectStream:
                 self._reported.pop(head.id, None)
                 self._reported[head.id] = row
                 yield StreamItem("status", row)
-        while len(self._reported) > _KEPT:
+        while len(self._reported) > _CACHE_SIZE:
             self._reported.pop(next(iter(self._reported)))
 
     def _deleted(self, wanted: Collection[UUID], matches: Collection[UUID]) -> Iterator[StreamItem]:

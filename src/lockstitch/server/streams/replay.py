@@ -27,14 +27,14 @@ class EventReplay:
     def __init__(self, store: Store, head: Thread) -> None:
         self._store = store
         self._head = head
-        self._said: defaultdict[tuple[UUID, str], list[str]] = defaultdict(list)
+        self._texts: defaultdict[tuple[UUID, str], list[str]] = defaultdict(list)
         """The streamed parts of a response, by run and kind."""
         self._attempts: dict[UUID, str] = {}
         self._runs: dict[UUID, Run] = {}
         """Known runs. Their agent does not change."""
 
     async def events(self, stream_items: AsyncIterable[StreamItem]) -> AsyncGenerator[Event | None]:
-        """Yield events. None is a sign of life without an event."""
+        """Yield events. None is a heartbeat without an event."""
         async for stream_item in stream_items:
             if stream_item.kind == "beat":
                 yield None
@@ -54,7 +54,7 @@ class EventReplay:
             self._forget(run_id)
             yield self._event("retry", run_id, step, {})
         self._attempts[run_id] = data["attempt"]
-        self._said[run_id, kind].append(data["text"])
+        self._texts[run_id, kind].append(data["text"])
         yield self._event("thinking" if kind == "thinking" else "text", run_id, step, {"text": data["text"]})
 
     async def _stitch(self, stitch: Stitch, run_id: UUID) -> list[Event]:
@@ -100,12 +100,12 @@ class EventReplay:
     def _answer(self, stitch: Stitch, run_id: UUID, step: int) -> Iterator[Event]:
         """Yield the events of a response without the parts that were streamed."""
         message = stitch.message or {}
-        body = {kind: "".join(self._said[run_id, kind]) for kind in ("thinking", "text")}
-        whole = {
+        body = {kind: "".join(self._texts[run_id, kind]) for kind in ("thinking", "text")}
+        full_texts = {
             "thinking": "".join(str(block.get("thinking", "")) for block in blocks(message)),
             "text": text_of(message),
         }
-        if any(not whole[kind].startswith(body[kind]) for kind in body):
+        if any(not full_texts[kind].startswith(body[kind]) for kind in body):
             yield self._event("retry", run_id, step, {})
             body = dict.fromkeys(body, "")
         self._forget(run_id)
@@ -160,7 +160,7 @@ class EventReplay:
 
     def _forget(self, run_id: UUID) -> None:
         for kind in ("text", "thinking"):
-            self._said.pop((run_id, kind), None)
+            self._texts.pop((run_id, kind), None)
 
     def _event(self, kind: EventType, run_id: UUID, step: int, data: Json) -> Event:
         run = self._runs[run_id]

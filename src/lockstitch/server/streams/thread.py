@@ -28,7 +28,7 @@ QUIET: Final = 1.0
 """Seconds between two reads of other threads. Changes without a stitch send no notification."""
 
 HEARTBEAT: Final = 15.0
-"""Seconds without an item after which a sign of life is sent."""
+"""Seconds without an item after which a heartbeat is sent."""
 
 _PAGE: Final = 50
 """Number of stitches per read."""
@@ -42,7 +42,7 @@ _ALL: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class StreamItem:
-    """An item of a stream. `beat` is a sign of life."""
+    """An item of a stream. `beat` keeps an idle connection open."""
 
     kind: Literal["stitch", "delta", "status", "end", "beat"]
     data: Json
@@ -84,7 +84,7 @@ class ThreadStream:
         self._number = 0
         self._steps: dict[UUID, int] = {}
         """The last step with a sent response, by run. Deltas of it are skipped."""
-        self._told: Json | None = None
+        self._last_status: Json | None = None
         self._patience = _PATIENCE
 
     async def events(self, until: Until = "end") -> AsyncGenerator[StreamItem]:
@@ -131,7 +131,7 @@ class ThreadStream:
                 if stitch.position != self._after + 1 and self._patience:
                     break
                 self._after = stitch.position
-                self._note(stitch)
+                self._count_step(stitch)
                 yield StreamItem("stitch", stitch.as_json(), stitch)
             if self._after < last and self._patience:
                 # A copy of a thread is written in parts. The missing stitch may arrive later.
@@ -147,8 +147,8 @@ class ThreadStream:
         if head.kind == "trace":
             # Imported spans are replaced in place, which does not change the position.
             shown["fence"] = status["fence"] = head.fence
-        if shown != self._told and self._after >= head.position:
-            self._told = shown
+        if shown != self._last_status and self._after >= head.position:
+            self._last_status = shown
             yield StreamItem("status", status)
 
     async def _new_deltas(self, head: Thread) -> list[StreamItem]:
@@ -169,7 +169,7 @@ class ThreadStream:
         runs = await self._store.find_runs(self._thread_id, Where("id", "=", run_id), limit=1)
         return _ALL if not runs or runs[0].status in TERMINAL_STATUSES else runs[0].steps
 
-    def _note(self, stitch: Stitch) -> None:
+    def _count_step(self, stitch: Stitch) -> None:
         if stitch.type != "llm_call" or stitch.run_id is None or stitch.step_number is None:
             return
         # The summary after the last allowed step has the number of that step.

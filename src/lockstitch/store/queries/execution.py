@@ -1,4 +1,4 @@
-"""`ExecutionQueries`: what an executor reads and writes about the thread that it holds."""
+"""`ExecutionQueries`: the queries and writes of an executor for the thread that it holds."""
 
 import math
 from collections.abc import Mapping, Sequence

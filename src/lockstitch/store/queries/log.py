@@ -70,7 +70,7 @@ class HistoryPage:
 
     turns: list[Turn]
     """Turns, newest first."""
-    more: bool
+    has_more: bool
     """True if older turns follow."""
 
 
@@ -92,7 +92,7 @@ class LogQueries:
             return await self.lane_stitches(head, lane, until)
         start = head.context_from
         if until is not None and start > until:
-            # An earlier compaction applies at that position. This is rare, so read from the beginning.
+            # An earlier compaction applies at that position. This is rare, so read the whole log.
             return await self.stitches(head, [(1, until)])
         log = await self.stitches(head, [(max(start, 1), until)])
         if not start or not log or log[0].type != "compaction":

@@ -15,7 +15,7 @@ _PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A thread with the usage of its own runs. Runs of child threads are not counted."""
+    """A thread with the usage of its runs. Runs of child threads are not counted."""
 
     thread: Thread
     """The thread."""
@@ -83,7 +83,7 @@ _MANY: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A thread with the usage of its own runs, and its children."""
+    """A thread with the usage of its runs, and its children."""
 
     overview: Overview
     """The thread with its usage."""
@@ -124,7 +124,7 @@ class Node:
         return rows[self.thread.id]
 
 
-async def whole_trees(backend: FullBackend, threads: Sequence[Thread]) -> list[Node]:
+async def trees_of(backend: FullBackend, threads: Sequence[Thread]) -> list[Node]:
     """Return the trees that contain these threads, each once, in the order of the threads."""
     return await trees(backend, await roots_of(backend, threads))
 

@@ -13,7 +13,7 @@ COMPARISONS: Final = 2_000_000
 """Default limit of comparisons for one page or response, a few tenths of a second."""
 
 
-class Stretch(NamedTuple):
+class AlignedRange(NamedTuple):
     """A part of both sequences, equal or not."""
 
     equal: bool
@@ -36,30 +36,30 @@ class Allowance:
         """Comparisons that are left."""
 
     def take(self, comparisons: int) -> None:
-        """Use up comparisons. Raises `TooMuch` if fewer are left."""
+        """Use up comparisons. Raises `TooManyComparisons` if fewer are left."""
         if comparisons > self.remaining:
-            raise TooMuch
+            raise TooManyComparisons
         self.remaining -= comparisons
 
 
-class TooMuch(Exception):
+class TooManyComparisons(Exception):
     """The alignment costs more comparisons than are left."""
 
 
-def align(a: Sequence[Hashable], b: Sequence[Hashable], allowance: Allowance) -> list[Stretch] | None:
-    """Return both sequences in stretches, or None if the alignment costs more than the allowance has left."""
+def align(a: Sequence[Hashable], b: Sequence[Hashable], allowance: Allowance) -> list[AlignedRange] | None:
+    """Return both sequences in aligned ranges, or None if the alignment costs more than the allowance has left."""
     try:
         codes = _Bounded(a, b, allowance).get_opcodes()
-    except TooMuch:
+    except TooManyComparisons:
         return None
-    return [Stretch(kind == "equal", *places) for kind, *places in codes]
+    return [AlignedRange(kind == "equal", *places) for kind, *places in codes]
 
 
 def changed_lines(a: Sequence[str], b: Sequence[str], allowance: Allowance) -> list[str] | None:
     """Return the difference of two texts line by line as `diff -U1` shows it, or None if it costs too much."""
     try:
         return list(_unified(a, b, _Bounded(a, b, allowance)))
-    except TooMuch:
+    except TooManyComparisons:
         return None
 
 

@@ -224,17 +224,19 @@ def _facts(run: Run) -> Json:
 def _aligned(
     a: Sequence[Step], b: Sequence[Step], allowance: Allowance | None = None
 ) -> Iterator[tuple[Step | None, Step | None]]:
-    stretches = align([step.key for step in a], [step.key for step in b], allowance or Allowance())
-    if stretches is None:
+    aligned_ranges = align([step.key for step in a], [step.key for step in b], allowance or Allowance())
+    if aligned_ranges is None:
         # The best alignment costs too much: the steps are paired by their number.
         yield from zip_longest(a, b)
         return
-    for stretch in stretches:
-        yield from _side_by_side(a[stretch.start_a : stretch.end_a], b[stretch.start_b : stretch.end_b])
+    for aligned_range in aligned_ranges:
+        yield from _side_by_side(
+            a[aligned_range.start_a : aligned_range.end_a], b[aligned_range.start_b : aligned_range.end_b]
+        )
 
 
 def _side_by_side(a: Sequence[Step], b: Sequence[Step]) -> Iterator[tuple[Step | None, Step | None]]:
-    """Yield steps of a stretch in pairs of the same kind. A step without a counterpart is alone."""
+    """Yield steps of a aligned_range in pairs of the same kind. A step without a counterpart is alone."""
     left, right = deque(a), deque(b)
     while left and right:
         if left[0].kind == right[0].kind:
@@ -252,10 +254,10 @@ def _changes(a: Step | None, b: Step | None, allowance: Allowance) -> list[Chang
         return []
     changes = [] if a.name == b.name or a.kind == "model" else [Change("name", a.name, b.name)]
     for name, value in a.values.items():
-        other = b.values.get(name)
-        unknown = name in _OPTIONAL and (not value or not other)
-        if value != other and not unknown:
-            changes.append(Change(name, value, other, _lines(value, other, allowance)))
+        other_value = b.values.get(name)
+        unknown = name in _OPTIONAL and (not value or not other_value)
+        if value != other_value and not unknown:
+            changes.append(Change(name, value, other_value, _lines(value, other_value, allowance)))
     return changes
 
 

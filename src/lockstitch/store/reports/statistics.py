@@ -73,7 +73,7 @@ class Statistics:
         """Return tokens, cost and numbers of runs by group.
 
         Groups are any of model, day, hour, agent, project, user, tree and status. Groups by day or hour are in order of
-        time. Others start with the highest cost. The total does not depend on the groups.
+        time. Other groups start with the highest cost. The total does not depend on the groups.
         """
         stats_filter = self._filter(all_projects, only, by)
         usage_rows = [*await self._backend.usage(stats_filter), *await self._removed(stats_filter)]
@@ -114,7 +114,7 @@ class Statistics:
         return await self._backend.list_runs(self._filter(all_projects, only), order, limit)
 
     async def daily(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[DailyMetric]:
-        """Return the daily metrics of the stored runs: what a purge of these runs would add."""
+        """Return the daily metrics of the stored runs: the rows that a purge of these runs would add."""
         return await daily(self._backend, self._filter(all_projects, only))
 
     async def daily_of_threads(self, threads: Sequence[UUID]) -> list[DailyMetric]:

@@ -40,7 +40,7 @@ class Node:
     """One line of the tree. The texts are read only for the lines that are shown."""
 
     kind: NodeKind
-    """What the line shows."""
+    """The kind of operation that the line shows."""
     type: str
     """Type of the stitch, or role of the run."""
     id: UUID
@@ -77,7 +77,7 @@ class Node:
     """Milliseconds from the start to the first token of a model's answer."""
     pause_ms: int | None = None
     """Milliseconds of waiting after it: before a retry, or until a run was resumed."""
-    left_off: int = 0
+    omitted: int = 0
     """Number of nodes below it that are not shown."""
     children: "list[Node]" = field(default_factory=list["Node"])
     """Nodes below it, in order."""
@@ -115,7 +115,7 @@ class Node:
             "args": self.args,
             "text": self.text,
             "error": self.error,
-            "left_off": self.left_off,
+            "left_off": self.omitted,
             "children": [child.as_json(origin) for child in self.children],
         }
 
@@ -269,7 +269,7 @@ def cut(root: Node, depth: int | None, limit: int) -> tuple[int, int]:
         if parent is None or (level <= deepest and len(shown) < limit and id(parent) in shown):
             shown.add(id(node))
         elif id(parent) in shown:
-            parent.left_off += sizes[id(node)]
+            parent.omitted += sizes[id(node)]
     for node, _, _ in order:
         if id(node) in shown:
             node.children = [child for child in node.children if id(child) in shown]

@@ -112,7 +112,7 @@ class Trace:
     """Root of the tree."""
     shown: int
     """Number of nodes in the tree."""
-    left_off: int
+    omitted: int
     """Number of nodes that are not shown."""
 
     def as_json(self) -> Json:
@@ -121,7 +121,7 @@ class Trace:
             **self.run.as_json(),
             "usage": self.run.usage,
             "shown": self.shown,
-            "left_off": self.left_off,
+            "left_off": self.omitted,
             "tree": self.root.as_json(),
         }
 
@@ -147,8 +147,8 @@ class TraceReader:
         """Return the trace of a run without texts. Reads much less."""
         head = await self._store.thread(run.thread_id)
         root = await self._grown(head, run, 0)
-        shown, left_off = cut(root, self._depth, self._limit)
-        return Trace(run, root, shown, left_off)
+        shown, omitted = cut(root, self._depth, self._limit)
+        return Trace(run, root, shown, omitted)
 
     async def _grown(self, head: Thread, run: Run, level: int) -> Node:
         """Return a run with its nested runs and, up to the limit, the runs of its child threads."""

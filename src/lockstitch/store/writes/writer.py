@@ -185,7 +185,7 @@ class CommitWriter:
         return Receipt(None, head.delivered, head.cancel_requested, new=False) if head.ended else None
 
     async def _explain_conflict(self, exc: Conflict, commit: Commit) -> Conflict:
-        """Return the conflict as the subclass for the expectation of the change that is not met."""
+        """Return the conflict as the subclass that names the reason. Compares the change with the current head."""
         changes = (step for step in commit.steps if isinstance(step, ThreadChange))
         change = next((change for change in changes if change.thread_id == exc.thread_id), None)
         if change is None or type(exc) is not Conflict:

@@ -37,8 +37,8 @@ async def notebooks(request: Request, caller: Reader, skip: Annotated[int, Query
         )
         for counted in counted_notebooks[:PAGE]
     ]
-    more = skip + PAGE if len(counted_notebooks) > PAGE else None
-    shown: dict[str, Any] = {"rows": rows, "more": more, "paged": bool(skip), "can_act": caller.may("write")}
+    next_page = skip + PAGE if len(counted_notebooks) > PAGE else None
+    shown: dict[str, Any] = {"rows": rows, "more": next_page, "paged": bool(skip), "can_act": caller.may("write")}
     return render_page(request, caller, "notebooks/list.html", **shown)
 
 
@@ -184,12 +184,12 @@ async def delete(
     await caller.store.audits.record(
         caller.actor, "delete notebook", str(notebook.id), title=notebook.title, threads=removed
     )
-    more = f" and {plural(removed, 'chat')}" if removed else ""
-    return redirect_to(request, "/notebooks", f"Deleted “{notebook.title[:80]}”{more}")
+    chats_text = f" and {plural(removed, 'chat')}" if removed else ""
+    return redirect_to(request, "/notebooks", f"Deleted “{notebook.title[:80]}”{chats_text}")
 
 
 def _done(request: Request, path: str, text: str = "") -> Response:
-    """Return 204 to htmx, which can_keep_chats the page, and redirect other browsers."""
+    """Return 204 to htmx, which keeps the page, and redirect other browsers."""
     return Response(status_code=204) if is_htmx_request(request) else redirect_to(request, path, text)
 
 
@@ -219,8 +219,8 @@ async def forget(
     if memory_id not in {memory.id for memory in await memories_of(caller.store, user_of(caller, head))}:
         raise NotFound("The memory was not found or belongs to another user.")
     await caller.store.memories.delete(id=memory_id, project=caller.project)
-    more = f"?chat={chat}" if chat else ""
-    return redirect_to(request, f"/notebooks/{notebook.id}/memories{more}", "Forgotten")
+    query = f"?chat={chat}" if chat else ""
+    return redirect_to(request, f"/notebooks/{notebook.id}/memories{query}", "Forgotten")
 
 
 async def _notebook_and_chat(caller: Caller, notebook_id: int, chat: UUID | None) -> tuple[Notebook, Thread | None]:

@@ -217,11 +217,11 @@ async def _open(store: Store, head: Thread, runs: Runs) -> OpenWork:
     """Return the runs in progress and the queued messages."""
     open_calls = await load_open_calls(store, head)
     if head.status not in ("running", "pending"):
-        return OpenWork([], open_calls.queued, bool(open_calls.asks))
+        return OpenWork([], open_calls.queued, bool(open_calls.requests))
     active = runs.open
     doing = await _doing(store, head, active)
     return OpenWork(
-        [_active_run(run, doing.get(run.id, "")) for run in active], open_calls.queued, bool(open_calls.asks)
+        [_active_run(run, doing.get(run.id, "")) for run in active], open_calls.queued, bool(open_calls.requests)
     )
 
 

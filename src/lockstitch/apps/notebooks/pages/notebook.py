@@ -123,7 +123,7 @@ async def chat(
     highlight = Highlight.of(cited)
     if is_htmx_request(request):
         place = await place_of(caller.store, head, highlight) if highlight else None
-        return render_page(request, caller, "notebooks/place.html", notebook=notebook, place=place)
+        return render_page(request, caller, "notebooks/passage.html", notebook=notebook, place=place)
     return await _page(request, caller, application, notebook, head, highlight, before)
 
 
@@ -174,7 +174,7 @@ async def _now(
     chat_view = await chat_of(caller.store, head, f"{here}?cited=") if head is not None else ChatView()
     shown = await _shown(caller, application, notebook, head, here, chat_view)
     shown["messages"] = [message_view for message_view in chat_view.messages if message_view.position > after]
-    return render_page(request, caller, "notebooks/now.html", **shown, place=None)
+    return render_page(request, caller, "notebooks/updates.html", **shown, place=None)
 
 
 async def _shown(

@@ -3,8 +3,8 @@
 Horizontal lengths are thousandths of the width, so that lines scale with the page. Vertical lengths are pixels, as in
 plan.css.
 
-A small plan has its waves side by side with all lines. A large plan has its waves below each other and lines only for
-the selected task.
+A small plan has its waves next to each other with all lines. A large plan has its waves below each other and lines
+only for the selected task.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -117,9 +117,9 @@ def _curve(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 COLUMNS: Final = 5
-"""Maximum number of waves side by side."""
+"""Maximum number of waves next to each other."""
 ROWS: Final = 8
-"""Maximum number of tasks of a wave if waves are side by side."""
+"""Maximum number of tasks of a wave if waves are next to each other."""
 LINES: Final = 40
 """Maximum number of lines that a person can distinguish."""
 WORDS: Final = 300
@@ -148,7 +148,7 @@ class Link:
 
     @property
     def mark(self) -> str:
-        """One letter: b for removed, s for stored, i for inferred."""
+        """One character: b for removed, s for stored, i for inferred."""
         return "b" if self.broken else "s" if self.known.detection_method == "stored_relationship" else "i"
 
 
@@ -205,7 +205,7 @@ class PlanDiagram:
     cards: dict[str, Card]
     lines: list[Line]
     side_by_side: bool
-    """True if the waves are side by side."""
+    """True if the waves are next to each other."""
     documents: int
     hours: float | None
 

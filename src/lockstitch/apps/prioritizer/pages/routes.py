@@ -125,7 +125,7 @@ async def make(
 async def plan(request: Request, caller: Reader, ref: ThreadRefParam, task: Words = "", q: Words = "") -> Response:
     """Show a plan, or its reasoning so far. An htmx request gets the part without the frame."""
     result = await views.load_plan_page(caller.store, ref)
-    template = "prioritizer/whole.html" if is_htmx_request(request) else "prioritizer/plan.html"
+    template = "prioritizer/plan_content.html" if is_htmx_request(request) else "prioritizer/plan.html"
     trace = await views.trace(caller.store, result)
     return render_page(request, caller, template, **_shown(result, task, q), trace=trace)
 
@@ -135,7 +135,7 @@ async def chosen(request: Request, caller: Reader, ref: ThreadRefParam, task: Wo
     """Show one task of a plan."""
     result = await views.load_plan_page(caller.store, ref)
     if result.diagram is None or task not in result.diagram.cards:
-        raise NotFound("This plan does not have the task.")
+        raise NotFound("Task not found in this plan.")
     return render_page(request, caller, "prioritizer/chosen.html", **_shown(result, task, ""))
 
 
@@ -176,7 +176,7 @@ async def keep(
     session = await views.session_named(caller.store, ref)
     broken = metadata_of(session).broken_cycles
     if cycle >= len(broken):
-        raise NotFound("This plan does not have the cycle.")
+        raise NotFound("Cycle not found in this plan.")
     return await _redirect_to_plan(request, keep_dependency(prioritizer, caller.store, session, broken[cycle].dropped))
 
 

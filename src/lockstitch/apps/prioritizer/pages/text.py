@@ -91,8 +91,8 @@ def _why(output: Mapping[str, Any]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     shown = list(names[:6])
-    more = len(names) - len(shown)
-    return f"{', '.join(shown)} and {more} more" if more else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    omitted = len(names) - len(shown)
+    return f"{', '.join(shown)} and {omitted} more" if omitted else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def _short(text: str, limit: int = 80) -> str:

@@ -2,7 +2,7 @@
 UPDATE prioritizer_sessions SET trace_kept = false WHERE thread_id = :thread;
 
 -- name: sessions_expired
--- Sessions whose reasoning has expired and still stands in the log, unless their thread itself is to be kept longer.
+-- Sessions with expired reasoning that is still in the log, unless the retention of their thread lasts longer.
 SELECT {columns} FROM prioritizer_sessions p
 WHERE p.project = :project AND p.trace_kept AND p.trace_expires_at <= :moment AND p.status <> 'running'
   AND EXISTS (SELECT 1 FROM threads t WHERE t.id = p.thread_id AND t.worker_id IS NULL

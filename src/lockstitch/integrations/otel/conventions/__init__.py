@@ -6,7 +6,7 @@ from lockstitch.integrations.otel.conventions.openinference import OpenInference
 from lockstitch.integrations.otel.conventions.vendors import LangSmith, Logfire, Traceloop
 
 # The most specific first. A convention that names the kind of a span is better than a guess from the operation. The
-# generic attributes of Traceloop and Logfire repeat values that the others have in a better form.
+# generic attributes of Traceloop and Logfire repeat values that the other conventions have in a better form.
 DIALECTS: tuple[Convention, ...] = (LangSmith(), OpenInference(), GenAI(), Logfire(), Traceloop())
 
 __all__ = ["DIALECTS", "GenAI", "LangSmith", "Logfire", "OpenInference", "Traceloop"]

@@ -81,7 +81,7 @@ class Facts:
     """The facts that a convention finds in span data. Unknown values are None or empty."""
 
     model: str | None = None
-    asked_model: str | None = None
+    requested_model: str | None = None
     provider: str | None = None
     response_id: str | None = None
     finish_reasons: list[str] = field(default_factory=list[str])
@@ -105,25 +105,27 @@ class Convention(Protocol):
 
 
 def merged(messages: list[Facts]) -> Facts:
-    """Merge the facts of several conventions. The first value wins, and counts of 0 are filled from the others."""
-    whole = Facts()
+    """Merge the facts of several conventions. The first value wins. A count of 0 is filled from later conventions."""
+    result = Facts()
     for facts in messages:
-        whole.model = whole.model or facts.model
-        whole.asked_model = whole.asked_model or facts.asked_model
-        whole.provider = whole.provider or facts.provider
-        whole.response_id = whole.response_id or facts.response_id
-        whole.finish_reasons = whole.finish_reasons or facts.finish_reasons
-        whole.total_tokens = whole.total_tokens if whole.total_tokens is not None else facts.total_tokens
-        whole.cost = whole.cost if whole.cost is not None else facts.cost
-        whole.parameters = {**facts.parameters, **whole.parameters}
-        whole.tool_name = whole.tool_name or facts.tool_name
-        whole.call_id = whole.call_id or facts.call_id
-        whole.args = whole.args if whole.args is not None else facts.args
-        if whole.tokens is None or facts.tokens is None:
-            whole.tokens = whole.tokens or facts.tokens
+        result.model = result.model or facts.model
+        result.requested_model = result.requested_model or facts.requested_model
+        result.provider = result.provider or facts.provider
+        result.response_id = result.response_id or facts.response_id
+        result.finish_reasons = result.finish_reasons or facts.finish_reasons
+        result.total_tokens = result.total_tokens if result.total_tokens is not None else facts.total_tokens
+        result.cost = result.cost if result.cost is not None else facts.cost
+        result.parameters = {**facts.parameters, **result.parameters}
+        result.tool_name = result.tool_name or facts.tool_name
+        result.call_id = result.call_id or facts.call_id
+        result.args = result.args if result.args is not None else facts.args
+        if result.tokens is None or facts.tokens is None:
+            result.tokens = result.tokens or facts.tokens
         else:
-            whole.tokens = TokenCounts(*(mine or other for mine, other in zip(whole.tokens, facts.tokens, strict=True)))
-    return whole
+            result.tokens = TokenCounts(
+                *(mine or other for mine, other in zip(result.tokens, facts.tokens, strict=True))
+            )
+    return result
 
 
 def _word(value: Any) -> str | None:

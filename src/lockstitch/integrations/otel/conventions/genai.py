@@ -64,7 +64,7 @@ class GenAI:
         anthropic_usage = as_json(_read(attributes.get("gen_ai.usage.raw")))
         return Facts(
             model=as_text(attributes.get("gen_ai.response.model")),
-            asked_model=as_text(attributes.get("gen_ai.request.model")),
+            requested_model=as_text(attributes.get("gen_ai.request.model")),
             provider=provider_name(attributes.get("gen_ai.provider.name"), attributes.get("gen_ai.system")),
             response_id=as_text(attributes.get("gen_ai.response.id")),
             finish_reasons=_finish_reasons(attributes),
@@ -103,18 +103,18 @@ class GenAI:
         answered: list[Any] = []
         others: list[Json] = []
         for event in content.events:
-            name, said = event["name"], as_json(event.get("attributes"))
+            name, attributes = event["name"], as_json(event.get("attributes"))
             if name in _MESSAGE_EVENTS:
-                body = as_json(_read(said.get("gen_ai.event.content"))) or {
-                    key: _read(value) for key, value in said.items()
+                body = as_json(_read(attributes.get("gen_ai.event.content"))) or {
+                    key: _read(value) for key, value in attributes.items()
                 }
                 (answered if name == "gen_ai.choice" else requested).append({"event.name": name, **body})
-            elif name == "gen_ai.content.prompt" and "gen_ai.prompt" in said:
-                content.put("inputs", "input", _read(said["gen_ai.prompt"]), "gen_ai.prompt")
-            elif name == "gen_ai.content.completion" and "gen_ai.completion" in said:
-                content.put("outputs", "output", _read(said["gen_ai.completion"]), "gen_ai.completion")
+            elif name == "gen_ai.content.prompt" and "gen_ai.prompt" in attributes:
+                content.put("inputs", "input", _read(attributes["gen_ai.prompt"]), "gen_ai.prompt")
+            elif name == "gen_ai.content.completion" and "gen_ai.completion" in attributes:
+                content.put("outputs", "output", _read(attributes["gen_ai.completion"]), "gen_ai.completion")
             elif name == _DETAILS_EVENT:
-                for key, value in said.items():
+                for key, value in attributes.items():
                     content.attributes.setdefault(key, value)
             else:
                 others.append(event)

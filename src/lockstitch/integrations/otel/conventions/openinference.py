@@ -73,7 +73,9 @@ class OpenInference:
         finish_reason = as_text(attributes.get("llm.finish_reason"))
         return Facts(
             model=as_text(first(attributes, "llm.response.model_name", "llm.model_name")),
-            asked_model=as_text(first({**parameters, **attributes}, "llm.request.model_name", "model", "model_name")),
+            requested_model=as_text(
+                first({**parameters, **attributes}, "llm.request.model_name", "model", "model_name")
+            ),
             provider=provider_name(attributes.get("llm.provider"), attributes.get("llm.system")),
             finish_reasons=[finish_reason] if finish_reason else [],
             tokens=counted(

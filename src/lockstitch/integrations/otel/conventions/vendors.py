@@ -31,10 +31,10 @@ _LOGFIRE_CONTENT: tuple[tuple[str, Side, str], ...] = (
 class Logfire:
     def take(self, content: Content) -> None:
         attributes = content.attributes
-        if not content.heads & _HEADS and not _is_ours(content) and " " not in content.name:
+        if not content.heads & _HEADS and not _is_logfire(content) and " " not in content.name:
             return
         self._take_dialogue(content)
-        if _is_ours(content):
+        if _is_logfire(content):
             for name, side, key in _LOGFIRE_CONTENT:
                 content.move(name, side, key)
             request = attributes.get("request_data")
@@ -53,7 +53,7 @@ class Logfire:
         outputs = as_json(span.get("outputs"))
         usage = as_json(as_json(outputs.get("output")).get("usage") or outputs.get("usage"))
         return Facts(
-            tokens=raw_counts(usage) if _says_logfire(attributes) else None,
+            tokens=raw_counts(usage) if _has_logfire_attributes(attributes) else None,
             cost=as_number(attributes.get("operation.cost")),
         )
 
@@ -102,11 +102,13 @@ def _answers_elsewhere(content: Content, template: str) -> bool:
     )
 
 
-def _is_ours(content: Content) -> bool:
-    return content.scope.startswith(("logfire", "pydantic-ai", "pydantic_ai")) or _says_logfire(content.attributes)
+def _is_logfire(content: Content) -> bool:
+    return content.scope.startswith(("logfire", "pydantic-ai", "pydantic_ai")) or _has_logfire_attributes(
+        content.attributes
+    )
 
 
-def _says_logfire(attributes: Json) -> bool:
+def _has_logfire_attributes(attributes: Json) -> bool:
     return "logfire.span_type" in attributes or "logfire.msg" in attributes
 
 
@@ -145,7 +147,7 @@ class Traceloop:
         metadata = as_json(span.get("metadata"))
         callback = as_json(as_json(span.get("extra")).get("callback"))
         return Facts(
-            asked_model=as_text(metadata.get("ls_model_name")),
+            requested_model=as_text(metadata.get("ls_model_name")),
             provider=provider_name(metadata.get("ls_provider")),
             tool_name=as_text(attributes.get("traceloop.entity.name")),
             call_id=as_text(as_json(callback.get("kwargs")).get("tool_call_id")),
@@ -206,7 +208,7 @@ class LangSmith:
         metadata = as_json(span.get("metadata"))
         # LangChain includes the cache in the input.
         return Facts(
-            asked_model=as_text(metadata.get("ls_model_name")),
+            requested_model=as_text(metadata.get("ls_model_name")),
             provider=provider_name(metadata.get("ls_provider")),
             tokens=raw_counts(as_json(metadata.get("usage_metadata"))),
             parameters={

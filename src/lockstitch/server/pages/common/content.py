@@ -1,4 +1,4 @@
-"""JSON as highlighted pieces, Markdown as blocks, and media of stitches."""
+"""JSON as highlighted tokens, Markdown as blocks, and media of stitches."""
 
 import base64
 import binascii
@@ -19,25 +19,25 @@ DEEPEST: Final = 40
 CONTENT_LIMIT: Final = 20_000
 """Maximum number of characters on a page. A link shows the full text."""
 
-Piece = tuple[str, str]
+JsonToken = tuple[str, str]
 """A CSS class (`k` for keys, `p` for punctuation, or empty) and the text."""
 
 
-def json_tokens(value: Any, limit: int = CONTENT_LIMIT) -> list[Piece]:
-    """Return a JSON value as pieces. Strings are shown as JSON, so the result is unambiguous."""
-    pieces: list[Piece] = []
+def json_tokens(value: Any, limit: int = CONTENT_LIMIT) -> list[JsonToken]:
+    """Return a JSON value as tokens. Strings are shown as JSON, so the result is unambiguous."""
+    tokens: list[JsonToken] = []
     size = 0
-    for kind, text in _pieces(value, 0):
+    for kind, text in _json_tokens(value, 0):
         size += len(text)
         if size > limit:
-            pieces.append((kind, text[: max(0, len(text) - (size - limit))]))
-            pieces.append(("p", " …"))
+            tokens.append((kind, text[: max(0, len(text) - (size - limit))]))
+            tokens.append(("p", " …"))
             break
-        pieces.append((kind, text))
-    return pieces
+        tokens.append((kind, text))
+    return tokens
 
 
-def _pieces(value: Any, level: int) -> Iterator[Piece]:
+def _json_tokens(value: Any, level: int) -> Iterator[JsonToken]:
     if not value or not isinstance(value, dict | list):
         yield ("", codec.dumps(value).decode())
         return
@@ -54,7 +54,7 @@ def _pieces(value: Any, level: int) -> Iterator[Piece]:
     else:
         items = [(None, item) for item in cast("list[Any]", value)]
     yield ("", opening + inner)
-    for number, (key, one) in enumerate(items):
+    for number, (key, element) in enumerate(items):
         if number:
             yield ("p", ", " if flat else ",")
             if not flat:
@@ -62,7 +62,7 @@ def _pieces(value: Any, level: int) -> Iterator[Piece]:
         if key is not None:
             yield ("k", codec.dumps(key).decode())
             yield ("p", ": ")
-        yield from _pieces(one, level + 1)
+        yield from _json_tokens(element, level + 1)
     yield ("", closing if flat else "\n" + "  " * level + closing)
 
 
@@ -93,13 +93,13 @@ def arguments(value: Any, limit: int = 160) -> str:
     """Return the input of a call on one line: names and values without braces."""
     if not isinstance(value, dict):
         return cut(codec.dumps(value).decode(), limit) if value else ""
-    said = ""
+    line = ""
     for key, item in cast("dict[str, Any]", value).items():
         shown = item[:limit] if isinstance(item, str) else item
-        said += f"{', ' if said else ''}{key} {codec.dumps(shown).decode()}"
-        if len(said) > limit:
-            return cut(said, limit)
-    return said
+        line += f"{', ' if line else ''}{key} {codec.dumps(shown).decode()}"
+        if len(line) > limit:
+            return cut(line, limit)
+    return line
 
 
 def cut(text: str, limit: int) -> str:
@@ -108,24 +108,24 @@ def cut(text: str, limit: int) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Return the beginning of a text without line breaks."""
+    """Return the start of a text without line breaks."""
     return cut(" ".join(text[: limit * 4].split()), limit)
 
 
 def answer_line(text: str, limit: int = 200) -> str:
-    """Return the beginning of an answer without line breaks. Of a JSON object: its names and simple values."""
-    given = text.strip().removeprefix("```json").removesuffix("```").strip()
-    if not given.startswith("{") or len(given) > CONTENT_LIMIT * 10:
+    """Return the start of an answer without line breaks. Of a JSON object: its names and simple values."""
+    stripped = text.strip().removeprefix("```json").removesuffix("```").strip()
+    if not stripped.startswith("{") or len(stripped) > CONTENT_LIMIT * 10:
         return one_line(text, limit)
     try:
-        value = cast("dict[str, Any]", codec.loads(given))
+        value = cast("dict[str, Any]", codec.loads(stripped))
     except ValueError:
         return one_line(text, limit)
-    messages = ((one_line(name.replace("_", " "), 40), _told(item)) for name, item in value.items())
+    messages = ((one_line(name.replace("_", " "), 40), _value_text(item)) for name, item in value.items())
     return one_line(" · ".join(f"{name} {text}" for name, text in messages if text), limit) or one_line(text, limit)
 
 
-def _told(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """Return a simple value as text, or the length of a list or object."""
     if isinstance(value, dict | list):
         return f"{len(cast('list[Any]', value)):,}"

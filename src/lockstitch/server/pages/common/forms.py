@@ -35,13 +35,13 @@ class Field:
         return self.kind == "json" or len(self.value) > 40
 
 
-def fields_of(schema: Json, given: Any) -> list[Field]:
+def fields_of(schema: Json, values: Any) -> list[Field]:
     """Return the fields of an input schema, filled with the input from the model."""
     properties: Any = schema.get("properties")
     if not isinstance(properties, dict):
         return []
     required: Any = schema.get("required") or []
-    known: Json = cast("Json", given) if isinstance(given, dict) else {}
+    known: Json = cast("Json", values) if isinstance(values, dict) else {}
     fields: list[Field] = []
     for name, item in cast("Json", properties).items():
         about: Json = cast("Json", item) if isinstance(item, dict) else {}
@@ -130,7 +130,7 @@ async def say(caller: Caller, head: Thread, message: str) -> None:
         raise Refused("This thread is an imported trace. It cannot receive messages.")
     if head.ended:
         raise ThreadEnded(
-            f"Thread {head.id} is {head.status} and accepts no more messages. Fork it to continue.", thread_id=head.id
+            f"Thread {head.id} is {head.status} and accepts no messages. Fork it to continue.", thread_id=head.id
         )
     await caller.store.enqueue(caller.app.agent(head.agent).name, user(message), thread=head)
 

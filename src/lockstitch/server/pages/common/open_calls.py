@@ -60,7 +60,7 @@ class PersonRequest:
 class OpenCalls:
     """The open calls and queued messages of a thread."""
 
-    asks: list[PersonRequest]
+    requests: list[PersonRequest]
     running: list[tuple[Call, datetime | None]]
     queued: list[str]
     """Messages that the next run will read."""
@@ -68,7 +68,7 @@ class OpenCalls:
     @property
     def mark(self) -> str:
         """A string that changes when the requests change."""
-        return "|".join(ask.id for ask in self.asks)
+        return "|".join(ask.id for ask in self.requests)
 
 
 async def load_open_calls(store: Store, head: Thread) -> OpenCalls:
@@ -80,13 +80,13 @@ async def load_open_calls(store: Store, head: Thread) -> OpenCalls:
     if run is None:
         return OpenCalls([], [], queued)
     within = await store.execution.nested_runs(head, run) if run.role == "team" else []
-    asks: list[PersonRequest] = []
+    requests: list[PersonRequest] = []
     running: list[tuple[Call, datetime | None]] = []
     for other_run in (run, *(member for member in within if member.open)):
         person_requests, busy = await _of_run(store, head, other_run)
-        asks += person_requests
+        requests += person_requests
         running += busy
-    return OpenCalls(asks, running if head.status == "running" else [], queued)
+    return OpenCalls(requests, running if head.status == "running" else [], queued)
 
 
 async def _of_run(
@@ -97,15 +97,15 @@ async def _of_run(
     definition = await _definition(store, head, run)
     calls = {call.key: await _with_input(store, head, call) for call in snapshot.calls if call.state != "answered"}
     waits = [wait for wait in _waits(head, snapshot) if wait.run_id in (None, run.id)]
-    asks = _asks(waits, calls, definition)
-    requested = {call.key for ask in asks for call in ask.calls}
+    requests = _person_requests(waits, calls, definition)
+    requested = {call.key for ask in requests for call in ask.calls}
     started = {stitch.call_index: stitch.at for stitch in snapshot.after_response if stitch.type == "tool_started"}
     running = [
         (call, started.get(call.index))
         for call in calls.values()
         if call.key not in requested and call.state in ("running", "cut")
     ]
-    return asks, running
+    return requests, running
 
 
 async def _with_input(store: Store, head: Thread, call: Call) -> Call:
@@ -155,22 +155,24 @@ def _waits(head: Thread, snapshot: RunSnapshot) -> list[Wait]:
     return person_waits(parse_waits(pause.data["waiting_for"]))
 
 
-def _asks(waits: Sequence[Wait], calls: dict[str, Call], definition: AgentDefinition | None) -> list[PersonRequest]:
+def _person_requests(
+    waits: Sequence[Wait], calls: dict[str, Call], definition: AgentDefinition | None
+) -> list[PersonRequest]:
     open_calls = [(wait, call) for wait in waits if (call := calls.get(wait.key or "")) and call.state != "allowed"]
-    asks = [
-        PersonRequest(wait.kind, wait.since, [_asked(call, definition)])
+    requests = [
+        PersonRequest(wait.kind, wait.since, [_open_call(call, definition)])
         for wait, call in open_calls
         if not isinstance(wait, FrontendToolWait)
     ]
     browser = [(wait, call) for wait, call in open_calls if isinstance(wait, FrontendToolWait)]
     if browser:
         # Their results are submitted together, because the model gets them together.
-        requested = [_asked(call, definition) for _, call in browser]
-        asks.append(PersonRequest(FrontendToolWait.KIND, browser[0][0].since, requested))
-    return asks
+        requested = [_open_call(call, definition) for _, call in browser]
+        requests.append(PersonRequest(FrontendToolWait.KIND, browser[0][0].since, requested))
+    return requests
 
 
-def _asked(call: Call, definition: AgentDefinition | None) -> OpenCall:
+def _open_call(call: Call, definition: AgentDefinition | None) -> OpenCall:
     tool: ToolDefinition | None = definition.tool(call.name) if definition is not None else None
     value: Any = call.input
     options: Any = value.get("options") if isinstance(value, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

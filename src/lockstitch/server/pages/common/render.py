@@ -23,7 +23,7 @@ from lockstitch.server.problems import Problem
 from lockstitch.server.state import server_state
 
 THEME_COOKIE: Final = "lockstitch_theme"
-SAID_COOKIE: Final = "lockstitch_said"
+MESSAGE_COOKIE: Final = "lockstitch_said"
 """The message that the next page shows once after a form."""
 
 _THEMES: Final = ("light", "dark")
@@ -46,10 +46,10 @@ def problem_page(request: Request, problem: Problem) -> HTMLResponse:
 
 
 def redirect_to(request: Request, path: str, text: str = "") -> Response:
-    """Redirect after a form without JavaScript. The next page shows `said` once."""
+    """Redirect after a form without JavaScript. The next page shows `text` once."""
     response = RedirectResponse(base_path(request) + path, 303)
     if text:
-        response.set_cookie(SAID_COOKIE, quote(text[:500]), max_age=60, samesite="strict", httponly=True)
+        response.set_cookie(MESSAGE_COOKIE, quote(text[:500]), max_age=60, samesite="strict", httponly=True)
     return response
 
 
@@ -62,7 +62,7 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
     theme = request.cookies.get(THEME_COOKIE, "")
     csrf = csrf_of(request)
     extensions = server_state(request).extensions
-    text = "" if is_htmx_request(request) else unquote(request.cookies.get(SAID_COOKIE, ""))
+    text = "" if is_htmx_request(request) else unquote(request.cookies.get(MESSAGE_COOKIE, ""))
     body = (
         _templates(extensions.templates)
         .get_template(template)
@@ -75,7 +75,7 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
                 "path": request.url.path.removeprefix(base_path(request)),
                 "static": partial(_static, base_path(request), extensions.static),
                 "bar": getattr(request.state, "bar", None),
-                "said": text,
+                "toast": text,
                 **context,
             }
         )
@@ -85,7 +85,7 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
     if request.cookies.get(CSRF_COOKIE) != csrf:
         response.set_cookie(CSRF_COOKIE, csrf, samesite="strict", httponly=True, secure=secure)
     if text:
-        response.delete_cookie(SAID_COOKIE)
+        response.delete_cookie(MESSAGE_COOKIE)
     return response
 
 

@@ -77,38 +77,38 @@ class StatusLine:
     async def line(self, thread: Thread, run: Run | None) -> Line:
         waits = person_waits_of(thread)
         if waits:
-            return await self._wanted(thread, waits)
+            return await self._waiting_line(thread, waits)
         if thread.kind == "trace":
             return self._trace(thread, run)
         match thread.status:
             case "running":
-                return await self._at_work(thread)
+                return await self._running_line(thread)
             case "failed":
                 return [("failed", one_line(str((run.error if run else None) or self._result(thread) or "failed")))]
             case "cancelled":
                 return [("", "Cancelled" + (f" at step {run.steps}" if run and run.steps else ""))]
             case "completed":
-                return [("", answer_line(self._result(thread) or self._said(thread)))]
+                return [("", answer_line(self._result(thread) or self._last_text(thread)))]
             case "waiting":
-                return self._parked(thread, run)
+                return self._resting_line(thread, run)
             case _:
                 named = thread.goal and thread.title
                 return [("", one_line(f"Goal: {thread.goal}" if named else "Waiting for a worker"))]
 
-    async def _wanted(self, thread: Thread, waits: Sequence[Wait]) -> Line:
+    async def _waiting_line(self, thread: Thread, waits: Sequence[Wait]) -> Line:
         wait = waits[0]
         name = wait.name or ""
-        more = f", and {len(waits) - 1} more" if len(waits) > 1 else ""
+        suffix = f", and {len(waits) - 1} more" if len(waits) > 1 else ""
         match wait:
             case InDoubtWait():
-                return [("code", name), ("", f"was interrupted after it started; outcome unknown{more}")]
+                return [("code", name), ("", f"was interrupted after it started; outcome unknown{suffix}")]
             case QuestionWait():
-                return [("", f"“{one_line(wait.question or 'The agent asks a question.')}”{more}")]
+                return [("", f"“{one_line(wait.question or 'The agent asks a question.')}”{suffix}")]
             case FrontendToolWait():
-                return [("code", name), ("", f"runs in your browser{more}")]
+                return [("code", name), ("", f"runs in your browser{suffix}")]
             case _:
                 call = await self._call(thread, wait.key)
-                return [("code", name), ("", arguments(call.get("input") if call else None, 120) + more)]
+                return [("code", name), ("", arguments(call.get("input") if call else None, 120) + suffix)]
 
     async def _call(self, thread: Thread, key: str | None) -> Json | None:
         """Return the call with this key from the last responses of the thread, or None."""
@@ -119,7 +119,7 @@ class StatusLine:
                     return block
         return None
 
-    async def _at_work(self, thread: Thread) -> Line:
+    async def _running_line(self, thread: Thread) -> Line:
         first = max(thread.first_position, thread.position - _RECENT)
         recent = await self._store.stitches(thread, first)
         if not recent:
@@ -129,18 +129,18 @@ class StatusLine:
         seconds = (self._store.clock.now() - last.at).total_seconds() if last.at else 0
         step = f"step {last.step_number or 1} · "
         if stitches:
-            more = f", and {len(stitches) - 1} more" if len(stitches) > 1 else ""
-            return [("", step), ("code", str(last.name)), ("", f"{_short(seconds)}{more}")]
+            suffix = f", and {len(stitches) - 1} more" if len(stitches) > 1 else ""
+            return [("", step), ("code", str(last.name)), ("", f"{_short(seconds)}{suffix}")]
         number = (last.step_number or 0) + 1
         return [("", f"step {number} · thinking {_short(seconds)}")]
 
-    def _parked(self, thread: Thread, run: Run | None) -> Line:
+    def _resting_line(self, thread: Thread, run: Run | None) -> Line:
         for wait in thread.waits:
             if isinstance(wait, RetryWait):
                 return [("", one_line(wait.reason or "Waiting to retry"))]
         if run is not None and run.status == "failed" and run.error:
             return [("failed", one_line(run.error))]
-        text = self._said(thread)
+        text = self._last_text(thread)
         if thread.goal and thread.title and (not text or thread.pending_children):
             return [("", one_line(f"Goal: {thread.goal}"))]
         return [("", answer_line(text))] if text else [("", "No messages yet")]
@@ -155,7 +155,7 @@ class StatusLine:
         result = thread.result or {}
         return str(result.get("summary") or result.get("error") or "")
 
-    def _said(self, thread: Thread) -> str:
+    def _last_text(self, thread: Thread) -> str:
         """Return the text of the last response or result."""
         tip = self._tips.get(thread.id)
         if tip is None or tip.message is None:

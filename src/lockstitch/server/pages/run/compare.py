@@ -25,26 +25,26 @@ _WORDS: Final = 3_000
 _LONGEST: Final = 20_000
 """Maximum number of characters of a text on the page."""
 
-_PIECE: Final = re.compile(r"\s+|\w+|[^\w\s]")
+_WORD_OR_SPACE: Final = re.compile(r"\s+|\w+|[^\w\s]")
 
-Piece = tuple[bool, str]
+MarkedText = tuple[bool, str]
 """True if the other text does not contain the piece, and its text."""
 
 
 class Side(NamedTuple):
-    """The pieces of both texts."""
+    """The marked parts of both texts."""
 
-    a: list[Piece]
-    b: list[Piece]
+    a: list[MarkedText]
+    b: list[MarkedText]
 
 
-def sides(a: Any, b: Any) -> Side:
-    """Return both values as texts in one piece each, without a comparison."""
+def unmarked_texts(a: Any, b: Any) -> Side:
+    """Return both values as texts in one part each, without a comparison."""
     return Side([(False, as_text(a))], [(False, as_text(b))])
 
 
-def apart(a: Any, b: Any, allowance: Allowance) -> Side:
-    """Return both as texts, in pieces that show what only one of them has.
+def marked_texts(a: Any, b: Any, allowance: Allowance) -> Side:
+    """Return both as texts, in pieces that mark the parts that only one of them has.
 
     Texts whose comparison costs more than the allowance of the page are shown whole.
     """
@@ -58,11 +58,11 @@ def apart(a: Any, b: Any, allowance: Allowance) -> Side:
     tail = left[len(left) - end :]
     left, right = left[: len(left) - end], right[: len(right) - end]
     middle = _compared(left, right, allowance)
-    return Side(*(_joined(head, pieces, tail) for pieces in middle))
+    return Side(*(_joined(head, texts, tail) for texts in middle))
 
 
-def _joined(head: str, pieces: list[Piece], tail: str) -> list[Piece]:
-    return [piece for piece in ((False, head), *pieces, (False, tail)) if piece[1]]
+def _joined(head: str, texts: list[MarkedText], tail: str) -> list[MarkedText]:
+    return [piece for piece in ((False, head), *texts, (False, tail)) if piece[1]]
 
 
 def _shared(a: str, b: str) -> int:
@@ -76,25 +76,25 @@ def _shared(a: str, b: str) -> int:
 
 
 def _compared(left: str, right: str, allowance: Allowance) -> Side:
-    words_a, words_b = _PIECE.findall(left), _PIECE.findall(right)
+    words_a, words_b = _WORD_OR_SPACE.findall(left), _WORD_OR_SPACE.findall(right)
     if len(words_a) + len(words_b) > _WORDS:
         words_a, words_b = left.splitlines(keepends=True), right.splitlines(keepends=True)
         if len(words_a) + len(words_b) > _WORDS:
             return Side([(True, left)], [(True, right)])
-    pieces_a: list[Piece] = []
-    pieces_b: list[Piece] = []
-    stretches = align(words_a, words_b, allowance)
-    if stretches is None:
+    texts_a: list[MarkedText] = []
+    texts_b: list[MarkedText] = []
+    aligned_ranges = align(words_a, words_b, allowance)
+    if aligned_ranges is None:
         return Side([(True, left)], [(True, right)])
-    for stretch in stretches:
-        _put(pieces_a, not stretch.equal, words_a[stretch.start_a : stretch.end_a])
-        _put(pieces_b, not stretch.equal, words_b[stretch.start_b : stretch.end_b])
-    return Side(pieces_a, pieces_b)
+    for aligned_range in aligned_ranges:
+        _put(texts_a, not aligned_range.equal, words_a[aligned_range.start_a : aligned_range.end_a])
+        _put(texts_b, not aligned_range.equal, words_b[aligned_range.start_b : aligned_range.end_b])
+    return Side(texts_a, texts_b)
 
 
-def _put(pieces: list[Piece], differs: bool, words: Sequence[str]) -> None:
+def _put(texts: list[MarkedText], differs: bool, words: Sequence[str]) -> None:
     if words:
-        pieces.append((differs, "".join(words)))
+        texts.append((differs, "".join(words)))
 
 
 def as_text(value: Any) -> str:
@@ -130,12 +130,12 @@ async def against(request: Request, caller: Reader, ref: str, other: str) -> HTM
         before = await caller.store.run(other)
         difference = await caller.store.difference(before.id, run.id)
     except LockstitchError as exc:
-        return render_page(request, caller, "run/against.html", run=run, problem=str(exc))
+        return render_page(request, caller, "run/comparison.html", run=run, problem=str(exc))
     first = next((pair for pair in difference.pairs if not pair.same), None)
     return render_page(
         request,
         caller,
-        "run/against.html",
+        "run/comparison.html",
         run=run,
         other=before,
         problem="",
@@ -147,7 +147,7 @@ async def against(request: Request, caller: Reader, ref: str, other: str) -> HTM
 
 @router.get("/run/{a}/difference/{b}")
 async def difference(request: Request, caller: Reader, a: str, b: str) -> HTMLResponse:
-    """Render two runs side by side."""
+    """Render two runs next to each other."""
     result = await caller.store.difference(a, b)
     add_log_fields(run=result.b.id, thread=result.b.thread_id)
     steps, differing = _steps(result)
@@ -163,7 +163,7 @@ async def difference(request: Request, caller: Reader, a: str, b: str) -> HTMLRe
         figures=_figures(result),
         steps=steps,
         differing=differing,
-        left_off=max(0, differing - SHOWN),
+        omitted=max(0, differing - SHOWN),
         total=len(result.pairs),
     )
 
@@ -202,7 +202,7 @@ def _first(pair: Pair) -> str:
     if pair.b is None:
         return f"{name} is missing"
     change = pair.changes[0]
-    return _told(change) if change.name == "calls" else f"{name}: {_told(change)}"
+    return _change_text(change) if change.name == "calls" else f"{name}: {_change_text(change)}"
 
 
 def _marks(difference: Difference, before: Run) -> list[tuple[int, str]]:
@@ -211,12 +211,12 @@ def _marks(difference: Difference, before: Run) -> list[tuple[int, str]]:
     for pair in difference.pairs:
         if pair.same or pair.b is None:
             continue
-        says = "; ".join(map(_told, pair.changes)) if pair.a else f"not in run {before.sequence}"
+        says = "; ".join(map(_change_text, pair.changes)) if pair.a else f"not in run {before.sequence}"
         marks.append((pair.b.details["position"], one_line(says, 200)))
     return marks
 
 
-def _told(change: Change) -> str:
+def _change_text(change: Change) -> str:
     """Return a change on one line; of arguments only the different ones."""
     was: Any = change.a
     now: Any = change.b
@@ -224,20 +224,20 @@ def _told(change: Change) -> str:
         a, b = cast("Json", was), cast("Json", now)
         differing = [name for name in {**a, **b} if a.get(name) != b.get(name)]
         return "; ".join(f"{name} {_short(b.get(name))}, was {_short(a.get(name))}" for name in differing)
-    if change.name == "calls" and (value := _asked(was, now)):
+    if change.name == "calls" and (value := _first_different_call(was, now)):
         return value
     if change.name in ("answer", "result", "calls", "system", "tools", "prompt"):
         return f"different {change.name.removesuffix('s')}"
     return f"{change.name} {_short(now)}, was {_short(cast('Any', was))}"
 
 
-def _asked(was: Any, now: Any) -> str:
+def _first_different_call(was: Any, now: Any) -> str:
     """Return the first different call of two responses: another tool or other arguments."""
     for (name_a, input_a), (name_b, input_b) in zip(was, now, strict=False):
         if name_a != name_b:
             return f"{name_b}, was {name_a}"
         if input_a != input_b:
-            return f"{name_b} got {_told(Change('args', input_a, input_b))}"
+            return f"{name_b} got {_change_text(Change('args', input_a, input_b))}"
     return ""
 
 
@@ -313,7 +313,7 @@ def _title(step: Step | None) -> Json | None:
     }
 
 
-_TELLING: Final = ("answer", "calls", "args", "result", "error")
+_SHOWN_FIELDS: Final = ("answer", "calls", "args", "result", "error")
 """Values that are shown for a step without counterpart."""
 
 
@@ -322,13 +322,13 @@ def _alone(pair: Pair) -> Sequence[Json]:
     step = pair.a or pair.b
     rows: list[Json] = []
     for name, value in (step.values if step else {}).items():
-        if value in (None, "", {}, []) or name not in _TELLING:
+        if value in (None, "", {}, []) or name not in _SHOWN_FIELDS:
             continue
-        here = sides("", value) if pair.a is None else sides(value, "")
+        here = unmarked_texts("", value) if pair.a is None else unmarked_texts(value, "")
         rows.append({"name": name, "a": here.a if pair.a else None, "b": here.b if pair.b else None})
     return rows
 
 
 def _change(change: Change, allowance: Allowance) -> Json:
-    side: Side = apart(change.a, change.b, allowance)
+    side: Side = marked_texts(change.a, change.b, allowance)
     return {"name": change.name, "a": side.a, "b": side.b}

@@ -62,14 +62,14 @@ async def panel_of(store: Store, run: Run, at: str) -> Panel:
 
 async def _of_model(store: Store, run: Run, stitch: Stitch) -> Panel:
     mirrored = run.source != "native"
-    request = _given(stitch, "inputs") if mirrored else await asked.request(store, stitch)
+    request = _data_part(stitch, "inputs") if mirrored else await asked.request(store, stitch)
     if mirrored and not request:
         request = [note("Input not recorded.", "The source system sent no inputs.", failed=False)]
     response = [*_wrong(stitch), *message_parts(stitch.message, "/message")]
     if stitch.message is None and stitch.data.get("text"):
         response.append(text("", stitch.data["text"], "/data/text", says=True))
     if mirrored and not response:
-        response = _given(stitch, "outputs")
+        response = _data_part(stitch, "outputs")
     first: Any = stitch.data.get("first_token_ms")
     duration_ms = stitch.duration_ms
     speed = stitch.output_tokens / (duration_ms / 1000) if stitch.output_tokens and duration_ms else None
@@ -97,7 +97,7 @@ async def _of_tool(store: Store, head: Thread, run: Run, stitch: Stitch) -> Pane
     where = f"{stitch.reply_to}" if use else None
     result = [*_wrong(stitch), *message_parts(stitch.message, "/message")]
     if not stitch.message and "outputs" in stitch.data:
-        result += _given(stitch, "outputs")
+        result += _data_part(stitch, "outputs")
     return Panel(
         "fail" if stitch.status in TOOL_ERRORS else "tool",
         stitch.name or "tool",
@@ -201,18 +201,20 @@ async def _of_run(store: Store, run: Run) -> Panel:
 def _of_other(stitch: Stitch) -> Panel:
     span = stitch.type == "span" or stitch.parent_id is not None
     if span:
-        rest = {key: value for key, value in stitch.data.items() if key not in ("inputs", "outputs")}
+        metadata = {key: value for key, value in stitch.data.items() if key not in ("inputs", "outputs")}
         tabs = [
-            Tab("inputs", "Inputs", _given(stitch, "inputs") or [note("Not recorded.", failed=False)]),
-            Tab("outputs", "Outputs", [*_wrong(stitch), *_given(stitch, "outputs")] or [note("None.", failed=False)]),
-            Tab("metadata", "Metadata", [data("", rest, "/data")]),
+            Tab("inputs", "Inputs", _data_part(stitch, "inputs") or [note("Not recorded.", failed=False)]),
+            Tab(
+                "outputs", "Outputs", [*_wrong(stitch), *_data_part(stitch, "outputs")] or [note("None.", failed=False)]
+            ),
+            Tab("metadata", "Metadata", [data("", metadata, "/data")]),
             _raw(stitch),
         ]
     else:
         says = [*_wrong(stitch), *message_parts(stitch.message, "/message")]
         known = [(name.replace("_", " "), value) for name, value in stitch.data.items() if _plain(value)]
-        more = [data(name, value, f"/data/{name}") for name, value in stitch.data.items() if not _plain(value)]
-        what = [*says, *([facts(known)] if known else []), *more]
+        large_values = [data(name, value, f"/data/{name}") for name, value in stitch.data.items() if not _plain(value)]
+        what = [*says, *([facts(known)] if known else []), *large_values]
         tabs = [Tab("what", "Details", what or [note("No details.", failed=False)]), _raw(stitch)]
     wrong = stitch.status in TOOL_ERRORS or stitch.type.endswith(("error", "failed", "retry"))
     name = stitch.name or stitch.type.replace("_", " ")
@@ -232,7 +234,7 @@ async def _call_facts(
     use = uses[index] if index is not None and index < len(uses) else {}
     known: list[tuple[str, Any]] = [("Call", stitch.call_id if stitch is not None else use.get("id"))]
     if run.source == "native" and response is not None and index is not None:
-        # Other responses of the run may have used the same call id, so count only what follows this response.
+        # Other responses of the run may have used the same call id, so count only the stitches after this response.
         where = [
             Where("run_id", "=", run.id),
             Where("type", "=", "tool_started"),
@@ -277,7 +279,7 @@ def _use(asking: Stitch | None, index: int | None) -> tuple[Json | None, str]:
     return blocks(asking.message)[places[index]], f"/message/content/{places[index]}/input"
 
 
-def _given(stitch: Stitch, name: str) -> list[Part]:
+def _data_part(stitch: Stitch, name: str) -> list[Part]:
     value: Any = stitch.data.get(name)
     return [data("", value, f"/data/{name}")] if value else []
 

@@ -43,7 +43,7 @@ async def place(store: Store, run: Run, at: str) -> TextLocation:
     return TextLocation(stitch=stitches[0], call=int(match[3]) if match[3] else None)
 
 
-async def whole(store: Store, run: Run, at: str, of: str, pointer: str) -> str:
+async def text_at(store: Store, run: Run, at: str, of: str, pointer: str) -> str:
     """Return a part of a stitch, a request or a run. `pointer` is a JSON pointer."""
     text_location = await place(store, run, at)
     value: Any
@@ -78,13 +78,13 @@ def text(
     caption: str, value: str, pointer: str, *, says: bool = False, of: str = "stitch", at: str | None = None
 ) -> Part:
     """Return a text part, shown as prose with `says`, else as code. `at` names the row if it is another one."""
-    more = len(value) - LONGEST if len(value) > LONGEST else 0
-    shown = value[:LONGEST] if more else value
+    hidden = len(value) - LONGEST if len(value) > LONGEST else 0
+    shown = value[:LONGEST] if hidden else value
     return {
         "kind": "text",
         "caption": caption,
         "text": shown,
-        "more": more,
+        "more": hidden,
         "says": says,
         "of": of,
         "pointer": pointer,
@@ -135,14 +135,16 @@ def message_parts(message: Message | None, pointer: str, *, of: str = "stitch", 
 
 def _block(block: Json, pointer: str, *, result: bool, of: str, at: str | None) -> Part:
     match block:
-        case {"type": "text", "text": str(said)}:
-            return text("", said, step(pointer, "text"), says=not result, of=of, at=at)
-        case {"type": "thinking", "thinking": str(said)}:
-            return {**text("Thought", said, step(pointer, "thinking"), of=of, at=at), "kind": "thought"}
-        case {"type": "tool_use", "name": name, "input": given, **rest}:
-            return data(f"tool_use {name}, {rest.get('id')}", given, step(pointer, "input"), of=of, at=at)
-        case {"type": "tool_result", "content": str(said), **rest}:
-            return text(f"tool_result, {rest.get('tool_use_id')}", said, step(pointer, "content"), of=of, at=at)
+        case {"type": "text", "text": str(content)}:
+            return text("", content, step(pointer, "text"), says=not result, of=of, at=at)
+        case {"type": "thinking", "thinking": str(content)}:
+            return {**text("Thought", content, step(pointer, "thinking"), of=of, at=at), "kind": "thought"}
+        case {"type": "tool_use", "name": name, "input": arguments, **other_fields}:
+            return data(f"tool_use {name}, {other_fields.get('id')}", arguments, step(pointer, "input"), of=of, at=at)
+        case {"type": "tool_result", "content": str(content), **other_fields}:
+            return text(
+                f"tool_result, {other_fields.get('tool_use_id')}", content, step(pointer, "content"), of=of, at=at
+            )
         case _:
             return data(str(block.get("type") or ""), block, pointer, of=of, at=at)
 
@@ -223,10 +225,10 @@ def _table(usage: Usage, priced: Json, total: float | None, without: float | Non
         rows.append({"name": name, "look": look, "tokens": tokens, "each": each, "cost": amount})
     known = all(row["cost"] is not None for row in rows) and bool(total)
     weights = [row["cost"] if known else row["tokens"] for row in rows]
-    whole = sum(weights)
+    sum_of_weights = sum(weights)
     place = 0.0
     for row, weight in zip(rows, weights, strict=True):
-        row["share"] = 100 * weight / whole if whole else 0.0
+        row["share"] = 100 * weight / sum_of_weights if sum_of_weights else 0.0
         row["x"] = place
         place += row["share"]
     return {
@@ -265,15 +267,21 @@ async def request(store: Store, stitch: Stitch) -> list[Part]:
 
 def _rows(rebuilt: Json) -> list[Part]:
     parts: list[Part] = []
-    rest = {name: value for name, value in rebuilt.items() if name not in ("system", "tools", "messages")}
-    if rest:
+    parameters = {name: value for name, value in rebuilt.items() if name not in ("system", "tools", "messages")}
+    if parameters:
         parts.append(
-            _row("parameters", _said(rest), estimate_json(rest), [data("", rest, "", of="none")], counts=False)
+            _row(
+                "parameters",
+                _json_text(parameters),
+                estimate_json(parameters),
+                [data("", parameters, "", of="none")],
+                counts=False,
+            )
         )
     system: Any = rebuilt.get("system")
     if system:
         inside = data("", system, "/system", of="request")
-        shown = system if isinstance(system, str) else _said(system)
+        shown = system if isinstance(system, str) else _json_text(system)
         parts.append(_row("system", shown, estimate_json(system), [inside]))
     tools: list[Json] = rebuilt.get("tools") or []
     if tools:
@@ -287,7 +295,7 @@ def _rows(rebuilt: Json) -> list[Part]:
         parts.append(_row("earlier", f"{early:,} messages", sum(map(estimate, messages[:early])), [inside]))
     for number, message in enumerate(messages[early:], early):
         inside = message_parts(message, f"/messages/{number}", of="request")
-        parts.append(_row(str(message.get("role")), _gist(message), estimate(message), inside))
+        parts.append(_row(str(message.get("role")), _message_summary(message), estimate(message), inside))
     if parts:
         parts[-1]["open"] = True
     return parts
@@ -301,20 +309,20 @@ def _row(name: str, gist: str, tokens: int, inside: list[Part], *, counts: bool 
 
 def _seal(parts: list[Part], stitch: Stitch) -> None:
     """Insert the line where the cached part ends. Providers report only the number of tokens, so it is estimated."""
-    cached, whole = stitch.cache_read_tokens or 0, stitch.input_tokens or 0
+    cached, total = stitch.cache_read_tokens or 0, stitch.input_tokens or 0
     guessed = sum(part["tokens"] for part in parts if part["counts"])
-    if not cached or not whole or not guessed:
+    if not cached or not total or not guessed:
         return
-    best, place, sum_so_far = float(whole), 0, 0
+    best, place, sum_so_far = float(total), 0, 0
     for number, part in enumerate(parts, 1):
         sum_so_far += part["tokens"] if part["counts"] else 0
-        distance = abs(sum_so_far * whole / guessed - cached)
+        distance = abs(sum_so_far * total / guessed - cached)
         if distance < best:
             best, place = distance, number
     parts.insert(place, {"kind": "seal", "tokens": cached})
 
 
-def _gist(message: Message) -> str:
+def _message_summary(message: Message) -> str:
     matches: list[str] = []
     results = 0
     for block in blocks(message):
@@ -332,5 +340,5 @@ def _gist(message: Message) -> str:
     return " ".join(matches)
 
 
-def _said(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return codec.dumps(value).decode()

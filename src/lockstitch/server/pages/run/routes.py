@@ -31,7 +31,7 @@ from lockstitch.store.reports.traces import Trace
 
 @dataclass(slots=True)
 class Sums:
-    """Totals of the tree of a run. Times are of its own calls and those of members; costs include children."""
+    """Totals of the tree of a run. Times cover the calls of the run and its members. Costs include children."""
 
     steps: int
     milliseconds: float | None = None
@@ -119,7 +119,7 @@ MOST: Final = 200_000
 _OTHERS: Final = 20
 _SECONDS: Final = 5.0
 """Seconds for which a view is cached: the page and its rows are separate requests."""
-_KEPT: Final = 4
+_CACHE_SIZE: Final = 4
 
 _drawn: "OrderedDict[tuple[object, ...], tuple[float, RunPageView]]" = OrderedDict()
 
@@ -135,7 +135,7 @@ class RunPageView:
 @router.get("/run/{ref}")
 async def run_page(request: Request, caller: Reader, ref: str, at: str = "", against: str = "") -> HTMLResponse:
     """Render a run, by its id or its id in the source system."""
-    run, head = await _found(caller, ref)
+    run, head = await _load_run(caller, ref)
     run_page_view = await view_of(caller, run, head)
     before, after = await _neighbours(caller, run)
     others = await _others(caller, run)
@@ -162,7 +162,7 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
 @router.get("/run/{ref}/rows")
 async def run_rows(caller: Reader, ref: str) -> Response:
     """Return all rows of the waterfall as columns: a JSON header, then arrays of numbers."""
-    run, head = await _found(caller, ref)
+    run, head = await _load_run(caller, ref)
     run_page_view = await view_of(caller, run, head)
     return Response(run_page_view.rows.packed(), media_type="application/octet-stream")
 
@@ -170,15 +170,15 @@ async def run_rows(caller: Reader, ref: str) -> Response:
 @router.get("/run/{ref}/panel")
 async def run_panel(request: Request, caller: Reader, ref: str, at: str = "run") -> HTMLResponse:
     """Render the panel of a row."""
-    run, _ = await _found(caller, ref)
+    run, _ = await _load_run(caller, ref)
     return render_page(request, caller, "run/panel.html", run=run, at=at, panel=await _panel(caller, run, at))
 
 
 @router.get("/run/{ref}/text")
 async def run_text(caller: Reader, ref: str, at: str, of: str = "stitch", pointer: str = "") -> Response:
-    """Return a full text of which the panel shows the beginning."""
-    run, _ = await _found(caller, ref)
-    return Response(await parts.whole(caller.store, run, at, of, pointer), media_type="text/plain; charset=utf-8")
+    """Return a full text of which the panel shows the start."""
+    run, _ = await _load_run(caller, ref)
+    return Response(await parts.text_at(caller.store, run, at, of, pointer), media_type="text/plain; charset=utf-8")
 
 
 async def view_of(caller: Caller, run: Run, head: Thread) -> RunPageView:
@@ -186,19 +186,19 @@ async def view_of(caller: Caller, run: Run, head: Thread) -> RunPageView:
     key = (id(caller.state.store.identity), caller.project, run.id, head.position, head.fence, head.updated_at)
     known = _drawn.pop(key, None)
     if known is None or known[0] < time.monotonic():
-        with _uncollected():
+        with _without_garbage_collection():
             trace = await caller.store.trace_outline(run.id, limit=MOST)
             now = caller.store.clock.now()
             drawn = RunPageView(waterfall(trace, head, now), sums_of(trace))
         known = (time.monotonic() + _SECONDS, drawn)
     _drawn[key] = known
-    while len(_drawn) > _KEPT:
+    while len(_drawn) > _CACHE_SIZE:
         _drawn.popitem(last=False)
     return known[1]
 
 
 @contextmanager
-def _uncollected() -> Generator[None]:
+def _without_garbage_collection() -> Generator[None]:
     """Disable garbage collection while a tree is built. It would take a third of the time."""
     was = gc.isenabled()
     gc.disable()
@@ -211,11 +211,11 @@ def _uncollected() -> Generator[None]:
 
 def ticks(end: float) -> list[dict[str, Any]]:
     """Return about six round times of the axis, with positions in percent."""
-    whole = max(end, 1.0)
-    step = next(step for step in _steps() if whole / step <= 7)
+    total = max(end, 1.0)
+    step = next(step for step in _steps() if total / step <= 7)
     return [
-        {"x": 100 * number * step / whole, "says": _moment(number * step, step)}
-        for number in range(int(whole // step) + 1)
+        {"x": 100 * number * step / total, "says": _moment(number * step, step)}
+        for number in range(int(total // step) + 1)
     ]
 
 
@@ -237,7 +237,7 @@ def _moment(milliseconds: float, step: float) -> str:
     return f"{milliseconds / 60_000:g} m" if step < 3_600_000 else f"{milliseconds / 3_600_000:g} h"
 
 
-async def _found(caller: Caller, ref: str) -> tuple[Run, Thread]:
+async def _load_run(caller: Caller, ref: str) -> tuple[Run, Thread]:
     run = await caller.store.run(ref)
     add_log_fields(run=run.id, thread=run.thread_id)
     return run, await caller.store.thread(run.thread_id)

@@ -56,7 +56,7 @@ class Waterfall:
     run: Run
     origin: datetime
     end: float = 0.0
-    left_off: int = 0
+    omitted: int = 0
     names: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     statuses: list[str] = field(default_factory=list[str])
@@ -73,7 +73,7 @@ class Waterfall:
         header: Json = {
             "rows": len(self),
             "end": self.end,
-            "left_off": self.left_off,
+            "left_off": self.omitted,
             "looks": LOOKS,
             "names": self.names,
             "notes": self.notes,
@@ -133,20 +133,20 @@ class Waterfall:
 
 def waterfall(trace: Trace, head: Thread, now: datetime) -> Waterfall:
     """Return the rows of a trace. `head` is the current thread of its run."""
-    result = Waterfall(trace.run, trace.root.start, left_off=trace.left_off)
+    result = Waterfall(trace.run, trace.root.start, omitted=trace.omitted)
     drawing = _Drawing(result, _waits(head), now)
     drawing.draw(trace.root)
     return result
 
 
 def _waits(head: Thread) -> dict[str, str]:
-    """Return what the thread asks of a person, by the key of the call."""
+    """Return the requests of the thread to a person, by the key of the call."""
     return {wait.key: _WAITING.get(wait.kind, wait.kind) for wait in head.waits if wait.needs_person and wait.key}
 
 
 class _Drawing:
     def __init__(self, waterfall: Waterfall, waits: Mapping[str, str], now: datetime) -> None:
-        self._made = waterfall
+        self._waterfall = waterfall
         self._waits = waits
         self._now = now
         self._names: dict[str, int] = {}
@@ -159,13 +159,13 @@ class _Drawing:
     def draw(self, root: Node) -> None:
         # Nodes to draw: node, row of its parent, level, and the time if it differs from the node.
         waiting: list[tuple[Node, int, int, bool, tuple[float, int, int] | None]] = [(root, -1, 1, True, None)]
-        waterfall = self._made
+        waterfall = self._waterfall
         # Imported traces keep the nesting of their source system.
         native = waterfall.run.source == "native"
         while waiting:
-            node, parent, level, whole, moved = waiting.pop()
+            node, parent, level, is_complete, moved = waiting.pop()
             row = len(waterfall.levels)
-            if whole and native and node.step and node.kind == "model" and node.label is None:
+            if is_complete and native and node.step and node.kind == "model" and node.label is None:
                 self._step(node, parent, level)
                 retries = [child for child in node.children if child.type == "api_retry"]
                 below: list[tuple[Node, int, int, bool, tuple[float, int, int] | None]] = []
@@ -182,7 +182,7 @@ class _Drawing:
                 waiting += reversed(below)
                 continue
             self._row(node, parent, level, moved)
-            if whole:
+            if is_complete:
                 waiting += [(child, row, level + 1, True, None) for child in reversed(node.children)]
         waterfall.names, waterfall.notes = list(self._names), list(self._notes)
         waterfall.statuses, waterfall.threads = list(self._statuses), [str(thread) for thread in self._threads]
@@ -210,10 +210,10 @@ class _Drawing:
         pause = node.pause_ms or 0
         match node.kind:
             case "run":
-                call = len(self._made.runs)
-                self._made.runs.append(str(node.id))
+                call = len(self._waterfall.runs)
+                self._waterfall.runs.append(str(node.id))
                 if call == 0:
-                    name, note = f"Run {self._made.run.sequence}", node.name or ""
+                    name, note = f"Run {self._waterfall.run.sequence}", node.name or ""
                 else:
                     note = "run"
             case "model":
@@ -279,7 +279,7 @@ class _Drawing:
                 self._statuses.setdefault(status, len(self._statuses)),
             )
         )
-        waterfall = self._made
+        waterfall = self._waterfall
         waterfall.levels.append(level)
         end = start + pause + (max(0, length))
         if end > waterfall.end:
@@ -287,7 +287,7 @@ class _Drawing:
 
     def _offset(self, node: Node) -> float:
         # In imported traces a span can start before its root. Move it to the start.
-        return max(0.0, (node.start - self._made.origin).total_seconds() * 1000)
+        return max(0.0, (node.start - self._waterfall.origin).total_seconds() * 1000)
 
     def _length(self, node: Node) -> int:
         if node.duration_ms is not None:
@@ -297,7 +297,7 @@ class _Drawing:
 
     def _look(self, node: Node) -> int:
         if node.kind == "run":
-            return _RUN if not self._made.runs else _CHILD
+            return _RUN if not self._waterfall.runs else _CHILD
         if node.kind == "thread":
             return _CHILD
         if node.type == "tool_use":

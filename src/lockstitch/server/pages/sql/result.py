@@ -21,25 +21,25 @@ class Cell(NamedTuple):
     """A value: the shown text, the full text, and `link` if it may be an id of the record."""
 
     text: str
-    whole: str
+    full_text: str
     link: bool
     null: bool
 
 
-class Shown(NamedTuple):
+class ResultTable(NamedTuple):
     """A result as a table of cells, with the numeric columns marked."""
 
     columns: list[str]
     numeric: list[bool]
     rows: list[list[Cell]]
-    more: bool
+    has_more: bool
 
 
-def table(answer: QueryResult) -> Shown:
+def table(answer: QueryResult) -> ResultTable:
     numeric = [_numbers(answer, place) for place in range(len(answer.columns))]
     ids = [bool(_ID.search(name)) for name in answer.columns]
     rows = [[_cell(value, is_id) for value, is_id in zip(row, ids, strict=True)] for row in answer.rows]
-    return Shown(answer.columns, numeric, rows, answer.truncated)
+    return ResultTable(answer.columns, numeric, rows, answer.truncated)
 
 
 def as_csv(answer: QueryResult) -> str:

@@ -118,7 +118,7 @@ RAMP: Final = 4
 """Number of colours. More groups cannot be distinguished."""
 
 OTHERS: Final = "other"
-NOBODY: Final = "none"
+NO_GROUP: Final = "none"
 """The label of a group without a name."""
 
 
@@ -203,12 +203,12 @@ def compact(number: float) -> str:
 
 
 def costs(range_: Range, by: str, rows: Sequence[UsageRow]) -> Chart:
-    """Return the cost per hour or day by group: the most expensive groups, and one for all others."""
+    """Return the cost per hour or day by group: the most expensive groups, and one for all other groups."""
     result: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
         span, group = row.group
         if span is not None and row.cost is not None:
-            name = group or NOBODY
+            name = group or NO_GROUP
             result[name][span] = result[name].get(span, 0.0) + row.cost
     dearest = sorted(result, key=lambda name: (-sum(result[name].values()), name))
     remaining = dearest if len(dearest) <= RAMP else dearest[: RAMP - 1]
@@ -219,8 +219,8 @@ def costs(range_: Range, by: str, rows: Sequence[UsageRow]) -> Chart:
         for place, name in enumerate(remaining, 1)
     ]
     if len(remaining) < len(dearest):
-        rest = [result[name] for name in dearest[RAMP - 1 :]]
-        series.append(Series(OTHERS, f"{ramp}{RAMP}", [sum(item.get(span, 0.0) for item in rest) for span in spans]))
+        others = [result[name] for name in dearest[RAMP - 1 :]]
+        series.append(Series(OTHERS, f"{ramp}{RAMP}", [sum(item.get(span, 0.0) for item in others) for span in spans]))
     return Chart(range_, "cost", "bars", series)
 
 

@@ -31,7 +31,7 @@ By = Annotated[str, Query(max_length=10)]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StatsView:
     """The caller, range and grouping of a request."""
 
     caller: Caller
@@ -66,7 +66,7 @@ class Panel:
     title: str
     width: str
     template: str
-    fill: Callable[[Look], Awaitable[dict[str, Any]]]
+    fill: Callable[[StatsView], Awaitable[dict[str, Any]]]
 
 
 def sees_all(caller: Caller) -> bool:
@@ -130,27 +130,27 @@ async def span_threads(request: Request, caller: Reader, span: str) -> HTMLRespo
         since=since,
         hourly=len(span) > 10,
         table=table,
-        left_off=max(0, len(table.rows) - _DEAREST),
+        omitted=max(0, len(table.rows) - _DEAREST),
         rows=await _trees(caller, table.rows[:_DEAREST]),
     )
 
 
-async def _cost(look: Look) -> dict[str, Any]:
+async def _cost(look: StatsView) -> dict[str, Any]:
     table = await look.usage(look.range.per, look.by)
     return {"chart": charts.costs(look.range, look.by, table.rows), "unpriced": table.total.unpriced}
 
 
-async def _tokens(look: Look) -> dict[str, Any]:
+async def _tokens(look: StatsView) -> dict[str, Any]:
     return {"chart": charts.tokens(look.range, (await look.usage(look.range.per)).rows)}
 
 
-async def _latency(look: Look) -> dict[str, Any]:
+async def _latency(look: StatsView) -> dict[str, Any]:
     statistics = look.caller.store.statistics
     latency_rows = await statistics.latency("model", look.range.per, all_projects=look.everywhere, **look.only)
     return {"chart": charts.latencies(look.range, latency_rows)}
 
 
-async def _failed(look: Look) -> dict[str, Any]:
+async def _failed(look: StatsView) -> dict[str, Any]:
     table = await look.usage(look.range.per)
     worst = max(table.rows, key=lambda row: row.failed_runs, default=None)
     return {
@@ -160,7 +160,7 @@ async def _failed(look: Look) -> dict[str, Any]:
     }
 
 
-async def _tools(look: Look) -> dict[str, Any]:
+async def _tools(look: StatsView) -> dict[str, Any]:
     latency_rows = await look.caller.store.statistics.tools(all_projects=look.everywhere, **look.only)
     latency_rows.sort(key=lambda latency_row: (-(latency_row.p95_ms or 0), latency_row.name or ""))
     return {
@@ -170,7 +170,7 @@ async def _tools(look: Look) -> dict[str, Any]:
     }
 
 
-async def _models(look: Look) -> dict[str, Any]:
+async def _models(look: StatsView) -> dict[str, Any]:
     latency_rows = await look.caller.store.statistics.models(all_projects=look.everywhere, **look.only)
     latency_rows.sort(key=lambda latency_row: (-(latency_row.p95_ms or 0), latency_row.name or ""))
     return {
@@ -180,18 +180,18 @@ async def _models(look: Look) -> dict[str, Any]:
     }
 
 
-async def _shares(look: Look) -> dict[str, Any]:
+async def _shares(look: StatsView) -> dict[str, Any]:
     """Return the cost by agent, or by model if the page is split by agent."""
     by: Group = "model" if look.by == "agent" else "agent"
     rows = (await look.usage(by)).rows
-    few, rest = (rows, []) if len(rows) <= _FEW else (rows[: _FEW - 1], rows[_FEW - 1 :])
-    shown = [(row.group[0] or charts.NOBODY, row) for row in few]
-    if rest:
-        shown.append((charts.OTHERS, charts.sum_usage(rest)))
+    few, others = (rows, []) if len(rows) <= _FEW else (rows[: _FEW - 1], rows[_FEW - 1 :])
+    shown = [(row.group[0] or charts.NO_GROUP, row) for row in few]
+    if others:
+        shown.append((charts.OTHERS, charts.sum_usage(others)))
     return {"rows": shown, "title": f"Cost by {by}", "most": max((row.cost or 0.0 for _, row in shown), default=0.0)}
 
 
-async def _dearest(look: Look) -> dict[str, Any]:
+async def _dearest(look: StatsView) -> dict[str, Any]:
     # Only the caller's project: the page cannot open threads of other projects.
     table = await look.caller.store.statistics.usage("tree", **look.only)
     return {"rows": await _trees(look.caller, table.rows[:_FEW]), "table": table}
@@ -205,11 +205,11 @@ PANELS: Final = {
     "tools": Panel("Slowest tools", "w8", "stats/latencies.html", _tools),
     "shares": Panel("Cost by agent", "w4", "stats/shares.html", _shares),
     "models": Panel("Slowest models", "w8", "stats/latencies.html", _models),
-    "dearest": Panel("Most expensive", "w4", "stats/dearest.html", _dearest),
+    "dearest": Panel("Most expensive", "w4", "stats/most_expensive.html", _dearest),
 }
 
 
-async def _filled(look: Look, name: str) -> dict[str, Any]:
+async def _filled(look: StatsView, name: str) -> dict[str, Any]:
     """Return the data of a panel, or its problem."""
     try:
         return {"problem": None, "worst": None, "unpriced": 0, **await PANELS[name].fill(look)}
@@ -217,7 +217,7 @@ async def _filled(look: Look, name: str) -> dict[str, Any]:
         return {"problem": problem_of(exc)}
 
 
-async def _strip(look: Look) -> dict[str, Any]:
+async def _strip(look: StatsView) -> dict[str, Any]:
     before = look.range.before
     try:
         table = await look.usage("status")
@@ -247,9 +247,9 @@ async def _trees(caller: Caller, rows: Sequence[UsageRow]) -> list[tuple[Thread 
     return [(heads.get(as_id(row.group[0] or "") or UUID(int=0)), row) for row in rows]
 
 
-def _look(caller: Caller, name: str, since: str, until: str, by: str) -> Look:
-    look = Look(caller, range_of(name, since, until, caller.store.clock.now()), "model")
+def _look(caller: Caller, name: str, since: str, until: str, by: str) -> StatsView:
+    look = StatsView(caller, range_of(name, since, until, caller.store.clock.now()), "model")
     for group in look.groups:
         if group == by:
-            return Look(caller, look.range, group)
+            return StatsView(caller, look.range, group)
     raise Refused(f"Cannot split by {by!r}. Use one of: {', '.join(look.groups)}.")

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from lockstitch.agents import answer, approve, cancel, deny, settle, submit_results
 from lockstitch.errors import LockstitchError, Refused
-from lockstitch.model import Json, Thread, codec
+from lockstitch.model import FrontendToolWait, Json, Thread, codec
 from lockstitch.server.auth import Caller, FormWriter
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages import navbar, threads
@@ -77,12 +77,17 @@ async def answer_question(
 
 
 @router.post("/results")
-async def hand_in(request: Request, caller: FormWriter, ref: str) -> Response:
+async def submit_frontend_results(request: Request, caller: FormWriter, ref: str) -> Response:
     """Submit the results of frontend tools."""
     head = await caller.store.thread(ref)
     form = await request.form()
     open_calls = await load_open_calls(caller.store, head)
-    requested = [call for ask in open_calls.asks if ask.kind == "frontend_tools" for call in ask.calls]
+    requested = [
+        call
+        for person_request in open_calls.requests
+        if person_request.kind == FrontendToolWait.KIND
+        for call in person_request.calls
+    ]
     failed = form.get("failed") is not None
     await submit_results(
         caller.store, head, [_result(call, number, form, failed) for number, call in enumerate(requested)]
@@ -146,30 +151,30 @@ async def delete(request: Request, caller: FormWriter, ref: str) -> Response:
     deleted = await caller.store.delete(head)
     await caller.store.audits.record(caller.actor, "delete thread", str(head.id), key=head.key, threads=deleted)
     threads.forget()
-    more = f" and {deleted - 1} below it" if deleted > 1 else ""
-    return forms.done(request, "/", f"Deleted “{title_of(head)[:80]}”{more}")
+    suffix = f" and {deleted - 1} below it" if deleted > 1 else ""
+    return forms.done(request, "/", f"Deleted “{title_of(head)[:80]}”{suffix}")
 
 
 async def _done(request: Request, caller: Caller, ref: str, text: str, *, reload: bool = False) -> Response:
-    """Show `said` on the page of the thread: as a toast with htmx, else after a redirect."""
+    """Show `text` on the page of the thread: as a toast with htmx, else after a redirect."""
     head = await caller.store.thread(ref)
     add_log_fields(thread=head.id)
     threads.forget()
     if not is_htmx_request(request) or reload:
         return forms.done(request, f"/threads/{head.id}", text)
-    return render_page(request, caller, "said.html", said=text)
+    return render_page(request, caller, "toast.html", toast=text)
 
 
 async def _row(request: Request, caller: Caller, ref: str, text: str) -> Response:
-    """Render the current row, the counts, and `said` as a toast."""
+    """Render the current row, the counts, and `text` as a toast."""
     head: Thread = await caller.store.thread(ref)
     threads.forget()
     if not is_htmx_request(request):
         return redirect_to(request, "/", text)
     row = (await rows(caller.store, [head]))[0]
     counts = await threads.counts_of(caller.store)
-    shown: dict[str, Any] = {"row": row, "said": text, "bar": await navbar.bar_of(caller), "counts": counts}
-    return render_page(request, caller, "threads/acted.html", oob=True, **shown)
+    shown: dict[str, Any] = {"row": row, "toast": text, "bar": await navbar.bar_of(caller), "counts": counts}
+    return render_page(request, caller, "threads/action_result.html", oob=True, **shown)
 
 
 def _result(call: OpenCall, number: int, form: Any, failed: bool) -> Json:

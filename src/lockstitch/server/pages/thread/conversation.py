@@ -60,7 +60,7 @@ class Conversation:
         self._responses = calls
         self._runs = runs
         self._children = children
-        self._asked: dict[int, list[Any]] = {}
+        self._inputs_by_response: dict[int, list[Any]] = {}
         """The inputs of the calls of a response, by the position of the response."""
 
     @classmethod
@@ -78,16 +78,16 @@ class Conversation:
         children = {row.thread.id: row for row in await rows(store, list(heads.values()))}
         return cls(head, known, runs, children)
 
-    def knots(self, stitches: Iterable[Stitch]) -> list[ConversationItem]:
-        return [knot for stitch in stitches if (knot := self.knot(stitch)) is not None]
+    def items(self, stitches: Iterable[Stitch]) -> list[ConversationItem]:
+        return [item for stitch in stitches if (item := self.item(stitch)) is not None]
 
-    def knot(self, stitch: Stitch) -> ConversationItem | None:
+    def item(self, stitch: Stitch) -> ConversationItem | None:
         """Return the item of a stitch, or None if only the log shows it."""
         if stitch.type in HIDDEN:
             return None
         match stitch.type:
             case "input":
-                body = {"text": text_of(stitch.message), "media": media_of(stitch), "who": self._asks(stitch)}
+                body = {"text": text_of(stitch.message), "media": media_of(stitch), "who": self._author(stitch)}
                 return ConversationItem(stitch, "input", "ink", body)
             case "run_started":
                 run = self._runs.get(stitch.run_id) if stitch.run_id else None
@@ -99,7 +99,7 @@ class Conversation:
             case "llm_call":
                 purpose = stitch.data.get("purpose")
                 body = f"{str(purpose).replace('_', ' ')}, side call" if purpose else f"{stitch.name or 'model'}"
-                return ConversationItem(stitch, "line", "k-model", {"said": body})
+                return ConversationItem(stitch, "line", "k-model", {"text": body})
             case "tool_call":
                 return ConversationItem(stitch, "call", "k-tool", self._call(stitch))
             case "thread_spawned":
@@ -112,7 +112,7 @@ class Conversation:
             case _:
                 return self._rest(stitch)
 
-    def _asks(self, stitch: Stitch) -> str:
+    def _author(self, stitch: Stitch) -> str:
         """Return the author of an input: the user, or the leader for the run of a member."""
         return str(self._head.agent if stitch.lane else self._head.user_id or "User")
 
@@ -127,32 +127,32 @@ class Conversation:
             case "compaction" if not data.get("applied"):
                 return None
             case "compaction":
-                return ConversationItem(stitch, "seal", about={"said": _compacted(stitch)})
+                return ConversationItem(stitch, "seal", about={"text": _compacted(stitch)})
             case "run_completed" if stitch.status == "completed" and data.get("stop_reason") != "max_steps":
                 return None
             case "run_completed":
                 text = f"{stitch.status or 'ended'} after {data.get('total_steps') or 0} steps"
-                return ConversationItem(stitch, "line", about={"said": text.capitalize()})
+                return ConversationItem(stitch, "line", about={"text": text.capitalize()})
             case "api_retry":
-                return ConversationItem(stitch, "line", about={"said": _retried(stitch)})
+                return ConversationItem(stitch, "line", about={"text": _retried(stitch)})
             case "permission":
                 by = f" by {data['by']}" if data.get("by") else ""
-                about = {"said": f"{_PERMISSIONS.get(stitch.status or '', stitch.status)}{by}", "code": stitch.name}
+                about = {"text": f"{_PERMISSIONS.get(stitch.status or '', stitch.status)}{by}", "code": stitch.name}
                 if stitch.message is not None:
                     about["more"] = text_of(stitch.message)
                 return ConversationItem(stitch, "line", about=about)
             case "thread_taken_over":
                 return ConversationItem(
-                    stitch, "line", about={"said": "Taken over by another worker", "more": stitch.name or ""}
+                    stitch, "line", about={"text": "Taken over by another worker", "more": stitch.name or ""}
                 )
             case "fork":
                 return ConversationItem(stitch, "fork", "ink", {"origin": _forked(stitch)})
             case _ if stitch.type in ERROR_TYPES and data.get("fatal", True):
                 text = str(data.get("message") or data.get("error") or stitch.type)
-                return ConversationItem(stitch, "failed", "k-fail", {"said": text, "kind": data.get("type")})
+                return ConversationItem(stitch, "failed", "k-fail", {"text": text, "kind": data.get("type")})
             case _ if stitch.message is not None:
                 text = text_of(stitch.message)
-                return ConversationItem(stitch, "line", about={"said": stitch.type.replace("_", " "), "more": text})
+                return ConversationItem(stitch, "line", about={"text": stitch.type.replace("_", " "), "more": text})
             case _:
                 kind = "k-fail" if stitch.type in ERROR_TYPES else ""
                 return ConversationItem(
@@ -180,9 +180,9 @@ class Conversation:
         response = self._responses.get(position or -1)
         if response is None:
             return []
-        if response.position not in self._asked:
-            self._asked[response.position] = [use.get("input") for use in tool_uses(response.message)]
-        return self._asked[response.position]
+        if response.position not in self._inputs_by_response:
+            self._inputs_by_response[response.position] = [use.get("input") for use in tool_uses(response.message)]
+        return self._inputs_by_response[response.position]
 
     def _child(self, stitch: Stitch) -> ThreadListRow | None:
         return self._children.get(stitch.child_id) if stitch.child_id else None

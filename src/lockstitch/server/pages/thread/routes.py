@@ -61,10 +61,10 @@ async def stitch(request: Request, caller: Reader, ref: str, position: int) -> R
     """Render one stitch of the conversation; 204 if only the log shows it."""
     head = await _head(caller, ref)
     stitches = await caller.store.stitches(head, position, position)
-    knots = (await Conversation.of(caller.store, head, stitches)).knots(stitches)
-    if not knots:
+    items = (await Conversation.of(caller.store, head, stitches)).items(stitches)
+    if not items:
         return Response(status_code=204)
-    return render_page(request, caller, "thread/stitches.html", head=head, knots=knots, live=True)
+    return render_page(request, caller, "thread/stitches.html", head=head, items=items, live=True)
 
 
 @router.get("/now")
@@ -72,7 +72,7 @@ async def now(request: Request, caller: Reader, ref: str, view: str = "talk") ->
     """Render the parts that change while a thread runs: open calls, status, side column."""
     head = await _head(caller, ref)
     shown: dict[str, Any] = {**await about(caller, head), "bar": await navbar.bar_of(caller), "view": view}
-    return render_page(request, caller, "thread/now.html", **shown)
+    return render_page(request, caller, "thread/updates.html", **shown)
 
 
 @router.get("/messages/{run_id}")
@@ -172,8 +172,13 @@ async def _talk(store: Store, head: Thread, before: int | None) -> dict[str, Any
     last = min(head.position, before - 1) if before else head.position
     first = max(head.first_position, last - PAGE + 1)
     stitches = await store.stitches(head, first, last) if last >= first else []
-    talk = await Conversation.of(store, head, stitches)
-    return {"knots": talk.knots(stitches), "first": first, "rest": max(0, first - head.first_position), "last": last}
+    conversation = await Conversation.of(store, head, stitches)
+    return {
+        "items": conversation.items(stitches),
+        "first": first,
+        "rest": max(0, first - head.first_position),
+        "last": last,
+    }
 
 
 async def _log(store: Store, head: Thread, before: int | None) -> dict[str, Any]:

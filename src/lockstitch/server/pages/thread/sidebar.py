@@ -24,9 +24,9 @@ STITCHES: Final = 80
 
 _STEP: Final = 13
 _LANE: Final = 58
-_LEFT: Final = 16
+_MARGIN: Final = 16
 _TOP: Final = 30
-_LETTER: Final = 7.2
+_CHARACTER_WIDTH: Final = 7.2
 """Estimated width of a character of a label, in pixels."""
 
 _KINDS: Final = {"llm_call": "k-model", "tool_call": "k-tool", "thread_spawned": "k-child", "thread_result": "k-child"}
@@ -72,7 +72,7 @@ class GraphLane:
     def label(self) -> int:
         """Estimated width of the label: title, status, cost, tasks."""
         letters = len(self.title) + len(self.thread.status) + 10 + (len("00 of 00 tasks") if self.tasks else 0)
-        return round(40 + _LETTER * letters)
+        return round(40 + _CHARACTER_WIDTH * letters)
 
     @property
     def progress(self) -> float:
@@ -84,25 +84,25 @@ class Graph:
     lanes: list[GraphLane]
     width: int
     height: int
-    left_off: int
+    omitted: int
 
 
 async def graph_of(store: Store, head: Thread) -> Graph:
     """Return the graph of the tree of a thread, parents before children."""
-    nodes = [pair for root in await store.whole_trees([head]) for pair in root.walk()]
+    nodes = [pair for root in await store.trees_of([head]) for pair in root.walk()]
     lanes: list[GraphLane] = []
     places: dict[UUID, tuple[int, int]] = {}
     """Coordinates of the stitch that created a thread, by thread."""
     for number, (node, last) in enumerate(nodes[:THREADS]):
         lane = _lane(node, last)
         lane.y = _TOP + number * _LANE
-        x, y = places.get(lane.thread.id, (_LEFT, 0))
-        lane.x = x + 2 * _STEP if y else _LEFT
+        x, y = places.get(lane.thread.id, (_MARGIN, 0))
+        lane.x = x + 2 * _STEP if y else _MARGIN
         if y:
             lane.tie = f"M{x} {y + 7}V{lane.y - 6}q0 6 6 6H{lane.x}"
         await _place(store, lane, places)
         lanes.append(lane)
-    width = max((max(lane.end, lane.x + lane.label) for lane in lanes), default=0) + _LEFT
+    width = max((max(lane.end, lane.x + lane.label) for lane in lanes), default=0) + _MARGIN
     return Graph(lanes, width, _TOP + len(lanes) * _LANE - 20, max(0, len(nodes) - THREADS))
 
 
@@ -127,7 +127,7 @@ async def _place(store: Store, lane: GraphLane, places: dict[UUID, tuple[int, in
             places[stitch.child_id] = (x, lane.y)
     lane.end = lane.x + 20 + len(stitches) * _STEP
     if lane.before:
-        # Children of stitches that are not drawn start at the beginning of the line.
+        # Children of stitches that are not drawn start at the left end of the line.
         for child in await store.children(head):
             places.setdefault(child.id, (lane.x + 4, lane.y))
 

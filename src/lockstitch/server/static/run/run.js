@@ -78,7 +78,7 @@ function nextDifference() {
   if (!view) return false;
   const { rows } = view;
   const row = rows.next(view.chosen, (one) => rows.thread[one] === 0 && rows.lookOf(one) !== "step" && rows.position[one] >= 0 && rows.call[one] < 0 && view.marks.has(rows.position[one]));
-  if (row < 0) { announce("No more differences"); return; }
+  if (row < 0) { announce("No further differences"); return; }
   choose(row);
 }
 

@@ -1,7 +1,7 @@
--- What differs on PostgreSQL.
+-- Queries that differ on PostgreSQL.
 
 -- name: passages_by_words
--- Differs: ts_rank knows nothing of how rare a word is, so each word is ranked alone and weighed by that.
+-- Differs: ts_rank ignores how rare a word is, so each word is ranked separately and weighted by its rarity.
 WITH wanted AS (SELECT to_tsquery('simple', replace(replace(word, '"', ''), '*', ':*')) AS query
                 FROM string_to_table(:words, '|') AS word),
      hits AS (SELECT p.source_id, p.number, ts_rank(p.words, w.query, 1) AS weight,

@@ -1,4 +1,4 @@
--- Notebooks on SQLite. A notebook's chats are threads; what it looks things up in stands here.
+-- Notebooks on SQLite: their sources, passages, chats and citations. A chat is a thread of the record.
 
 CREATE TABLE notebooks (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -11,13 +11,13 @@ CREATE TABLE notebooks (
 );
 CREATE INDEX notebooks_recent ON notebooks (project, updated_at, id);
 
--- Whoever updates a notebook and does not say when: now.
+-- An update without an `updated_at` sets it to the current time.
 CREATE TRIGGER notebooks_updated AFTER UPDATE ON notebooks WHEN new.updated_at = old.updated_at BEGIN
     UPDATE notebooks SET updated_at = max(strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z', old.updated_at)
     WHERE id = new.id;
 END;
 
--- The link is a foreign key both ways: it is made with its thread, in one transaction, and goes with it.
+-- Links a thread to its notebook. The link is created in the transaction of its thread and deleted with the thread.
 CREATE TABLE notebook_sessions (
     id          INTEGER PRIMARY KEY AUTOINCREMENT,
     project     TEXT NOT NULL,
@@ -25,7 +25,7 @@ CREATE TABLE notebook_sessions (
     session_id  VARCHAR(255) NOT NULL CHECK (length(session_id) <= 255),
     thread_id   TEXT NOT NULL UNIQUE REFERENCES threads (id) ON DELETE CASCADE,
     created_at  TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'),
-    -- A caller's own name for a thread is unique within a project, and so it is here.
+    -- The key of a thread is unique within a project.
     UNIQUE (session_id, project)
 );
 CREATE INDEX notebook_sessions_notebook ON notebook_sessions (notebook_id, id);
@@ -48,8 +48,8 @@ CREATE TABLE notebook_sources (
     UNIQUE (notebook_id, sha256)
 );
 
--- Side by side, the passages of a source are its text: it stands nowhere else.
--- Differs from PostgreSQL: `no` is what the index of words refers to.
+-- The passages of a source, in order, are its text. The text is not stored elsewhere.
+-- Differs from PostgreSQL: the full-text index refers to a passage by `no`.
 CREATE TABLE notebook_passages (
     no        INTEGER PRIMARY KEY,
     source_id TEXT NOT NULL REFERENCES notebook_sources (id) ON DELETE CASCADE,
@@ -84,7 +84,8 @@ CREATE TABLE notebook_vectors (
     FOREIGN KEY (source_id, number) REFERENCES notebook_passages (source_id, number) ON DELETE CASCADE
 );
 
--- A number is given once in a thread. It stays when the source goes, so that no answer comes to cite something else.
+-- A number is used once in a thread. It stays after its source is deleted, so that an old answer never cites another
+-- passage.
 CREATE TABLE notebook_findings (
     thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
     number    INTEGER NOT NULL,

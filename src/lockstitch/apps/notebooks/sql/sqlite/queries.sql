@@ -1,4 +1,4 @@
--- What differs on SQLite.
+-- Queries that differ on SQLite.
 
 -- name: passages_by_words
 SELECT p.source_id, p.number

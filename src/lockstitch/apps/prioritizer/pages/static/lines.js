@@ -1,4 +1,4 @@
-// The dependency lines of the selected task. If waves are side by side, all lines exist and these become bold.
+// The dependency lines of the selected task. If waves are next to each other, all lines exist and these become bold.
 // If waves are below each other, only these lines are drawn, from the measured positions of the cards.
 const SVG = "http://www.w3.org/2000/svg";
 const KINDS = { s: "", i: "weak", b: "broken" };

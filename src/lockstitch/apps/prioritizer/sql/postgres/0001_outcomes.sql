@@ -1,6 +1,6 @@
--- What the prioritiser works on: outcomes, documents with their tasks, and which task waits for which.
+-- The input of the prioritizer: outcomes, documents with their tasks, and dependencies between tasks.
 
--- Refreshes updated_at whenever a row changes and nobody says when.
+-- Sets updated_at if an update does not set it.
 CREATE FUNCTION prioritizer_touch() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.updated_at IS NOT DISTINCT FROM OLD.updated_at THEN
@@ -39,7 +39,7 @@ CREATE INDEX processed_documents_user ON processed_documents (project, user_id, 
 CREATE TRIGGER processed_documents_touch BEFORE UPDATE ON processed_documents
     FOR EACH ROW EXECUTE FUNCTION prioritizer_touch();
 
--- The source waits for the target. document_id is the document that says so, if one does.
+-- The source waits for the target. document_id is the document that states the dependency, or NULL.
 CREATE TABLE task_relationships (
     project           text NOT NULL DEFAULT 'default',
     user_id           text NOT NULL CHECK (user_id <> ''),
@@ -59,7 +59,7 @@ CREATE INDEX task_relationships_document ON task_relationships (document_id) WHE
 CREATE TRIGGER task_relationships_touch BEFORE UPDATE ON task_relationships
     FOR EACH ROW EXECUTE FUNCTION prioritizer_touch();
 
--- A document that is written anew says anew which of its tasks waits for which.
+-- A changed document states its dependencies again, so the old ones are deleted.
 CREATE FUNCTION prioritizer_forget_relationships() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM lockstitch.task_relationships WHERE document_id = NEW.id;

@@ -1,4 +1,4 @@
--- Sessions: one row for each thread that prioritises. Its steps are in the log; what came of it is here.
+-- Sessions: one row for each thread that prioritizes. The row has the result; the log has the steps.
 
 CREATE TABLE prioritizer_sessions (
     thread_id        uuid PRIMARY KEY REFERENCES threads (id) ON DELETE CASCADE,
@@ -20,17 +20,17 @@ CREATE TABLE prioritizer_sessions (
            AND coalesce((metadata ->> 'thinking_time_ms')::bigint, 0) >= 0
            AND coalesce((metadata ->> 'tool_execution_time_ms')::bigint, 0) >= 0)
 );
--- One active session per user. Those that are kept for history are not active.
+-- One active session per user. Older sessions stay for the history and are not active.
 CREATE UNIQUE INDEX prioritizer_sessions_active ON prioritizer_sessions (project, user_id) WHERE is_active;
 CREATE INDEX prioritizer_sessions_user ON prioritizer_sessions (project, user_id, created_at);
 CREATE INDEX prioritizer_sessions_outcome ON prioritizer_sessions (outcome_id);
 CREATE INDEX prioritizer_sessions_created ON prioritizer_sessions (created_at);
--- Those whose reasoning is still to be removed once it expires.
+-- Sessions with stored reasoning, which is deleted when it expires.
 CREATE INDEX prioritizer_sessions_expiring ON prioritizer_sessions (trace_expires_at) WHERE trace_kept;
 CREATE TRIGGER prioritizer_sessions_touch BEFORE UPDATE ON prioritizer_sessions
     FOR EACH ROW EXECUTE FUNCTION prioritizer_touch();
 
--- A session that has ended does not go on, and does not end otherwise.
+-- A session that has ended keeps its status.
 CREATE FUNCTION prioritizer_transition() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.status <> NEW.status AND OLD.status <> 'running' THEN

@@ -1,6 +1,6 @@
--- What the prioritiser works on: outcomes, documents with their tasks, and which task waits for which.
--- Differs from PostgreSQL: a trigger cannot change the row that is being written, so updated_at is refreshed after it;
--- a UUID as a default is made of random bytes.
+-- The input of the prioritizer: outcomes, documents with their tasks, and dependencies between tasks.
+-- Differs from PostgreSQL: a trigger cannot change the row that is being written, so it sets updated_at afterwards. The
+-- default of a UUID is made of random bytes.
 
 CREATE TABLE user_outcomes (
     id         TEXT NOT NULL PRIMARY KEY DEFAULT (lower(substr(hex(randomblob(4)), 1, 8) || '-' || hex(randomblob(2))
@@ -36,7 +36,7 @@ CREATE TRIGGER processed_documents_touch AFTER UPDATE ON processed_documents WHE
     UPDATE processed_documents SET updated_at = strftime('%Y-%m-%dT%H:%M:%f000Z', 'now') WHERE id = new.id;
 END;
 
--- The source waits for the target. document_id is the document that says so, if one does.
+-- The source waits for the target. document_id is the document that states the dependency, or NULL.
 CREATE TABLE task_relationships (
     project           TEXT NOT NULL DEFAULT 'default',
     user_id           TEXT NOT NULL CHECK (user_id <> ''),
@@ -59,7 +59,7 @@ CREATE TRIGGER task_relationships_touch AFTER UPDATE ON task_relationships WHEN 
       AND target_task_id = new.target_task_id AND relationship_type = new.relationship_type;
 END;
 
--- A document that is written anew says anew which of its tasks waits for which.
+-- A changed document states its dependencies again, so the old ones are deleted.
 CREATE TRIGGER processed_documents_anew AFTER UPDATE OF structured_output ON processed_documents BEGIN
     DELETE FROM task_relationships WHERE document_id = new.id;
 END;

@@ -1,5 +1,5 @@
--- Notebooks in the lens of Agno: the document's own two tables, and their sources among what is known.
--- `project` says which of the projects, since session_id is a caller's own name in one of them.
+-- Notebooks in the Agno lens: the two notebook tables of the document, and the sources as knowledge.
+-- `project` is needed, because a session_id is unique only within a project.
 
 CREATE VIEW notebooks AS
 SELECT n.id, n.title, n.description, n.instructions, n.created_at, n.updated_at, n.project

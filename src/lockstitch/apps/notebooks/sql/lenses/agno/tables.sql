@@ -1,4 +1,4 @@
--- The document's own two tables, as they are exported.
+-- The two notebook tables of the document, in the exported file.
 
 CREATE TABLE IF NOT EXISTS notebooks (
     id INTEGER PRIMARY KEY,

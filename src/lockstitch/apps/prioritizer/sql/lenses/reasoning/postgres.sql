@@ -1,12 +1,11 @@
--- Sessions of the prioritiser, beside other threads that only say in their extras which outcome they work towards.
+-- Sessions of the prioritizer, together with other threads that name an outcome in their extras.
 --
--- What a session came to stands in its row. One whose thread has ended, however that came, is not running any more.
--- A trace is shown until it expires.
+-- The row of a session has its result. A session is not running if its thread has ended for any reason. A trace is shown until it expires.
 
 CREATE VIEW reasoning_steps AS
 SELECT s.session_id, s.trace_id, s.position, s.call_index, s."timestamp",
-       -- Of a session only tools that there are count as called.
-       CASE WHEN s.unknown THEN coalesce(s.thought, 'Asked for the tool ' || s.tool_name || ', which there is not.')
+       -- In a session, only calls of existing tools count as tool calls.
+       CASE WHEN s.unknown THEN coalesce(s.thought, 'Requested the tool ' || s.tool_name || ', which does not exist.')
             ELSE s.thought END AS thought,
        CASE WHEN NOT s.unknown THEN s.tool_name END AS tool_name,
        CASE WHEN s.unknown OR s.tool_name IS NULL THEN NULL

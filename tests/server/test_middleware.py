@@ -1,0 +1,128 @@
+"""Checks of requests: host name, origin and size. Headers of responses and the access log."""
+
+import asyncio
+import json
+import logging
+
+import httpx2
+import pytest
+
+from lockstitch.server import Settings
+from lockstitch.server.middleware import CSP, JsonLogFormatter
+from lockstitch.store import Store
+from tests.server.serving import caller, serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["sqlite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+async def test_thread_is_returned_by_key(store: Store, http: httpx2.AsyncClient) -> None:
+    thread = await store.create(key="customer-42")
+    answer = await http.get("/api/threads/customer-42")
+    assert answer.status_code == 200
+    assert answer.json()["id"] == str(thread.id)
+    missing = await http.get("/api/threads/nobody")
+    assert missing.status_code == 404
+    assert missing.headers["content-type"] == "application/problem+json"
+    assert missing.json()["title"] == "NotFound"
+
+
+@pytest.mark.parametrize("name", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+async def test_unknown_host_name_is_rejected(http: httpx2.AsyncClient, name: str) -> None:
+    """Protects against DNS rebinding: a page of another site can let its host name point here."""
+    answer = await http.get("/api/threads/x", headers={"Host": name})
+    assert answer.status_code == 421
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1:8765", "[::1]:8765", "LOCALHOST"])
+async def test_loopback_names_are_accepted(http: httpx2.AsyncClient, name: str) -> None:
+    assert (await http.get("/healthz", headers={"Host": name})).status_code == 200
+
+
+async def test_configured_host_name_is_accepted(store: Store) -> None:
+    settings = Settings(hosts=("agents.example.org",))
+    async with serving(store, settings=settings) as url, caller(url) as http:
+        assert (await http.get("/healthz", headers={"Host": "agents.example.org"})).status_code == 200
+        assert (await http.get("/healthz", headers={"Host": "other.example.org"})).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+async def test_cross_site_request_is_rejected(http: httpx2.AsyncClient, headers: dict[str, str]) -> None:
+    answer = await http.post("/api/threads", json={"agent": "a", "goal": "g"}, headers=headers)
+    assert answer.status_code == 403
+    assert answer.json()["title"] == "Cross-site request"
+
+
+async def test_too_large_body_is_rejected(store: Store) -> None:
+    async with serving(store, settings=Settings(body_limit=1000)) as url, caller(url) as http:
+        response = await http.post("/api/threads", content=b"x" * 1001)
+        assert (response.status_code, response.json()["title"]) == (413, "Too large")
+
+        async def pieces():
+            for _ in range(20):
+                yield b"x" * 100
+
+        untold = await http.post("/v1/traces", content=pieces(), headers={"Content-Type": "application/json"})
+        assert untold.status_code == 413
+
+
+async def test_every_response_has_security_headers(http: httpx2.AsyncClient) -> None:
+    for path in ("/healthz", "/api/threads/x", "/nowhere", "/static/style.css"):
+        headers = (await http.get(path)).headers
+        assert headers["content-security-policy"] == CSP
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-request-id"]
+    assert "unsafe" not in CSP
+
+
+async def test_static_files_are_cached_and_pages_are_not(http: httpx2.AsyncClient) -> None:
+    """A URL with a digest is cached forever. Other responses are not cached."""
+    assert "immutable" in (await http.get("/static/style.css?0123")).headers["cache-control"]
+    assert (await http.get("/static/style.css")).headers["cache-control"] == "no-cache"
+    assert (await http.get("/api/threads")).headers["cache-control"] == "no-store"
+    page = (await http.get("/", headers={"Accept": "text/html"})).text
+    assert "/static/style.css?" in page
+
+
+async def test_access_log_has_one_json_line_per_request(
+    store: Store, http: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line has the id of the thread."""
+    thread = await store.create(key='k\n"x')
+    with caplog.at_level(logging.INFO, "lockstitch.access"):
+        await http.get(f"/api/threads/{thread.id}")
+        for _ in range(100):
+            if caplog.records:
+                break
+            await asyncio.sleep(0.01)
+    line = json.loads(JsonLogFormatter().format(caplog.records[-1]))
+    assert (line["path"], line["status"], line["thread"]) == (f"/api/threads/{thread.id}", 200, str(thread.id))
+
+
+async def test_incomplete_body_gets_408(store: Store) -> None:
+    async with serving(store, settings=Settings(body_seconds=0.2)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /api/sql HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+        writer.write(b"Content-Length: 100\r\n\r\n{")
+        try:
+            async with asyncio.timeout(60):
+                assert (await reader.readline()).split()[1] == b"408"
+        finally:
+            writer.close()
+            await writer.wait_closed()
