@@ -39,6 +39,7 @@ NAMES = [
     "DoctorReport",
     "Entry",
     "Event",
+    "EventStream",
     "FakeClock",
     "Feedback",
     "File",

@@ -155,6 +155,7 @@ FILES: Final = (
 
 TYPES: Final = {
     "collections.abc:AsyncGenerator": "collections.abc:Generator",
+    "lockstitch.engine.events:EventStream": "collections.abc:Generator",
     "lockstitch.store:Store": "lockstitch.sync.store:SyncStore",
     "lockstitch.store.reports.statistics:Statistics": "lockstitch.sync.tables:SyncStatistics",
     "lockstitch.store.tables:Agents": "lockstitch.sync.tables:SyncAgents",
@@ -172,6 +173,7 @@ REPLACEMENTS: Final = {
     "psycopg.AsyncConnection": "psycopg.Connection",
     "An async generator": "A generator",
     "an async generator": "a generator",
+    "The stream. Await it to start the run before the first iteration.": "A generator of the events.",
 }
 """Words in docstrings that differ in the blocking API."""
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Agent,
         App,
         Event,
+        EventStream,
         Plugin,
         Result,
         Team,
@@ -121,6 +122,7 @@ __all__ = [
     "DoctorReport",
     "Entry",
     "Event",
+    "EventStream",
     "FakeClock",
     "Feedback",
     "File",
@@ -196,7 +198,19 @@ _STORE = {
     "open_store",
 }
 _AGENTS = {
-    *("Agent", "App", "Plugin", "Event", "Result", "Team", "Tool", "ToolContext", "ToolFailed", "answer"),
+    *(
+        "Agent",
+        "App",
+        "Plugin",
+        "Event",
+        "EventStream",
+        "Result",
+        "Team",
+        "Tool",
+        "ToolContext",
+        "ToolFailed",
+        "answer",
+    ),
     *("approve", "cancel", "deny", "evaluate", "settle", "submit_results", "thread_tools", "tool", "run_worker"),
 }
 _MODEL = {

@@ -49,6 +49,18 @@ def test_run_prints_result_in_last_line(lockstitch: Call) -> None:
     assert lockstitch("run", "adder", "Mine?", "--thread", "k", "--user", "bob").code == 2
 
 
+def test_run_with_a_repeated_message_id_prints_the_first_answer(lockstitch: Call) -> None:
+    arguments = ("run", "adder", "How much?", "--thread", "k", "--message-id", "m-1", "--json")
+    first, second = (json.loads(lockstitch(*arguments).lines[-1]) for _ in range(2))
+    assert (second["run_id"], second["output_text"]) == (first["run_id"], "It is 3.")
+    other = lockstitch("run", "adder", "How much more?", "--thread", "k", "--message-id", "m-1")
+    assert (other.code, "another message with the id m-1" in other.err) == (4, True)
+    unnamed = [
+        json.loads(lockstitch("run", "adder", "Hi", "--message-id", "m-2", "--json").lines[-1]) for _ in range(2)
+    ]
+    assert unnamed[0]["thread_id"] == unnamed[1]["thread_id"]
+
+
 def test_run_prints_answer_to_stdout_and_progress_to_stderr(lockstitch: Call) -> None:
     command_result = lockstitch("run", "adder", "How much?")
     assert command_result.out == "It is 3.\n"

@@ -7,7 +7,7 @@ from lockstitch.agents.team import Team
 from lockstitch.agents.tools.function import tool
 from lockstitch.agents.tools.threads import thread_tools
 from lockstitch.engine.cancel import cancel
-from lockstitch.engine.events import Event
+from lockstitch.engine.events import Event, EventStream
 from lockstitch.engine.ports.tool import Tool, ToolContext, ToolFailed
 from lockstitch.engine.replies import answer, approve, deny, settle, submit_results
 from lockstitch.engine.result import Result
@@ -17,6 +17,7 @@ __all__ = [
     "Agent",
     "App",
     "Event",
+    "EventStream",
     "Plugin",
     "Result",
     "Team",

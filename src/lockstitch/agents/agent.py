@@ -27,7 +27,7 @@ from lockstitch.agents.spec import (
 )
 from lockstitch.engine.children import execute_children
 from lockstitch.engine.config import AgentDefinition, AnswerCheck, FinishHook, LogLevel, OnBusy, RunConfig
-from lockstitch.engine.events import Event, Listener, event_iterator
+from lockstitch.engine.events import Event, EventStream, Listener, event_stream
 from lockstitch.engine.executor import (
     AgentHost,
     Executor,
@@ -41,12 +41,12 @@ from lockstitch.engine.ports.memory import MemoryStore
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.engine.ports.tool import Tool
 from lockstitch.engine.replies import submit_results
-from lockstitch.engine.result import Result, result_enqueued
+from lockstitch.engine.result import Result, result_enqueued, result_for
 from lockstitch.engine.session.start import RunInput, as_message
-from lockstitch.errors import KeyTaken, LimitReached, NotFound, Refused, ThreadBusy, ThreadEnded, ThreadHeld
+from lockstitch.errors import Conflict, KeyTaken, LimitReached, NotFound, Refused, ThreadBusy, ThreadEnded, ThreadHeld
 from lockstitch.model import TERMINAL_STATUSES, Json, Message, Run, Thread, as_id, codec
 from lockstitch.store import Store, open_store
-from lockstitch.store.conversations import Task
+from lockstitch.store.conversations import Task, accepted_message, checked_message_id, thread_id_of_message
 from lockstitch.store.threads import ThreadRef
 
 Prompt = str | Sequence[Json] | Message
@@ -80,6 +80,10 @@ class RunOptions(TypedDict, total=False):
     """Leave the run to a worker and return at once."""
     first: bool
     """Start the first run of the thread. Raises `AlreadyStarted` if the thread has had a run."""
+    message_id: str | None
+    """Id of the message, unique per thread. If the thread has accepted it before, no run starts: the result is that of
+    the first message. Raises `MessageIdReused` if the first message has another content. Without a thread, the id also
+    identifies the new thread."""
 
 
 class Agent:
@@ -323,7 +327,7 @@ class Agent:
             store: Store of the thread. None: a store in memory that is lost afterwards.
             thread: Thread, its id or its key. An unknown id or key creates the thread. None creates a new thread.
             options: Keywords of `RunOptions`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`, `on_busy`,
-                `on_waiting`, `take_over`, `detach` and `first`.
+                `on_waiting`, `take_over`, `detach`, `first` and `message_id`.
 
         Returns:
             The result of the run. Its status is `completed`, `failed`, `cancelled`, `waiting` or `pending`.
@@ -342,45 +346,53 @@ class Agent:
 
     def stream(
         self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **options: Unpack[RunOptions]
-    ) -> AsyncGenerator[Event, None]:
-        """Execute a run like `run` and yield its events.
+    ) -> EventStream[Event]:
+        """Execute a run like `run` and return the stream of its events.
 
-        If the caller leaves the loop early, the run stops at its last commit. `resume` continues it.
+        The run starts with the first iteration, which raises the errors that prevent it, such as `ThreadBusy`. If the
+        caller leaves the loop early, the run stops at its last commit. `resume` continues it.
 
         Args:
             prompt: Text, content blocks or user message.
             store: Store of the thread.
             thread: Thread, its id or its key. None creates a new thread.
             options: Keywords of `RunOptions`, see `run`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`,
-                `on_busy`, `on_waiting`, `take_over`, `detach` and `first`.
+                `on_busy`, `on_waiting`, `take_over`, `detach`, `first` and `message_id`.
 
         Returns:
-            An async generator of events. It raises the errors of `run`.
-        """
-        return event_iterator(lambda listener: self._run(prompt, store, thread, options, listener))
+            The stream. Await it to start the run before the first iteration.
 
-    async def frames(
+        Raises:
+            ThreadBusy: And the other errors of `run`.
+        """
+        return event_stream(lambda listener: self._run(prompt, store, thread, options, listener))
+
+    def frames(
         self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **options: Unpack[RunOptions]
-    ) -> AsyncGenerator[str, None]:
-        """Execute a run like `stream` and yield its events as text, in the format of the agent (`formatter`).
+    ) -> EventStream[str]:
+        """Execute a run like `stream` and return its events as texts, in the format of the agent (`formatter`).
 
         Args:
             prompt: Text, content blocks or user message.
             store: Store of the thread.
             thread: Thread, its id or its key. None creates a new thread.
             options: Keywords of `RunOptions`, see `run`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`,
-                `on_busy`, `on_waiting`, `take_over`, `detach` and `first`.
+                `on_busy`, `on_waiting`, `take_over`, `detach`, `first` and `message_id`.
 
-        Yields:
-            Frames of text. The generator raises the errors of `run`.
+        Returns:
+            The stream of frames. It raises the errors of `run`.
         """
         formatter = self.formatter()
-        async with aclosing(self.stream(prompt, store=store, thread=thread, **options)) as events:
-            async for event in events:
-                for frame in formatter.feed(event):
-                    yield frame
-        for frame in formatter.end():
-            yield frame
+
+        async def frames(events: AsyncGenerator[Event]) -> AsyncGenerator[str]:
+            async with aclosing(events):
+                async for event in events:
+                    for frame in formatter.feed(event):
+                        yield frame
+            for frame in formatter.end():
+                yield frame
+
+        return EventStream(lambda listener: self._run(prompt, store, thread, options, listener), frames)
 
     def formatter(self) -> Formatter:
         """Return a new formatter for one stream of events, in the format of the agent."""
@@ -621,8 +633,49 @@ class Agent:
             metadata=options.get("metadata") or {},
             tags=tuple(options.get("tags") or ()),
             first=bool(options.get("first")),
+            message_id=checked_message_id(options.get("message_id")),
         )
         codec.dumps(run_input.message)
+        if run_input.message_id is None:
+            return await self._run_input(run_input, store, thread, options, listener)
+        if thread is None:
+            thread = thread_id_of_message(store.project, self.name, options.get("user_id"), run_input.message_id)
+        result = await self._repeated(run_input, store, thread, options, listener)
+        if result is None:
+            try:
+                return await self._run_input(run_input, store, thread, options, listener)
+            except Conflict:
+                # Another caller may have sent the same message at the same time.
+                result = await self._repeated(run_input, store, thread, options, listener)
+                if result is None:
+                    raise
+        return result
+
+    async def _repeated(
+        self, run_input: RunInput, store: Store, thread: ThreadRef, options: RunOptions, listener: Listener | None
+    ) -> Result | None:
+        """Return the result of the message that the thread has accepted with the same id. None if there is none."""
+        assert run_input.message_id is not None
+        head = await self._find_thread(store, thread, options)
+        if head is None:
+            return None
+        digest = codec.digest(run_input.message)
+        run_id = await accepted_message(store, head, run_input.message_id, digest)
+        if run_id is None:
+            return None
+        if options.get("detach"):
+            return await result_for(store, run_id)
+        await self._spec.ready()
+        return await self.executor(store, options.get("deps"), listener).finish_message(head, run_id)
+
+    async def _run_input(
+        self,
+        run_input: RunInput,
+        store: Store,
+        thread: ThreadRef | None,
+        options: RunOptions,
+        listener: Listener | None,
+    ) -> Result:
         await self._spec.ready()
         detach = bool(options.get("detach"))
         executor = self.executor(store, options.get("deps"), listener, bool(options.get("take_over")), detach=detach)
@@ -673,6 +726,7 @@ class Agent:
             extras=options.get("extras"),
             metadata=options.get("metadata"),
             tags=options.get("tags") or (),
+            message_id=options.get("message_id"),
         )
         return await result_enqueued(store, message)
 

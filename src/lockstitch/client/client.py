@@ -458,6 +458,7 @@ class ActionMethods(ReadMethods):
         metadata: Json | None = None,
         tags: Sequence[str] = (),
         extras: Json | None = None,
+        message_id: str | None = None,
     ) -> RunResult:
         """Start a run and return its state at once. The server executes it.
 
@@ -471,13 +472,16 @@ class ActionMethods(ReadMethods):
             metadata: Metadata of the run.
             tags: Tags of the run.
             extras: Additional data of an application, stored with the run.
+            message_id: Id of the message that you choose, unique per thread. If the thread has accepted it before, no
+                run starts, and the result is that of the first message.
 
         Raises:
             NotFound: If the server has no such agent.
-            Conflict: If the thread cannot take the message, for example because it has ended.
+            Conflict: If the thread cannot take the message, for example because it has ended, or if the first message
+                with this id has another content.
             Refused: If a value is not valid.
         """
-        body = _run_body(input, thread, user_id, metadata, tags, extras)
+        body = _run_body(input, thread, user_id, metadata, tags, extras, message_id)
         return await self._begin(agent, {**body, "wait": False})
 
     async def run_agent(
@@ -490,6 +494,7 @@ class ActionMethods(ReadMethods):
         metadata: Json | None = None,
         tags: Sequence[str] = (),
         extras: Json | None = None,
+        message_id: str | None = None,
     ) -> RunResult:
         """Start a run and return its result when it has ended or waits for a reply.
 
@@ -501,13 +506,16 @@ class ActionMethods(ReadMethods):
             metadata: Metadata of the run.
             tags: Tags of the run.
             extras: Additional data of an application, stored with the run.
+            message_id: Id of the message that you choose, unique per thread. If the thread has accepted it before, no
+                run starts, and the result is that of the first message.
 
         Raises:
             NotFound: If the server has no such agent.
-            Conflict: If the thread cannot take the message, for example because it has ended.
+            Conflict: If the thread cannot take the message, for example because it has ended, or if the first message
+                with this id has another content.
             Refused: If a value is not valid.
         """
-        body = _run_body(input, thread, user_id, metadata, tags, extras)
+        body = _run_body(input, thread, user_id, metadata, tags, extras, message_id)
         return await self._begin(agent, {**body, "wait": True})
 
     async def stream(
@@ -520,6 +528,7 @@ class ActionMethods(ReadMethods):
         metadata: Json | None = None,
         tags: Sequence[str] = (),
         extras: Json | None = None,
+        message_id: str | None = None,
     ) -> AsyncGenerator[StreamEvent]:
         """Start a run and yield its events. If the caller stops early, the run continues.
 
@@ -531,16 +540,21 @@ class ActionMethods(ReadMethods):
             metadata: Metadata of the run.
             tags: Tags of the run.
             extras: Additional data of an application, stored with the run.
+            message_id: Id of the message that you choose, unique per thread. If the thread has accepted it before, no
+                run starts, and the result is that of the first message.
 
         Raises:
             NotFound: If the server has no such agent.
-            Conflict: If the thread cannot take the message, for example because it has ended.
+            Conflict: If the thread cannot take the message, for example because it has ended, or if the first message
+                with this id has another content.
             Refused: If a value is not valid.
         """
         before = await self._position(thread) if thread is not None else 0
-        run_result = await self.begin(
-            agent, input, thread=thread, user_id=user_id, metadata=metadata, tags=tags, extras=extras
-        )
+        body = _run_body(input, thread, user_id, metadata, tags, extras, message_id)
+        run_result = await self._begin(agent, {**body, "wait": False})
+        if message_id is not None and run_result.status != "pending":
+            # The thread has accepted the message before. Its events start with its run.
+            before = (await self.run(run_result.run_id)).first_position - 1
         async with aclosing(self.events(run_result.thread_id, after=before, until="idle")) as events:
             async for event in events:
                 yield event
@@ -797,10 +811,12 @@ def _run_body(
     metadata: Json | None,
     tags: Sequence[str],
     extras: Json | None,
+    message_id: str | None,
 ) -> Json:
     """Return the body of a request that starts a run."""
     name = None if thread is None else name_of(thread)
-    return _without_none(input=input, thread=name, user_id=user_id, metadata=metadata, tags=list(tags), extras=extras)
+    options: Json = {"user_id": user_id, "metadata": metadata, "tags": list(tags), "extras": extras}
+    return _without_none(input=input, thread=name, message_id=message_id, **options)
 
 
 def _without_none(**values: Any) -> Json:

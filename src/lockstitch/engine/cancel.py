@@ -17,8 +17,7 @@ async def cancel(store: Store, ref: ThreadRef) -> Thread:
     """Cancel the open run of a thread and its child threads. Return the thread afterwards.
 
     Text that was streamed so far is stored. If another process holds the thread, it ends the run shortly afterwards, so
-    the
-    returned thread may still be running. If the run of a message has not started yet, the run of the oldest message
+    the returned thread may still be running. If the run of a message has not started yet, the run of the oldest message
     ends now.
 
     Args:

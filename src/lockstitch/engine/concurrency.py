@@ -14,8 +14,7 @@ async def run_blocking(function: Callable[[], T]) -> T:
     """Return the result of a function, run in a separate thread.
 
     The thread is a daemon. If the caller is cancelled, the thread runs on until the function returns. Neither other
-    calls nor
-    the end of the process wait for it.
+    calls nor the end of the process wait for it.
 
     Args:
         function: The function. Its errors are raised here.

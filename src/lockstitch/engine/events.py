@@ -7,16 +7,18 @@ that contains the whole text. Errors here do not affect the run.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self, TypeVar
 from uuid import UUID
 
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, LiveDelta, Thread
 from lockstitch.model.codec import storable_text
 from lockstitch.store import Store, Where
+
+ItemT = TypeVar("ItemT")
 
 EventType = Literal[
     "started",
@@ -237,19 +239,102 @@ async def delete_stale_deltas(store: Store, threads: Sequence[UUID] | None = Non
         _log.debug("Cannot delete stale live text: %s", exc)
 
 
-async def event_iterator(work: Callable[[Listener], Awaitable[Any]]) -> AsyncGenerator[Event, None]:
-    """Yield the events of `work`. If it raises, the error is raised after the last event.
+class _EventQueue:
+    """Executes the work of an `EventStream` and queues its events for a slow reader.
 
-    Events are queued for a slow reader. If the reader closes the iterator, `work` is cancelled.
+    The running task refers to this queue and not to the stream. So Python closes a generator that the reader has left.
     """
-    queue: asyncio.Queue[Event | None] = asyncio.Queue()
-    task = asyncio.ensure_future(work(queue.put_nowait))
-    task.add_done_callback(lambda _: queue.put_nowait(None))
-    try:
-        while (event := await queue.get()) is not None:
-            yield event
-        await task
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+
+    def __init__(self, work: Callable[[Listener], Awaitable[Any]]) -> None:
+        self._work = work
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._task: asyncio.Future[Any] | None = None
+        self.has_begun = asyncio.Event()
+        """Set when the first event is sent, or when the work ends without one."""
+        self.has_events = False
+
+    def begin(self) -> asyncio.Future[Any]:
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._work(self._send))
+            self._task.add_done_callback(lambda _: self._send(None))
+        return self._task
+
+    def _send(self, event: Event | None) -> None:
+        self._queue.put_nowait(event)
+        self.has_events = self.has_events or event is not None
+        self.has_begun.set()
+
+    async def events(self) -> AsyncGenerator[Event]:
+        task = self.begin()
+        try:
+            while (event := await self._queue.get()) is not None:
+                yield event
+            await task
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class EventStream(AsyncIterator[ItemT]):
+    """The events of a run, or the frames of its events, in order.
+
+    The run starts with the first iteration. To start it before, await the stream: that raises the errors that prevent
+    the run, such as `ThreadBusy`, before anything is sent to a reader. Later errors are raised after the last item.
+
+    ```python
+    events = await agent.stream("Hello", store=store, thread="t")
+    async for event in events: ...
+    ```
+
+    If the reader leaves the loop or closes the stream, the run stops at its last commit.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Listener], Awaitable[Any]],
+        transform: Callable[[AsyncGenerator[Event]], AsyncGenerator[ItemT]],
+    ) -> None:
+        self._queue = _EventQueue(work)
+        self._items = transform(self._queue.events())
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._start().__await__()
+
+    async def _start(self) -> Self:
+        task = self._queue.begin()
+        try:
+            await self._queue.has_begun.wait()
+            if not self._queue.has_events:
+                # The work has ended. If it was refused, this raises the error.
+                await task
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    def __aiter__(self) -> AsyncGenerator[ItemT]:
+        # The generator, not the stream: Python closes it if the reader leaves the loop.
+        return self._items
+
+    async def __anext__(self) -> ItemT:
+        return await anext(self._items)
+
+    async def aclose(self) -> None:
+        """Stop the run at its last commit, unless it has ended."""
+        await self._items.aclose()
+        await self._queue.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def event_stream(work: Callable[[Listener], Awaitable[Any]]) -> EventStream[Event]:
+    """Return the stream of the events of `work`."""
+    return EventStream(work, lambda events: events)

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from lockstitch.engine.decision.decide import crash_reason
-from lockstitch.engine.events import Listener
+from lockstitch.engine.events import Event, Listener
 from lockstitch.engine.host import AgentHost
 from lockstitch.engine.loop import run_loop
 from lockstitch.engine.result import (
@@ -53,6 +53,7 @@ from lockstitch.errors import (
 from lockstitch.model import (
     TERMINAL_STATUSES,
     Entry,
+    Json,
     NextMessageWait,
     RetryWait,
     Run,
@@ -177,21 +178,24 @@ class Executor:
     async def _enqueue(self, head: Thread, run_input: RunInput) -> EnqueuedMessage:
         """Leave a message for the agent of the thread."""
         options: dict[str, Any] = {"extras": run_input.extras, "metadata": run_input.metadata, "tags": run_input.tags}
-        return await self.store.enqueue(None, run_input.message, thread=head, **options)
+        return await self.store.enqueue(
+            None, run_input.message, thread=head, message_id=run_input.message_id, **options
+        )
 
     async def enqueue_and_wait(self, head: Thread, run_input: RunInput) -> Result:
         """Enqueue a message and return the result of its run. Execute the run here if no worker does."""
-        delivery_id = (await self._enqueue(head, run_input)).run_id
+        return await self.finish_message(head, (await self._enqueue(head, run_input)).run_id)
+
+    async def finish_message(self, head: Thread, delivery_id: UUID) -> Result:
+        """Return the result of the run of an accepted message. Execute the run here if no worker does."""
         pause = 0.02
         result: Result | None = None
         while True:
             run = await run_of_message(self.store, head, delivery_id)
             if run is not None and (run.status in TERMINAL_STATUSES or run.status == "waiting"):
-                return (
-                    result
-                    if result is not None and result.run_id == run.id
-                    else await result_from_store(self.store, run)
-                )
+                if result is not None and result.run_id == run.id:
+                    return result
+                return await self._result_of_other_worker(run)
             # A run that waits for a person or for children continues when they answer.
             # The run of this message comes after it.
             result = None if has_open_waits(head) else await retry_until_free(self.store, head, self.resume)
@@ -199,6 +203,15 @@ class Executor:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 1.5, 0.5)
             head = await self.store.thread(head.id)
+
+    async def _result_of_other_worker(self, run: Run) -> Result:
+        """Return the result of a run that this process did not execute, and report it to the listener."""
+        result = await result_from_store(self.store, run)
+        if self.listener is not None:
+            title = (await self.store.thread(run.thread_id)).title
+            data: Json = {**result.as_json(), "title": title}
+            self.listener(Event("finished", run.thread_id, run.id, run.agent or "", run.steps, data))
+        return result
 
     async def execute_held(self, head: Thread) -> Result | None:
         """Continue a thread that this process has claimed, like `resume`."""

@@ -99,8 +99,7 @@ async def settle(
     """State the outcome of a call in doubt. Pass exactly one of `done`, `redo` and `unknown`.
 
     If a retry asks, the call belongs to an earlier run and is not repeated here: the model gets the statement and
-    decides
-    whether to make a new call.
+    decides whether to make a new call.
 
     Args:
         store: Open store with the thread.

@@ -145,7 +145,12 @@ async def result_waiting(store: Store, head: Thread, delivery_id: UUID) -> Resul
 
 
 async def result_enqueued(store: Store, message: EnqueuedMessage) -> Result:
-    """Return the result of a message that was just left for a worker; its status is `pending`."""
+    """Return the result of a message that was just left for a worker; its status is `pending`.
+
+    If the thread had accepted the message before, return its result in the current state.
+    """
+    if not message.new:
+        return await result_for(store, message.run_id)
     return await result_waiting(store, message.thread, message.run_id)
 
 

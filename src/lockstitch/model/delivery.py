@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from lockstitch.model import codec
 from lockstitch.model.ids import as_id, new_id
 from lockstitch.model.message import Message, user
 from lockstitch.model.record import Json, Record, Text, Time
@@ -19,6 +20,12 @@ _ANSWERS: Final = ("tool_call", "permission")
 
 _RUN_OPTIONS: Final = "lockstitch:run"
 """Key in the data of a message's entry: the options of the run that answers the message."""
+
+_MESSAGE_SENDER: Final = "message:"
+"""Prefix of the sender of a message. The id of the message follows."""
+
+MESSAGE_ID_CHARS: Final = 200
+"""Maximum number of characters of a message id."""
 
 
 class Delivery(Record):
@@ -57,13 +64,38 @@ class Delivery(Record):
         return Entry.from_json(self.entry or {})
 
 
-def message_entry(message: Message, *, extras: Json, metadata: Json, tags: Sequence[str]) -> Entry:
+def message_entry(
+    message: Message,
+    *,
+    extras: Json | None = None,
+    metadata: Json | None = None,
+    tags: Sequence[str] = (),
+    message_id: str | None = None,
+) -> Entry:
     """Return the entry of a message, with the options of the run that answers it.
 
-    `extras`, `metadata` and `tags` become those of the run. `run_options` reads them.
+    `extras`, `metadata` and `tags` become those of the run. `run_options` reads them. `message_id` is the id that the
+    sender chose.
     """
-    options: Json = {"extras": extras, "metadata": metadata, "tags": list(tags)}
-    return Entry(type="input", message=message, data={_RUN_OPTIONS: options} if any(options.values()) else {})
+    options: Json = {"extras": extras or {}, "metadata": metadata or {}, "tags": list(tags)}
+    data: Json = {_RUN_OPTIONS: options} if any(options.values()) else {}
+    return Entry(type="input", message=message, data=data | identity_of_message(message, message_id))
+
+
+def identity_of_message(message: Message, message_id: str | None) -> Json:
+    """Return the data that identifies a message with an id: the id and the hash of the content. Empty without an id.
+
+    The hash shows whether a second message with the same id has the same content. Large media of the stored message
+    may be in blobs, so the messages themselves cannot be compared.
+    """
+    if message_id is None:
+        return {}
+    return {"message_id": message_id, "sha256": codec.digest(message)}
+
+
+def message_sender(message_id: str | None) -> str:
+    """Return the sender of a message. Without an id the sender is unique, so the message is always new."""
+    return f"{_MESSAGE_SENDER}{new_id() if message_id is None else message_id}"
 
 
 def run_options(entry: Entry) -> Json:

@@ -6,10 +6,19 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from uuid import UUID
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from lockstitch.backend import Fields, JoinsTransactions
-from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused, ThreadEnded, ThreadHeld, ThreadWaiting
+from lockstitch.errors import (
+    Conflict,
+    KeyTaken,
+    MessageIdReused,
+    NotFound,
+    Refused,
+    ThreadEnded,
+    ThreadHeld,
+    ThreadWaiting,
+)
 from lockstitch.model import (
     Delivery,
     Entry,
@@ -24,11 +33,10 @@ from lockstitch.model import (
     as_id,
     codec,
     context,
-    new_id,
     open_calls,
     tool_result,
 )
-from lockstitch.model.delivery import is_at_rest
+from lockstitch.model.delivery import MESSAGE_ID_CHARS, is_at_rest, message_sender
 from lockstitch.model.message import blocks, tool_uses, user
 from lockstitch.store.core import StoreCore
 from lockstitch.store.threads import ThreadRef
@@ -245,6 +253,8 @@ class EnqueuedMessage(NamedTuple):
     If the thread works on a goal, the message enters the run of that goal instead. `result_for` finds the answer by
     this id in both cases.
     """
+    new: bool = True
+    """False if the thread had accepted a message with this id before."""
 
 
 async def enqueue(
@@ -253,17 +263,60 @@ async def enqueue(
     """Leave a message for a worker in one commit. See `Store.enqueue`."""
     # Fail before anything is written, also before the blobs of the message.
     codec.dumps(entry.as_json())
+    message_id = entry.data.get("message_id")
+    if ref is None and message_id is not None:
+        ref = thread_id_of_message(store.project, agent, user_id, message_id)
     while True:
         head = await _known_thread(store, ref, user_id)
         try:
             if head is None:
                 return await _enqueue_in_new_thread(store, agent, entry, ref, kind, user_id)
+            if message_id is not None:
+                run_id = await accepted_message(store, head, message_id, entry.data["sha256"])
+                if run_id is not None:
+                    return EnqueuedMessage(head, run_id, new=False)
             _require_started_or_due(head)
             return await _enqueue_in_thread(store, agent, entry, head)
         except KeyTaken:
             # Another caller has created the thread since then. In another project its id stays unknown here.
             if await _known_thread(store, ref, user_id) is None:
                 raise
+
+
+def checked_message_id(message_id: str | None) -> str | None:
+    """Return the id of a message. Raises `Refused` if it is empty, too long or not storable."""
+    if message_id is None:
+        return None
+    if not 1 <= len(message_id) <= MESSAGE_ID_CHARS:
+        raise Refused(f"A message id has 1 to {MESSAGE_ID_CHARS} characters. This one has {len(message_id)}.")
+    return codec.check_text(message_id, "The message id")
+
+
+def thread_id_of_message(project: str, agent: str | None, user_id: str | None, message_id: str) -> UUID:
+    """Return the id of the thread that a message with an id creates if it names no thread.
+
+    A second message of the same user with this id to this agent goes to the same thread, where the id is known.
+    """
+    return uuid5(NAMESPACE_OID, codec.dumps(["lockstitch:message", project, agent, user_id, message_id]).decode())
+
+
+async def accepted_message(store: StoreCore, head: Thread, message_id: str, digest: str) -> UUID | None:
+    """Return the id of the run that answers the message with this id; None if the thread has not accepted it yet.
+
+    `digest` is the hash of the message (`codec.digest`). Raises `MessageIdReused` if the accepted message has another
+    content.
+    """
+    first = await store.execution.delivery_from(head.id, message_sender(message_id))
+    if first is None:
+        return None
+    content = await store.execution.content_of(first)
+    # An archived stitch is not in the log. Then the content cannot be compared.
+    if content is not None and content.data.get("sha256") != digest:
+        raise MessageIdReused(
+            f"Thread {head.id} has accepted another message with the id {message_id}. Nothing was changed.",
+            thread_id=head.id,
+        )
+    return first.id
 
 
 async def _known_thread(store: StoreCore, ref: ThreadRef | None, user_id: str | None) -> Thread | None:
@@ -321,13 +374,25 @@ async def _enqueue_in_thread(store: StoreCore, agent: str | None, entry: Entry, 
                 raise
             return await _enqueue_in_thread(store, agent, entry, await store.thread(head))
         return EnqueuedMessage(head, delivery.id)
-    receipt = await store.deliver(head, entry, kind="input", sender=f"message:{new_id()}")
+    return await deliver_message(store, head, entry)
+
+
+async def deliver_message(store: StoreCore, head: Thread, entry: Entry) -> EnqueuedMessage:
+    """Deliver a message to a thread that exists.
+
+    If the thread has accepted the id of the message before, nothing is written, and the run is that of the first
+    message. Raises `MessageIdReused` if the first message has another content.
+    """
+    message_id = entry.data.get("message_id")
+    receipt = await store.deliver(head, entry, kind="input", sender=message_sender(message_id))
     assert receipt.delivery_id is not None
-    return EnqueuedMessage(head, receipt.delivery_id)
+    if not receipt.new and message_id is not None:
+        await accepted_message(store, head, message_id, entry.data["sha256"])
+    return EnqueuedMessage(head, receipt.delivery_id, receipt.new)
 
 
 def _message_delivery(store: StoreCore, head: Thread, entry: Entry) -> Delivery:
-    return store.new_delivery(head, entry, "input", f"message:{new_id()}")
+    return store.new_delivery(head, entry, "input", message_sender(entry.data.get("message_id")))
 
 
 def _require_started_or_due(head: Thread) -> None:

@@ -34,8 +34,8 @@ from lockstitch.model import Clock, Delivery, Thread
 from lockstitch.store.transaction import ThreadUpdate, Transaction, plan_commit
 
 STRAY_CHECK_SECONDS = (1.0, 15.0)
-"""Seconds after an unknown outcome at which `reconcile` runs again: a transaction in flight may commit
-later, but not after the store has ended it."""
+"""Seconds after an unknown outcome at which `reconcile` runs again: a transaction in flight may commit later, but not
+after the store has ended it."""
 
 PERIOD: Final = 10.0
 """Seconds between two reconciliations while nothing is in doubt."""

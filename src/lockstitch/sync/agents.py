@@ -53,7 +53,7 @@ def run(
         store: Store of the thread. None: a store in memory that is lost afterwards.
         thread: Thread, its id or its key. An unknown id or key creates the thread. None creates a new thread.
         options: Keywords of `RunOptions`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`, `on_busy`,
-            `on_waiting`, `take_over`, `detach` and `first`.
+            `on_waiting`, `take_over`, `detach`, `first` and `message_id`.
 
     Returns:
         The result of the run. Its status is `completed`, `failed`, `cancelled`, `waiting` or `pending`.
@@ -73,10 +73,11 @@ def run(
 
 def stream(
     agent: Agent, prompt: Prompt, *, store: SyncStore, thread: ThreadRef | None = None, **options: Unpack[RunOptions]
-) -> Generator[Event, None, None]:
-    """Execute a run like `run` and yield its events.
+) -> Generator[Event]:
+    """Execute a run like `run` and return the stream of its events.
 
-    If the caller leaves the loop early, the run stops at its last commit. `resume` continues it.
+    The run starts with the first iteration, which raises the errors that prevent it, such as `ThreadBusy`. If the
+    caller leaves the loop early, the run stops at its last commit. `resume` continues it.
 
     Args:
         agent: Agent of the call.
@@ -84,10 +85,13 @@ def stream(
         store: Store of the thread.
         thread: Thread, its id or its key. None creates a new thread.
         options: Keywords of `RunOptions`, see `run`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`,
-            `on_busy`, `on_waiting`, `take_over`, `detach` and `first`.
+            `on_busy`, `on_waiting`, `take_over`, `detach`, `first` and `message_id`.
 
     Returns:
-        A generator of events. It raises the errors of `run`.
+        A generator of the events.
+
+    Raises:
+        ThreadBusy: And the other errors of `run`.
     """
     events = agent.stream(prompt, store=store.async_store, thread=thread, **options)
 
@@ -322,8 +326,7 @@ def settle(
     """State the outcome of a call in doubt. Pass exactly one of `done`, `redo` and `unknown`.
 
     If a retry asks, the call belongs to an earlier run and is not repeated here: the model gets the statement and
-    decides
-    whether to make a new call.
+    decides whether to make a new call.
 
     Args:
         store: Open store with the thread.
@@ -384,8 +387,7 @@ def cancel(store: SyncStore, ref: ThreadRef) -> Thread:
     """Cancel the open run of a thread and its child threads. Return the thread afterwards.
 
     Text that was streamed so far is stored. If another process holds the thread, it ends the run shortly afterwards, so
-    the
-    returned thread may still be running. If the run of a message has not started yet, the run of the oldest message
+    the returned thread may still be running. If the run of a message has not started yet, the run of the oldest message
     ends now.
 
     Args:

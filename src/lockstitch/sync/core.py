@@ -577,8 +577,7 @@ class SyncStoreCore(SyncStoreBase):
         """Append entries to a thread, in one commit with everything that belongs to them.
 
         This is `commit` for a transaction with one update. A status of `waiting` or a terminal one releases the thread.
-        If another
-        writer has changed the thread since the caller read it, nothing is written.
+        If another writer has changed the thread since the caller read it, nothing is written.
 
         Args:
             head: Thread as the caller read it.
@@ -747,8 +746,7 @@ class SyncStoreCore(SyncStoreBase):
         """Return the deliveries in the inbox of a thread, oldest first, and the thread that counts them.
 
         Pass both to `append`: the thread as `head`, and the deliveries as `consumed`. Large media of deliveries are in
-        blobs. The
-        stitches that the deliveries become have the media in place.
+        blobs. The stitches that the deliveries become have the media in place.
 
         Args:
             head: Thread as the caller read it.
@@ -790,8 +788,7 @@ class SyncStoreCore(SyncStoreBase):
         """Claim one thread for this process and return it. Only the holder can append to it.
 
         If the holder is provably dead on this host, the thread is taken over immediately. Another holder keeps it until
-        its lease
-        expires. If two callers claim the same thread, exactly one of them gets it.
+        its lease expires. If two callers claim the same thread, exactly one of them gets it.
 
         Args:
             ref: Thread, its id or its key in the project.
@@ -820,8 +817,7 @@ class SyncStoreCore(SyncStoreBase):
         """Claim runnable threads for this process and return them. The list is empty if none is ready.
 
         Projects take turns. Within a project, threads are ordered by priority, then by the time since which they are
-        ready. Two
-        workers never get the same thread, and concurrency limits are respected.
+        ready. Two workers never get the same thread, and concurrency limits are respected.
 
         Args:
             agents: Only threads of these agents. None: any agent.

@@ -275,10 +275,8 @@ class SyncStore(SyncStoreCore):
         """Run one read-only SQL statement over the core tables, or over the tables of a lens. It reads all projects.
 
         The statement may come from a user who is not trusted with the database: its time, its memory and its result are
-        limited,
-        and it can only read the record. On PostgreSQL this needs a login that can only read. On the file backend the
-        statement
-        reads a copy in SQLite.
+        limited, and it can only read the record. On PostgreSQL this needs a login that can only read. On the file
+        backend the statement reads a copy in SQLite.
 
         Args:
             query: The statement.
@@ -516,14 +514,13 @@ class SyncStore(SyncStoreCore):
         extras: Json | None = None,
         metadata: Json | None = None,
         tags: Sequence[str] = (),
+        message_id: str | None = None,
     ) -> EnqueuedMessage:
         """Leave a message for a worker, in one commit. No agent code runs in this process.
 
         If the thread waits for its next message, it becomes `pending` and belongs to `agent` from now on. If a worker
-        holds it or a
-        run is open, the message waits in its inbox, and the agent of the thread answers it. A first message with large
-        media takes
-        two commits, because its blobs need the thread.
+        holds it or a run is open, the message waits in its inbox, and the agent of the thread answers it. A first
+        message with large media takes two commits, because its blobs need the thread.
 
         Args:
             agent: Name of the agent that answers. None: the agent of the thread.
@@ -534,6 +531,9 @@ class SyncStore(SyncStoreCore):
             extras: Additional data of an application, stored with the run.
             metadata: Metadata of the run.
             tags: Tags of the run.
+            message_id: Id of the message that you choose, unique per thread. If the thread has accepted it before,
+                nothing is written, and the result names the run of the first message. Without a thread, the id also
+                identifies the new thread, so a repeated message creates no second thread.
 
         Returns:
             The thread, and the id that the run of this message will have.
@@ -541,11 +541,20 @@ class SyncStore(SyncStoreCore):
         Raises:
             ThreadEnded: If the thread has ended.
             ThreadWaiting: If its first run waits for a time.
+            MessageIdReused: If the first message with this id has another content.
             Refused: If the thread belongs to another user or is an imported trace, or if a value is not valid.
         """
         return self._portal.call(
             self._store.enqueue(
-                agent, message, thread=thread, kind=kind, user_id=user_id, extras=extras, metadata=metadata, tags=tags
+                agent,
+                message,
+                thread=thread,
+                kind=kind,
+                user_id=user_id,
+                extras=extras,
+                metadata=metadata,
+                tags=tags,
+                message_id=message_id,
             )
         )
 
@@ -569,8 +578,7 @@ class SyncStore(SyncStoreCore):
         """Make a waiting thread ready now, in one commit, and return it.
 
         The thread may wait for a time, for code or for its next attempt. A worker claims it and continues its open run
-        as far as
-        possible. If the thread waits for its next message, nothing changes.
+        as far as possible. If the thread waits for its next message, nothing changes.
 
         Args:
             ref: Thread, its id or its key in the project.

@@ -206,3 +206,21 @@ async def test_api_does_not_find_notebooks_of_another_project(store: Store) -> N
         body = {"message": "hello", "session_id": "chat"}
         assert (await http.post(f"/api/notebooks/{other_id}/run", json=body, headers=other_headers)).status_code == 200
     await app.close()
+
+
+async def test_message_that_is_sent_twice_is_one_turn(store: Store, http: Http) -> None:
+    notebook = await create_notebook(http)
+    body = {"message": "What is a lease?", "message_id": "m-1"}
+    first, second = [await http.post(f"/api/notebooks/{notebook}/run", json=body) for _ in range(2)]
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert second.json()["run_id"] == first.json()["run_id"]
+    assert second.json()["session_id"] == first.json()["session_id"]
+    assert len(await store.threads()) == 1
+    other = await http.post(
+        f"/api/notebooks/{notebook}/run",
+        json={"message": "Another question", "session_id": first.json()["session_id"]},
+        headers={"Idempotency-Key": "m-1"},
+    )
+    assert other.status_code == 409
+    (session,) = (await http.get(f"/api/notebooks/{notebook}/sessions")).json()
+    assert len((await http.get(f"/api/notebooks/{notebook}/sessions/{session['session_id']}")).json()["turns"]) == 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
+from uuid import NAMESPACE_OID, uuid5
 
 from lockstitch import App, Event, Refused, Result, Store, Team, Thread, Tool
 from lockstitch.apps.notebooks import notebooks, sources
@@ -152,14 +153,17 @@ class Notebooks:
         *,
         session_id: str | None = None,
         user_id: str | None = None,
+        message_id: str | None = None,
         **call: Any,
     ) -> Result:
         """Send a message to the team, in an existing chat or in a new one. `call` are options of `Agent.run`.
 
         Raises `Refused` for a chat of another notebook or of another user.
         """
-        thread = await self.chat(store, notebook_id, message, session_id=session_id, user_id=user_id)
-        return await self.team.run(message, store=store, thread=thread, user_id=user_id, **call)
+        named = {"session_id": session_id, "user_id": user_id, "message_id": message_id}
+        thread = await self.chat(store, notebook_id, message, **named)
+        options = {"user_id": user_id, "message_id": message_id}
+        return await self.team.run(message, store=store, thread=thread, **options, **call)
 
     async def stream(
         self,
@@ -169,23 +173,38 @@ class Notebooks:
         *,
         session_id: str | None = None,
         user_id: str | None = None,
+        message_id: str | None = None,
         **call: Any,
     ) -> AsyncGenerator[Event, None]:
         """Send a message and yield the events of the run."""
-        thread = await self.chat(store, notebook_id, message, session_id=session_id, user_id=user_id)
-        async for event in self.team.stream(message, store=store, thread=thread, user_id=user_id, **call):
+        named = {"session_id": session_id, "user_id": user_id, "message_id": message_id}
+        thread = await self.chat(store, notebook_id, message, **named)
+        options = {"user_id": user_id, "message_id": message_id}
+        async for event in self.team.stream(message, store=store, thread=thread, **options, **call):
             yield event
 
     async def chat(
-        self, store: Store, notebook_id: int, message: str, *, session_id: str | None, user_id: str | None
+        self,
+        store: Store,
+        notebook_id: int,
+        message: str,
+        *,
+        session_id: str | None,
+        user_id: str | None,
+        message_id: str | None = None,
     ) -> Thread:
-        """Return the thread of a chat. A missing thread is created with its link and this first message as title."""
+        """Return the thread of a chat. A missing thread is created with its link and this first message as title.
+
+        Without a `session_id`, messages with the same `message_id` go to the same chat.
+        """
         await self.setup(store)
         if not message.strip():
             raise Refused("The message is empty. Enter a message.")
         # Check the message before creating the chat. Otherwise a chat without a message would remain.
         codec.dumps(message)
         notebook = await notebooks.get(store, notebook_id)
+        if session_id is None and message_id is not None:
+            session_id = str(uuid5(NAMESPACE_OID, repr((store.project, notebook.number, user_id, message_id))))
         return await notebooks.ensure(
             store, notebook, session_id, user_id=user_id, agent=self.team.name, message=message
         )

@@ -17,6 +17,8 @@ from lockstitch.ext import Json
 from lockstitch.server import (
     Caller,
     ExactJSON,
+    IdempotencyKey,
+    MessageId,
     NavLink,
     Reader,
     ResponseModel,
@@ -24,7 +26,9 @@ from lockstitch.server import (
     ServerExtension,
     Writer,
     event_stream_content,
+    one_message_id,
     plugin_of,
+    position_before,
     response_model,
     stream_run,
     wait_for_run,
@@ -131,6 +135,7 @@ class QuestionBody(_Body):
     stream: bool = False
     session_id: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     user_id: Annotated[str, Field(max_length=255)] | None = None
+    message_id: MessageId | None = None
 
 
 @router.get("", response_model=list[_COUNTED])
@@ -307,20 +312,39 @@ async def search(
 
 
 @router.post("/{id}/run", responses=_EVENTS, response_model=_Turn)
-async def run(request: Request, caller: Writer, notebooks: TheNotebooks, id: Id, question: QuestionBody) -> Response:
+async def run(
+    request: Request,
+    caller: Writer,
+    notebooks: TheNotebooks,
+    id: Id,
+    question: QuestionBody,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
     """Send a message to the team of a notebook.
 
     With `stream` the response is a stream of events until the turn ends. Otherwise it is the turn: the answer, its
-    citations and the runs. Without a `session_id` a new chat starts.
+    citations and the runs. Without a `session_id` a new chat starts. If the chat has accepted `message_id` (or the
+    header Idempotency-Key) before, no run starts, and the response is that of the first message.
     """
+    message_id = one_message_id(question.message_id, idempotency_key)
     before = await notebooks.chat(
-        caller.store, id, question.message, session_id=question.session_id, user_id=question.user_id
+        caller.store,
+        id,
+        question.message,
+        session_id=question.session_id,
+        user_id=question.user_id,
+        message_id=message_id,
     )
     started = await notebooks.team.run(
-        question.message, store=caller.store, thread=before, user_id=question.user_id, detach=True
+        question.message,
+        store=caller.store,
+        thread=before,
+        user_id=question.user_id,
+        detach=True,
+        message_id=message_id,
     )
     if question.stream:
-        answer = stream_run(caller, before, started)
+        answer = stream_run(caller, started, await position_before(caller, started))
         # A key can have characters that a header must not have.
         answer.headers["Session-Id"] = quote(before.key or str(before.id))
         return answer

@@ -169,7 +169,7 @@ def write_delivery(transaction: Transaction, delivery: Delivery) -> None:
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
     """Prepare a commit without its `records`. Later steps see the changes of earlier ones."""
-    if commit.deleted_threads or not {type(record) for record in commit.records} <= {Blob, *OWNED_BY_THREAD}:
+    if commit.deleted_threads or not {type(record) for record in commit.records} <= {Blob, Delivery, *OWNED_BY_THREAD}:
         raise Refused("Applications need their own tables, which the file backend does not support. Use SQLite.")
     if commit.superseded:
         doomed = [

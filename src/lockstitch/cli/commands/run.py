@@ -51,6 +51,12 @@ def run(
         str | None, typer.Option(metavar="THREAD", help="Thread to continue, by id or key. Created if new.")
     ] = None,
     user: User = None,
+    message_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Id of the message. A repeated id sends no second message.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Send a prompt to an agent and execute the run here to its end.
 
@@ -62,7 +68,7 @@ def run(
     chosen = code.agent(agent)
     text = _prompt(prompt)
     with open_for_app(session, code, create=True) as store:
-        act = prompting(chosen, text, thread=thread, user_id=user)
+        act = prompting(chosen, text, thread=thread, user_id=user, message_id=message_id)
         result = execute(store, act, RunProgress(session.out), name=thread)
         assert result is not None
         report(session, result, thread or str(result["thread_id"]))

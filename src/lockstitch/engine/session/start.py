@@ -24,6 +24,7 @@ from lockstitch.model import (
     Entry,
     Json,
     Message,
+    Record,
     Run,
     Stitch,
     Thread,
@@ -31,7 +32,7 @@ from lockstitch.model import (
     new_id,
     text_of,
 )
-from lockstitch.model.delivery import run_options
+from lockstitch.model.delivery import identity_of_message, message_sender, run_options
 from lockstitch.model.message import user
 from lockstitch.store import Store, Where
 
@@ -135,6 +136,8 @@ class RunInput:
     first: bool = False
     """True if the run must be the first of its thread. It is checked under the claim, so of two callers only one
     starts."""
+    message_id: str | None = None
+    """The id that the caller gave the message, unique in the thread."""
     arrived: UUID = field(default_factory=new_id)
     """An id that says when the caller passed the input. Deliveries with a lower id are older and are answered first."""
 
@@ -226,7 +229,8 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
         tags=run_input.tags,
     )
     started = _started(context, run, texts, window)
-    value = Entry(type="input", run_id=run.id, step_number=0, message=run_input.message)
+    identity = identity_of_message(run_input.message, run_input.message_id)
+    value = Entry(type="input", run_id=run.id, step_number=0, message=run_input.message, data=identity)
     entries = [started] if run_input.stitch or run_input.delivery or run_input.retry_of else [started, value]
     fields: dict[str, Any] = {} if settings == head.settings else {"settings": settings}
     if (head.agent, head.version) != (definition.name, config.version):
@@ -242,7 +246,27 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
     if run_input.delivery is not None:
         entry = run_input.delivery.as_entry().changed(run_id=run.id, step_number=0)
         selected = [run_input.delivery.changed(entry=entry.as_json())]
-    await session.commit(consumed=selected, blob_refs=digests)
+    await session.commit(consumed=selected, blob_refs=digests, records=_accepted(session, run, run_input))
+
+
+def _accepted(session: RunSession, run: Run, run_input: RunInput) -> list[Record]:
+    """Return the delivery of a message that starts a run without the inbox, so that the store recognises its id.
+
+    The commit raises `Conflict` if the thread has accepted a message with this id.
+    """
+    if run_input.message_id is None or run_input.delivery is not None:
+        return []
+    sender, now = message_sender(run_input.message_id), session.clock.now()
+    return [
+        Delivery(
+            id=run.id,
+            thread_id=session.head.id,
+            sender=sender,
+            kind="input",
+            position=run.input_position,
+            at=now,
+        )
+    ]
 
 
 async def start_nested_run(

@@ -14,11 +14,12 @@ from lockstitch.model import Json, Thread
 from lockstitch.model.thread import TERMINAL_STATUSES
 from lockstitch.server.api import responses
 from lockstitch.server.api.events import EVENT_STREAM, event_stream_content, streamed
-from lockstitch.server.api.schemas import Body, ExactJSON, Name, TextParam
+from lockstitch.server.api.schemas import Body, ExactJSON, IdempotencyKey, MessageId, Name, TextParam
 from lockstitch.server.auth import Caller, Writer
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.problems import Problem
 from lockstitch.server.streams.thread import LIVELY, QUIET, ThreadStream, is_idle
+from lockstitch.store.conversations import EnqueuedMessage
 
 router = APIRouter(prefix="/api/agents", tags=["runs"], default_response_class=ExactJSON)
 
@@ -43,6 +44,7 @@ class Prompt(Body):
     extras: Json = {}
     stream: bool = False
     wait: bool = False
+    message_id: MessageId | None = None
 
 
 @router.post("/{name}/runs", status_code=202, responses=_WAITED, response_model=responses.Result)
@@ -52,6 +54,7 @@ async def run(
     name: Annotated[Name, Path(description="The name of an agent of the loaded app.")],
     prompt: Prompt,
     accept: Annotated[str | None, Header()] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Start a run, or queue the message behind an open run.
 
@@ -59,21 +62,34 @@ async def run(
     is the id of that run: GET /api/runs/{run_id}/result returns the answer to this message. With `wait` the response
     comes when the run has ended or waits for a person. With `stream`, or if the request accepts only
     text/event-stream, the response has the events of the thread until then.
+
+    A message may have an id, in `message_id` or in the header Idempotency-Key. If the thread has accepted the id
+    before, no run starts, and the response is that of the first message in its current state. 409 if the first
+    message has another content. Without `thread`, the id also identifies the new thread.
     """
     stream = prompt.stream or (accept or "").startswith(EVENT_STREAM)
     if stream and prompt.wait:
         raise Problem(422, "Refused", "Set wait or stream, not both.")
     before = await _before(caller, prompt.thread)
-    started = await begin(caller, name, prompt)
+    message = await begin(caller, name, prompt, one_message_id(prompt.message_id, idempotency_key))
+    started = await result_enqueued(caller.store, message)
     if stream:
-        return stream_run(caller, before, started)
+        position = before.position if before is not None else 0
+        return stream_run(caller, started, position if message.new else await position_before(caller, started))
     if prompt.wait:
         result, idle = await wait_for_run(request, caller, started)
         return ExactJSON(result.as_json(), 200 if idle else 202)
     return ExactJSON(started.as_json(), 202)
 
 
-async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
+def one_message_id(from_body: str | None, from_header: str | None) -> str | None:
+    """Return the id of a message. Raises a problem if the body and the header have different ids."""
+    if from_body is not None and from_header is not None and from_body != from_header:
+        raise Problem(422, "Refused", "message_id and the header Idempotency-Key differ. Send one of them.")
+    return from_body if from_body is not None else from_header
+
+
+async def begin(caller: Caller, name: str, prompt: Prompt, message_id: str | None) -> EnqueuedMessage:
     """Leave a message for a worker. `NotFound` if this server's app has no such agent."""
     message = await caller.store.enqueue(
         caller.app.agent(name).name,
@@ -83,15 +99,21 @@ async def begin(caller: Caller, name: str, prompt: Prompt) -> Result:
         metadata=prompt.metadata,
         tags=prompt.tags,
         extras=prompt.extras,
+        message_id=message_id,
     )
-    result = await result_enqueued(caller.store, message)
-    add_log_fields(thread=result.thread_id, run=result.run_id)
-    return result
+    add_log_fields(thread=message.thread.id, run=message.run_id)
+    return message
 
 
-def stream_run(caller: Caller, before: Thread | None, result: Result) -> Response:
-    """Stream the events of a thread after the position of `before` until its run has ended or waits for a person."""
-    position = before.position if before is not None else 0
+async def position_before(caller: Caller, result: Result) -> int:
+    """Return the position before the run of a message; the current position if the run has not started."""
+    head = await caller.store.thread(result.thread_id)
+    run = await run_of_message(caller.store, head, result.run_id)
+    return head.position if run is None else min(run.first_position, run.input_position or run.first_position) - 1
+
+
+def stream_run(caller: Caller, result: Result, position: int) -> Response:
+    """Stream the events of a thread after a position until its run has ended or waits for a person."""
     return streamed(caller, ThreadStream(caller.store, caller.state.changes, result.thread_id, position), "idle")
 
 

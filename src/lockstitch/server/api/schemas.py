@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from fastapi import Path, Query
+from fastapi import Header, Path, Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse
 
 from lockstitch.errors import Refused
 from lockstitch.model import Record, codec
+from lockstitch.model.delivery import MESSAGE_ID_CHARS
 
 _LARGEST: Final = 2**53
 """Upper bound of positions and counts. All JSON parsers read it exactly."""
@@ -48,6 +49,11 @@ Position = Annotated[int, Query(ge=0, le=_LARGEST, description="A position in th
 Since = Annotated[TimeParam | None, Query(description="Only after this time (with time zone).")]
 
 Name = Annotated[TextParam, Field(min_length=1, max_length=255)]
+MessageId = Annotated[TextParam, Field(min_length=1, max_length=MESSAGE_ID_CHARS)]
+"""An id that the client gives a message, unique per thread."""
+IdempotencyKey = Annotated[
+    MessageId | None, Header(description="The id of the message, as an alternative to message_id.")
+]
 
 
 class Body(BaseModel):

@@ -11,13 +11,15 @@ from pydantic import Field
 
 from lockstitch.agents import answer, approve, cancel, deny, settle, submit_results
 from lockstitch.engine.session.start import as_message
-from lockstitch.errors import MessageIdReused
-from lockstitch.model import Entry, Json, Thread, new_id, text_of
+from lockstitch.model import Json, Thread
+from lockstitch.model.delivery import message_entry
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Body, ExactJSON, TextParam, ThreadRefParam
+from lockstitch.server.api.messages import one_message_id
+from lockstitch.server.api.schemas import Body, ExactJSON, IdempotencyKey, MessageId, TextParam, ThreadRefParam
 from lockstitch.server.auth import Caller, Writer
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.streams.thread import status_of
+from lockstitch.store.conversations import deliver_message
 
 router = APIRouter(prefix="/api/threads/{ref}", tags=["replies"], default_response_class=ExactJSON)
 
@@ -63,7 +65,7 @@ class DeliveryBody(Body):
     the same id is a conflict."""
 
     input: str | list[Json]
-    id: Annotated[TextParam, Field(min_length=1, max_length=200)] | None = None
+    id: MessageId | None = None
 
 
 @router.post("/approve", response_model=responses.Status)
@@ -103,25 +105,21 @@ async def tool_results(caller: Writer, ref: ThreadRefParam, body: ToolResults) -
 
 
 @router.post("/deliver", status_code=202, response_model=responses.StatusOfRun)
-async def deliver(caller: Writer, ref: ThreadRefParam, body: DeliveryBody) -> ExactJSON:
+async def deliver(
+    caller: Writer, ref: ThreadRefParam, body: DeliveryBody, idempotency_key: IdempotencyKey = None
+) -> ExactJSON:
     """Queue a message for a thread. A worker answers it after the messages accepted before.
 
     GET /api/runs/{run_id}/result returns the answer to this message, with the status `pending` until its run starts.
     409 if a different message with this id was accepted.
     """
+    message_id = one_message_id(body.id, idempotency_key)
     head = await caller.store.thread(ref)
-    entry = Entry(type="input", message=as_message(body.input))
-    sender = f"api:{body.id or new_id()}"
-    receipt = await caller.store.deliver(head, entry, kind="input", sender=sender)
-    if not receipt.new:
-        first = await caller.store.execution.earlier_delivery(caller.store.new_delivery(head, entry, "input", sender))
-        # Do not compare media, because they can be stored elsewhere.
-        if first is not None and text_of(first.message) != text_of(entry.message):
-            why = f"Thread {head.id} has accepted another message with the id {body.id}. Nothing was changed."
-            raise MessageIdReused(why, thread_id=head.id)
-    add_log_fields(thread=head.id, run=receipt.delivery_id)
+    entry = message_entry(as_message(body.input), message_id=message_id)
+    message = await deliver_message(caller.store, head, entry)
+    add_log_fields(thread=head.id, run=message.run_id)
     now = await caller.store.thread(head)
-    return ExactJSON({**status_of(now), "run_id": str(receipt.delivery_id)}, 202)
+    return ExactJSON({**status_of(now), "run_id": str(message.run_id)}, 202)
 
 
 @router.post("/cancel", status_code=202, response_model=responses.Status)

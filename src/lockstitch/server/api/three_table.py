@@ -19,7 +19,18 @@ from lockstitch.errors import Refused
 from lockstitch.model import FrontendToolWait, Json, Thread, format_time, waits_json
 from lockstitch.server.api import responses
 from lockstitch.server.api.events import EVENT_STREAM, STREAM
-from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Name, Offset, TextParam, ThreadRefParam
+from lockstitch.server.api.messages import one_message_id
+from lockstitch.server.api.schemas import (
+    Body,
+    ExactJSON,
+    IdempotencyKey,
+    Limit,
+    MessageId,
+    Name,
+    Offset,
+    TextParam,
+    ThreadRefParam,
+)
 from lockstitch.server.api.thread_actions import ToolResult
 from lockstitch.server.auth import Caller, Reader, Writer
 from lockstitch.server.middleware import add_log_fields
@@ -36,6 +47,7 @@ class RunRequest(Body):
     agent_uuid: Annotated[TextParam, Field(min_length=1, max_length=255)] | None = None
     agent: Name | None = None
     user_id: Annotated[TextParam, Field(max_length=255)] | None = None
+    message_id: MessageId | None = None
 
 
 class Executed(Body):
@@ -46,14 +58,19 @@ class Executed(Body):
 
 
 @router.post("/run", responses=STREAM, response_class=StreamingResponse)
-async def run(caller: Writer, body: RunRequest) -> StreamingResponse:
+async def run(caller: Writer, body: RunRequest, idempotency_key: IdempotencyKey = None) -> StreamingResponse:
     """Run an agent and stream its events in its own format until the run ends or waits for the frontend.
 
-    If another run of the thread is open, the message is queued, and the stream starts with its own run.
+    If another run of the thread is open, the message is queued, and the stream starts with its own run. If the thread
+    has accepted `message_id` (or the header Idempotency-Key) before, the stream shows the run of the first message.
     """
     agent = _agent(caller, body.agent)
     message = await caller.store.enqueue(
-        agent.name, as_message(body.user_prompt), thread=body.agent_uuid, user_id=body.user_id
+        agent.name,
+        as_message(body.user_prompt),
+        thread=body.agent_uuid,
+        user_id=body.user_id,
+        message_id=one_message_id(body.message_id, idempotency_key),
     )
     result = await result_enqueued(caller.store, message)
     add_log_fields(thread=result.thread_id, run=result.run_id)

@@ -241,11 +241,12 @@ async def begin(
     message: Annotated[str, Form(min_length=1)],
     key: Annotated[str, Form(max_length=255)] = "",
     kind: Annotated[str, Form(pattern="^(chat|goal)$")] = "chat",
+    form_id: forms.FormId = "",
 ) -> Response:
     """Start a thread, or send a message to the thread with this key."""
     if not message.strip():
         raise Problem(422, "Refused", "Enter a message.")
-    thread_id = await forms.begin(caller, agent, message, key=key.strip() or None, kind=kind)
+    thread_id = await forms.begin(caller, agent, message, key=key.strip() or None, kind=kind, form_id=form_id)
     add_log_fields(thread=thread_id)
     forget()
     return forms.done(request, f"/threads/{thread_id}")

@@ -211,11 +211,19 @@ class ExecutionQueries:
 
     async def earlier_delivery(self, delivery: Delivery) -> Entry | Stitch | None:
         """Return the earlier delivery of the same sender for the same call: its entry, or the stitch that it became."""
-        same = {"thread_id": delivery.thread_id, "sender": delivery.sender, "call_id": delivery.call_id}
+        earlier = await self.delivery_from(delivery.thread_id, delivery.sender, delivery.call_id)
+        return None if earlier is None else await self.content_of(earlier)
+
+    async def delivery_from(self, thread_id: UUID, sender: str, call_id: str = "") -> Delivery | None:
+        """Return the delivery of a sender for a call, also one that has become a stitch, or None."""
+        same = {"thread_id": thread_id, "sender": sender, "call_id": call_id}
         where = [Where(name, "=", value) for name, value in same.items()]
-        for earlier in await self._backend.find(Find(Delivery, where)):
-            if earlier.position is None:
-                return earlier.as_entry()
-            for stitch in await self._backend.read(delivery.thread_id, [(earlier.position, earlier.position)]):
-                return stitch
-        return None
+        deliveries = await self._backend.find(Find(Delivery, where, limit=1))
+        return deliveries[0] if deliveries else None
+
+    async def content_of(self, delivery: Delivery) -> Entry | Stitch | None:
+        """Return the entry of a delivery, or the stitch that it became; None if the stitch is not in the log."""
+        if delivery.position is None:
+            return delivery.as_entry()
+        stitches = await self._backend.read(delivery.thread_id, [(delivery.position, delivery.position)])
+        return stitches[0] if stitches else None

@@ -12,7 +12,17 @@ from lockstitch.apps.notebooks.pages.notebook import Application, chat_in, memor
 from lockstitch.apps.notebooks.pages.views import BookRow, MemoryView
 from lockstitch.apps.notebooks.records import Notebook
 from lockstitch.ext import plural
-from lockstitch.server import Caller, FormWriter, Reader, base_path, is_htmx_request, redirect_to, render_page
+from lockstitch.server import (
+    Caller,
+    FormId,
+    FormWriter,
+    Reader,
+    base_path,
+    is_htmx_request,
+    message_id_of,
+    redirect_to,
+    render_page,
+)
 
 list_router = APIRouter(include_in_schema=False, prefix="/notebooks")
 
@@ -68,23 +78,40 @@ Message = Annotated[str, Form(max_length=1_000_000)]
 
 @router.post("/ask")
 async def ask_first(
-    request: Request, caller: FormWriter, application: Application, notebook_id: int, message: Message
+    request: Request,
+    caller: FormWriter,
+    application: Application,
+    notebook_id: int,
+    message: Message,
+    form_id: FormId = "",
 ) -> Response:
     """Send the first question of a new chat."""
     notebook = await repository.get(caller.store, notebook_id)
-    result = await application.run(caller.store, notebook.number, message, user_id=caller.actor, detach=True)
+    message_id = message_id_of(form_id, message)
+    result = await application.run(
+        caller.store, notebook.number, message, user_id=caller.actor, message_id=message_id, detach=True
+    )
     return redirect_to(request, f"/notebooks/{notebook.id}/chats/{result.thread_id}")
 
 
 @router.post("/chats/{thread_id}/ask")
 async def ask(
-    request: Request, caller: FormWriter, application: Application, notebook_id: int, thread_id: UUID, message: Message
+    request: Request,
+    caller: FormWriter,
+    application: Application,
+    notebook_id: int,
+    thread_id: UUID,
+    message: Message,
+    form_id: FormId = "",
 ) -> Response:
     """Send the next question. It starts a run, or it is queued until the open run finishes."""
     notebook, head = await chat_in(caller, notebook_id, thread_id)
-    named = {"session_id": str(head.id), "user_id": head.user_id}
+    named = {"session_id": str(head.id), "user_id": head.user_id, "message_id": message_id_of(form_id, message)}
     await application.run(caller.store, notebook.number, message, **named, detach=True)
-    return _done(request, f"/notebooks/{notebook.id}/chats/{head.id}")
+    if is_htmx_request(request):
+        # The form of the page gets a new id.
+        return render_page(request, caller, "toast.html", toast="", sent=True)
+    return redirect_to(request, f"/notebooks/{notebook.id}/chats/{head.id}")
 
 
 @router.post("/chats/{thread_id}/stop")

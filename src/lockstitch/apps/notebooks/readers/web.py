@@ -1,9 +1,9 @@
 """`fetch()`: fetch a source with http or https, but not from a private network.
 
 A host name is resolved once. The same address is checked and connected to, so a second DNS answer has no effect.
-Redirects are followed here, and each target is checked like the first URL. One deadline covers
-the lookup, the connection, the headers and the body, of all redirects together. Messages do not contain the addresses
-that a name resolves to, since they would describe the network of the server to the user.
+Redirects are followed here, and each target is checked like the first URL. One deadline covers the lookup, the
+connection, the headers and the body, of all redirects together. Messages do not contain the addresses that a name
+resolves to, since they would describe the network of the server to the user.
 """
 
 import http.client

@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 from uuid import UUID
 
-from fastapi import Request
+from fastapi import Form, Request
 from starlette.responses import Response
 
-from lockstitch.errors import LockstitchError, Refused, ThreadEnded
+from lockstitch.errors import Conflict, LockstitchError, Refused, ThreadEnded
 from lockstitch.model import Json, Thread, codec
 from lockstitch.model.message import user
 from lockstitch.server.auth import Caller
 from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to
+from lockstitch.store.conversations import thread_id_of_message
+
+FormId = Annotated[str, Form(max_length=100)]
+"""The hidden field of a form that identifies one message."""
 
 _SIMPLE: Final = {"string": "text", "integer": "whole", "number": "number", "boolean": "yes"}
 _KIND_NAMES: Final = {"whole": "an integer", "number": "a number", "json": "valid JSON"}
@@ -116,15 +120,31 @@ def done(request: Request, path: str, text: str = "") -> Response:
     return redirect_to(request, path, text)
 
 
-async def begin(caller: Caller, agent: str, message: str, *, key: str | None, kind: str) -> UUID:
+def message_id_of(form_id: str, message: str) -> str | None:
+    """Return the id of a message from a form, or None if the form has no id.
+
+    A form that is sent twice sends one message. A form that is sent again with another text sends another message.
+    """
+    return f"{form_id}:{codec.digest(message)[:16]}" if form_id else None
+
+
+async def begin(caller: Caller, agent: str, message: str, *, key: str | None, kind: str, form_id: str) -> UUID:
     """Start a chat or goal thread with a message and return its id."""
     name = caller.app.agent(agent).name
-    if kind == "goal":
+    message_id = message_id_of(form_id, message)
+    if kind != "goal":
+        return (await caller.store.enqueue(name, user(message), thread=key, message_id=message_id)).thread.id
+    if message_id is None or key is not None:
         return (await caller.store.start(name, message, key=key)).id
-    return (await caller.store.enqueue(name, user(message), thread=key)).thread.id
+    thread_id = thread_id_of_message(caller.store.project, name, None, message_id)
+    try:
+        return (await caller.store.start(name, message, id=thread_id)).id
+    except Conflict:
+        # The form was sent before.
+        return (await caller.store.thread(thread_id)).id
 
 
-async def say(caller: Caller, head: Thread, message: str) -> None:
+async def say(caller: Caller, head: Thread, message: str, form_id: str) -> None:
     """Send a message to a thread. It starts a run or is queued until the current run finishes."""
     if head.kind == "trace":
         raise Refused("This thread is an imported trace. It cannot receive messages.")
@@ -132,7 +152,8 @@ async def say(caller: Caller, head: Thread, message: str) -> None:
         raise ThreadEnded(
             f"Thread {head.id} is {head.status} and accepts no messages. Fork it to continue.", thread_id=head.id
         )
-    await caller.store.enqueue(caller.app.agent(head.agent).name, user(message), thread=head)
+    name = caller.app.agent(head.agent).name
+    await caller.store.enqueue(name, user(message), thread=head, message_id=message_id_of(form_id, message))
 
 
 async def retry(caller: Caller, head: Thread) -> None:

@@ -15,7 +15,7 @@ from fastapi import Request
 from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from lockstitch.model import format_time
+from lockstitch.model import format_time, new_id
 from lockstitch.model.format import age, cost, duration, plural, size
 from lockstitch.server.auth import CSRF_COOKIE, Caller, csrf_of
 from lockstitch.server.pages.common import content, format
@@ -72,6 +72,7 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
                 "now": server_state(request).store.clock.now(),
                 "theme": theme if theme in _THEMES else "",
                 "csrf": csrf,
+                "new_id": new_id,
                 "path": request.url.path.removeprefix(base_path(request)),
                 "static": partial(_static, base_path(request), extensions.static),
                 "bar": getattr(request.state, "bar", None),

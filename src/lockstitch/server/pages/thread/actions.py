@@ -96,14 +96,14 @@ async def submit_frontend_results(request: Request, caller: FormWriter, ref: str
 
 
 @router.post("/say")
-async def say(request: Request, caller: FormWriter, ref: str, message: Text) -> Response:
+async def say(request: Request, caller: FormWriter, ref: str, message: Text, form_id: forms.FormId = "") -> Response:
     """Send a message. It starts a run or is queued until the current run finishes."""
     if not message.strip():
         raise Refused("Enter a message.")
     head = await caller.store.thread(ref)
     waits = await caller.store.execution.open_run(head) is not None
-    await forms.say(caller, head, message)
-    return await _done(request, caller, ref, "Queued until the current run finishes" if waits else "")
+    await forms.say(caller, head, message, form_id)
+    return await _done(request, caller, ref, "Queued until the current run finishes" if waits else "", sent=True)
 
 
 @router.post("/fork")
@@ -155,14 +155,19 @@ async def delete(request: Request, caller: FormWriter, ref: str) -> Response:
     return forms.done(request, "/", f"Deleted “{title_of(head)[:80]}”{suffix}")
 
 
-async def _done(request: Request, caller: Caller, ref: str, text: str, *, reload: bool = False) -> Response:
-    """Show `text` on the page of the thread: as a toast with htmx, else after a redirect."""
+async def _done(
+    request: Request, caller: Caller, ref: str, text: str, *, reload: bool = False, sent: bool = False
+) -> Response:
+    """Show `text` on the page of the thread: as a toast with htmx, else after a redirect.
+
+    With `sent`, the form that sent a message gets a new id.
+    """
     head = await caller.store.thread(ref)
     add_log_fields(thread=head.id)
     threads.forget()
     if not is_htmx_request(request) or reload:
         return forms.done(request, f"/threads/{head.id}", text)
-    return render_page(request, caller, "toast.html", toast=text)
+    return render_page(request, caller, "toast.html", toast=text, sent=sent)
 
 
 async def _row(request: Request, caller: Caller, ref: str, text: str) -> Response:
