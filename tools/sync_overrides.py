@@ -4,15 +4,17 @@ Each function replaces the body of the generated function of the same name. Sign
 source. Functions that have no source, such as `close`, are copied. Bodies may use the names that this module imports.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, Unpack
+from typing import Any, Never
 
 from lockstitch.agents import Agent, App, Event, Result
-from lockstitch.agents.agent import Prompt, RunOptions
+from lockstitch.agents.agent import Prompt
+from lockstitch.engine.config import OnBusy
 from lockstitch.engine.events import Listener
-from lockstitch.model import Clock, Message
+from lockstitch.engine.executor import OnWaiting
+from lockstitch.model import Clock, Json, Message
 from lockstitch.store import CopyReport
 from lockstitch.store import open_store as open_async_store
 from lockstitch.store.maintenance.copy import Progress
@@ -66,17 +68,76 @@ def run(
     *,
     store: SyncStore | None = None,
     thread: ThreadRef | None = None,
-    **options: Unpack[RunOptions],
+    user_id: str | None = None,
+    deps: Any = None,
+    extras: Json | None = None,
+    metadata: Json | None = None,
+    tags: Sequence[str] = (),
+    kind: str = "chat",
+    on_busy: OnBusy | None = None,
+    on_waiting: OnWaiting = "refuse",
+    take_over: bool = False,
+    detach: bool = False,
+    first: bool = False,
+    message_id: str | None = None,
+    **unknown: Never,
 ) -> Result:
+    options: dict[str, Any] = {
+        "user_id": user_id,
+        "deps": deps,
+        "extras": extras,
+        "metadata": metadata,
+        "tags": tags,
+        "kind": kind,
+        "on_busy": on_busy,
+        "on_waiting": on_waiting,
+        "take_over": take_over,
+        "detach": detach,
+        "first": first,
+        "message_id": message_id,
+        **unknown,
+    }
     if store is None:
         with open_store("sqlite:///:memory:") as memory:
-            return run(agent, prompt, store=memory, thread=thread, **options)
+            return memory.portal.run(lambda: agent.run(prompt, store=memory.async_store, thread=thread, **options))
     return store.portal.run(lambda: agent.run(prompt, store=store.async_store, thread=thread, **options))
 
 
 def stream(
-    agent: Agent, prompt: Prompt, *, store: SyncStore, thread: ThreadRef | None = None, **options: Unpack[RunOptions]
+    agent: Agent,
+    prompt: Prompt,
+    *,
+    store: SyncStore,
+    thread: ThreadRef | None = None,
+    user_id: str | None = None,
+    deps: Any = None,
+    extras: Json | None = None,
+    metadata: Json | None = None,
+    tags: Sequence[str] = (),
+    kind: str = "chat",
+    on_busy: OnBusy | None = None,
+    on_waiting: OnWaiting = "refuse",
+    take_over: bool = False,
+    detach: bool = False,
+    first: bool = False,
+    message_id: str | None = None,
+    **unknown: Never,
 ) -> Generator[Event, None, None]:
+    options: dict[str, Any] = {
+        "user_id": user_id,
+        "deps": deps,
+        "extras": extras,
+        "metadata": metadata,
+        "tags": tags,
+        "kind": kind,
+        "on_busy": on_busy,
+        "on_waiting": on_waiting,
+        "take_over": take_over,
+        "detach": detach,
+        "first": first,
+        "message_id": message_id,
+        **unknown,
+    }
     events = agent.stream(prompt, store=store.async_store, thread=thread, **options)
 
     async def send(listener: Listener) -> None:

@@ -5,13 +5,15 @@ current engine.
 """
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any, NamedTuple
 
 TEMPLATE = "template"
 """The key of the thread that is copied."""
 
 Row = dict[str, Any]
+
+_FIRST_OF_COMMIT = ("run_started", "llm_call", "tool_call")
+"""Types of the first stitch of a commit. The input and the end of a run are in the commit of the stitch before."""
 
 _BEGUN: Row = {
     "status": "running",
@@ -38,8 +40,12 @@ class Append(NamedTuple):
 
 
 def plan(head: Row, run: Row, stitches: Sequence[Row]) -> list[Append]:
-    """Return the appends of a finished thread with one run. Rows of one commit have the same time."""
-    groups = [list(group) for _, group in groupby(stitches, lambda row: row["at"])]
+    """Return the appends of a finished thread with one run."""
+    groups: list[list[Row]] = []
+    for row in stitches:
+        if row["type"] in _FIRST_OF_COMMIT:
+            groups.append([])
+        groups[-1].append(row)
     appends: list[Append] = []
     steps = 0
     for number, group in enumerate(groups):

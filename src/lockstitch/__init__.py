@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         ApprovalWait,
         ChildrenWait,
         Delivery,
+        DepsWait,
         Entry,
         FakeClock,
         Feedback,
@@ -119,6 +120,7 @@ __all__ = [
     "Conflict",
     "CopyReport",
     "Delivery",
+    "DepsWait",
     "DoctorReport",
     "Entry",
     "Event",
@@ -215,8 +217,8 @@ _AGENTS = {
 }
 _MODEL = {
     *("Entry", "FakeClock", "Feedback", "File", "Delivery", "Memory", "Message", "Run", "Stitch", "Thread"),
-    *("Worker", "tool_result", "ApprovalWait", "ChildrenWait", "FrontendToolWait", "InDoubtWait", "NextMessageWait"),
-    *("QuestionWait", "RetryWait", "TimerWait", "Wait"),
+    *("Worker", "tool_result", "ApprovalWait", "ChildrenWait", "DepsWait", "FrontendToolWait", "InDoubtWait"),
+    *("NextMessageWait", "QuestionWait", "RetryWait", "TimerWait", "Wait"),
 }
 
 

@@ -119,10 +119,11 @@ class Commit(NamedTuple):
     deleted_threads: Sequence[UUID] = ()
     """Threads to delete as by `delete`, with everything that belongs to them. Raises `ThreadBusy` if one is held."""
     superseded: Sequence[ThreadChange] = ()
-    """Imported threads with stitches that this commit writes again in other threads.
+    """Threads to delete if they are as the writer saw them: purged trees, or imported threads with stitches that this
+    commit writes again in other threads.
 
-    Each is compared like any change and then deleted before everything else. The rest of the commit can use its id, its
-    key and the ids of its stitches.
+    Each is compared like any change, its holder included, and then deleted before everything else. The rest of the
+    commit can use its id, its key and the ids of its stitches.
     """
 
     @property
@@ -404,7 +405,7 @@ class SupportsExtensions(Protocol):
 class FullBackend(Backend, Reports, Protocol):
     """A complete backend: both contracts, and SQL if it supports it."""
 
-    archive_encoding: Literal["zstd", "gzip"]
+    archive_encoding: Literal["gzip", "none"]
 
     async def query(
         self,

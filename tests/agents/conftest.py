@@ -24,8 +24,8 @@ async def claude(api: FakeApi) -> AsyncIterator[Claude]:
     providers: list[AnthropicProvider] = []
 
     def make(**options: Any) -> Agent:
-        provider = AnthropicProvider(base_url=api.url, api_key="k")
-        provider.model = options.pop("model", "claude-opus-4-6")  # type: ignore[attr-defined]
+        model = options.pop("model", "claude-opus-4-6")
+        provider = AnthropicProvider(model, base_url=api.url, api_key="k", name="anthropic")
         providers.append(provider)
         return Agent("helper", model=provider, **{"title": False, "base_delay": 0.0, **options})
 

@@ -16,6 +16,7 @@ from lockstitch.engine.replies import approve, deny, settle, submit_results
 from lockstitch.errors import NotFound, Refused, ThreadBusy, ThreadEnded, ThreadWaiting
 from lockstitch.model import Stitch
 from lockstitch.store import Store, open_store
+from tests.commits import Counting
 
 pytestmark = pytest.mark.anyio
 
@@ -57,18 +58,14 @@ def types(stitches: list[Stitch]) -> list[str]:
     return [stitch.type for stitch in stitches]
 
 
-async def commits(store: Store, thread: str) -> int:
-    """Return the number of commits in the log. Stitches of one commit have the same time."""
-    return len({stitch.at for stitch in await store.stitches(thread)})
-
-
 @pytest.mark.req("S0-120", "S0-133")
-async def test_answers_question_in_two_commits(store: Store):
+async def test_answers_question_in_two_commits(store: Store, monkeypatch: pytest.MonkeyPatch):
+    counting = Counting(store, monkeypatch)
     result = await agent("Hello.").run("Hi", store=store, thread="t", extras={"a": 1})
     assert (result.status, result.stop_reason) == ("completed", "end_turn")
     assert (result.output_text, result.steps) == ("Hello.", 1)
     assert types(await store.stitches("t")) == ["run_started", "input", "llm_call", "run_completed"]
-    assert await commits(store, "t") == 2
+    assert counting.commits == 2
     assert result.usage["input_tokens"] > 0
     assert (await store.run(result.run_id)).extras == {"a": 1}
     head = await store.thread("t")
@@ -77,7 +74,8 @@ async def test_answers_question_in_two_commits(store: Store):
 
 
 @pytest.mark.req("S0-121", "S0-128")
-async def test_runs_tools_and_stores_results_in_call_order(store: Store):
+async def test_runs_tools_and_stores_results_in_call_order(store: Store, monkeypatch: pytest.MonkeyPatch):
+    counting = Counting(store, monkeypatch)
     helper = agent(calls("send", "add", send={"to": "Ada"}, add={"a": 1, "b": 2}), "Done.", tools=[add, send])
     result = await helper.run("Go", store=store, thread="t")
     assert result.output_text == "Done."
@@ -87,7 +85,7 @@ async def test_runs_tools_and_stores_results_in_call_order(store: Store):
     ]
     context = await store.context("t")
     assert [block["content"] for block in context[2]["content"]] == ["sent to Ada under call_1_1_0", "3"]
-    assert await commits(store, "t") <= 2 * result.steps + 1
+    assert counting.commits <= 2 * result.steps + 1
     for stitch in log:
         if stitch.type == "llm_call":
             request = await store.request(stitch.id)
@@ -280,13 +278,14 @@ async def test_checks_and_parses_structured_output(store: Store):
 
 
 @pytest.mark.req("S0-028", "S0-104", "S0-131")
-async def test_retries_and_records_temporary_errors(store: Store):
+async def test_retries_and_records_temporary_errors(store: Store, monkeypatch: pytest.MonkeyPatch):
+    counting = Counting(store, monkeypatch)
     helper = agent({"fail": "overloaded", "times": 2, "text": "At last."}, max_retries=3)
     result = await helper.run("Hi", store=store, thread="t")
     assert result.output_text == "At last."
     retries = [stitch for stitch in await store.stitches("t") if stitch.type == "api_retry"]
     assert [retry.data["attempt"] for retry in retries] == [1, 2]
-    assert await commits(store, "t") == 2
+    assert counting.commits == 2
 
 
 @pytest.mark.req("S0-094", "S0-105")

@@ -129,9 +129,9 @@ async def test_usage_shows_prompt_caching(store: Store, api: FakeApi, claude: Cl
 @pytest.mark.parametrize("kind", ["anthropic", "chat", "responses", "scripted"])
 async def test_images_and_documents_reach_every_provider(store: Store, api: FakeApi, kind: str):
     make: dict[str, Any] = {
-        "anthropic": lambda: AnthropicProvider(base_url=api.url, api_key="k"),
-        "chat": lambda: OpenAIChatProvider(base_url=f"{api.url}/v1", api_key="k"),
-        "responses": lambda: OpenAIResponsesProvider(base_url=f"{api.url}/v1", api_key="k"),
+        "anthropic": lambda: AnthropicProvider("m", base_url=api.url, api_key="k"),
+        "chat": lambda: OpenAIChatProvider("m", base_url=f"{api.url}/v1", api_key="k"),
+        "responses": lambda: OpenAIResponsesProvider("m", base_url=f"{api.url}/v1", api_key="k"),
         "scripted": lambda: Scripted(["I see."]),
     }
     text = {"type": "text", "text": "What is this?"}

@@ -12,7 +12,6 @@ from lockstitch import (
     Refused,
     Store,
     Team,
-    Transaction,
     answer,
     approve,
     cancel,
@@ -26,6 +25,7 @@ from lockstitch.agents.tools.threads import ask_for_input
 from lockstitch.backend import Find, Where
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.model import Message, Run, TeamMember, text_of
+from tests.commits import Counting
 from tests.engine.books import ANSWERS, MESSAGES, RUNS, books, delegate
 
 pytestmark = pytest.mark.anyio
@@ -481,20 +481,6 @@ async def test_members_with_equal_call_ids_have_different_keys(store: Store) -> 
 
 
 # Commits and workers
-
-
-class Counting:
-    """Counts the commits of a store."""
-
-    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.commits = 0
-        commit = store.commit
-
-        async def counted(transaction: Transaction) -> Any:
-            self.commits += 1
-            return await commit(transaction)
-
-        monkeypatch.setattr(store, "commit", counted)
 
 
 @pytest.mark.parametrize(("mode", "members"), [("sequence", 1), ("parallel", 3)])

@@ -19,6 +19,7 @@ from lockstitch.backends.sqlite.dialect import dialect as sqlite_dialect
 from lockstitch.model import ERROR_TYPES, TERMINAL_STATUSES, Limit, Run, Stitch, SystemClock, Thread
 from lockstitch.model.worker import ClaimRequest
 from lockstitch.store import open_store
+from lockstitch.store.queries.log import FAILED_SPAN
 from tests.servers import PostgresServer
 
 ROWS = 100_000
@@ -206,6 +207,8 @@ STITCHES = {
     "log of a run": Find(Stitch, (Where("run_id", "=", ONE),), ("position",)),
     "of a thread": Find(Stitch, (Where("thread_id", "=", ONE), Where("position", ">", 5)), ("position",)),
     "errors": Find(Stitch, (Where("type", "in", sorted(ERROR_TYPES)),), ("-log_id",), limit=50),
+    "failed spans": Find(Stitch, FAILED_SPAN, ("-log_id",), limit=50),
+    "failed spans below": Find(Stitch, (Where("parent_id", "in", [ONE]), *FAILED_SPAN)),
     "by id": Find(Stitch, (Where("id", "=", ONE),)),
     "of a child": Find(Stitch, (Where("child_id", "=", ONE),)),
     "newest": Find(Stitch, (Where("log_id", ">", ROWS - 50),), ("-log_id",), limit=50),

@@ -60,6 +60,11 @@ app = App(
         agent("adder", [calls("add", a=1, b=2), "It is 3."], add),
         agent("payer", [calls("pay", amount=5), "Done."], pay),
         agent("looker", [calls("look", where="title"), "I see."], look),
+        agent(
+            "looker-twice",
+            [{"calls": [{"name": "look", "input": {"where": where}} for where in ("title", "foot")]}, "I see."],
+            look,
+        ),
         agent("charger", [calls("charge", amount=7), "Charged."], charge),
         agent("teller", [[{"text": STORY, "chunk": 20, "pause": PAUSE}], ["The end."]]),
         agent("failing", [[{"fail": "request", "message": "No such\nmodel."}], ["Fine."]]),

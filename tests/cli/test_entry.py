@@ -94,7 +94,7 @@ def _worked(pid: int) -> float:
 
 
 def test_interrupt_during_imports_exits_with_130(url: str, tmp_path: Path) -> None:
-    (tmp_path / "zstandard.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    (tmp_path / "orjson.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
     with begin("threads", "--store", url, env={"PYTHONPATH": path}) as process:
         assert process.stdout is not None

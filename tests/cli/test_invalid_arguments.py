@@ -35,11 +35,13 @@ ARGUMENTS: dict[str, list[str]] = {
     "resume": [UNKNOWN, *APP],
     "retry": [UNKNOWN, *APP],
     "cancel": [UNKNOWN],
+    "regenerate": [UNKNOWN, *APP],
     "fork": [UNKNOWN],
     "approve": [UNKNOWN, "call"],
     "deny": [UNKNOWN, "call"],
     "settle": [UNKNOWN, "call", "--redo"],
     "answer": [UNKNOWN, "yes"],
+    "submit": [UNKNOWN, "call", "--result", "yes"],
     "token create": ["ci", "--scope", "ingest"],
     "token revoke": ["ci"],
     "eval": [str(Path(__file__).with_name("questions.jsonl")), "--agent", "ledger", "--grader", "exact", *APP],
@@ -48,7 +50,7 @@ ARGUMENTS: dict[str, list[str]] = {
 }
 NAMES_ONE = (
     *("show", "context", "history", "log", "request", "title", "delete"),
-    *("resume", "retry", "cancel", "fork", "approve", "deny", "settle", "answer"),
+    *("resume", "retry", "cancel", "regenerate", "fork", "approve", "deny", "settle", "answer", "submit"),
 )
 # A worker waits for an unreachable store: see test_worker.
 MAKES_A_STORE = (

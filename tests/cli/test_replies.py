@@ -1,4 +1,4 @@
-"""`approve`, `deny`, `settle` and `answer`: with an app the thread continues, without one a note says how."""
+"""`approve`, `deny`, `settle`, `answer` and `submit`: with an app the thread continues, without one a note says how."""
 
 import json
 
@@ -58,3 +58,34 @@ def test_reply_changes_nothing_if_app_lacks_agent(waiting: Call) -> None:
     check(waiting("approve", "k", "call_1_1_0", "--app", "examples.ledger:app"), 3)
     result = waiting("resume", "k", *APP)
     assert (result.code, "approve k call_1_1_0" in result.err) == (4, True)
+
+
+@pytest.fixture
+def looking(lockstitch: Call) -> Call:
+    """A store with a thread that waits for a result of a frontend."""
+    assert lockstitch("run", "looker", "Look", "--thread", "one", *APP).code == 4
+    return lockstitch
+
+
+@pytest.mark.req("S0-048")
+@pytest.mark.parametrize("resumes", [True, False])
+def test_result_of_frontend_is_submitted(looking: Call, resumes: bool) -> None:
+    assert 'lockstitch submit one call_1_1_0 --result "…"' in looking("resume", "one", *APP).err
+    if resumes:
+        assert looking("submit", "one", "call_1_1_0", "--result", "Home", *APP).out == "I see.\n"
+    else:
+        assert looking("submit", "one", "call_1_1_0", "--result", "Home").code == 0
+        assert looking("resume", "one", *APP).out == "I see.\n"
+    (result,) = looking("context", "one", "--json").json[2]["content"]
+    assert result == {"type": "tool_result", "tool_use_id": "call_1_1_0", "content": "Home"}
+    check(looking("submit", "one", "call_1_1_0", "--result", "Away"), 4)
+
+
+def test_results_of_several_frontend_calls_are_submitted_together(lockstitch: Call) -> None:
+    assert lockstitch("run", "looker-twice", "Look", "--thread", "two", *APP).code == 4
+    check(lockstitch("submit", "two", "call_1_1_0", "--result", "Home"), 2)
+    check(lockstitch("submit", "two", "call_1_1_0", "call_1_1_1", "--result", "Home"), 2)
+    names = ("call_1_1_0", "call_1_1_1")
+    assert lockstitch("submit", "two", *names, "--result", "a", "--result", "b", "--error", *APP).out == "I see.\n"
+    results = lockstitch("context", "two", "--json").json[2]["content"]
+    assert [(result["content"], result["is_error"]) for result in results] == [("a", True), ("b", True)]

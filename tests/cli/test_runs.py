@@ -126,7 +126,7 @@ def test_run_reports_what_thread_waits_for(lockstitch: Call) -> None:
     assert result.code == 4
     assert json.loads(result.out)["waiting_for"][0]["kind"] == "approval"
     result = lockstitch("run", "looker", "Look")
-    assert (result.code, "submit_results" in result.err) == (4, True)
+    assert (result.code, "`lockstitch submit " in result.err) == (4, True)
 
 
 def test_run_rejects_missing_apps_and_agents(call: Call, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -354,3 +354,22 @@ def test_real_process_prints_same_output(url: str) -> None:
     result = run("run", "adder", "Hi", "--store", url, "--json", cwd=ROOT)
     assert result.json["status"] == "completed"
     check(run("resume", "nobody", "--store", url, cwd=ROOT), 3)
+
+
+def test_regenerate_answers_turn_again_under_same_key(lockstitch: Call) -> None:
+    lockstitch("run", "echo", "One", "--thread", "k")
+    lockstitch("run", "echo", "Two", "--thread", "k")
+    source = lockstitch("show", "k", "--json").json["id"]
+    assert lockstitch("regenerate", "k").out == "You said: Two\n"
+    assert f"forked from  {source} at position" in lockstitch("show", "k").out
+    assert lockstitch("regenerate", "k", "--message", "Zwei").out == "You said: Zwei\n"
+    history = lockstitch("history", "k", "--json").json
+    assert [(turn["user_message"], turn["inherited_from"]) for turn in history] == [("Zwei", None), ("One", source)]
+    assert f"inherited from thread {source}" in lockstitch("history", "k").out
+    assert lockstitch("regenerate", "k", "--turn", "1", "--message", "Eins", "--json").json["output_text"] == (
+        "You said: Eins"
+    )
+    fork = lockstitch("fork", "k", "--before-turn", "1", "--take-key", "--json").json
+    assert fork["key"] == "k"
+    check(lockstitch("regenerate", "k", "--turn", "9"), 2)
+    check(lockstitch("regenerate", "unknown"), 3)

@@ -1,9 +1,11 @@
 """`threads`."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from lockstitch.cli.render.threads import explain
+from lockstitch.model import DepsWait
 from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.story import Story, within
@@ -140,3 +142,17 @@ def test_threads_rejects_invalid_options(lockstitch: Call, story: Story) -> None
         ["--limit", "0"],
     ):
         check(lockstitch("threads", *options), 2)
+
+
+def test_parked_run_shows_its_reason(lockstitch: Call, store_url: str) -> None:
+    async def tell(store: Store) -> None:
+        wait = DepsWait(store.clock.now()).as_json()
+        await store.create(key="parked", kind="goal", goal="g", status="waiting", waiting_for=[wait])
+
+    within(store_url, tell)
+    reason = "This run was started with deps that only its process has."
+    assert reason in lockstitch("show", "parked").out
+    assert reason in lockstitch("threads", "--tree").out
+    text = explain("parked", [DepsWait(datetime.now(UTC))])
+    assert reason in text
+    assert "deps factory: `lockstitch resume parked` checks again" in text

@@ -63,6 +63,11 @@ async def test_client_reads_same_data_as_store(store: Store, client: Client) -> 
     fork = await client.fork("story", at=2, key="fork")
     assert [thread.key for thread in await client.threads(limit=1)] == ["fork"]
     assert await client.delete(fork) == 1
+    again = await client.regenerate("story", wait=True)
+    assert (again.output_text, again.partial, again.thread_id != head.id) == ("The end.", False, True)
+    assert [turn["user_message"] for turn in (await client.history("story")).turns] == ["Tell"]
+    taken = await client.fork("story", before_turn=1, take_key=True)
+    assert (taken.key, taken.last_turn) == ("story", 0)
 
 
 async def test_client_raises_errors_of_store(client: Client) -> None:

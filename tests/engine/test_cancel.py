@@ -1,7 +1,7 @@
 """Cancel during every action, and cancel requests that arrive too late or too early."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from lockstitch.backend import Find
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.ports.compactor import CompactionInput, CompactionResult, Summarize
 from lockstitch.engine.ports.memory import NoMemoryStore, Retrieved, Scope, Updated
-from lockstitch.engine.ports.provider import Download, ModelRequest
+from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Response
 from lockstitch.engine.result import result_for
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Message, text_of
@@ -208,6 +208,59 @@ async def test_records_results_that_exist_when_cancel_is_requested(store: Store)
     assert answers["quick"].status == "ok"
     assert answers["stay"].status == "in_doubt"
     await assert_can_continue(store)
+
+
+class Stopping(Scripted):
+    """Streams some text, then blocks until the run is cancelled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__([text])
+        self.gate, self._text = Gate(), text
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response]:
+        yield Chunk("text", text=self._text)
+        await self.gate.stay()
+
+
+async def test_stopped_answer_stays_visible(store: Store):
+    model = Stopping("Once upon a time")
+    helper = Agent("helper", model=model, title=False)
+    task = asyncio.create_task(helper.run("Tell", store=store, thread="t"))
+    await model.gate.reached.wait()
+    await cancel(store, "t")
+    result = await task
+    assert (result.status, result.output_text, result.partial) == ("cancelled", "Once upon a time", True)
+    assert result.as_json()["partial"] is True
+    stored = await result_for(store, result.run_id)
+    assert (stored.output_text, stored.partial) == ("Once upon a time", True)
+    (turn,) = (await store.history("t")).turns
+    assert (turn.run.status, turn.final_response, turn.partial) == ("cancelled", "Once upon a time", True)
+    await assert_can_continue(store)
+    last = (await store.history("t")).turns[0]
+    assert (last.run.status, last.partial) == ("completed", False)
+
+
+async def test_partial_answer_is_no_summary_of_cancelled_goal(store: Store):
+    model = Stopping("Once")
+    helper = Agent("helper", model=model, title=False)
+    head = await helper.start(store=store, goal="g")
+    task = asyncio.create_task(helper.resume(head, store=store))
+    await model.gate.reached.wait()
+    await cancel(store, head)
+    result = await task
+    assert result is not None
+    assert (result.status, result.output_text) == ("cancelled", "Once")
+    assert not ((await store.thread(head)).result or {}).get("summary")
+
+
+async def test_cancelled_run_without_text_has_no_answer(store: Store):
+    model = Stopping("")
+    helper = Agent("helper", model=model, title=False)
+    task = asyncio.create_task(helper.run("Tell", store=store, thread="t"))
+    await model.gate.reached.wait()
+    await cancel(store, "t")
+    assert ((await task).output_text, (await task).partial) == (None, False)
+    assert (await store.history("t")).turns[0].final_response is None
 
 
 async def test_keeps_chat_open_when_cancel_arrives_after_run_ended(store: Store):

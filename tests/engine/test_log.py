@@ -3,14 +3,18 @@
 import re
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.model import Entry, Stitch, text_of
 from lockstitch.model.stitch import STITCH_TYPES
 from lockstitch.store import Store, open_store
+from tests.commits import Counting
 from tests.engine import story
-from tests.engine.agents import calls, log, of_type, scripted, shown, types
+from tests.engine.agents import calls, confirm, log, of_type, scripted, shown, types
 from tests.races.processes import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -139,9 +143,48 @@ async def test_records_compactions_and_transformations(store: Store, recorded: l
     assert kinds >= {
         *("assistant_message_added", "tool_result_added", "memory_injected", "feedback_added", "message_added"),
     }
-    for check in changes:
-        assert check.data["messages_before_count"] != check.data["messages_after_count"]
-        assert {"tokens_before", "tokens_after"} <= check.data.keys()
+    assert "compaction" in kinds, "it changes messages, although their number stays"
+
+
+def _sizes(stitches: list[Stitch], run_id: UUID | None, when: str) -> list[tuple[int, int]]:
+    """Return messages and tokens before or after each transformation of a run."""
+    changes = [stitch.data for stitch in of_type(stitches, "context_transformation") if stitch.run_id == run_id]
+    return [(data[f"messages_{when}_count"], data[f"tokens_{when}"]) for data in changes]
+
+
+@pytest.mark.req("S0-101")
+async def test_transformations_of_a_run_continue_each_other(store: Store, recorded: list[Stitch]):
+    for run in await store.runs("t"):
+        before, after = (_sizes(recorded, run.id, when) for when in ("before", "after"))
+        assert before[1:] == after[:-1]
+        assert all(first != second for first, second in zip(before, after, strict=True))
+    for started in of_type(recorded, "api_call_started"):
+        sizes = _sizes([stitch for stitch in recorded if stitch.position < started.position], started.run_id, "after")
+        assert not sizes or sizes[-1] == (started.messages_count, started.estimated_tokens)
+
+
+@pytest.mark.req("S0-101")
+async def test_results_of_frontend_are_a_transformation(store: Store):
+    agent = Agent("asker", model=Scripted([calls("confirm"), "Done."]), tools=[confirm], log="full", title=False)
+    await agent.run("Go", store=store, thread="asked")
+    await agent.submit("asked", [{"tool_use_id": "call_1_1_0", "content": "yes"}], store=store)
+    stitches = await store.stitches("asked")
+    changes = [stitch.data["transformation_type"] for stitch in of_type(stitches, "context_transformation")]
+    assert changes == ["assistant_message_added", "tool_result_added", "assistant_message_added"]
+    (run,) = await store.runs("asked")
+    assert _sizes(stitches, run.id, "before")[1:] == _sizes(stitches, run.id, "after")[:-1]
+
+
+@pytest.mark.req("S0-083", "S0-100")
+async def test_compaction_belongs_to_the_step_that_it_precedes(recorded: list[Stitch]):
+    for check in of_type(recorded, "compaction"):
+        calls_after = [
+            stitch
+            for stitch in recorded
+            if stitch.position > check.position and stitch.run_id == check.run_id and stitch.type == "api_call_started"
+        ]
+        assert check.step_number == calls_after[0].step_number
+    assert of_type(recorded, "compaction")[0].step_number == 1
 
 
 @pytest.mark.req("S0-102", "S0-103", "S0-104", "S0-105")
@@ -217,19 +260,20 @@ async def test_records_files(recorded: list[Stitch], tmp_path: Path):
 
 
 @pytest.mark.req("S0-119")
-async def test_standard_log_omits_entries_of_full_log(store: Store, tmp_path: Path):
+async def test_standard_log_omits_entries_of_full_log(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    counting = Counting(store, monkeypatch)
     await story.tell(store, tmp_path, log="standard", log_chunks=False)
     stitches = await store.stitches("t")
     missing = OF_THE_DOCUMENT - set(types(stitches))
     assert missing == {"context_transformation", "api_call_started", "streaming_chunk"}
     assert all(stitch.data["reason"] != "below_threshold" for stitch in of_type(stitches, "compaction"))
     assert {stitch.data["log"] for stitch in of_type(stitches, "run_started")} == {"standard"}
-    commits = len({stitch.at for stitch in stitches})
+    commits, counting.commits = counting.commits, 0
     # The full log costs rows, not commits. Requests are rebuilt from the log.
     await story.tell(store, tmp_path, thread="v", log="full")
     more = await store.stitches("v")
     assert len(more) > len(stitches)
-    assert len({stitch.at for stitch in more}) == commits
+    assert counting.commits == commits
     for started_call in of_type(more, "api_call_started"):
         assert started_call.messages_count is not None
 

@@ -244,3 +244,29 @@ async def test_message_to_failed_goal_stays_in_failed_turn(store: Store):
     assert retried is not None
     assert retried.output_text == "To Wait"
     await assert_at_rest(store)
+
+
+@pytest.mark.parametrize("end", ["completed", "failed", "cancelled", "max_steps"])
+async def test_goal_reads_queued_messages_before_it_ends(store: Store, end: str):
+    """Each message has a position in the log, and its sender gets the end of the goal as the result."""
+    clerk = Clerk()
+    if end == "max_steps":
+        clerk.agent = Agent("clerk", model=Scripted(clerk._reply), tools=[pay], title=False, max_steps=1)
+    clerk.may_continue.clear()
+    await clerk.agent.start(store=store, goal="fail" if end == "failed" else "Count", key="t")
+    working = asyncio.create_task(clerk.work(store))
+    await clerk.asked.wait()
+    queued = [await clerk.agent.run(text, store=store, thread="t", detach=True) for text in ("two", "three")]
+    if end == "cancelled":
+        await cancel(store, "t")
+    clerk.may_continue.set()
+    await working
+    head = await store.thread("t")
+    assert head.ended
+    (run,) = await store.runs("t")
+    for result in queued:
+        assert (await result_for(store, result.run_id)).run_id == run.id
+    texts = [text_of(message) for message in await store.messages(run.id)]
+    assert texts.index("two") < texts.index("three")
+    assert (await result_for(store, queued[0].run_id)).status == head.status
+    await assert_at_rest(store)

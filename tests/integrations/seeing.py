@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from lockstitch.integrations.spans.trace import trace_of
 from lockstitch.model import Json, Run, Stitch
 from lockstitch.store import Store
 
@@ -12,7 +13,7 @@ async def seen(store: Store) -> Json:
     for thread in await store.threads(kind="trace", limit=None):
         for run in await store.runs(thread):
             rows = [row for row in await store.stitches(thread) if row.run_id == run.id]
-            records[str(run.foreign_id)] = {"run": _run(run, rows), "rows": _rows(rows), "thread": thread.key}
+            records[trace_of(run)] = {"run": _run(run, rows), "rows": _rows(rows), "thread": thread.key}
     return records
 
 

@@ -188,3 +188,51 @@ async def test_handles_missing_and_reused_ids(store: Store) -> None:
     assert pairs == [(0, "found 0"), (1, "found 1"), (2, "found 2")]
     by_id = {call["llm_call_id"]: call["tool_call_requests"][0]["args"] for call in first["llm_calls"]}
     assert all(by_id[call["llm_call_id"]] == call["tool_args"] for call in first["tool_calls"])
+
+
+def _counted(text: str, counts: tuple[int, int], call_id: str) -> Json:
+    """Return a generation whose message has its own counts, with details that the lens drops."""
+    usage = {"input_tokens": counts[0], "output_tokens": counts[1], "total_tokens": sum(counts)}
+    details = {"input_token_details": {"cache_read": 5}, "output_token_details": {"reasoning": 3}}
+    return {"text": text, "message": ai(text, [], call_id, usage_metadata={**usage, **details})}
+
+
+@pytest.mark.req("S2-013", "S2-020", "S2-014", "S2-016")
+@pytest.mark.parametrize("prompts", [1, 2])
+async def test_each_generation_has_its_own_usage(store: Store, prompts: int) -> None:
+    first, second = _counted("One.", (100, 20), "m1"), _counted("Two.", (101, 21), "m2")
+    trace = Trace()
+    trace.root()
+    trace.model(1)["outputs"] = {"generations": [[first, second]] if prompts == 1 else [[first], [second]]}
+    rows = await imported(store, *trace.runs)
+    assert [(call["llm_call_id"], call["step_index"], call["usage_metadata"]) for call in rows["llm_calls"]] == [
+        ("m1", 0, {"input_tokens": 100, "output_tokens": 20, "total_tokens": 120}),
+        ("m2", 1, {"input_tokens": 101, "output_tokens": 21, "total_tokens": 122}),
+    ]
+    assert rows["agent_runs"][0]["total_tokens"] == 242
+
+
+@pytest.mark.req("S2-013", "S2-011")
+async def test_usage_that_answers_of_one_prompt_repeat_counts_once(store: Store) -> None:
+    """A provider gives the counts of the whole call with each of its n answers."""
+    trace = Trace()
+    trace.root()
+    generations = [_counted(text, (100, 20), text) for text in ("a", "b")]
+    trace.model(1)["outputs"] = {"generations": [generations, [_counted("c", (100, 20), "c")]]}
+    rows = await imported(store, *trace.runs)
+    usage = {"input_tokens": 100, "output_tokens": 20, "total_tokens": 120}
+    assert [call["usage_metadata"] for call in rows["llm_calls"]] == [usage, None, usage]
+    assert rows["agent_runs"][0]["total_tokens"] == 240
+
+
+@pytest.mark.req("S2-013", "S2-020")
+async def test_generation_without_usage_has_none(store: Store) -> None:
+    without = {"text": "a", "message": ai("a", [], "a", usage_metadata=None)}
+    trace = Trace()
+    trace.root()
+    trace.model(1)["outputs"] = {"generations": [[without], [_counted("b", (7, 2), "b")]]}
+    calls = (await imported(store, *trace.runs))["llm_calls"]
+    assert [call["usage_metadata"] for call in calls] == [
+        None,
+        {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9},
+    ]

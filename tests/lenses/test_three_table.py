@@ -1,14 +1,20 @@
 """The lens three_table, field by field: compared with the files, and with what happened."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lockstitch.model import Json, codec
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.engine.ports.tool import ToolContext
+from lockstitch.model import FakeClock, Json, codec, parse_time
 from lockstitch.store import Store, open_store
 from tests.lenses.looking import look
-from tests.lenses.story import Story, agent, says
+from tests.lenses.story import Story, agent, calls, price, says
 
 pytestmark = pytest.mark.anyio
 
@@ -60,14 +66,38 @@ async def test_conversation_history_equals_files(story_store: Store, story: Stor
     files = {(path.parent.name, int(path.stem)): document(path) for path in paths if path.stem.isdigit()}
     assert rows.keys() == files.keys()
     for key, file in files.items():
-        if key[0] != str(story.archived.id):
-            assert rows[key] == file, key
+        # Pattern 4 of the document queries these two columns. Its files do not have them.
+        tokens = {name: rows[key].pop(name) for name in ("input_tokens", "output_tokens")}
+        assert tokens.items() <= file["usage"].items()
+        if key[0] == str(story.archived.id):
+            # The copy has no record of the turn: its stitches were archived before. See the next test.
+            file = {**file, **{name: rows[key][name] for name in ("user_message", "final_response", "messages")}}
+        assert rows[key] == file, key
+
+
+@pytest.mark.req("S0-067", "S0-069")
+async def test_cost_of_unpriced_run_is_empty(store: Store) -> None:
+    unpriced = Agent("helper", model=Scripted(["Hello.", "Hello."]), title=False)
+    result = await unpriced.run("Hi", store=store, thread="unpriced")
+    (run,) = await store.runs("unpriced")
+    assert (result.cost, result.total_cost, run.cost) == ({}, None, {"unpriced": 1})
+    prices = {"scripted": {"input": 1.0, "output": 1.0}}
+    priced = Agent("helper", model=Scripted(["Hello."]), title=False, prices=prices)
+    assert (await priced.run("Hi", store=store, thread="priced")).cost["total_cost"] > 0
+    for head, shown in (("unpriced", {}), ("priced", (await store.runs("priced"))[0].cost)):
+        (turn,) = (await store.history(head)).turns
+        (row,) = await look(store, "three_table", f"{TURNS} WHERE run_id = '{turn.run.id}'")
+        assert row["cost"] == turn.as_json()["cost"] == shown
+    assert (await store.statistics.usage()).total.unpriced == 1
 
 
 @pytest.mark.req("S0-080", "S0-081", "S0-082", "S0-083", "S0-084")
-async def test_agent_runs_equals_files(story_store: Store, folder: Path) -> None:
+async def test_agent_runs_equals_files(story_store: Store, story: Story, folder: Path) -> None:
     rows: dict[tuple[str, str], list[Json]] = {}
     for row in await look(story_store, "three_table", LOG):
+        if row["agent_uuid"] == str(story.archived.id):
+            # The copy has its lines in an archive.
+            continue
         rows.setdefault((row["agent_uuid"], row["run_id"]), []).append(row)
     paths = [path for path in (folder / "agent_runs").glob("*/*.jsonl") if path.stem != "thread"]
     assert rows.keys() == {(path.parent.name, path.stem) for path in paths}
@@ -80,7 +110,111 @@ async def test_agent_runs_equals_files(story_store: Store, folder: Path) -> None
                 assert row[name] == line[name]
             for name in ("messages_count", "estimated_tokens", "duration_ms"):
                 assert row[name] == line.get(name)
-            assert row["action_data"].items() >= line["action_data"].items()
+            action_data = {name: value for name, value in row["action_data"].items() if name != "messages_sent"}
+            assert {**line.get("data", {}), **line["action_data"], **_nulls(action_data)} == action_data
+
+
+def _nulls(action_data: Json) -> Json:
+    """Return the values that a line of a file omits, because they are null."""
+    return {name: value for name, value in action_data.items() if value is None}
+
+
+PATTERN_3 = """SELECT timestamp, step_number, action_type, action_data, duration_ms
+FROM agent_runs
+WHERE run_id = 'run-001'
+ORDER BY timestamp ASC;"""
+PATTERN_4 = """SELECT agent_uuid, AVG(input_tokens + output_tokens) as avg_tokens
+FROM conversation_history
+WHERE started_at > NOW() - INTERVAL '7 days'
+GROUP BY agent_uuid;"""
+NAMES = {"llm_call": "api_response_received", "tool_call": "tool_execution"}
+
+
+@pytest.mark.req("S0-147", "S0-082", "S0-091")
+async def test_pattern_3_of_document_shows_log_in_order(story_store: Store, story: Story) -> None:
+    heads = (story.shop, story.paused, story.continued, story.compacted, story.boss, story.cancelled, story.everything)
+    runs = [run for head in heads for run in await story_store.runs(head)]
+    for run in runs:
+        rows = await look(story_store, "three_table", PATTERN_3.replace("run-001", str(run.id)))
+        log = await story_store.log(run.id)
+        assert [row["action_type"] for row in rows] == [NAMES.get(stitch.type, stitch.type) for stitch in log]
+        times = [row["timestamp"] for row in rows]
+        assert times == sorted(set(times))
+
+
+@pytest.mark.req("S0-148")
+async def test_pattern_4_of_document_averages_tokens(story_store: Store, story: Story, backend: str) -> None:
+    sql = PATTERN_4
+    if backend != "postgres":
+        sql = sql.replace("NOW() - INTERVAL '7 days'", "strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-7 days')")
+    averages = {row["agent_uuid"]: row["avg_tokens"] for row in await look(story_store, "three_table", sql)}
+    assert averages[str(story.shop.id)] == pytest.approx((2305 + 350 + 230) / 3)
+
+
+@pytest.mark.req("S0-082", "S0-147", "S0-092", "S0-093", "S0-106")
+async def test_log_shows_time_and_content_of_every_action(timed_store: Store, clock: FakeClock) -> None:
+    """A model call takes two seconds, a tool one. The last response is in one commit with the end of the run."""
+
+    @tool(effect="safe")
+    def weigh(what: str, ctx: ToolContext) -> str:
+        """Weigh."""
+        clock.advance(1.0)
+        ctx.save_file("scale.csv", b"3", file_id="file_scale")
+        return f"{what}: 3"
+
+    def reply(request: ModelRequest) -> Json:
+        clock.advance(2.0)
+        if request.step == 1:
+            return {"calls": [{"name": "weigh", "input": {"what": "tea"}}], "text": "Wait."}
+        return {"fail": "overloaded", "times": 1, "text": "It weighs 3."}
+
+    helper = Agent("helper", model=Scripted(reply), tools=[weigh], log="full", title=False, base_delay=0.0)
+    began = clock.now()
+    result = await helper.run("What does it weigh?", store=timed_store, thread="t")
+    rows = await look(timed_store, "three_table", PATTERN_3.replace("run-001", str(result.run_id)))
+    seconds = [
+        (row["action_type"], round((parse_time(row["timestamp"]) - began).total_seconds(), 2))
+        for row in rows
+        if row["action_type"] not in ("compaction", "context_transformation")
+    ]
+    assert seconds == [
+        *(("run_started", 0), ("input", 0), ("api_call_started", 0), ("api_response_received", 2)),
+        *(("file_generated", 3), ("tool_execution", 3), ("api_call_started", 3), ("api_retry", 5)),
+        *(("api_response_received", 7), ("run_completed", 7)),
+    ]
+    action_data = {row["action_type"]: row["action_data"] for row in rows}
+    assert action_data["run_started"]["user_message"] == "What does it weigh?"
+    assert action_data["run_started"].keys() >= {"queue_present", "formatter"}
+    executed = action_data["tool_execution"]
+    assert (executed["input"], executed["result"], executed["success"]) == ({"what": "tea"}, "tea: 3", True)
+    assert executed["files"] == [{"file_id": "file_scale", "filename": "scale.csv"}]
+    sent_messages = action_data["api_call_started"]["messages_sent"]
+    assert sent_messages == (await timed_store.context("t"))[:3]
+    completed = action_data["run_completed"]
+    assert (completed["final_response"], completed["stop_reason"]) == ("It weighs 3.", "end_turn")
+    assert (completed["total_steps"], completed["files_generated"]) == (2, 1)
+
+
+@pytest.mark.req("S0-092", "S0-093", "S0-106", "S0-087")
+async def test_lines_of_files_repeat_content_of_other_lines(tmp_path: Path) -> None:
+    @tool(effect="safe")
+    def weigh(what: str) -> str:
+        """Weigh."""
+        return f"{what}: 3"
+
+    tool_call = {"name": "weigh", "input": {"what": "tea"}}
+    helper = Agent("helper", model=Scripted([{"calls": [tool_call]}, "It weighs 3."]), tools=[weigh], title=False)
+    async with open_store(f"file:///{tmp_path}") as store:
+        result = await helper.run("What does it weigh?", store=store, thread="t")
+        path = tmp_path / "agent_runs" / str(result.thread_id) / f"{result.run_id}.jsonl"
+        lines = [codec.loads(line) for line in path.read_bytes().splitlines()]
+        stitches = await store.stitches("t")
+    action_data = {line["action_type"]: line["action_data"] for line in lines}
+    assert action_data["run_started"]["user_message"] == "What does it weigh?"
+    assert action_data["tool_execution"]["input"] == {"what": "tea"}
+    assert action_data["run_completed"]["final_response"] == "It weighs 3."
+    # They are not part of the stitches.
+    assert all(stitch.data.keys().isdisjoint({"user_message", "input", "final_response"}) for stitch in stitches)
 
 
 @pytest.mark.req("S0-030", "S0-031", "S0-032", "S0-033", "S0-034")
@@ -144,10 +278,29 @@ async def test_finished_turns_are_shown_with_any_outcome(story_store: Store, sto
         (2, "max_steps"),
         (3, "error"),
     ]
-    assert of(story.archived) == [(1, "", None, "end_turn", 2)]
-    (archived,) = [row for row in rows if row["agent_uuid"] == str(story.archived.id)]
-    assert archived["messages"] is None
-    assert archived["usage"]["input_tokens"] == 300
+    assert of(story.archived) == [(1, "Something old", "Done long ago.", "end_turn", 2)]
+
+
+@pytest.mark.req("S0-153", "S0-061", "S0-147")
+async def test_archived_run_is_unpacked(store: Store) -> None:
+    """The tables show the same rows before and after, except the messages that were sent."""
+    helper = agent("helper", [calls(("price", {"of": "tea"})), says("It costs 3.")], tools=[price], log="full")
+    head = await helper.start(store=store, goal="Find the price", key="old")
+    await helper.resume("old", store=store)
+    turns, log = await look(store, "three_table", TURNS), await look(store, "three_table", LOG)
+    assert [row["action_type"] for row in log][:2] == ["run_started", "input"]
+    assert await store.archive(store.clock.now() + timedelta(seconds=1)) == 1
+    assert (await store.thread(head)).first_position > 1
+    assert await look(store, "three_table", TURNS) == turns
+    for row in log:
+        row["messages_snapshot"] = None
+        row["action_data"].pop("messages_sent", None)
+    assert await look(store, "three_table", LOG) == log
+    run_id = log[0]["run_id"]
+    assert [row["action_type"] for row in await look(store, "three_table", PATTERN_3.replace("run-001", run_id))] == [
+        row["action_type"] for row in log
+    ]
+    assert not await look(store, "three_table", PATTERN_3.replace("run-001", str(head.id)))
 
 
 @pytest.mark.req("S0-072")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lockstitch.model import (
     ApprovalWait,
     ChildrenWait,
+    DepsWait,
     FrontendToolWait,
     InDoubtWait,
     Json,
@@ -67,6 +68,11 @@ STORED: list[tuple[Wait, str]] = [
         f'{{"kind":"retry","id":null,{_SINCE},{_UNTIL},"reason":"ValueError: no"}}',
     ),
     (
+        DepsWait(NOW),
+        f'{{"kind":"deps","id":null,{_SINCE},"until":null,"reason":"This run was started with deps that only its '
+        'process has. Resume it with `agent.resume(thread, deps=…)` or give the agent a deps factory."}',
+    ),
+    (
         ApprovalWait(NOW, call_id="c1", key="k1", name="pay").of_member(RUN, "helper"),
         f'{{"kind":"approval","id":"c1",{_SINCE},"until":null,"key":"k1","name":"pay","run":"{RUN}","agent":"helper"}}',
     ),
@@ -89,7 +95,7 @@ def test_tests_pin_every_class() -> None:
         return {leaf for sub in cls.__subclasses__() for leaf in leaves(sub)} or {cls}
 
     assert {type(wait) for wait, _ in STORED} == leaves(Wait)
-    assert len(leaves(Wait)) == 8
+    assert len(leaves(Wait)) == 9
 
 
 _VALUES = st.none() | st.text(max_size=10) | st.integers() | st.lists(st.text(max_size=5), max_size=3)

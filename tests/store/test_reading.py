@@ -166,6 +166,8 @@ async def test_turn_has_input_answer_and_files(timed_store: Store, clock: FakeCl
     turn_json = (await timed_store.history(head)).turns[0].as_json()
 
     assert turn_json == {
+        "inherited_from": None,
+        "partial": False,
         "conversation_id": str(run.id),
         "agent_uuid": str(head.id),
         "run_id": str(run.id),

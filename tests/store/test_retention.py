@@ -1,5 +1,6 @@
 """Retention: a purge deletes whole trees, keeps other records, and keeps the usage figures."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from lockstitch.errors import NotFound, ThreadBusy
 from lockstitch.model import DailyMetric, Delivery, FakeClock, Feedback, Memory, Run, Stitch, Thread
 from lockstitch.store import Store, Transaction
 from lockstitch.store.maintenance import retention
+from lockstitch.store.reports.statistics import daily_of_threads
 from tests.samples import begin_turn, finish_turn, said, turn
 from tests.waits import waiting
 
@@ -199,3 +201,58 @@ async def test_purges_more_threads_than_one_page(
 
     assert await timed_store.purge(before=clock.now()) == 12
     assert await timed_store.count() == 0
+
+
+class _Meeting:
+    """Lets two purges read the figures of the same tree before either of them deletes it."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+        self._both = asyncio.Event()
+
+    async def daily_of_threads(self, *arguments: Any) -> list[DailyMetric]:
+        metrics = await daily_of_threads(*arguments)
+        self._waiting += 1
+        if self._waiting == 2:
+            self._both.set()
+        await self._both.wait()
+        return metrics
+
+
+@pytest.mark.parametrize("whose", ["old", "user"])
+async def test_concurrent_purges_count_a_run_once(
+    timed_store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    await turn(timed_store, await timed_store.create(user_id="ada"), "Hello", "Hi", input_tokens=10)
+    clock.advance(DAY)
+    which: dict[str, Any] = {"before": clock.now()} if whose == "old" else {"user_id": "ada"}
+    monkeypatch.setattr(retention, "daily_of_threads", _Meeting().daily_of_threads)
+
+    assert sorted(await asyncio.gather(*(timed_store.purge(**which) for _ in range(2)))) == [0, 1]
+    usage = await timed_store.statistics.usage()
+    assert (usage.total.runs, usage.total.input_tokens) == (1, 10)
+
+
+async def test_purge_counts_nothing_if_the_thread_was_used_since(
+    timed_store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = await turn(timed_store, await timed_store.create(), "Hello", "Hi", input_tokens=10)
+    clock.advance(DAY)
+
+    async def used_since(*arguments: Any) -> list[DailyMetric]:
+        metrics = await daily_of_threads(*arguments)
+        await turn(timed_store, head, "Again", "Hi", input_tokens=5)
+        return metrics
+
+    monkeypatch.setattr(retention, "daily_of_threads", used_since)
+    assert await timed_store.purge(before=clock.now()) == 0
+    usage = await timed_store.statistics.usage()
+    assert (usage.total.runs, usage.total.input_tokens) == (2, 15)
+
+
+async def test_two_purges_of_one_day_add_their_figures(timed_store: Store, clock: FakeClock) -> None:
+    for _ in range(2):
+        await turn(timed_store, await timed_store.create(user_id="ada"), "Hello", "Hi", input_tokens=10)
+        assert await timed_store.purge(user_id="ada") == 1
+    usage = await timed_store.statistics.usage()
+    assert (usage.total.runs, usage.total.input_tokens) == (2, 20)

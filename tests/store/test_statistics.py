@@ -156,7 +156,7 @@ async def test_every_purge_adds_to_the_daily_metrics(timed_store: Store, clock: 
         clock.advance(60)
         await timed_store.purge(before=clock.now())
     (metric,) = await timed_store._backend.find(Find(DailyMetric))
-    assert (metric.runs, metric.input_tokens, metric.total_cost) == (4, 30, 0.6)
+    assert (metric.runs, metric.input_tokens, metric.total_cost) == (4, 30, pytest.approx(0.6))
     figures = timed_store.statistics
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     assert (await figures.usage(since=midnight)).total.runs == 4

@@ -50,7 +50,16 @@ CREATE TABLE conversation_history (
     cost JSONB,
     extras JSONB,
     sequence_number INTEGER,
-    created_at TIMESTAMPTZ
+    created_at TIMESTAMPTZ,
+    input_tokens BIGINT,
+    output_tokens BIGINT
+);
+CREATE TABLE visible_turns (
+    agent_uuid UUID NOT NULL,
+    run_id UUID NOT NULL,
+    sequence_number INTEGER,
+    inherited_from UUID,
+    cut BOOLEAN
 );
 CREATE TABLE agent_runs (
     log_id BIGSERIAL PRIMARY KEY,
@@ -67,6 +76,7 @@ CREATE TABLE agent_runs (
 );
 CREATE INDEX idx_agent_config_updated ON agent_config (updated_at DESC);
 CREATE INDEX idx_agent_config_last_run ON agent_config (last_run_at DESC);
+CREATE INDEX idx_turns_agent_uuid ON visible_turns (agent_uuid, sequence_number DESC);
 CREATE INDEX idx_conv_agent_uuid ON conversation_history (agent_uuid, sequence_number DESC);
 CREATE INDEX idx_conv_started_at ON conversation_history (agent_uuid, started_at DESC);
 CREATE INDEX idx_conv_run_id ON conversation_history (run_id);

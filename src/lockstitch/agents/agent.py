@@ -1,16 +1,18 @@
 """`Agent`: run, stream, resume and retry threads. `AgentSpec` holds its definition and code."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Never, Protocol, Self, TypedDict, Unpack
+from typing import Any, Literal, Never, Protocol, Self
 from uuid import UUID
 
 from pydantic import BaseModel
 
+from lockstitch.agents.dependencies import enter_deps
 from lockstitch.agents.formatters.formatter import Formatter
+from lockstitch.agents.message_run import RUN_PARAMETERS, MessageRun, Prompt, RunOptions
 from lockstitch.agents.otlp_exporter import OtlpExporter
 from lockstitch.agents.registry import compactor as compactor_named
 from lockstitch.agents.registry import file_store as file_store_at
@@ -26,7 +28,16 @@ from lockstitch.agents.spec import (
     reject_unknown,
 )
 from lockstitch.engine.children import execute_children
-from lockstitch.engine.config import AgentDefinition, AnswerCheck, FinishHook, LogLevel, OnBusy, RunConfig
+from lockstitch.engine.config import (
+    CALL_DEPS,
+    AgentDefinition,
+    AnswerCheck,
+    FinishHook,
+    LogLevel,
+    OnBusy,
+    RunConfig,
+    RunStart,
+)
 from lockstitch.engine.events import Event, EventStream, Listener, event_stream
 from lockstitch.engine.executor import (
     AgentHost,
@@ -41,49 +52,19 @@ from lockstitch.engine.ports.memory import MemoryStore
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.engine.ports.tool import Tool
 from lockstitch.engine.replies import submit_results
-from lockstitch.engine.result import Result, result_enqueued, result_for
-from lockstitch.engine.session.start import RunInput, as_message
-from lockstitch.errors import Conflict, KeyTaken, LimitReached, NotFound, Refused, ThreadBusy, ThreadEnded, ThreadHeld
-from lockstitch.model import TERMINAL_STATUSES, Json, Message, Run, Thread, as_id, codec
+from lockstitch.engine.result import Result, result_enqueued
+from lockstitch.engine.session.start import as_message
+from lockstitch.errors import (
+    LockstitchError,
+    Refused,
+    ThreadBusy,
+    ThreadEnded,
+    wire_name_of,
+)
+from lockstitch.model import TERMINAL_STATUSES, Json, Run, Thread
 from lockstitch.store import Store, open_store
-from lockstitch.store.conversations import Task, accepted_message, checked_message_id, thread_id_of_message
+from lockstitch.store.conversations import Task
 from lockstitch.store.threads import ThreadRef
-
-Prompt = str | Sequence[Json] | Message
-"""A text, the content blocks of a user message, or a whole message."""
-
-
-class RunOptions(TypedDict, total=False):
-    """Options of `Agent.run`, `Agent.stream` and `Agent.frames`. All are optional."""
-
-    user_id: str | None
-    """Id of the user. A new thread belongs to this user. Raises `Refused` if the thread belongs to another user."""
-    deps: Any
-    """Object that tools and instructions receive. None: the `deps` of the agent."""
-    extras: Json
-    """Data of the application, stored with the run."""
-    metadata: Json
-    """Metadata of the run, which lenses and exports show."""
-    tags: Sequence[str]
-    """Tags of the run."""
-    kind: str
-    """Kind of a new thread. Default: `chat`."""
-    on_busy: OnBusy
-    """Behaviour if another run of the thread executes: `refuse` raises `ThreadBusy`, `queue` waits, `interrupt`
-    cancels the other run. Default: the `on_busy` of the agent."""
-    on_waiting: OnWaiting
-    """Behaviour if the thread waits for a reply: `refuse` raises `ThreadWaiting`, `cancel` cancels the waiting run.
-    Default: `refuse`."""
-    take_over: bool
-    """Claim the thread even if another worker holds it. That worker stops at its next commit."""
-    detach: bool
-    """Leave the run to a worker and return at once."""
-    first: bool
-    """Start the first run of the thread. Raises `AlreadyStarted` if the thread has had a run."""
-    message_id: str | None
-    """Id of the message, unique per thread. If the thread has accepted it before, no run starts: the result is that of
-    the first message. Raises `MessageIdReused` if the first message has another content. Without a thread, the id also
-    identifies the new thread."""
 
 
 class Agent:
@@ -102,7 +83,8 @@ class Agent:
 
     Args:
         name: Name of the agent, 1 to 255 characters. Threads, runs and versions are stored under it.
-        model: `provider:model`, for example `anthropic:claude-sonnet-5`, or a `Provider`.
+        model: `provider:model`, for example `anthropic:claude-sonnet-5`, or a provider object with a
+            model, for example `OpenAIChatProvider("llama3", base_url="http://localhost:11434/v1")`.
         instructions: System text, or a function that returns it when a run starts. The function gets `deps`, and the
             store and the thread (`RunStart`) if it has a second parameter. It may be async.
         tools: Tools (see `tool`) and tool sources such as `McpServer`.
@@ -113,7 +95,9 @@ class Agent:
         compactor: Compactor, or its name, for example `sliding_window`. It shortens a long context.
         memory: Memory store, or its name, for example `record`. It remembers facts about users.
         files: File store, or its URL, for example `file:folder`. It keeps the files that tools create.
-        deps: Object that tools and instructions receive unless a run passes its own.
+        deps: Object that tools and instructions receive unless a run passes its own. A callable is a factory: each
+            process calls it with a `RunStart` before it starts or continues a run. It returns the object, an awaitable
+            of it, or an (async) context manager, which is exited when the process stops executing the run.
         prices: Prices by model name, in USD. They replace or extend the built-in prices.
         traces: OTLP endpoint, or an `OtlpExporter`, that receives a trace of each run. None: the endpoint in
             `OTEL_EXPORTER_OTLP_ENDPOINT`, if it is set.
@@ -312,7 +296,19 @@ class Agent:
         *,
         store: Store | None = None,
         thread: ThreadRef | None = None,
-        **options: Unpack[RunOptions],
+        user_id: str | None = None,
+        deps: Any = None,
+        extras: Json | None = None,
+        metadata: Json | None = None,
+        tags: Sequence[str] = (),
+        kind: str = "chat",
+        on_busy: OnBusy | None = None,
+        on_waiting: OnWaiting = "refuse",
+        take_over: bool = False,
+        detach: bool = False,
+        first: bool = False,
+        message_id: str | None = None,
+        **unknown: Never,
     ) -> Result:
         """Send a message to the agent and execute the run until it ends or waits for a reply.
 
@@ -321,13 +317,30 @@ class Agent:
         With `detach` a worker executes the run (`Store.enqueue`). The result has the status `pending`, and its `run_id`
         is the id of the run that will answer the message. A worker cannot receive `deps`, a listener, `first` or a
         version (`at_version`). With one of these, or with `take_over`, the run starts here and a worker continues it.
+        A worker continues a run with `deps` only if the agent has a deps factory, so `detach` requires one then.
 
         Args:
             prompt: Text, content blocks or user message.
             store: Store of the thread. None: a store in memory that is lost afterwards.
             thread: Thread, its id or its key. An unknown id or key creates the thread. None creates a new thread.
-            options: Keywords of `RunOptions`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`, `on_busy`,
-                `on_waiting`, `take_over`, `detach`, `first` and `message_id`.
+            user_id: Id of the user. A new thread belongs to this user.
+            deps: Object that tools and instructions receive in this process. None: the `deps` of the agent. Another
+                process continues the run only if the agent has a deps factory; else the run waits (`DepsWait`) for
+                `resume` with `deps`.
+            extras: Data of the application, stored with the run.
+            metadata: Metadata of the run, which lenses and exports show.
+            tags: Tags of the run.
+            kind: Kind of a new thread.
+            on_busy: Behaviour if another run of the thread executes: `refuse` raises `ThreadBusy`, `queue` waits,
+                `interrupt` cancels the other run. None: the `on_busy` of the agent.
+            on_waiting: Behaviour if the thread waits for a reply: `refuse` raises `ThreadWaiting`, `cancel` cancels the
+                waiting run.
+            take_over: Claim the thread even if another worker holds it. That worker stops at its next commit.
+            detach: Leave the run to a worker and return at once.
+            first: Start the first run of the thread, and no other.
+            message_id: Id of the message, unique per thread. If the thread has accepted it before, no run starts, and
+                the result is that of the first message. Without a thread, the id also identifies the new thread.
+            unknown: Not accepted. Other keywords raise `Refused`.
 
         Returns:
             The result of the run. Its status is `completed`, `failed`, `cancelled`, `waiting` or `pending`.
@@ -337,15 +350,48 @@ class Agent:
             ThreadWaiting: If the thread waits for a reply and `on_waiting` is `refuse`.
             ThreadEnded: If the thread has ended.
             AlreadyStarted: If `first` is set and the thread has had a run.
-            Refused: If an option is unknown or the thread belongs to another user.
+            MessageIdReused: If the first message with this `message_id` has another content.
+            Refused: If an option is unknown, the thread belongs to another user, or a detached run has `deps` and the
+                agent has no deps factory.
         """
+        options = RunOptions(
+            user_id=user_id,
+            deps=deps,
+            extras=extras,
+            metadata=metadata,
+            tags=tags,
+            kind=kind,
+            on_busy=on_busy,
+            on_waiting=on_waiting,
+            take_over=take_over,
+            detach=detach,
+            first=first,
+            message_id=message_id,
+        )
         if store is None:
             async with open_store("sqlite:///:memory:") as memory:
-                return await self._run(prompt, memory, thread, options, None)
-        return await self._run(prompt, store, thread, options, None)
+                return await self._send(self._message(prompt, memory, thread, options, None, unknown))
+        return await self._send(self._message(prompt, store, thread, options, None, unknown))
 
     def stream(
-        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **options: Unpack[RunOptions]
+        self,
+        prompt: Prompt,
+        *,
+        store: Store,
+        thread: ThreadRef | None = None,
+        user_id: str | None = None,
+        deps: Any = None,
+        extras: Json | None = None,
+        metadata: Json | None = None,
+        tags: Sequence[str] = (),
+        kind: str = "chat",
+        on_busy: OnBusy | None = None,
+        on_waiting: OnWaiting = "refuse",
+        take_over: bool = False,
+        detach: bool = False,
+        first: bool = False,
+        message_id: str | None = None,
+        **unknown: Never,
     ) -> EventStream[Event]:
         """Execute a run like `run` and return the stream of its events.
 
@@ -356,8 +402,24 @@ class Agent:
             prompt: Text, content blocks or user message.
             store: Store of the thread.
             thread: Thread, its id or its key. None creates a new thread.
-            options: Keywords of `RunOptions`, see `run`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`,
-                `on_busy`, `on_waiting`, `take_over`, `detach`, `first` and `message_id`.
+            user_id: Id of the user. A new thread belongs to this user.
+            deps: Object that tools and instructions receive in this process. None: the `deps` of the agent. Another
+                process continues the run only if the agent has a deps factory; else the run waits (`DepsWait`) for
+                `resume` with `deps`.
+            extras: Data of the application, stored with the run.
+            metadata: Metadata of the run, which lenses and exports show.
+            tags: Tags of the run.
+            kind: Kind of a new thread.
+            on_busy: Behaviour if another run of the thread executes: `refuse` raises `ThreadBusy`, `queue` waits,
+                `interrupt` cancels the other run. None: the `on_busy` of the agent.
+            on_waiting: Behaviour if the thread waits for a reply: `refuse` raises `ThreadWaiting`, `cancel` cancels the
+                waiting run.
+            take_over: Claim the thread even if another worker holds it. That worker stops at its next commit.
+            detach: Leave the run to a worker and return at once.
+            first: Start the first run of the thread, and no other.
+            message_id: Id of the message, unique per thread. If the thread has accepted it before, no run starts, and
+                the result is that of the first message. Without a thread, the id also identifies the new thread.
+            unknown: Not accepted. Other keywords raise `Refused`.
 
         Returns:
             The stream. Await it to start the run before the first iteration.
@@ -365,10 +427,43 @@ class Agent:
         Raises:
             ThreadBusy: And the other errors of `run`.
         """
-        return event_stream(lambda listener: self._run(prompt, store, thread, options, listener))
+        options = RunOptions(
+            user_id=user_id,
+            deps=deps,
+            extras=extras,
+            metadata=metadata,
+            tags=tags,
+            kind=kind,
+            on_busy=on_busy,
+            on_waiting=on_waiting,
+            take_over=take_over,
+            detach=detach,
+            first=first,
+            message_id=message_id,
+        )
+        return event_stream(
+            lambda listener: self._send(self._message(prompt, store, thread, options, listener, unknown))
+        )
 
     def frames(
-        self, prompt: Prompt, *, store: Store, thread: ThreadRef | None = None, **options: Unpack[RunOptions]
+        self,
+        prompt: Prompt,
+        *,
+        store: Store,
+        thread: ThreadRef | None = None,
+        user_id: str | None = None,
+        deps: Any = None,
+        extras: Json | None = None,
+        metadata: Json | None = None,
+        tags: Sequence[str] = (),
+        kind: str = "chat",
+        on_busy: OnBusy | None = None,
+        on_waiting: OnWaiting = "refuse",
+        take_over: bool = False,
+        detach: bool = False,
+        first: bool = False,
+        message_id: str | None = None,
+        **unknown: Never,
     ) -> EventStream[str]:
         """Execute a run like `stream` and return its events as texts, in the format of the agent (`formatter`).
 
@@ -376,8 +471,24 @@ class Agent:
             prompt: Text, content blocks or user message.
             store: Store of the thread.
             thread: Thread, its id or its key. None creates a new thread.
-            options: Keywords of `RunOptions`, see `run`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`,
-                `on_busy`, `on_waiting`, `take_over`, `detach`, `first` and `message_id`.
+            user_id: Id of the user. A new thread belongs to this user.
+            deps: Object that tools and instructions receive in this process. None: the `deps` of the agent. Another
+                process continues the run only if the agent has a deps factory; else the run waits (`DepsWait`) for
+                `resume` with `deps`.
+            extras: Data of the application, stored with the run.
+            metadata: Metadata of the run, which lenses and exports show.
+            tags: Tags of the run.
+            kind: Kind of a new thread.
+            on_busy: Behaviour if another run of the thread executes: `refuse` raises `ThreadBusy`, `queue` waits,
+                `interrupt` cancels the other run. None: the `on_busy` of the agent.
+            on_waiting: Behaviour if the thread waits for a reply: `refuse` raises `ThreadWaiting`, `cancel` cancels the
+                waiting run.
+            take_over: Claim the thread even if another worker holds it. That worker stops at its next commit.
+            detach: Leave the run to a worker and return at once.
+            first: Start the first run of the thread, and no other.
+            message_id: Id of the message, unique per thread. If the thread has accepted it before, no run starts, and
+                the result is that of the first message. Without a thread, the id also identifies the new thread.
+            unknown: Not accepted. Other keywords raise `Refused`.
 
         Returns:
             The stream of frames. It raises the errors of `run`.
@@ -392,7 +503,23 @@ class Agent:
             for frame in formatter.end():
                 yield frame
 
-        return EventStream(lambda listener: self._run(prompt, store, thread, options, listener), frames)
+        options = RunOptions(
+            user_id=user_id,
+            deps=deps,
+            extras=extras,
+            metadata=metadata,
+            tags=tags,
+            kind=kind,
+            on_busy=on_busy,
+            on_waiting=on_waiting,
+            take_over=take_over,
+            detach=detach,
+            first=first,
+            message_id=message_id,
+        )
+        return EventStream(
+            lambda listener: self._send(self._message(prompt, store, thread, options, listener, unknown)), frames
+        )
 
     def formatter(self) -> Formatter:
         """Return a new formatter for one stream of events, in the format of the agent."""
@@ -562,6 +689,7 @@ class Agent:
             NotFound: If the thread does not exist.
             ThreadEnded: If the last run completed.
             ThreadBusy: If another worker holds the thread.
+            Refused: If `detach` is set, and the deps factory or the instructions function failed.
         """
         head = await store.thread(thread)
         last = await store.execution.last_run(head)
@@ -574,10 +702,59 @@ class Agent:
             raise ThreadEnded(
                 f"The last run of thread {head.id} completed. Only failed and cancelled runs are retried."
             )
-        result = await executor.retry(head, last)
+        try:
+            result = await executor.retry(head, last)
+        except LockstitchError:
+            raise
+        except Exception as exc:  # code of the application
+            if not detach:
+                raise
+            raise Refused(f"The retry of thread {head.id} did not start. {wire_name_of(exc)}: {exc}") from exc
         if detach:
             return result
         return await self._execute_children(store, deps, listener, result)
+
+    async def regenerate(
+        self,
+        thread: ThreadRef,
+        *,
+        store: Store,
+        turn: int | None = None,
+        message: Prompt | None = None,
+        deps: Any = None,
+        listener: Listener | None = None,
+        detach: bool = False,
+    ) -> Result:
+        """Answer the last turn of a thread again, in a fork that takes the key of the thread.
+
+        The old answer stays in the old thread, which has no key then. With `message`, this is edit and resend.
+
+        Args:
+            thread: Thread, its id or its key.
+            store: Store of the thread.
+            turn: Number of the turn to answer again (`Turn.run.turn`). Later turns are left out. None: the last turn.
+            message: Message to send instead of the message of the turn. None: the same message.
+            deps: Object that tools and instructions receive. None: the `deps` of the agent.
+            listener: Function that receives each event of the run.
+            detach: Leave the run to a worker and return at once.
+
+        Returns:
+            The result of the new run. Its `thread_id` is the id of the fork.
+
+        Raises:
+            NotFound: If the thread does not exist.
+            ThreadBusy: If a worker holds the thread.
+            ThreadWaiting: If the thread has an open run or an unanswered message.
+            Conflict: If the thread changes at the same time.
+            Refused: If there is no such turn, if the turn has no message, or if the thread is an imported trace.
+        """
+        resent = None if message is None else as_message(message)
+        queued = await store.regenerate(thread, turn=turn, message=resent, agent=self.name)
+        if detach:
+            return await result_enqueued(store, queued)
+        await self._spec.ready()
+        result = await self.executor(store, deps, listener).finish_message(queued.thread, queued.run_id)
+        return await self._execute_children(store, deps, listener, result) or result
 
     async def _start_again(
         self, head: Thread, store: Store, deps: Any, listener: Listener | None, detach: bool
@@ -612,154 +789,45 @@ class Agent:
         await self._traces.close()
         await self._spec.close()
 
-    async def _run(
-        self, prompt: Prompt, store: Store, thread: ThreadRef | None, options: RunOptions, listener: Listener | None
-    ) -> Result:
-        result = await self._run_alone(prompt, store, thread, options, listener)
-        if options.get("detach"):
-            await self._deliver_webhooks(store)
+    async def _send(self, message: MessageRun) -> Result:
+        result = await message.execute()
+        if message.options.detach:
+            await self._deliver_webhooks(message.store)
             return result
-        return await self._execute_children(store, options.get("deps"), listener, result) or result
+        children = await self._execute_children(message.store, message.options.deps, message.listener, result)
+        return children or result
 
-    async def _run_alone(
-        self, prompt: Prompt, store: Store, thread: ThreadRef | None, options: RunOptions, listener: Listener | None
-    ) -> Result:
-        reject_unknown(options, RunOptions.__annotations__, "A run")
-        if options.get("detach") and not self._starts_here(options, listener):
-            return await self._enqueue(prompt, store, thread, options)
-        run_input = RunInput(
-            as_message(prompt),
-            extras=options.get("extras") or {},
-            metadata=options.get("metadata") or {},
-            tags=tuple(options.get("tags") or ()),
-            first=bool(options.get("first")),
-            message_id=checked_message_id(options.get("message_id")),
-        )
-        codec.dumps(run_input.message)
-        if run_input.message_id is None:
-            return await self._run_input(run_input, store, thread, options, listener)
-        if thread is None:
-            thread = thread_id_of_message(store.project, self.name, options.get("user_id"), run_input.message_id)
-        result = await self._repeated(run_input, store, thread, options, listener)
-        if result is None:
-            try:
-                return await self._run_input(run_input, store, thread, options, listener)
-            except Conflict:
-                # Another caller may have sent the same message at the same time.
-                result = await self._repeated(run_input, store, thread, options, listener)
-                if result is None:
-                    raise
-        return result
-
-    async def _repeated(
-        self, run_input: RunInput, store: Store, thread: ThreadRef, options: RunOptions, listener: Listener | None
-    ) -> Result | None:
-        """Return the result of the message that the thread has accepted with the same id. None if there is none."""
-        assert run_input.message_id is not None
-        head = await self._find_thread(store, thread, options)
-        if head is None:
-            return None
-        digest = codec.digest(run_input.message)
-        run_id = await accepted_message(store, head, run_input.message_id, digest)
-        if run_id is None:
-            return None
-        if options.get("detach"):
-            return await result_for(store, run_id)
-        await self._spec.ready()
-        return await self.executor(store, options.get("deps"), listener).finish_message(head, run_id)
-
-    async def _run_input(
+    def _message(
         self,
-        run_input: RunInput,
+        prompt: Prompt,
         store: Store,
         thread: ThreadRef | None,
         options: RunOptions,
         listener: Listener | None,
-    ) -> Result:
-        await self._spec.ready()
-        detach = bool(options.get("detach"))
-        executor = self.executor(store, options.get("deps"), listener, bool(options.get("take_over")), detach=detach)
-        head = await self._find_thread(store, thread, options)
-        if head is None:
-            new = self._new_thread(store, thread, options)
-            try:
-                return await executor.run_new_thread(new, run_input)
-            except (KeyTaken, ThreadHeld, LimitReached):
-                # Another process created the thread first, or holds it by now.
-                head = await self._find_thread(store, new.id if thread is None else thread, options)
-                if head is None:
-                    raise
-        if detach and not run_input.first and await store.execution.open_run(head) is not None:
-            return await executor.enqueue_behind(head, run_input)
-        waiting: OnWaiting = options.get("on_waiting", "refuse")
-        busy = options.get("on_busy", self._spec.static_definition.on_busy)
-        try:
-            return await executor.run(head, run_input, waiting)
-        except LimitReached:
-            pass
-        except ThreadHeld:
-            if detach and not run_input.first:
-                return await executor.enqueue_behind(head, run_input)
-            if busy == "refuse":
-                raise
-            if busy == "queue" and not run_input.first:
-                return await executor.enqueue_and_wait(head, run_input)
-            if busy != "queue":
-                await store.edit(head, cancel_requested=True)
-        result = await retry_until_free(store, head, lambda free: executor.run(free, run_input, waiting))
-        assert result is not None
-        return result
-
-    def _starts_here(self, options: RunOptions, listener: Listener | None) -> bool:
-        """True if a detached run has an option that a worker cannot get with the message."""
-        bound = listener is not None or options.get("deps") is not None or self._spec.is_pinned
-        return bound or bool(options.get("first") or options.get("take_over"))
-
-    async def _enqueue(self, prompt: Prompt, store: Store, thread: ThreadRef | None, options: RunOptions) -> Result:
-        """Leave the message for a worker. Loads no tools and no provider."""
-        message = await store.enqueue(
-            self.name,
-            as_message(prompt),
-            thread=thread,
-            kind=options.get("kind", "chat"),
-            user_id=options.get("user_id"),
-            extras=options.get("extras"),
-            metadata=options.get("metadata"),
-            tags=options.get("tags") or (),
-            message_id=options.get("message_id"),
-        )
-        return await result_enqueued(store, message)
-
-    async def _find_thread(self, store: Store, thread: ThreadRef | None, options: RunOptions) -> Thread | None:
-        """Return the thread, or None if it must be created."""
-        if thread is None:
-            return None
-        try:
-            head = await store.thread(thread)
-        except NotFound:
-            if isinstance(thread, str | UUID):
-                return None
-            raise
-        if options.get("user_id") is not None and head.user_id != options.get("user_id"):
-            raise Refused(f"Thread {thread} belongs to another user.")
-        return head
-
-    def _new_thread(self, store: Store, thread: ThreadRef | None, options: RunOptions) -> Thread:
-        id = as_id(thread) if isinstance(thread, str | UUID) else None
-        key = thread if isinstance(thread, str) and id is None else None
-        return store.new_thread(
-            id=id, key=key, agent=self.name, kind=options.get("kind", "chat"), user_id=options.get("user_id")
-        )
+        unknown: Mapping[str, Any],
+    ) -> MessageRun:
+        reject_unknown(unknown, RUN_PARAMETERS, "A run")
+        if options.detach and options.deps is not None and not callable(self.deps):
+            raise Refused(
+                f"A worker does not have the deps of this call. Nothing was sent to {self.name}. Give the agent a deps "
+                "factory, or run it without detach."
+            )
+        return MessageRun(self._spec, self.executor, prompt, store, thread, options, listener)
 
     async def run_config(
-        self, store: Store, head: Thread, run: Run | None, deps: Any = None, agents: Sequence[str] = ()
+        self,
+        start: RunStart,
+        run: Run | None,
+        resources: AsyncExitStack,
+        deps: Any = None,
+        agents: Sequence[str] = (),
     ) -> tuple[RunConfig, str | None]:
         """Return the config of an open run, or of a new run.
 
         Args:
-            store: Store of the thread.
-            head: The thread.
+            start: The run that starts or continues.
             run: The open run, or None for a new run.
+            resources: Exits the context managers of deps factories when the execution ends.
             deps: Object that tools and instructions receive. None: the `deps` of the agent.
             agents: Names of the agents of which the run may create children.
 
@@ -769,8 +837,11 @@ class Agent:
         Raises:
             Refused: If the open run belongs to another agent.
         """
-        chosen = self.deps if deps is None else deps
-        return await self._spec.run_config(store, head, run, chosen, agents)
+        if deps is not None:
+            return await self._spec.run_config(start, run, deps, "call", agents)
+        if run is not None and run.state.get(CALL_DEPS) and not callable(self.deps):
+            return await self._spec.run_config(start, run, None, "missing", agents)
+        return await self._spec.run_config(start, run, await enter_deps(self.deps, start, resources), "agent", agents)
 
     def on_run_end(self, store: Store, head: Thread, run: Run) -> None:
         """Send the trace of a run that has ended, if this agent exports traces.
@@ -844,9 +915,9 @@ class SingleAgentHost:
         return () if self.app is None else self.app.webhook_names
 
     async def run_config(
-        self, store: Store, head: Thread, run: Run | None, deps: Any = None
+        self, start: RunStart, run: Run | None, resources: AsyncExitStack, deps: Any = None
     ) -> tuple[RunConfig, str | None]:
-        return await self.agent.run_config(store, head, run, deps, self.agent_names)
+        return await self.agent.run_config(start, run, resources, deps, self.agent_names)
 
     def on_run_end(self, store: Store, head: Thread, run: Run) -> None:
         self.agent.on_run_end(store, head, run)

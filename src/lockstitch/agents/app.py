@@ -3,11 +3,12 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from lockstitch.agents.agent import Agent
-from lockstitch.engine.config import RunConfig
+from lockstitch.engine.config import RunConfig, RunStart
 from lockstitch.engine.events import Listener
 from lockstitch.engine.result import Result
 from lockstitch.engine.webhooks import Webhook, WebhookDispatcher
@@ -138,14 +139,14 @@ class App:
         return self._webhooks.names
 
     async def run_config(
-        self, store: Store, head: Thread, run: Run | None, deps: Any = None
+        self, start: RunStart, run: Run | None, resources: AsyncExitStack, deps: Any = None
     ) -> tuple[RunConfig, str | None]:
         """Return the config of a run by the agent of its thread.
 
         Args:
-            store: Store of the thread.
-            head: The thread.
+            start: The run that starts or continues.
             run: The open run, or None for a new run.
+            resources: Exits the context managers of deps factories when the execution ends.
             deps: Object that tools and instructions receive. None: the `deps` of the agent.
 
         Returns:
@@ -154,7 +155,7 @@ class App:
         Raises:
             NotFound: If the app does not have the agent.
         """
-        return await self.agent(head.agent).run_config(store, head, run, deps, self.agent_names)
+        return await self.agent(start.thread.agent).run_config(start, run, resources, deps, self.agent_names)
 
     def on_run_end(self, store: Store, head: Thread, run: Run) -> None:
         """Send the trace of a run that has ended, if its agent exports traces.

@@ -5,7 +5,7 @@ from math import isfinite, sqrt
 from typing import Final
 
 from lockstitch.agents.embedders import Vector
-from lockstitch.agents.providers.openai_client import OpenAIClient, translated
+from lockstitch.agents.providers.openai_client import OpenAIClient
 from lockstitch.engine.ports.provider import ProviderError
 
 _BATCH: Final = 256
@@ -44,7 +44,7 @@ class OpenAIEmbedder:
             embeddings = sorted(answer.data, key=lambda embedding: embedding.index)
             vectors = [_unit(embedding.embedding) for embedding in embeddings]
         except Exception as exc:
-            raise translated(exc) from exc
+            raise self._client.translated(exc) from exc
         if len(vectors) != len(texts) or len({len(vector) for vector in vectors}) != 1:
             raise ProviderError(f"OpenAI returned {len(vectors)} vectors for {len(texts)} texts.", "garbled")
         return vectors

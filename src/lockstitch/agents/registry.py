@@ -5,7 +5,7 @@ Only this module imports the modules that need an SDK, at the first use of their
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from lockstitch.agents.compactors.strategies import (
@@ -38,6 +38,17 @@ class _ProviderModule(NamedTuple):
 _ANTHROPIC: Final = _ProviderModule("anthropic", "AnthropicProvider", "anthropic")
 _CHAT: Final = _ProviderModule("openai_chat", "OpenAIChatProvider", "openai")
 _RESPONSES: Final = _ProviderModule("openai_responses", "OpenAIResponsesProvider", "openai")
+_CLASSES: Final = {module.class_name: module for module in (_ANTHROPIC, _CHAT, _RESPONSES)}
+
+
+def provider_class(name: str) -> type[Provider]:
+    """Return the class of a provider, such as `OpenAIChatProvider`.
+
+    Raises:
+        KeyError: If the name is unknown.
+        ProviderError: Of kind `setup`, if the SDK is missing.
+    """
+    return cast("type[Provider]", _load(_CLASSES[name]))
 
 
 def resolve_provider(model: str, *, base_url: str | None = None, api_key: str | None = None) -> tuple[Provider, str]:
@@ -55,22 +66,22 @@ def resolve_provider(model: str, *, base_url: str | None = None, api_key: str | 
     if not colon or not name or prefix not in _MAKERS:
         raise ProviderError(
             f"{model!r} is not a model. Use one of {', '.join(f'{known}:…' for known in _MAKERS)}, for example "
-            "anthropic:claude-sonnet-5.",
+            f"anthropic:claude-sonnet-5, or pass a provider object with the name {prefix!r} as the model of the agent.",
             "setup",
         )
     return _MAKERS[prefix](name, base_url, api_key), name
 
 
 def _anthropic(_name: str, base_url: str | None, api_key: str | None) -> Provider:
-    return _load(_ANTHROPIC)(base_url=base_url, api_key=api_key)
+    return _load(_ANTHROPIC)(base_url=base_url, api_key=api_key, name="anthropic")
 
 
 def _openai_chat(_name: str, base_url: str | None, api_key: str | None) -> Provider:
-    return _load(_CHAT)(base_url=base_url, api_key=api_key)
+    return _load(_CHAT)(base_url=base_url, api_key=api_key, name="openai")
 
 
 def _openai_responses(_name: str, base_url: str | None, api_key: str | None) -> Provider:
-    return _load(_RESPONSES)(base_url=base_url, api_key=api_key)
+    return _load(_RESPONSES)(base_url=base_url, api_key=api_key, name="openai")
 
 
 def _openai(name: str, base_url: str | None, api_key: str | None) -> Provider:

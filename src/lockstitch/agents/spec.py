@@ -18,6 +18,7 @@ from lockstitch.engine.config import (
     AgentDefinition,
     AnswerCheck,
     ComponentConfig,
+    DepsSource,
     FinishHook,
     LogLevel,
     MemberDefinition,
@@ -33,7 +34,7 @@ from lockstitch.engine.ports.memory import MemoryStore
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.engine.ports.tool import Tool
 from lockstitch.errors import Refused
-from lockstitch.model import AgentVersion, Json, Run, Thread, codec
+from lockstitch.model import AgentVersion, Json, Run, codec
 from lockstitch.store import Store
 
 
@@ -51,6 +52,14 @@ def parameters_of(kind: type) -> list[str]:
     """Return the names of the keyword parameters of a constructor."""
     parameters = inspect.signature(kind).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+
+
+def _model_name(provider: Provider) -> str:
+    """Return the name of the model of a provider object in the record. Providers with one model need no `model`."""
+    model: object = getattr(provider, "model", provider.name)
+    if not isinstance(model, str) or not model:
+        raise Refused(f"The provider {provider.name} has no model. Pass one, as in {type(provider).__name__}('MODEL').")
+    return f"{provider.name}:{model}"
 
 
 Instructions = str | Callable[[Any], "str | Awaitable[str]"] | Callable[[Any, RunStart], "str | Awaitable[str]"]
@@ -138,7 +147,7 @@ class AgentSpec:
         output = parts.output
         self.static_definition = AgentDefinition.of(
             name=name,
-            model=model if isinstance(model, str) else f"{model.name}:{getattr(model, 'model', model.name)}",
+            model=model if isinstance(model, str) else _model_name(model),
             instructions=parts.instructions if isinstance(parts.instructions, str) else "",
             tools=[ToolDefinition(**tool.definition) for tool in self._tools],
             output_schema=output.model_json_schema() if isinstance(output, type) else output,
@@ -178,16 +187,17 @@ class AgentSpec:
 
     async def run_config(
         self,
-        store: Store,
-        head: Thread,
+        start: RunStart,
         run: Run | None,
         deps: Any,
+        deps_source: DepsSource,
         agents: Sequence[str] = (),
     ) -> tuple[RunConfig, str | None]:
         """Return the config of an open run, or of a new run if `run` is None, and the instructions of a new run.
 
         An open run keeps its stored definition. Its tools are those of the code.
         """
+        store, head = start.store, start.thread
         if run is not None and run.agent != self.name:
             raise Refused(
                 f"The open run of thread {run.thread_id} belongs to agent {run.agent}, not to {self.name}. "
@@ -219,10 +229,11 @@ class AgentSpec:
             check=self._parts.check,
             on_finish=self._parts.on_finish,
             deps=deps,
+            deps_source=deps_source,
             prices=self._parts.prices,
             agents=agents,
         )
-        return config, None if run is not None else await self._resolved(definition, deps, RunStart(store, head))
+        return config, None if run is not None else await self._resolved(definition, deps, start)
 
     async def _resolved(self, definition: AgentDefinition, deps: Any, start: RunStart) -> str | None:
         instructions = self._parts.instructions
@@ -285,9 +296,14 @@ class AgentSpec:
         return pinned
 
     def provider(self, model: str) -> tuple[Provider, str]:
-        """Return the provider of a model, and the name of the model there."""
-        if self._own_provider is not None and model == self.static_definition.model:
-            return self._own_provider, model.partition(":")[2]
+        """Return the provider of a model, and the name of the model there.
+
+        A provider object of the code serves all stored models with its name, so that an open run continues at the same
+        server when the code names another model.
+        """
+        prefix, _, name = model.partition(":")
+        if self._own_provider is not None and prefix == self._own_provider.name:
+            return self._own_provider, name
         if model not in self._providers:
             self._providers[model] = resolve_provider(model)
         return self._providers[model]

@@ -6,23 +6,27 @@ else.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Never
 
 from pydantic import BaseModel
 
 from lockstitch.agents.agent import Agent
+from lockstitch.agents.dependencies import enter_deps
 from lockstitch.agents.otlp_exporter import OtlpExporter
 from lockstitch.agents.spec import AgentComponents, AgentSpec, Instructions, Settings, ToolSource
 from lockstitch.engine.config import (
     Answer,
     AnswerCheck,
+    DepsSource,
     FinishHook,
     LogLevel,
     MemberDefinition,
     Mode,
     OnBusy,
     RunConfig,
+    RunStart,
     TeamDefinition,
 )
 from lockstitch.engine.decision.delegation import DELEGATE
@@ -32,8 +36,7 @@ from lockstitch.engine.ports.memory import MemoryStore
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.engine.ports.tool import Tool
 from lockstitch.errors import Refused
-from lockstitch.model import Json, Run, Thread
-from lockstitch.store import Store
+from lockstitch.model import Json, Run
 
 _SHOWN: Final = 200
 """Maximum characters of a member's instructions in the description of the tool."""
@@ -55,7 +58,7 @@ class Team(Agent):
 
     Args:
         name: Name of the team, 1 to 255 characters. Threads, runs and versions are stored under it.
-        model: Model of the leader: `provider:model`, or a `Provider`.
+        model: Model of the leader: `provider:model`, or a provider object.
         members: Agents that the leader delegates to, with different names. A member cannot be a team.
         mode: How members work on the tasks of one response. `sequence`: one after the other, each with the answers of
             the members before it. `parallel`: at the same time.
@@ -74,7 +77,10 @@ class Team(Agent):
         compactor: Compactor, or its name, for example `sliding_window`. It shortens a long context.
         memory: Memory store, or its name, for example `record`. It remembers facts about users.
         files: File store, or its URL, for example `file:folder`. It keeps the files that tools create.
-        deps: Object that tools and instructions receive unless a run passes its own.
+        deps: Object that tools and instructions receive unless a run passes its own. A callable is a factory: each
+            process calls it with a `RunStart` before it starts or continues a run. It returns the object, an awaitable
+            of it, or an (async) context manager, which is exited when the process stops executing the run. Members
+            without their own `deps` get those of the team.
         prices: Prices by model name, in USD. They replace or extend the built-in prices.
         traces: OTLP endpoint, or an `OtlpExporter`, that receives a trace of each run. None: the endpoint in
             `OTEL_EXPORTER_OTLP_ENDPOINT`, if it is set.
@@ -214,11 +220,16 @@ class Team(Agent):
         return super()._build_spec(model, replace(parts, team=self._plan, members=members), settings)
 
     async def run_config(
-        self, store: Store, head: Thread, run: Run | None, deps: Any = None, agents: Sequence[str] = ()
+        self,
+        start: RunStart,
+        run: Run | None,
+        resources: AsyncExitStack,
+        deps: Any = None,
+        agents: Sequence[str] = (),
     ) -> tuple[RunConfig, str | None]:
-        config, system = await super().run_config(store, head, run, deps, agents)
-        chosen = self.deps if deps is None else deps
-        return replace(config, members=BoundMembers(store, head, self.members, chosen, agents)), system
+        config, system = await super().run_config(start, run, resources, deps, agents)
+        own_deps = (config.deps, config.deps_source)
+        return replace(config, members=BoundMembers(start, self.members, own_deps, agents, resources)), system
 
     async def close(self) -> None:
         """Close the leader and all members."""
@@ -229,23 +240,34 @@ class Team(Agent):
 
 @dataclass(frozen=True)
 class BoundMembers:
-    """The members of a team, bound to a thread."""
+    """The members of a team, bound to one execution of a thread."""
 
-    store: Store
-    head: Thread
+    start: RunStart
     members: Mapping[str, Agent]
-    deps: Any
+    team_deps: tuple[Any, DepsSource]
     agents: Sequence[str]
+    resources: AsyncExitStack
+    _deps: dict[str, tuple[Any, DepsSource]] = field(default_factory=dict[str, tuple[Any, DepsSource]])
+    """The `deps` of the members that have worked in this execution."""
 
     @property
     def names(self) -> Collection[str]:
         return self.members.keys()
 
     async def run_config(self, name: str, run: Run | None) -> tuple[RunConfig, str | None]:
-        """Return the config of a member's run. The member uses its own `deps`, or those of the team."""
+        """Return the config of a member's run.
+
+        The member uses its own `deps`, or those of the team. Its factory is called once in each execution of the turn,
+        with the start of the team's run.
+        """
         member = self.members[name]
-        deps = self.deps if member.deps is None else member.deps
-        return await member.run_config(self.store, self.head, run, deps, self.agents)
+        if name not in self._deps:
+            own = member.deps is not None
+            self._deps[name] = (
+                (await enter_deps(member.deps, self.start, self.resources), "agent") if own else self.team_deps
+            )
+        deps, source = self._deps[name]
+        return await member.spec.run_config(self.start, run, deps, source, self.agents)
 
 
 def _delegate_tool(members: Sequence[Agent], answer: Answer) -> Tool:

@@ -28,9 +28,23 @@ from lockstitch.version import VERSION
 
 SECTIONS = {
     "Run agents": (
-        *("run", "chat", "start", "resume", "retry", "cancel", "fork", "worker", "eval", "prioritize", "serve", "demo"),
+        *(
+            "run",
+            "chat",
+            "start",
+            "resume",
+            "retry",
+            "cancel",
+            "regenerate",
+            "fork",
+            "worker",
+            "eval",
+            "prioritize",
+            "serve",
+            "demo",
+        ),
     ),
-    "Reply to waiting threads": ("approve", "deny", "settle", "answer"),
+    "Reply to waiting threads": ("approve", "deny", "settle", "answer", "submit"),
     "Inspect threads": ("threads", "watch", "show", "context", "history", "log", "request", "tail"),
     "Search and report": ("search", "errors", "stats", "size", "sql"),
     "Change": ("adopt", "title", "delete"),

@@ -564,7 +564,9 @@ class ActionMethods(ReadMethods):
         ref: Ref,
         *,
         at: int | None = None,
+        before_turn: int | None = None,
         key: str | None = None,
+        take_key: bool = False,
         title: str | None = None,
         user_id: str | None = None,
     ) -> Thread:
@@ -573,16 +575,42 @@ class ActionMethods(ReadMethods):
         Args:
             ref: Thread, its id or its key in the project.
             at: Last position to include. None: the end of the log.
+            before_turn: Number of the first turn to leave out, instead of `at`.
             key: Name of the fork, unique within the project.
+            take_key: Give the key of the thread to the fork, in the same commit.
             title: Title of the fork.
             user_id: Id of the user that the fork belongs to. None: the user of the thread.
 
         Raises:
             NotFound: If the project has no such thread.
             KeyTaken: If the key is in use.
-            Refused: If there is no such position, or if the thread is an imported trace.
+            Conflict: With `take_key`, if a worker holds the thread or the thread changes at the same time.
+            Refused: If there is no such position or turn, or if the thread is an imported trace.
         """
-        return Thread.from_json(await self._act(ref, "fork", at=at, key=key, title=title, user_id=user_id))
+        values: Json = {"at": at, "before_turn": before_turn, "key": key, "take_key": take_key or None}
+        return Thread.from_json(await self._act(ref, "fork", **values, title=title, user_id=user_id))
+
+    async def regenerate(
+        self, ref: Ref, *, turn: int | None = None, input: str | list[Json] | None = None, wait: bool = False
+    ) -> RunResult:
+        """Answer the last turn of a thread again, in a fork that takes the key of the thread.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            turn: Number of the turn to answer again. Later turns are left out. None: the last turn.
+            input: Message to send instead of the message of the turn. None: the same message.
+            wait: Wait until the run has ended or waits for a person.
+
+        Returns:
+            The result of the new run. Its `thread_id` is the id of the fork.
+
+        Raises:
+            NotFound: If the project has no such thread.
+            Conflict: If the state of the thread does not allow it.
+            Refused: If there is no such turn, or if the turn has no message.
+        """
+        values: Json = {"turn": turn, "input": input, "wait": wait or None}
+        return RunResult.from_json(await self._act(ref, "regenerate", **values))
 
     async def edit(
         self,

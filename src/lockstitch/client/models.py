@@ -78,6 +78,8 @@ class RunResult:
     waiting_for: list[Json]
     generated_files: list[Json]
     error: str | None
+    partial: bool
+    """True if a cancel stopped the run, and `output_text` is the text of its answer so far."""
 
     @classmethod
     def from_json(cls, row: Json) -> "RunResult":

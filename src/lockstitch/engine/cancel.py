@@ -1,10 +1,10 @@
 """`cancel()`: request the cancel; end the run here if no worker holds the thread. Needs no agent code."""
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
-from lockstitch.engine.config import RunConfig, config_for_ending
+from lockstitch.engine.config import RunConfig, RunStart, config_for_ending
 from lockstitch.engine.executor import Executor
 from lockstitch.errors import Conflict, Refused, ThreadEnded, ThreadHeld
 from lockstitch.model import Delivery, Entry, Json, NextMessageWait, Run, Thread
@@ -87,9 +87,9 @@ class _EndingHost:
     webhook_names: Sequence[str] = ()
 
     async def run_config(
-        self, store: Store, head: Thread, run: Run | None, deps: Any = None
+        self, start: RunStart, run: Run | None, resources: AsyncExitStack, deps: Any = None
     ) -> tuple[RunConfig, str | None]:
-        return await config_for_ending(store, head, run), None
+        return await config_for_ending(start.store, start.thread, run), None
 
     def on_run_end(self, store: Store, head: Thread, run: Run) -> None: ...
 

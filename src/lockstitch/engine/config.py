@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -190,10 +191,33 @@ contains the entries that the commit appends. The hook may be called more than o
 
 @dataclass(frozen=True)
 class RunStart:
-    """The store and the thread of a run that starts, for functions that make instructions."""
+    """A run that a process starts or continues, for functions that make `deps` or instructions."""
 
     store: Store
+    """Store of the thread."""
     thread: Thread
+    """The thread before the run starts or continues."""
+    run_id: UUID | None = None
+    """Id of the run. None if the run is new and its id is not known yet."""
+    metadata: Json = field(default_factory=dict[str, Any])
+    """Metadata of the run."""
+    extras: Json = field(default_factory=dict[str, Any])
+    """Data of the application that is stored with the run."""
+    tags: Sequence[str] = ()
+    """Tags of the run."""
+
+    @property
+    def user_id(self) -> str | None:
+        """Id of the user that the thread belongs to."""
+        return self.thread.user_id
+
+
+DepsSource = Literal["agent", "call", "missing"]
+"""Where the `deps` of a run come from: the agent, or the call that executes the run. `missing`: only another process
+has them."""
+
+CALL_DEPS: Final = "call_deps"
+"""Key in the state of a run that was started with the `deps` of a call."""
 
 
 class TeamMembers(Protocol):
@@ -227,6 +251,7 @@ class RunConfig:
     on_finish: FinishHook | None = None
     """Called for the last commit of a run."""
     deps: Any = None
+    deps_source: DepsSource = "agent"
     prices: Mapping[str, Json] | None = None
     agents: Sequence[str] = ()
     """The names of the agents that have code in this process."""

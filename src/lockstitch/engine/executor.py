@@ -3,12 +3,13 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
+from lockstitch.engine.config import RunStart
 from lockstitch.engine.decision.decide import crash_reason
 from lockstitch.engine.events import Event, Listener
 from lockstitch.engine.host import AgentHost
@@ -22,6 +23,7 @@ from lockstitch.engine.result import (
     summary_of,
 )
 from lockstitch.engine.session.deliveries import report_to_parent, thread_result
+from lockstitch.engine.session.held_run import HeldRun, execution_resources
 from lockstitch.engine.session.run_context import RunContext
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.engine.session.start import (
@@ -239,7 +241,7 @@ class Executor:
     async def _execute_held(
         self, head: Thread, run_input: RunInput | None, session: RunSession | None, *, cancel: bool = False
     ) -> tuple[Result | None, bool]:
-        context: RunContext | None = None
+        cause: RunInput | None = None
         input_stored = False
         try:
             session = session or await RunSession.load(self.store, head)
@@ -248,54 +250,33 @@ class Executor:
                 self._watch_progress(session)
             if session.run is None and head.kind != "chat" and await self._end_without_run(session):
                 return None, False
-            config, system = await self.host.run_config(self.store, head, session.run, self.deps)
-            hooks = self.host.webhook_names
-            context = RunContext(
-                session,
-                config,
-                self.listener,
-                system=system,
-                hooks=hooks,
-                default_tool_timeout=self.default_tool_timeout,
-            )
-            context.live = self.live
-            async with self.store.lease_keeper.keeping(context):
-                began = session.run is None
-                await self._require_not_started(session, run_input)
-                if session.run is not None:
+            await self._require_not_started(session, run_input)
+            if session.run is None:
+                cause = await self._cause(session, run_input)
+                if cause is None:
+                    await _withdraw_cancel(head, session)
+                    await self._rest(session)
+                    return None, False
+            elif cancel and session.run.status == "waiting":
+                session.head = session.head.changed(cancel_requested=True)
+            held = HeldRun(head.id)
+            async with self.store.lease_keeper.keeping(held), execution_resources(head.id) as resources:
+                context = held.context = await self._context(session, cause, resources)
+                if cause is None:
                     await restore_request_settings(context)
-                    if cancel and session.run.status == "waiting":
-                        session.head = session.head.changed(cancel_requested=True)
                 else:
-                    if session.head.cancel_requested:
-                        # The cancel request was for a run that has ended. A chat continues.
-                        await session.commit(cancel_requested=False)
-                        session.head = session.head.changed(cancel_requested=False)
-                    cause = await self._cause(context, run_input)
-                    if cause is None:
-                        # Reports of children since the last run belong in the log. No run takes them later.
-                        deliveries = [
-                            delivery for delivery in await session.read_inbox() if delivery.kind == "children"
-                        ]
-                        if deliveries:
-                            await session.commit(consumed=deliveries)
-                        await self.store.execution.release(head, _resting_fields(session.head, self.store.clock.now()))
-                        return None, False
-                    began = run_input is None or cause is run_input
+                    await _withdraw_cancel(head, session)
                     await start_run(context, cause)
                     input_stored = cause is run_input
-                if self.detach:
-                    context.should_release = lambda: True
-                elif self.should_release is not None:
-                    context.should_release = self.should_release
                 released = await run_loop(context) == "left"
+                began = cause is not None and (run_input is None or cause is run_input)
                 return (None if released and not self.detach else await self._result(context)), began
         except BaseException as exc:
             # If another caller created the thread first, this process never held it.
             never_ours = isinstance(exc, Conflict) and session is not None and session.thread_session.new
             if not never_ours and not _is_lost(exc, head.id):
-                latest = context.session.head if context is not None else head
-                started = context is not None and context.session.run is not None
+                latest = head if session is None else session.head
+                started = session is not None and session.run is not None
                 await self.store.execution.release(head, self._fields_on_release(latest, started, exc))
             if input_stored and isinstance(exc, Conflict):
                 raise run_interrupted(exc, head.id) from exc
@@ -306,6 +287,34 @@ class Executor:
         finally:
             # This process no longer executes the thread, in any case.
             self.store.execution.request_release(head)
+
+    async def _context(self, session: RunSession, cause: RunInput | None, resources: AsyncExitStack) -> RunContext:
+        """Return the context of the open run, or of the run that `cause` starts."""
+        start = _run_start(self.store, session, cause)
+        config, system = await self.host.run_config(start, session.run, resources, self.deps)
+        context = RunContext(
+            session,
+            config,
+            self.listener,
+            system=system,
+            hooks=self.host.webhook_names,
+            default_tool_timeout=self.default_tool_timeout,
+            live=self.live,
+        )
+        if self.detach:
+            context.should_release = lambda: True
+        elif self.should_release is not None:
+            context.should_release = self.should_release
+        return context
+
+    async def _rest(self, session: RunSession) -> None:
+        """Release a thread that has no open run and no input for one."""
+        # Reports of children since the last run belong in the log. No run takes them later.
+        deliveries = [delivery for delivery in await session.read_inbox() if delivery.kind == "children"]
+        if deliveries:
+            await session.commit(consumed=deliveries)
+        fields = _resting_fields(session.head, self.store.clock.now())
+        await self.store.execution.release(session.head, fields)
 
     def _watch_progress(self, session: RunSession) -> None:
         """Call `on_cleared` after the commit that ends the suspicion."""
@@ -364,16 +373,16 @@ class Executor:
                 continue
             return True
 
-    async def _cause(self, context: RunContext, run_input: RunInput | None) -> RunInput | None:
+    async def _cause(self, session: RunSession, run_input: RunInput | None) -> RunInput | None:
         """Return the input of the next run: a message that was accepted before `run_input`, else `run_input`."""
         if run_input is None:
             # An executor that only ends a run has no agent code, so it must not start the next run.
-            return None if self.ignore_limits else await next_input(context)
-        if run_input.retry_of is not None or context.session.head.kind != "chat":
+            return None if self.ignore_limits else await next_input(session)
+        if run_input.retry_of is not None or session.head.kind != "chat":
             return run_input
-        queued = await waiting_message(context.session, before=run_input.arrived)
+        queued = await waiting_message(session, before=run_input.arrived)
         if queued is not None and run_input.first:
-            raise _already_started(context.session.head)
+            raise _already_started(session.head)
         return queued or run_input
 
     async def _require_not_started(self, session: RunSession, run_input: RunInput | None) -> None:
@@ -411,10 +420,29 @@ class Executor:
         if has_open_waits(head) and on_waiting == "refuse":
             waits = [wait for wait in head.waits if not wait.is_rest]
             pending = ", ".join(f"{wait.kind} {wait.name or wait.call_id or ''}".strip() for wait in waits)
+            reasons = "".join(f" {wait.reason}" for wait in waits if wait.reason)
             raise ThreadWaiting(
-                f'Thread {head.id} waits for {pending}. Reply to that first, or pass on_waiting="cancel".',
+                f'Thread {head.id} waits for {pending}.{reasons} Reply to that first, or pass on_waiting="cancel".',
                 thread_id=head.id,
             )
+
+
+async def _withdraw_cancel(claimed: Thread, session: RunSession) -> None:
+    """Remove a cancel request that a thread without an open run had when it was claimed. It was for a run that has
+    ended. A later request is for the run that starts."""
+    if claimed.cancel_requested:
+        await session.commit(cancel_requested=False)
+        session.head = session.head.changed(cancel_requested=False)
+
+
+def _run_start(store: Store, session: RunSession, cause: RunInput | None) -> RunStart:
+    """Return the start of the open run, or of the run that `cause` starts."""
+    run = session.run
+    if run is not None:
+        return RunStart(store, session.head, run.id, run.metadata, run.extras, run.tags)
+    assert cause is not None
+    run_id = cause.delivery.id if cause.delivery is not None else None
+    return RunStart(store, session.head, run_id, cause.metadata, cause.extras, cause.tags)
 
 
 def _resting_fields(head: Thread, now: datetime) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """`AgentHost` and `WorkerHost`: protocols of the object that has the agents, for an executor and a worker."""
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
-from lockstitch.engine.config import RunConfig
+from lockstitch.engine.config import RunConfig, RunStart
 from lockstitch.model import Run, Thread
 from lockstitch.store import Store
 
@@ -22,12 +23,12 @@ class AgentHost(Protocol):
         ...
 
     async def run_config(
-        self, store: Store, head: Thread, run: Run | None, deps: Any = None
+        self, start: RunStart, run: Run | None, resources: AsyncExitStack, deps: Any = None
     ) -> tuple[RunConfig, str | None]:
         """Return the config of a thread's open run, or of a new run if `run` is None.
 
-        The second value is the instructions of a new run. If `deps` is None, the deps of the agent are used. Raises
-        `NotFound` if the host has no code of the thread's agent.
+        The second value is the instructions of a new run. If `deps` is None, the deps of the agent are used. If these
+        are a context manager, `resources` exits it. Raises `NotFound` if the host has no code of the thread's agent.
         """
         ...
 

@@ -6,7 +6,7 @@ was never interrupted.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from lockstitch import model
 from lockstitch.engine.actions.compaction import compact, retrieve_memory, update_memory
@@ -40,6 +40,7 @@ from lockstitch.engine.usage import estimate
 from lockstitch.engine.webhooks import webhook_events_of_end, webhook_events_of_wait
 from lockstitch.errors import Conflict, Refused, StaleFence
 from lockstitch.model import Json, NextMessageWait, RetryWait, Wait, answer_of, format_time, waits_json
+from lockstitch.model.message import blocks
 
 LoopOutcome = Literal["finished", "paused", "idle", "left"]
 """Why the loop returned; `left` if it released the thread to another process."""
@@ -115,26 +116,55 @@ async def _execute_action(context: RunContext, action: Action) -> None:
         "since": format_time(session.clock.now()),
     }
     full = context.config.definition.log == "full"
-    before = (len(session.messages), session.tokens - _answered_tokens(context)) if full else (0, 0)
+    before = _record_received(context) if full else None
     try:
         await _perform(context, action)
     except RunCancelled:
         return
-    if full and len(session.messages) != before[0]:
-        _record_transformation(context, action, *before)
+    if before is not None and _context_size(session) != before:
+        _record_transformation(session, _TRANSFORMATIONS.get(type(action), "message_added"), before)
 
 
-def _record_transformation(context: RunContext, action: Action, messages: int, tokens: int) -> None:
+class _ContextSize(NamedTuple):
+    messages: int
+    tokens: int
+
+
+def _context_size(session: RunSession) -> _ContextSize:
+    """Return the size of the context. Tool results enter it when all results of their response are there."""
+    snapshot = session.snapshot
+    results = [stitch for stitch in snapshot.after_response if stitch.type == "tool_call" and stitch.message]
+    is_complete = snapshot.response is None or len(results) >= (snapshot.response.calls or 0)
+    pending = 0 if is_complete else sum(estimate(stitch.message) for stitch in results if stitch.message)
+    return _ContextSize(len(session.messages), session.tokens - pending)
+
+
+def _record_received(context: RunContext) -> _ContextSize:
+    """Record the deliveries and replies since the last transformation. Return the size of the context."""
     session = context.session
+    size = _context_size(session)
+    last = session.snapshot.last("context_transformation")
+    if last is not None:
+        before = _ContextSize(int(last.data["messages_after_count"]), int(last.data["tokens_after"]))
+        if before != size:
+            is_result = any(block["type"] == "tool_result" for block in blocks(session.messages[-1]))
+            kind = "tool_result_added" if is_result else "message_added"
+            _record_transformation(session, kind, before)
+    return size
+
+
+def _record_transformation(session: RunSession, kind: str, before: _ContextSize) -> None:
+    after = _context_size(session)
     data: Json = {
-        "transformation_type": _TRANSFORMATIONS.get(type(action), "message_added"),
-        "messages_before_count": messages,
-        "messages_after_count": len(session.messages),
-        "tokens_before": tokens,
-        "tokens_after": session.tokens,
+        "transformation_type": kind,
+        "messages_before_count": before.messages,
+        "messages_after_count": after.messages,
+        "tokens_before": before.tokens,
+        "tokens_after": after.tokens,
     }
-    counts = {"messages_count": len(session.messages), "estimated_tokens": session.tokens}
-    session.record(session.entry("context_transformation", data=data, **counts), must_commit=False)
+    counts = {"messages_count": after.messages, "estimated_tokens": after.tokens}
+    step = session.open_run.steps + (kind == _TRANSFORMATIONS[Compact])
+    session.record(session.entry("context_transformation", step_number=step, data=data, **counts), must_commit=False)
 
 
 async def _perform(context: RunContext, action: Action) -> None:
@@ -164,12 +194,6 @@ async def _perform(context: RunContext, action: Action) -> None:
             await update_memory(context)
         case Pause() | Finish() | Idle():
             raise AssertionError("the loop itself rests")
-
-
-def _answered_tokens(context: RunContext) -> int:
-    """Return the tokens of results that enter the context only when all results of their response are there."""
-    since = context.session.snapshot.after_response
-    return sum(estimate(stitch.message) for stitch in since if stitch.type == "tool_call" and stitch.message)
 
 
 def _apply_recorded(context: RunContext, action: RecordEntries) -> None:
@@ -296,13 +320,18 @@ def _changes(context: RunContext, action: Finish) -> dict[str, Any]:
 
 
 def _output_position(context: RunContext, action: Finish) -> int | None:
-    """Return the position of the answer, which this run or a nested run gave."""
+    """Return the position of the answer, which this run or a nested run gave.
+
+    The answer of a cancelled run is the text that the user has read: the last response, as far as it has text.
+    """
     response = context.session.snapshot.response
     if action.answer is not None:
         return action.answer.output_position
-    if action.status != "completed" or action.stop_reason == "delegated" or response is None:
+    if action.stop_reason == "delegated" or response is None or response.message is None:
         return None
-    return response.position if response.message is not None else None
+    if action.status == "cancelled":
+        return response.position if answer_of(response.message) else None
+    return response.position if action.status == "completed" else None
 
 
 async def _answer_text(context: RunContext, action: Finish) -> str | None:
@@ -364,7 +393,9 @@ def _thread_fields_at_finish(
         if session.queued or session.unanswered_inputs:
             return {"status": "pending", "waiting_for": [], "wake_at": now}
         return {"status": "waiting", "waiting_for": [NextMessageWait(now).as_json()], "wake_at": None}
-    summary = text if action.summary is None else action.summary
+    # A partial answer is not the result of a goal.
+    answer = text if action.status == "completed" else None
+    summary = answer if action.summary is None else action.summary
     ended = thread_result(action.status, summary, action.error, output=session.open_run.output, data=action.data)
     if doubts:
         ended["in_doubt"] = list(doubts)

@@ -27,7 +27,8 @@ class Result:
     """Why the run ended or paused, for example `end_turn`, `max_steps`, `error` or `awaiting_approval`; None before
     that."""
     output_text: str | None
-    """The text of the last answer, or the summary passed to `complete_thread`; None if there is none."""
+    """The text of the last answer, or the summary passed to `complete_thread`; None if there is none. After a cancel,
+    the text that was streamed so far (see `partial`)."""
     output: Any
     """The structured answer, if the agent has an output type; else None."""
     steps: int
@@ -56,6 +57,11 @@ class Result:
     queued_message_id: UUID | None = None
     """The id of the delivery if the message waits in the inbox, equal to `run_id`; else None. `result_for` returns its
     answer."""
+
+    @property
+    def partial(self) -> bool:
+        """True if a cancel stopped the run, and `output_text` is the text of its answer so far."""
+        return self.status == "cancelled" and bool(self.output_text)
 
     @property
     def waits(self) -> tuple[Wait, ...]:
@@ -87,6 +93,7 @@ class Result:
             "waiting_for": self.waiting_for,
             "generated_files": self.generated_files,
             "error": self.error,
+            "partial": self.partial,
         }
 
 
@@ -109,7 +116,7 @@ async def result_of_run(store: Store, head: Thread, run: Run, output_text: str |
         output=output if output is not None else run.output,
         steps=run.steps,
         usage=run.usage,
-        cost=run.cost,
+        cost=run.known_cost,
         total_cost=run.total_cost,
         error=run.error,
         in_doubt=doubts,

@@ -45,6 +45,7 @@ from lockstitch.model.thread import TERMINAL_STATUSES, Thread
 from lockstitch.model.wait import (
     ApprovalWait,
     ChildrenWait,
+    DepsWait,
     FrontendToolWait,
     InDoubtWait,
     NextMessageWait,
@@ -79,6 +80,7 @@ __all__ = [
     "ColumnKind",
     "DailyMetric",
     "Delivery",
+    "DepsWait",
     "Entry",
     "Eval",
     "FakeClock",

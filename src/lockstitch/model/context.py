@@ -26,7 +26,8 @@ from uuid import UUID
 from lockstitch.model import codec
 from lockstitch.model.message import Message, answer_of, user
 from lockstitch.model.record import Json
-from lockstitch.model.stitch import MESSAGE_TYPES, Stitch
+from lockstitch.model.stitch import MESSAGE_TYPES, Stitch, call_key
+from lockstitch.model.wait import FrontendToolWait, Wait
 
 
 def replaces_context(stitch: Stitch) -> bool:
@@ -109,6 +110,26 @@ def open_calls(stitches: Sequence[Stitch], lane: UUID | None = None) -> list[tup
         for index, call in enumerate(_calls(stitch))
         if (stitch.position, index) not in answered
     ]
+
+
+def frontend_calls(stitches: Sequence[Stitch], waits: Iterable[Wait]) -> list[Json]:
+    """Return the open calls that a frontend executes, in order: {tool_use_id, name, input}."""
+    awaited = [wait for wait in waits if isinstance(wait, FrontendToolWait)]
+    lanes = {stitch.lane for stitch in stitches} if awaited else set[UUID | None]()
+    calls = [open_call for lane in lanes for open_call in open_calls(stitches, lane)]
+    return [
+        {"tool_use_id": call.get("id"), "name": call.get("name"), "input": call.get("input")}
+        for response, call in sorted(calls, key=lambda open_call: open_call[0].position)
+        if any(_is_awaited(response, call, wait) for wait in awaited)
+    ]
+
+
+def _is_awaited(response: Stitch, call: Json, wait: Wait) -> bool:
+    """True if the thread waits for this call. Calls of several members may have the same id."""
+    if wait.key is not None:
+        index = next(place for place, item in enumerate(_calls(response)) if item is call)
+        return wait.key == call_key(response.id, index)
+    return wait.call_id in (None, call.get("id"))
 
 
 def _calls(response: Stitch) -> list[Json]:

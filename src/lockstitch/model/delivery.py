@@ -60,8 +60,9 @@ class Delivery(Record):
     """Time of the delivery."""
 
     def as_entry(self) -> Entry:
-        """Return the entry that the delivery contains."""
-        return Entry.from_json(self.entry or {})
+        """Return the entry that the delivery contains. Its time is that of the delivery, unless it has another."""
+        entry = Entry.from_json(self.entry or {})
+        return entry if entry.at is not None else entry.changed(at=self.at)
 
 
 def message_entry(

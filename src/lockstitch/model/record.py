@@ -70,7 +70,14 @@ class Column(NamedTuple):
 class Record(BaseModel):
     """One row of one table. Records are immutable: a change creates a new record."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, revalidate_instances="never")
+    # Most processes use few of the classes, so each validator is built when it is first used.
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        revalidate_instances="never",
+        defer_build=True,
+    )
 
     table: ClassVar[str]
     primary_key: ClassVar[tuple[str, ...]] = ("id",)

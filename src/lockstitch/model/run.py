@@ -113,6 +113,11 @@ class Run(Record):
         return bool(self.state.get("compiles"))
 
     @property
+    def known_cost(self) -> Json:
+        """The cost in the documented form: {} if no model call has a known price."""
+        return self.cost if "total_cost" in self.cost else {}
+
+    @property
     def usage(self) -> dict[str, int]:
         """Return the four token counts under the names that providers use. Input tokens include cached tokens."""
         return {

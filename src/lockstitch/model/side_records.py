@@ -370,6 +370,12 @@ class DailyMetric(Record):
     unpriced: Count = 0
     """Number of model calls without a known price."""
 
+    def plus(self, other: "DailyMetric") -> "DailyMetric":
+        """Return the sum with another metric of the same key. Counts stop at the largest integer of a database."""
+        counts = (*("runs", "failed_runs", "input_tokens", "output_tokens"), "cache_read_tokens", "cache_write_tokens")
+        sums = {name: min(getattr(self, name) + getattr(other, name), 2**63 - 1) for name in (*counts, "unpriced")}
+        return self.changed(**sums, total_cost=self.total_cost + other.total_cost)
+
 
 class Archive(Record):
     """Compressed stitches of one old turn, at consecutive positions."""
@@ -385,12 +391,12 @@ class Archive(Record):
     """Position of the last stitch."""
     run_id: UUID
     """Id of the turn's run."""
-    encoding: Literal["zstd", "gzip"]
-    """Compression of the content."""
+    encoding: Literal["gzip", "none"]
+    """Compression of the content. PostgreSQL itself compresses a column."""
     sha256: Text
     """SHA-256 of the uncompressed text, in hex."""
     content: bytes
-    """The compressed stitches."""
+    """The stitches, one line of JSON each, in this encoding."""
     created_at: Time
     """Creation time."""
 

@@ -1,5 +1,6 @@
 """`Entry` and `Stitch`: one entry of a thread's append-only log, before and after it has a position."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final
 from uuid import UUID
@@ -23,7 +24,7 @@ MESSAGE_TYPES: Final = frozenset(
 """Types with messages that are the history of a run: those of the user, the model, tools and the engine."""
 
 ERROR_TYPES: Final = frozenset({"error", "run_failed", "api_error", "tool_error", "file_error"})
-"""Types that `Store.errors` returns."""
+"""Types of errors. Imported traces have failed spans instead: `status` is `error`."""
 
 TAKEN_OVER: Final = "thread_taken_over"
 """A worker executes a thread that another worker lost. It is no progress of the thread."""
@@ -167,3 +168,23 @@ def at_position(
     values["fence"] = fence
     values["log_id"] = None
     return Stitch.unchecked(values)
+
+
+def passes_on_failure(span: Stitch, failed_children: Sequence[Stitch]) -> bool:
+    """True if the failure of an imported span is that of a failed child, or if the span is a copy or was cancelled.
+
+    Frameworks report one exception at each span that it leaves. A span with another error has its own failure.
+    """
+    if "duplicate_of" in span.data or str(span.data.get("status")).lower() == "cancelled":
+        return True
+    headline = _headline(span)
+    # A copy of the span itself is no cause.
+    causes = [child for child in failed_children if child.data.get("duplicate_of") != str(span.id)]
+    return any(not headline or _headline(child) in ("", headline) for child in causes)
+
+
+def _headline(span: Stitch) -> str:
+    """Return the first line of the error of a span, without the stack trace, which differs from span to span."""
+    error = span.data.get("error")
+    text = error.partition("Traceback (most recent call last)")[0].strip() if isinstance(error, str) else ""
+    return text.partition("\n")[0].strip()

@@ -1,4 +1,4 @@
-"""`Wait` and its eight subclasses: the entries of `Thread.waiting_for`, from and to the stored JSON.
+"""`Wait` and its nine subclasses: the entries of `Thread.waiting_for`, from and to the stored JSON.
 
     Wait                      an unknown kind; it is stored again unchanged
     ├── CallWait              a person or a browser replies to a tool call
@@ -9,7 +9,8 @@
     ├── NextMessageWait       input, without an id
     ├── ChildrenWait          children
     ├── TimerWait             timer
-    └── RetryWait             retry
+    ├── RetryWait             retry
+    └── DepsWait              deps
 
 A wait is a view of its stored JSON: each property reads one key, and `as_json` returns the JSON unchanged.
 """
@@ -98,6 +99,11 @@ class Wait:
     def agent(self) -> str | None:
         """The agent of the team member that made the call."""
         return self._json.get("agent")
+
+    @property
+    def reason(self) -> str | None:
+        """Reason why the thread cannot continue: an error, or the code or the `deps` that are missing."""
+        return self._json.get("reason")
 
     @property
     def is_rest(self) -> bool:
@@ -281,19 +287,32 @@ class RetryWait(Wait):
         )
 
     @property
-    def reason(self) -> str | None:
-        """Reason of the wait: the error of the last attempt, or the code that is missing."""
-        return self._json.get("reason")
-
-    @property
     def is_rest(self) -> bool:
         """True if the wait has an end, so that the thread rests until its next attempt."""
         return self._json.get("until") is not None
 
 
+class DepsWait(Wait):
+    """The run needs the `deps` that its caller passed. `Agent.resume` with `deps` continues it; workers do not try."""
+
+    __slots__ = ()
+
+    KIND = "deps"
+
+    def __init__(self, since: datetime) -> None:
+        super().__init__(
+            since,
+            reason="This run was started with deps that only its process has. Resume it with "
+            "`agent.resume(thread, deps=…)` or give the agent a deps factory.",
+        )
+
+
 _CLASSES: dict[Any, type[Wait]] = {
     subclass.KIND: subclass
-    for subclass in (ApprovalWait, InDoubtWait, QuestionWait, FrontendToolWait, ChildrenWait, TimerWait, RetryWait)
+    for subclass in (
+        *(ApprovalWait, InDoubtWait, QuestionWait, FrontendToolWait),
+        *(ChildrenWait, TimerWait, RetryWait, DepsWait),
+    )
 }
 
 PERSON_WAIT_KINDS: frozenset[str] = frozenset(kind for kind, subclass in _CLASSES.items() if subclass.needs_person)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from lockstitch.backend import Fields, JoinsTransactions
+from lockstitch.backend import Fields, JoinsTransactions, Where
 from lockstitch.errors import (
     Conflict,
     KeyTaken,
@@ -36,9 +36,10 @@ from lockstitch.model import (
     open_calls,
     tool_result,
 )
-from lockstitch.model.delivery import MESSAGE_ID_CHARS, is_at_rest, message_sender
+from lockstitch.model.delivery import MESSAGE_ID_CHARS, is_at_rest, message_entry, message_sender
 from lockstitch.model.message import blocks, tool_uses, user
 from lockstitch.store.core import StoreCore
+from lockstitch.store.queries.log import InheritedTurns, first_own_turn, inherited_turns
 from lockstitch.store.threads import ThreadRef
 from lockstitch.store.transaction import ThreadUpdate, Transaction
 from lockstitch.store.writes.media import has_large_media
@@ -161,16 +162,65 @@ def _entries(turn: Sequence[Message], run: Run, position: int) -> tuple[list[Ent
 NOT_CARRIED_OVER = "This call was not carried over into the fork. It has no result here."
 
 
-async def fork(core: StoreCore, head: Thread, at: int | None, fields: Fields) -> Thread:
-    """Create a thread with the context of `head` at a position. Its fork stitch contains the context.
+class ForkPoint(NamedTuple):
+    """The place where a fork starts: after a position of the thread that contains it."""
 
-    Calls without a result at that position get an error result, so that the context of the fork is valid.
-    """
+    source: Thread
+    position: int
+    """Last position to include. 0: none, so the context of the fork is empty."""
+
+
+async def fork_point(core: StoreCore, head: Thread, at: int | None, before_turn: int | None) -> ForkPoint:
+    """Return the place of a fork. Raises `Refused` if the thread has no such position or turn."""
+    if before_turn is not None:
+        if at is not None:
+            raise Refused("Pass `at` or `before_turn`, not both.")
+        source, run = await _turn(core, head, before_turn)
+        return ForkPoint(source, min(run.first_position, run.input_position or run.first_position) - 1)
     position = head.position if at is None else at
     if not 1 <= position <= head.position:
         raise Refused(f"Thread {head.id} has positions 1 to {head.position}. It cannot be forked at {position}.")
-    log = await core.execution.context_stitches(head, until=position)
-    origin: Json = {"thread_id": str(head.id), "position": position}
+    return ForkPoint(head, position)
+
+
+async def _turn(core: StoreCore, head: Thread, number: int) -> tuple[Thread, Run]:
+    """Return the top-level run of a turn, and the thread that contains it. A fork may have inherited the turn."""
+    source = head
+    if number < first_own_turn(head):
+        part = next((part for part in inherited_turns(head) if part.first_turn <= number), None)
+        if part is not None:
+            try:
+                source = await core.thread(part.thread_id)
+            except NotFound as exc:
+                raise Refused(
+                    f"Turn {number} of thread {head.id} belongs to thread {part.thread_id}, which was deleted."
+                ) from exc
+    runs = await core.find_runs(
+        source.id, Where("parent_run_id", "is null"), Where("turn", "=", number), order=("-sequence",), limit=1
+    )
+    if not runs:
+        raise Refused(f"Thread {head.id} has no turn {number}. Its turns are 1 to {head.last_turn}.")
+    return source, runs[0]
+
+
+async def fork(core: StoreCore, head: Thread, point: ForkPoint, fields: Fields, *, take_key: bool) -> Thread:
+    """Create a thread with the context at a position. Its fork stitch contains the context. See `Store.fork`."""
+    transaction = await _fork_transaction(core, head, point, fields, take_key=take_key)
+    await core.commit(transaction)
+    return await core.thread(transaction.new_threads[0].id)
+
+
+async def _fork_transaction(
+    core: StoreCore, head: Thread, point: ForkPoint, fields: Fields, *, take_key: bool
+) -> Transaction:
+    """Return the transaction that creates a fork of `head`. With `take_key`, `head` loses its key to the fork.
+
+    Calls without a result at that position get an error result, so that the context of the fork is valid.
+    """
+    source, position = point
+    log = await core.execution.context_stitches(source, until=position) if position else []
+    origin: Json = {"thread_id": str(source.id), "position": position}
+    inherited = await _inherited(core, source, position)
     settings = {name: value for name, value in head.settings.items() if name != "texts"}
     values: Fields = {
         "user_id": head.user_id,
@@ -178,13 +228,67 @@ async def fork(core: StoreCore, head: Thread, at: int | None, fields: Fields) ->
         "version": head.version,
         "extras": head.extras,
         "settings": settings,
-        "state": {"forked_from": origin},
+        "state": {"forked_from": origin, "inherited": [part.as_json() for part in inherited]},
+        # The fork continues the numbers of the turns, so that a number names one turn of its history.
+        "last_turn": inherited[0].last_turn if inherited else 0,
         **fields,
     }
     thread = core._new_thread(values)
     entry = Entry(type="fork", data={"forked_from": origin, "messages": _messages(log)})
-    await core.commit(Transaction([ThreadUpdate(thread, [entry])], new_threads=[thread]))
-    return await core.thread(thread)
+    transaction = Transaction([ThreadUpdate(thread, [entry])], new_threads=[thread])
+    if take_key and head.key is not None:
+        transaction.move_key(head, thread)
+    return transaction
+
+
+async def _inherited(core: StoreCore, source: Thread, position: int) -> list[InheritedTurns]:
+    """Return the turns that a fork of `source` after this position inherits, newest first."""
+    where = (Where("parent_run_id", "is null"), Where("first_position", "<=", position))
+    runs = await core.find_runs(source.id, *where, order=("-turn",), limit=1)
+    earlier = inherited_turns(source)
+    if not runs:
+        return earlier
+    return [InheritedTurns(source.id, position, first_own_turn(source), runs[0].turn), *earlier]
+
+
+async def regenerate(
+    core: StoreCore, head: Thread, turn: int | None, message: Message | None, agent: str | None
+) -> "EnqueuedMessage":
+    """Fork a thread before a turn and leave the message of the turn, or another one, for a worker.
+
+    See `Store.regenerate`.
+    """
+    if head.held:
+        raise ThreadHeld(
+            f"Thread {head.id} is held by worker {head.worker_id}. Cancel its run first, or wait for its end.",
+            thread_id=head.id,
+        )
+    if not head.ended and not is_at_rest(head):
+        raise ThreadWaiting(
+            f"Thread {head.id} has an open run or a message. Cancel the run first, or wait for its end.",
+            thread_id=head.id,
+        )
+    source, run = await _turn(core, head, head.last_turn if turn is None else turn)
+    if message is None:
+        stitches = [] if run.input_position is None else await core.stitches(source, *[run.input_position] * 2)
+        message = stitches[0].message if stitches else None
+        if message is None:
+            raise Refused(f"Turn {run.turn} of thread {head.id} has no message that can be sent again.")
+    entry = message_entry(message, extras=run.extras, metadata=run.metadata, tags=run.tags)
+    codec.dumps(entry.as_json())
+    point = await fork_point(core, head, None, run.turn)
+    fields: Fields = {"kind": "chat", **({} if agent is None else {"agent": agent})}
+    if agent not in (None, head.agent):
+        fields["version"] = None
+    transaction = await _fork_transaction(core, head, point, fields, take_key=True)
+    if has_large_media(entry.message):
+        # The reference to a blob needs the thread, so these two are two commits.
+        await core.commit(transaction)
+        return await deliver_message(core, await core.thread(transaction.new_threads[0].id), entry)
+    delivery = _message_delivery(core, transaction.new_threads[0], entry)
+    transaction.deliveries.append(delivery)
+    await core.commit(transaction)
+    return EnqueuedMessage(await core.thread(delivery.thread_id), delivery.id)
 
 
 def _messages(log: list[Stitch], lane: UUID | None = None) -> list[Message]:

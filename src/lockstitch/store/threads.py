@@ -595,11 +595,16 @@ class ThreadsApi:
         root, *below = await self.tree(ref)
         ids = [root.id, *(thread.id for thread in below)]
         deleted = await self._backend.delete(Find(Thread, (Where("id", "in", ids),)), force=force)
-        if deleted and root.parent_id is not None and not root.ended:
+        if deleted:
+            await self._report_deletion(root)
+        return deleted
+
+    async def _report_deletion(self, root: Thread) -> None:
+        """Deliver to an open parent that the thread was deleted."""
+        if root.parent_id is not None and not root.ended:
             report = Transaction(deliveries=[_deleted(root, self.clock.now())], depths={root.parent_id: root.depth - 1})
             with suppress(NotFound):
                 await self._writer.deliver(report)
-        return deleted
 
     async def delete_threads(self, ids: Collection[UUID], *, force: bool = False) -> int:
         """Delete root threads of this project with their descendants and records, all or none. Return the number of

@@ -58,6 +58,8 @@ class ThreadUpdate:
     """Deliveries of the inbox that become stitches."""
     blob_refs: list[str] = field(default_factory=_new_list)
     """Hashes of the blobs that the thread refers to from now on."""
+    moved_key: Fields = field(default_factory=_new_dict)
+    """The new `key` of the thread, if `Transaction.move_key` changes it; else empty."""
 
 
 @dataclass(slots=True)
@@ -93,6 +95,16 @@ class Transaction:
         self.updates.append(update)
         return update
 
+    def move_key(self, head: Thread, new_thread: Thread) -> None:
+        """Give the key of a thread to a thread of `new_threads`, which has none yet.
+
+        Args:
+            head: Thread as the caller read it.
+            new_thread: Thread that gets the key.
+        """
+        self.update(head).moved_key = {"key": None}
+        self.update(new_thread).moved_key = {"key": head.key}
+
     def known_depths(self) -> dict[UUID, int]:
         """Return the depths of the updated threads, of their parents, and those in `depths`."""
         depths = dict(self.depths)
@@ -126,7 +138,9 @@ def plan_commit(transaction: Transaction, worker_id: UUID | None, now: datetime)
         depths = transaction.known_depths()
         steps = [_plan_update(update, new_children[update.head.id], worker_id, now) for update in updates]
         steps += transaction.deliveries
-        steps.sort(key=lambda step: (-depths[step.thread_id], step.thread_id))
+        # No other writer can lock a new thread, so its steps may come last. `move_key` needs it: the key must be free.
+        new_ids = {thread.id for thread in new_threads}
+        steps.sort(key=lambda step: (step.thread_id in new_ids, -depths[step.thread_id], step.thread_id))
         new_threads.sort(key=lambda thread: thread.depth)
     return Commit(
         steps,
@@ -166,7 +180,12 @@ def _plan_update(update: ThreadUpdate, new_children: int, worker_id: UUID | None
         # The deliveries arrived before their reader wrote its entries.
         entries = [*(delivery.as_entry() for delivery in update.consumed), *entries]
     stitches = position_entries(head, entries, now)
-    fields: Fields = {**derived_head_fields(update, new_runs, stitches), **set_fields, "updated_at": now}
+    fields: Fields = {
+        **derived_head_fields(update, new_runs, stitches),
+        **set_fields,
+        **update.moved_key,
+        "updated_at": now,
+    }
     if head.suspect and _progresses(update, fields):
         fields |= _CLEARED
     status = fields.get("status", head.status)
@@ -284,7 +303,8 @@ def validate_head_fields(update: ThreadUpdate) -> Fields:
     status = fields.get("status")
     if head.kind == "chat" and status == "completed":
         raise Refused("A chat cannot be completed. Between turns it waits for input. Nothing was written.")
-    if head.ended and not (status == "pending" and head.status != "completed"):
+    only_key_moves = bool(update.moved_key) and not fields and not update.entries
+    if head.ended and not only_key_moves and not (status == "pending" and head.status != "completed"):
         raise ThreadEnded(
             f"Thread {head.id} is {head.status}. Use retry() to reopen a failed or cancelled thread.",
             thread_id=head.id,

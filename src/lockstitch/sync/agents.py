@@ -5,17 +5,19 @@
 from collections.abc import Generator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Never
 from uuid import UUID
 
 from lockstitch.agents import Agent, App, Event, Result
-from lockstitch.agents.agent import Prompt, RunOptions
 from lockstitch.agents.evals.grader import Case, Grader
 from lockstitch.agents.evals.results import Evaluation
 from lockstitch.agents.evals.runner import Progress
 from lockstitch.agents.evals.runner import evaluate as evaluate_async
+from lockstitch.agents.message_run import Prompt
 from lockstitch.engine.cancel import cancel as cancel_async
+from lockstitch.engine.config import OnBusy
 from lockstitch.engine.events import Listener
+from lockstitch.engine.executor import OnWaiting
 from lockstitch.engine.replies import answer as answer_async
 from lockstitch.engine.replies import approve as approve_async
 from lockstitch.engine.replies import deny as deny_async
@@ -37,7 +39,19 @@ def run(
     *,
     store: SyncStore | None = None,
     thread: ThreadRef | None = None,
-    **options: Unpack[RunOptions],
+    user_id: str | None = None,
+    deps: Any = None,
+    extras: Json | None = None,
+    metadata: Json | None = None,
+    tags: Sequence[str] = (),
+    kind: str = "chat",
+    on_busy: OnBusy | None = None,
+    on_waiting: OnWaiting = "refuse",
+    take_over: bool = False,
+    detach: bool = False,
+    first: bool = False,
+    message_id: str | None = None,
+    **unknown: Never,
 ) -> Result:
     """Send a message to the agent and execute the run until it ends or waits for a reply.
 
@@ -46,14 +60,31 @@ def run(
     With `detach` a worker executes the run (`Store.enqueue`). The result has the status `pending`, and its `run_id`
     is the id of the run that will answer the message. A worker cannot receive `deps`, a listener, `first` or a
     version (`at_version`). With one of these, or with `take_over`, the run starts here and a worker continues it.
+    A worker continues a run with `deps` only if the agent has a deps factory, so `detach` requires one then.
 
     Args:
         agent: Agent of the call.
         prompt: Text, content blocks or user message.
         store: Store of the thread. None: a store in memory that is lost afterwards.
         thread: Thread, its id or its key. An unknown id or key creates the thread. None creates a new thread.
-        options: Keywords of `RunOptions`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`, `on_busy`,
-            `on_waiting`, `take_over`, `detach`, `first` and `message_id`.
+        user_id: Id of the user. A new thread belongs to this user.
+        deps: Object that tools and instructions receive in this process. None: the `deps` of the agent. Another
+            process continues the run only if the agent has a deps factory; else the run waits (`DepsWait`) for
+            `resume` with `deps`.
+        extras: Data of the application, stored with the run.
+        metadata: Metadata of the run, which lenses and exports show.
+        tags: Tags of the run.
+        kind: Kind of a new thread.
+        on_busy: Behaviour if another run of the thread executes: `refuse` raises `ThreadBusy`, `queue` waits,
+            `interrupt` cancels the other run. None: the `on_busy` of the agent.
+        on_waiting: Behaviour if the thread waits for a reply: `refuse` raises `ThreadWaiting`, `cancel` cancels the
+            waiting run.
+        take_over: Claim the thread even if another worker holds it. That worker stops at its next commit.
+        detach: Leave the run to a worker and return at once.
+        first: Start the first run of the thread, and no other.
+        message_id: Id of the message, unique per thread. If the thread has accepted it before, no run starts, and
+            the result is that of the first message. Without a thread, the id also identifies the new thread.
+        unknown: Not accepted. Other keywords raise `Refused`.
 
     Returns:
         The result of the run. Its status is `completed`, `failed`, `cancelled`, `waiting` or `pending`.
@@ -63,16 +94,50 @@ def run(
         ThreadWaiting: If the thread waits for a reply and `on_waiting` is `refuse`.
         ThreadEnded: If the thread has ended.
         AlreadyStarted: If `first` is set and the thread has had a run.
-        Refused: If an option is unknown or the thread belongs to another user.
+        MessageIdReused: If the first message with this `message_id` has another content.
+        Refused: If an option is unknown, the thread belongs to another user, or a detached run has `deps` and the
+            agent has no deps factory.
     """
+    options: dict[str, Any] = {
+        "user_id": user_id,
+        "deps": deps,
+        "extras": extras,
+        "metadata": metadata,
+        "tags": tags,
+        "kind": kind,
+        "on_busy": on_busy,
+        "on_waiting": on_waiting,
+        "take_over": take_over,
+        "detach": detach,
+        "first": first,
+        "message_id": message_id,
+        **unknown,
+    }
     if store is None:
         with open_store("sqlite:///:memory:") as memory:
-            return run(agent, prompt, store=memory, thread=thread, **options)
+            return memory.portal.run(lambda: agent.run(prompt, store=memory.async_store, thread=thread, **options))
     return store.portal.run(lambda: agent.run(prompt, store=store.async_store, thread=thread, **options))
 
 
 def stream(
-    agent: Agent, prompt: Prompt, *, store: SyncStore, thread: ThreadRef | None = None, **options: Unpack[RunOptions]
+    agent: Agent,
+    prompt: Prompt,
+    *,
+    store: SyncStore,
+    thread: ThreadRef | None = None,
+    user_id: str | None = None,
+    deps: Any = None,
+    extras: Json | None = None,
+    metadata: Json | None = None,
+    tags: Sequence[str] = (),
+    kind: str = "chat",
+    on_busy: OnBusy | None = None,
+    on_waiting: OnWaiting = "refuse",
+    take_over: bool = False,
+    detach: bool = False,
+    first: bool = False,
+    message_id: str | None = None,
+    **unknown: Never,
 ) -> Generator[Event]:
     """Execute a run like `run` and return the stream of its events.
 
@@ -84,8 +149,24 @@ def stream(
         prompt: Text, content blocks or user message.
         store: Store of the thread.
         thread: Thread, its id or its key. None creates a new thread.
-        options: Keywords of `RunOptions`, see `run`: `user_id`, `deps`, `extras`, `metadata`, `tags`, `kind`,
-            `on_busy`, `on_waiting`, `take_over`, `detach`, `first` and `message_id`.
+        user_id: Id of the user. A new thread belongs to this user.
+        deps: Object that tools and instructions receive in this process. None: the `deps` of the agent. Another
+            process continues the run only if the agent has a deps factory; else the run waits (`DepsWait`) for
+            `resume` with `deps`.
+        extras: Data of the application, stored with the run.
+        metadata: Metadata of the run, which lenses and exports show.
+        tags: Tags of the run.
+        kind: Kind of a new thread.
+        on_busy: Behaviour if another run of the thread executes: `refuse` raises `ThreadBusy`, `queue` waits,
+            `interrupt` cancels the other run. None: the `on_busy` of the agent.
+        on_waiting: Behaviour if the thread waits for a reply: `refuse` raises `ThreadWaiting`, `cancel` cancels the
+            waiting run.
+        take_over: Claim the thread even if another worker holds it. That worker stops at its next commit.
+        detach: Leave the run to a worker and return at once.
+        first: Start the first run of the thread, and no other.
+        message_id: Id of the message, unique per thread. If the thread has accepted it before, no run starts, and
+            the result is that of the first message. Without a thread, the id also identifies the new thread.
+        unknown: Not accepted. Other keywords raise `Refused`.
 
     Returns:
         A generator of the events.
@@ -93,6 +174,21 @@ def stream(
     Raises:
         ThreadBusy: And the other errors of `run`.
     """
+    options: dict[str, Any] = {
+        "user_id": user_id,
+        "deps": deps,
+        "extras": extras,
+        "metadata": metadata,
+        "tags": tags,
+        "kind": kind,
+        "on_busy": on_busy,
+        "on_waiting": on_waiting,
+        "take_over": take_over,
+        "detach": detach,
+        "first": first,
+        "message_id": message_id,
+        **unknown,
+    }
     events = agent.stream(prompt, store=store.async_store, thread=thread, **options)
 
     async def send(listener: Listener) -> None:
@@ -270,6 +366,7 @@ def retry(
         NotFound: If the thread does not exist.
         ThreadEnded: If the last run completed.
         ThreadBusy: If another worker holds the thread.
+        Refused: If `detach` is set, and the deps factory or the instructions function failed.
     """
     return store.portal.run(
         lambda: agent.retry(thread, store=store.async_store, deps=deps, listener=listener, detach=detach)

@@ -135,6 +135,9 @@ class SyncStore(SyncStoreCore):
     def history(self, ref: ThreadRef, *, limit: int = 20, offset: int = 0, before: int | None = None) -> HistoryPage:
         """Return one page of finished turns, newest first. Archived turns are listed. Nested runs are not.
 
+        The page of a fork includes the turns before the fork. They are stored in the threads that contain them, which
+        `Turn.inherited_from` names. If such a thread was deleted, its turns come from the context of the fork.
+
         Args:
             ref: Thread, its id or its key in the project.
             limit: Maximum number of turns.
@@ -209,7 +212,10 @@ class SyncStore(SyncStoreCore):
         return self._portal.call(self._store.difference(a, b))
 
     def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
-        """Return the latest error stitches of all threads of the project, newest first.
+        """Return the latest failures of all threads of the project, newest first. Each failure is returned once.
+
+        A failed run is not returned if the error stitch that ended it is. In imported traces, a failed span is not
+        returned if it only passes on the failure of a span below it.
 
         Args:
             limit: Maximum number of stitches.
@@ -632,19 +638,25 @@ class SyncStore(SyncStoreCore):
         ref: ThreadRef,
         *,
         at: int | None = None,
+        before_turn: int | None = None,
         key: str | None = None,
+        take_key: bool = False,
         title: str | None = None,
         user_id: str | None = None,
         extras: Json | None = None,
     ) -> Thread:
         """Create a thread that continues from a position of another thread, and return it.
 
-        Calls that have no result there get an error result. The fork has the agent and the settings of its origin.
+        Calls that have no result there get an error result. The fork has the agent and the settings of its origin. Its
+        `history` includes the earlier turns, and its own turns continue their numbers.
 
         Args:
             ref: Thread, its id or its key in the project.
             at: Last position to include. None: the end of the log.
+            before_turn: Number of the first turn to leave out (`Turn.run.turn`), instead of `at`.
             key: Name of the fork, unique within the project.
+            take_key: Give the key of the thread to the fork, in the same commit. The thread then has no key. Without a
+                key, nothing changes.
             title: Title of the fork.
             user_id: Id of the user that the fork belongs to. None: the user of its origin.
             extras: Additional data of an application. None: the extras of its origin.
@@ -652,9 +664,49 @@ class SyncStore(SyncStoreCore):
         Raises:
             NotFound: If this project has no such thread.
             KeyTaken: If the key is in use.
-            Refused: If there is no such position, or if the thread is an imported trace.
+            ThreadHeld: With `take_key`, if a worker holds the thread.
+            Conflict: With `take_key`, if the thread changes at the same time.
+            Refused: If there is no such position or turn, if the thread is an imported trace, or if `key` and
+                `take_key` are set.
         """
-        return self._portal.call(self._store.fork(ref, at=at, key=key, title=title, user_id=user_id, extras=extras))
+        return self._portal.call(
+            self._store.fork(
+                ref,
+                at=at,
+                before_turn=before_turn,
+                key=key,
+                take_key=take_key,
+                title=title,
+                user_id=user_id,
+                extras=extras,
+            )
+        )
+
+    def regenerate(
+        self, ref: ThreadRef, *, turn: int | None = None, message: Message | None = None, agent: str | None = None
+    ) -> EnqueuedMessage:
+        """Answer the last turn again: fork the thread before it and leave its message for a worker, in one commit.
+
+        The fork takes the key of the thread, so callers that use the key continue with the new answer. The old answer
+        stays in the old thread, which has no key then. With `message`, this is edit and resend.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+            turn: Number of the turn to answer again (`Turn.run.turn`). Later turns are left out. None: the last turn.
+            message: Message to send instead of the message of the turn. None: the same message.
+            agent: Name of the agent that answers. None: the agent of the thread.
+
+        Returns:
+            The fork, and the id that the run of the message will have.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadHeld: If a worker holds the thread.
+            ThreadWaiting: If the thread has an open run or an unanswered message.
+            Conflict: If the thread changes at the same time.
+            Refused: If there is no such turn, if the turn has no message, or if the thread is an imported trace.
+        """
+        return self._portal.call(self._store.regenerate(ref, turn=turn, message=message, agent=agent))
 
     def archive(self, before: datetime) -> int:
         """Compress the turns that no context needs. Return the number of turns.

@@ -1,7 +1,10 @@
 """Notebooks in the lens `agno`, and in copies of a store."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from lockstitch.apps.notebooks import Notebooks, sources
@@ -53,3 +56,24 @@ async def test_notebooks_are_copied_from_one_database_to_the_other(
             copy, books, "chat-2", user_id=None, agent="NotebookLM", message="hello"
         )
         assert (await repository.sessions(copy, books.number))[1].thread_id == second_thread.id
+
+
+@pytest.mark.req("S4-001", "S4-002")
+async def test_notebook_can_be_inserted_with_its_title_only(
+    notebooks: Notebooks, store: Store, store_url: str, backend: str
+) -> None:
+    """The statement of the document. On PostgreSQL it works on the lens, on SQLite on the table of the lens."""
+    if backend == "postgres":
+        with psycopg.connect(store_url, autocommit=True) as connection:
+            connection.execute("INSERT INTO agno.notebooks(title) VALUES ('By hand')")
+            connection.execute("INSERT INTO agno.notebooks DEFAULT VALUES")
+    else:
+        with closing(sqlite3.connect(store_url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
+            connection.execute("INSERT INTO notebooks(title) VALUES ('By hand')")
+            connection.execute("INSERT INTO notebooks DEFAULT VALUES")
+    listed = await repository.listed(store)
+    assert {(notebook.title, notebook.project) for notebook in listed} == {
+        ("By hand", "default"),
+        ("Untitled notebook", "default"),
+    }
+    assert all(notebook.updated_at == notebook.created_at for notebook in listed)

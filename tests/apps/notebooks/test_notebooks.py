@@ -226,6 +226,26 @@ async def test_does_not_delete_a_notebook_in_use(notebooks: Notebooks, store: St
     assert await store.thread(idle.id)
 
 
+async def test_deletes_a_chat_that_starts_while_its_notebook_is_deleted(
+    notebooks: Notebooks, store: Store, books: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the removal would report an error after it has deleted the other chats."""
+    await begin(store, books)
+    await store.register_worker()
+    delete_threads = store.delete_threads
+
+    async def overtaken(ids: Any, *, force: bool = False) -> int:
+        deleted = await delete_threads(ids, force=force)
+        monkeypatch.setattr(store, "delete_threads", delete_threads)
+        await store.claim(await begin(store, books))
+        return deleted
+
+    monkeypatch.setattr(store, "delete_threads", overtaken)
+    assert await repository.remove(store, books.number) == 2
+    assert await store.count() == 0
+    assert await repository.listed(store) == []
+
+
 @pytest.mark.req("S4-007")
 async def test_writes_raise_not_found_when_notebook_was_removed_concurrently(
     notebooks: Notebooks, store: Store, books: Notebook

@@ -114,6 +114,35 @@ async def test_concurrent_imports_of_one_file_keep_documents_of_each_other(offic
     assert [document.title for document in await repository.documents(office, "ada")] == ["Club"]
 
 
+async def test_two_files_stored_at_once_share_no_task_ids(office: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second file is stored after the first one was read and before it is stored."""
+    tasks = "- [ ] T1: Build\n- [ ] Sell\n"
+    read_file = repository.read_file
+
+    async def overtaken(store: Store, user_id: str, content: bytes | str, name: str) -> repository.Imported:
+        imported = await read_file(store, user_id, content, name)
+        monkeypatch.setattr(repository, "read_file", read_file)
+        await repository.add_file(store, user_id, tasks, "second.md")
+        return imported
+
+    monkeypatch.setattr(repository, "read_file", overtaken)
+    await repository.add_file(office, "ada", tasks, "first.md")
+    documents = await repository.documents(office, "ada")
+    ids = [task.id for document in documents for task in document.tasks]
+    assert sorted(document.source or "" for document in documents) == ["first.md", "second.md"]
+    assert len(ids) == len(set(ids)) == 4
+    await repository.add_file(office, "bea", tasks, "first.md")
+    (document,) = await repository.documents(office, "bea")
+    assert document.tasks[0].id == "T1"
+
+
+async def test_many_files_stored_at_once_share_no_task_ids(office: Store) -> None:
+    tasks = "- [ ] T1: Build\n- [ ] Sell\n"
+    await asyncio.gather(*(repository.add_file(office, "ada", tasks, f"{number}.md") for number in range(5)))
+    ids = [task.id for document in await repository.documents(office, "ada") for task in document.tasks]
+    assert len(ids) == len(set(ids)) == 10
+
+
 @pytest.mark.req("S1-013")
 async def test_daily_metrics_include_sessions_replaced_concurrently(
     office: Store,

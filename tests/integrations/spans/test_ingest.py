@@ -308,7 +308,7 @@ async def test_projects_stay_separate_with_equal_ids(store: Store) -> None:
     assert await seen(store) == before
     (other_thread,) = await other_store.threads(kind="trace")
     assert other_thread.key == "langsmith:shared"
-    assert {run.agent for run in await other_store.runs(other_thread)} == {None}
+    assert {run.agent for run in await other_store.runs(other_thread)} == {"stolen"}
     assert len(await store.threads(kind="trace", all_projects=True)) == 2
 
 
@@ -325,7 +325,7 @@ async def test_imported_trace_cannot_be_executed(store: Store) -> None:
     await ingest(store).write(items(agent_trace().runs[1]))
     (mirror,) = await store.threads(kind="trace")
 
-    assert mirror.status == "running"
+    assert mirror.status == "completed"
     assert await store.claim_next() == []
     with pytest.raises(Refused, match="imported trace"):
         await store.claim(mirror)
@@ -460,11 +460,15 @@ async def test_late_root_completes_trace(store: Store) -> None:
     await ingest(store).write(items(*runs[1:]))
     (mirror,) = await store.threads(kind="trace")
     (run,) = await store.runs(mirror)
-    assert (run.status, run.input_position, mirror.status) == ("running", None, "running")
+    assert (run.foreign_id, run.status, run.agent, mirror.status) == (
+        *(runs[1]["id"], "completed"),
+        *("ChatOpenAI", "completed"),
+    ), "the first run is the substitute of the root"
     await ingest(store).write(items(runs[0]))
 
     (run,) = await store.runs(mirror)
-    assert (run.status, run.agent, run.started_at.isoformat()) == ("completed", "agent", moment(0))
+    assert (run.foreign_id, run.status, run.agent) == (runs[0]["id"], "completed", "agent")
+    assert run.started_at.isoformat() == moment(0)
     assert (await store.thread(mirror.id)).status == "completed"
     history = await store.history(mirror)
     assert [(turn.user_message, turn.final_response) for turn in history.turns] == [("hello", "It costs 42.")]

@@ -14,6 +14,7 @@ from lockstitch.integrations.langsmith import LangSmith
 from lockstitch.integrations.spans import trace_assignment
 from lockstitch.integrations.spans.ingest import SpanIngest
 from lockstitch.integrations.spans.span import Attachment, SpanFeedback
+from lockstitch.integrations.spans.trace import trace_of
 from lockstitch.integrations.spans.trace_assignment import ends
 from lockstitch.model import Blob, BlobUse, Feedback, File, Json, Run, Thread
 from lockstitch.store import Store, open_store
@@ -52,8 +53,8 @@ async def trees(store: Store) -> dict[str, Any]:
             rows = [row for row in await store.stitches(thread) if row.run_id == run.id and row.data.get("id")]
             ids = [row.data["id"] for row in rows]
             assert len(ids) == len(set(ids)), "a span is stored twice"
-            assert all(row.data["trace_id"] == run.foreign_id for row in rows if row.data.get("inferred"))
-            parents[str(run.foreign_id)] = sorted((row.data["id"], str(row.data.get("parent_id"))) for row in rows)
+            assert all(row.data["trace_id"] == trace_of(run) for row in rows if row.data.get("inferred"))
+            parents[trace_of(run)] = sorted((row.data["id"], str(row.data.get("parent_id"))) for row in rows)
     assert {"traces": len(parents)} == {"traces": len(records)}
     return {trace: (parents[trace], records[trace]) for trace in records}
 

@@ -51,6 +51,13 @@ async def test_results_of_frontend_tools_continue_the_run(store: Store, http: ht
     (wait,) = (await store.thread("ask")).waiting_for
     (session,) = (await http.get("/agent/sessions")).json()["sessions"]
     assert session["awaiting_frontend_tools"] is True
+    (call,) = session["pending_frontend_tools"]
+    assert (call.keys(), call["tool_use_id"], call["name"]) == (
+        {"tool_use_id", "name", "input"},
+        wait["id"],
+        "confirm",
+    )
+    assert isinstance(call["input"], dict)
     results = [{"tool_use_id": wait["id"], "content": "Yes"}]
     more = await frames(http, "/agent/tool_results", {"agent_uuid": "ask", "tool_results": results})
     assert "".join(str(frame["delta"]) for frame in more if frame["type"] == "text") == "Fine."

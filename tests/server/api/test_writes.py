@@ -243,3 +243,33 @@ async def test_run_is_rejected_when_no_app_is_loaded(store: Store) -> None:
     async with serving(store) as url, caller(url) as http:
         answer = await http.post("/api/agents/echo/runs", json={"input": "x"})
         assert (answer.status_code, answer.json()["title"]) == (409, "No app loaded")
+
+
+async def test_turn_is_answered_again_and_edited(store: Store, http: httpx2.AsyncClient) -> None:
+    for text in ("One", "Two"):
+        await run(http, "echo", text, thread="a")
+    source = await store.thread("a")
+    accepted = await http.post("/api/threads/a/regenerate")
+    assert accepted.status_code == 202
+    assert (await http.post("/api/threads/a/regenerate", json={"wait": True, "stream": True})).status_code == 422
+    received = [event async for event in events(http, "/api/threads/a/events?until=idle")]
+    assert received[-1].data["status"] == "waiting"
+    assert (await store.thread("a")).id != source.id
+    assert str((await store.thread("a")).id) == accepted.json()["thread_id"]
+    page = await get(http, "/api/threads/a/history")
+    shown = [(turn["sequence_number"], turn["user_message"], turn["inherited_from"]) for turn in page["turns"]]
+    assert shown == [(2, "Two", None), (1, "One", str(source.id))]
+    conversations = await get(http, "/agent/a/conversations")
+    assert [row["inherited_from"] for row in conversations["conversations"]] == [None, str(source.id)]
+    edited = await http.post("/api/threads/a/regenerate", json={"turn": 1, "input": "Uno", "wait": True})
+    assert (edited.status_code, edited.json()["status"], edited.json()["partial"]) == (200, "completed", False)
+    assert [turn["user_message"] for turn in (await get(http, "/api/threads/a/history"))["turns"]] == ["Uno"]
+    body = {"input": "Eins", "stream": True}
+    streamed = [event async for event in events(http, "/api/threads/a/regenerate", method="POST", json=body)]
+    assert streamed[-1].type == "end"
+    assert (await http.post("/api/threads/a/regenerate", json={"turn": 9})).status_code == 422
+    assert (await http.post("/api/threads/unknown/regenerate")).status_code == 404
+    fork = await http.post("/api/threads/a/fork", json={"before_turn": 1, "take_key": True})
+    assert (fork.status_code, fork.json()["key"]) == (201, "a")
+    await run(http, "payer", thread="pay")
+    assert (await http.post("/api/threads/pay/regenerate")).status_code == 409

@@ -62,3 +62,27 @@ async def test_traces_of_another_project_are_not_returned(store: Store) -> None:
         for path in ("/runs/", "/trace/", "/trace_nested/", "/sessions/"):
             assert (await http.get(path + run["id"], headers=other_headers)).status_code == 404
         assert (await http.post("/runs", json=run, headers=other_headers)).status_code == 403
+
+
+@pytest.mark.req("S2-045", "S2-001", "S2-048")
+@pytest.mark.parametrize("child_first", [True, False])
+async def test_run_sent_without_its_root_joins_it(store: Store, http: httpx2.AsyncClient, child_first: bool) -> None:
+    root = run_of(name="root", user_id="eve", inputs={"q": "root"})
+    child = run_of(name="child", user_id="ada", inputs={"q": "child"}, outputs={"output": "done"}, tags=["child"])
+    child |= {"trace_id": root["id"], "parent_run_id": root["id"], "start_time": "2026-01-01T00:00:00.5+00:00"}
+    bodies = [child, root] if child_first else [root, child]
+    await http.post("/runs", json=bodies[0])
+    await settled(http)
+    if child_first:
+        for name in (child["id"], root["id"]):
+            run = (await http.get(f"/trace/{name}")).json()["run"]
+            assert (run["run_id"], run["user_id"], run["status"], run["tags"]) == (
+                *(child["id"], "ada"),
+                *("success", ["child"]),
+            )
+    await http.post("/langsmith-webhook", json={"rule_id": "r", "runs": bodies[1:]})
+    assert (await settled(http))["quarantine"] == []
+    (run,) = (await lens(store))["agent_runs"]
+    assert (run["run_id"], run["user_id"], run["input_messages"]) == (root["id"], "eve", {"q": "root"})
+    assert (await http.get(f"/runs/{child['id']}")).json()["parent_run_id"] == root["id"]
+    assert [trace["run_id"] for trace in (await http.get("/traces")).json()["traces"]] == [root["id"]]

@@ -305,3 +305,25 @@ async def test_thread_page_works_without_javascript(store: Store, browser: Brows
         await page.goto(f"{url}/threads/nobody")
         await expect(page.locator("main")).to_contain_text("Thread nobody not found")
     await context.close()
+
+
+async def test_user_regenerates_answer_and_sees_inherited_turns(store: Store, page: Page):
+    app = office()
+    for text in ("First question", "Second question"):
+        await app.agent("echo").run(text, store=store, thread="thanks")
+    source = await store.thread("thanks")
+    async with serving(store, app) as url:
+        await page.goto(f"{url}/threads/thanks")
+        await page.get_by_role("button", name="Regenerate answer").click()
+        await page.wait_for_url(lambda address: str(source.id) not in address and "thanks" not in address)
+        fork = await store.thread("thanks")
+        assert fork.id != source.id
+        await expect(page.locator("#seam .inherited")).to_have_count(1)
+        await expect(page.locator("#seam .inherited")).to_contain_text("First question")
+        await expect(page.locator("#seam .inherited a")).to_have_attribute("href", f"/threads/{source.id}")
+        await expect(page.locator("#seam [data-type=input]")).to_contain_text("Second question")
+        await expect(page.locator("#seam [data-type=llm_call]")).to_contain_text("Always.")
+        await look(page, "fork")
+        await page.goto(f"{url}/threads/thanks?view=history")
+        await expect(page.locator(".history > li")).to_have_count(2)
+        await expect(page.locator(".history > li").last).to_contain_text("inherited from another thread")

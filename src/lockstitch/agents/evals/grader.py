@@ -23,7 +23,7 @@ async def ask(agent: Agent, prompt: Prompt, *, store: Store, thread: str, **opti
     """Return the result of the only run of a thread.
 
     Start the run, continue it if it was interrupted, or wait for it if another process executes it. `options` are
-    keywords of `RunOptions`.
+    keywords of `Agent.run`.
     """
     while True:
         try:

@@ -1,6 +1,7 @@
 """`AnthropicProvider`: Claude through the SDK of Anthropic. `translated` maps its errors."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Final, cast
@@ -19,15 +20,21 @@ from lockstitch.agents.providers.http import (
     DOWNLOAD_SECONDS,
     Clients,
     check_url,
+    error_of,
     kind_of_status,
+    prefix_of,
+    rejection,
     retry_after,
     sending,
+    server_name,
     streamed,
 )
 from lockstitch.engine.ports.provider import Chunk, Download, ErrorKind, ModelRequest, Provider, ProviderError, Response
 from lockstitch.model import Json
 
 NO_KEY: Final = "Anthropic needs a key. Set ANTHROPIC_API_KEY, or pass api_key to the provider."
+
+_ANTHROPIC_HOST: Final = "api.anthropic.com"
 
 # An error in the middle of a stream has status 200, so its type decides.
 _TYPES: Final[dict[str, ErrorKind]] = {
@@ -46,22 +53,22 @@ _TYPES: Final[dict[str, ErrorKind]] = {
 _PERMANENT: Final = ("enforced_spend_limit_reached",)
 
 
-def translated(exc: Exception) -> ProviderError:
-    """Return the `ProviderError` for an exception of the SDK, the connection or the stream."""
+def translated(exc: Exception, server: str = "Anthropic") -> ProviderError:
+    """Return the `ProviderError` for an exception of the SDK, the connection or the stream. `server` is its URL."""
     match exc:
         case ProviderError():
             return exc
         case anthropic.APIStatusError():
             return _of_status(exc)
         case anthropic.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
-            return ProviderError("Anthropic did not answer in time.", "timeout")
+            return ProviderError(f"{server} did not answer in time.", "timeout")
         case anthropic.APIConnectionError() | httpx2.TransportError():
-            return ProviderError(f"The connection to Anthropic broke: {_cause(exc)}", "connection")
+            return ProviderError(f"The connection to {server} broke: {_cause(exc)}", "connection")
         case anthropic.RetryableError():
-            return ProviderError(f"Anthropic could not answer: {exc}", "server")
+            return ProviderError(f"{server} could not answer: {exc}", "server")
         case WorkloadIdentityError():
             temporary = exc.status_code is not None and exc.status_code >= 500
-            return ProviderError(f"Anthropic rejected the credentials: {exc}", "server" if temporary else "auth")
+            return ProviderError(f"{server} rejected the credentials: {exc}", "server" if temporary else "auth")
         case anthropic.CredentialsError():
             return ProviderError(f"{NO_KEY} The SDK found no other credentials: {exc}", "setup")
         case (
@@ -74,9 +81,9 @@ def translated(exc: Exception) -> ProviderError:
             | httpx2.HTTPError()
             | httpx2.StreamError()
         ):
-            return ProviderError(f"The response of Anthropic cannot be read: {_cause(exc)}", "garbled")
+            return ProviderError(f"The response of {server} cannot be read: {_cause(exc)}", "garbled")
         case _:
-            return ProviderError(f"The request to Anthropic failed: {_cause(exc)}", "request")
+            return ProviderError(f"The request to {server} failed: {_cause(exc)}", "request")
 
 
 def _of_status(exc: anthropic.APIStatusError) -> ProviderError:
@@ -85,7 +92,11 @@ def _of_status(exc: anthropic.APIStatusError) -> ProviderError:
     if exc.error_code in _PERMANENT:
         kind = "request"
     kind = kind or (kind_of_status(exc.status_code, headers) if exc.status_code >= 400 else "server")
-    message = f"Anthropic rejected the request: {exc.api_message or exc.message} (status {exc.status_code})"
+    url = str(exc.response.request.url)
+    body = error_of(exc.response)
+    message = rejection(url, exc.status_code, (exc.api_message or exc.message) if body is None else body)
+    if exc.status_code == 404 and "/v1/v1/" in url:
+        message += " Check the base URL: it must not end in /v1."
     return ProviderError(message, kind, status=exc.status_code, retry_after=retry_after(headers))
 
 
@@ -95,25 +106,38 @@ def _cause(exc: Exception) -> str:
 
 
 class AnthropicProvider(Provider):
-    """Calls the Messages API. Key and URL default to the environment variables of the SDK.
+    """Calls the Messages API of Anthropic or of a server with the same API.
 
-    `cache` is the time for which the prompt cache keeps the stable start of a request. None: no cache breakpoints.
+    Args:
+        model: Name of the model, if the provider is the `model` of an agent.
+        api_key: Key of the API. None: from the environment.
+        base_url: Address of the API, without `/v1`. None: from the environment.
+        name: Prefix of the model in the record. None: `anthropic`, or host and port of another server.
+        cache: Time for which the prompt cache keeps the stable start of a request. None: no cache breakpoints.
+        raw_events: True to yield the events of the API among the chunks.
+
+    Raises:
+        ProviderError: Of kind `setup`, if the key is missing, or the URL or the name is not valid.
     """
-
-    name = "anthropic"
 
     def __init__(
         self,
+        model: str | None = None,
         *,
         api_key: str | None = None,
         base_url: str | None = None,
+        name: str | None = None,
         cache: CacheTime | None = "5m",
         raw_events: bool = False,
     ) -> None:
+        self.model = model
         self.raw_events = raw_events
         self._cache: CacheTime | None = cache
         self._api_key = api_key
-        self._base_url = check_url(base_url)
+        self._base_url = check_url(base_url or os.environ.get("ANTHROPIC_BASE_URL") or None)
+        self._server = server_name("Anthropic", self._base_url)
+        is_custom = self._base_url is not None and _ANTHROPIC_HOST not in self._base_url
+        self.name = prefix_of(name, self._base_url if is_custom else None, "anthropic")
         self._clients = Clients(self._client)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
@@ -127,7 +151,7 @@ class AnthropicProvider(Provider):
         except ProviderError:
             raise
         except Exception as exc:
-            raise translated(exc) from exc
+            raise translated(exc, self._server) from exc
 
     async def download(self, file_id: str) -> Download:
         files = self._clients.get().files
@@ -136,7 +160,7 @@ class AnthropicProvider(Provider):
                 about = await files.retrieve_metadata(file_id)
                 content = await (await files.download(file_id)).read()
         except Exception as exc:
-            raise translated(exc) from exc
+            raise translated(exc, self._server) from exc
         return Download(about.filename, content, about.mime_type)
 
     async def close(self) -> None:
@@ -170,7 +194,7 @@ class AnthropicProvider(Provider):
         try:
             client = AsyncAnthropic(api_key=self._api_key, base_url=self._base_url, max_retries=0)
         except Exception as exc:
-            raise translated(exc) from exc
+            raise translated(exc, self._server) from exc
         if not (client.api_key or client.auth_token or client.credentials):
             raise ProviderError(NO_KEY, "setup")
         return client

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, co
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakKeyDictionary
 
 from lockstitch.engine.ports.provider import INVALID_JSON, Chunk, ChunkKind, ErrorKind, ProviderError, Response
@@ -20,6 +20,8 @@ CONNECT_SECONDS: Final = 10.0
 DOWNLOAD_SECONDS: Final = 600.0
 
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+_ANSWER_CHARACTERS: Final = 300
+"""Maximum characters of an answer in an error."""
 
 
 class Closable(Protocol):
@@ -80,6 +82,8 @@ async def streamed(
         async with asyncio.timeout(timeout):
             with sending():
                 answer = await stack.enter_async_context(call)
+            if _media_type(answer.headers) in ("text/html", "application/json"):
+                await _check_is_stream(answer)
             events: AsyncIterator[Json] = await answer.parse(to=stream_type)
         async for event in await stack.enter_async_context(aclosing(within(timeout, events))):
             if raw_events:
@@ -87,6 +91,77 @@ async def streamed(
             for chunk in reply.feed(event):
                 yield chunk
     yield reply.response()
+
+
+async def _check_is_stream(answer: Any) -> None:
+    """Raise `ProviderError` if the body of a successful answer is a page or a document. A page cannot become a stream
+    by a retry, because another server sent it."""
+    text: str = await answer.text()
+    if text.lstrip().startswith(("data:", "event:", "id:", ":")):
+        return
+    kind: ErrorKind = "request" if _media_type(answer.headers) == "text/html" else "garbled"
+    raise ProviderError(
+        f"{rejection(str(answer.url), answer.status_code, text)} This is not a stream of events. Check the base URL.",
+        kind,
+        status=answer.status_code,
+    )
+
+
+def _media_type(headers: Mapping[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def rejection(url: str, status: int, body: str) -> str:
+    """Return a sentence with the URL, the status and the first characters of an answer."""
+    text = " ".join(body.split())
+    excerpt = f"{text[:_ANSWER_CHARACTERS]}…" if len(text) > _ANSWER_CHARACTERS else text
+    return f"{without_secrets(url)} answered with status {status}: {excerpt or '(empty)'}"
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL without user, password and query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def server_name(name: str, base_url: str | None) -> str:
+    """Return the URL of a server for errors, or the name of the provider if it has the default URL."""
+    return name if base_url is None else without_secrets(base_url)
+
+
+def error_of(response: Any) -> str | None:
+    """Return the error message in the body of a response of httpx, else the body, or None if it was not read."""
+    try:
+        text: str = response.text
+    except RuntimeError:  # ResponseNotRead: an error in the middle of a stream
+        return None
+    try:
+        body: Any = json.loads(text)
+        message = body["error"]["message"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return text
+    return message if isinstance(message, str) and message else text
+
+
+def prefix_of(name: str | None, base_url: str | None, default: str) -> str:
+    """Return the prefix of the model names of a provider object.
+
+    Args:
+        name: Prefix that the caller chose.
+        base_url: Address of a server that is not the default one. Its host and port are the prefix if `name` is None,
+            so that the models of two servers have different names.
+        default: Prefix for the default server.
+
+    Raises:
+        ProviderError: Of kind `setup`, if the name is empty or has a colon, which ends the prefix.
+    """
+    if name is not None:
+        if not name or ":" in name:
+            raise ProviderError(f"{name!r} is not a name of a provider. Use a text without a colon.", "setup")
+        return name
+    if base_url is None:
+        return default
+    return urlsplit(base_url).netloc.rpartition("@")[2].replace(":", "-")
 
 
 @contextmanager

@@ -17,10 +17,14 @@ from lockstitch.agents.providers.http import (
     Clients,
     Reply,
     check_url,
+    error_of,
     is_local,
     kind_of_status,
+    prefix_of,
+    rejection,
     retry_after,
     sending,
+    server_name,
     streamed,
     write_input,
 )
@@ -50,25 +54,25 @@ _KINDS: Final[dict[str, ErrorKind]] = {
 _PERMANENT: Final = ("insufficient_quota", "billing_hard_limit_reached")
 
 
-def translated(exc: Exception) -> ProviderError:
-    """Return the `ProviderError` for an exception of the SDK, the connection or the stream."""
+def translated(exc: Exception, server: str = "OpenAI") -> ProviderError:
+    """Return the `ProviderError` for an exception of the SDK, the connection or the stream. `server` is its URL."""
     match exc:
         case ProviderError():
             return exc
         case openai.APIStatusError():
             return _of_status(exc)
         case openai.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
-            return ProviderError("OpenAI did not answer in time.", "timeout")
+            return ProviderError(f"{server} did not answer in time.", "timeout")
         case openai.APIConnectionError() | openai.WebSocketConnectionClosedError() | httpx2.TransportError():
-            return ProviderError(f"The connection to OpenAI broke: {_cause(exc)}", "connection")
+            return ProviderError(f"The connection to {server} broke: {_cause(exc)}", "connection")
         case openai.APIResponseValidationError():
-            return ProviderError(f"The response of OpenAI cannot be read: {exc}", "garbled")
+            return ProviderError(f"The response of {server} cannot be read: {exc}", "garbled")
         case openai.APIError():
             return stream_error(exc.code or exc.type, exc.message)
         case ValueError() | LookupError() | TypeError() | AttributeError() | httpx2.HTTPError() | httpx2.StreamError():
-            return ProviderError(f"The response of OpenAI cannot be read: {_cause(exc)}", "garbled")
+            return ProviderError(f"The response of {server} cannot be read: {_cause(exc)}", "garbled")
         case _:
-            return ProviderError(f"The request to OpenAI failed: {_cause(exc)}", "request")
+            return ProviderError(f"The request to {server} failed: {_cause(exc)}", "request")
 
 
 def stream_error(code: object, message: object) -> ProviderError:
@@ -83,7 +87,11 @@ def _unknown(code: object) -> ErrorKind:
 def _of_status(exc: openai.APIStatusError) -> ProviderError:
     headers = exc.response.headers
     kind = "request" if exc.code in _PERMANENT else kind_of_status(exc.status_code, headers)
-    message = f"OpenAI rejected the request: {exc.message} (status {exc.status_code})"
+    url = str(exc.response.request.url)
+    body = error_of(exc.response)
+    message = rejection(url, exc.status_code, exc.message if body is None else body)
+    if exc.status_code == 404 and "/v1/" not in url:
+        message += " Check the base URL: most servers need /v1 at its end."
     return ProviderError(message, kind, status=exc.status_code, retry_after=retry_after(headers))
 
 
@@ -114,6 +122,7 @@ class OpenAIClient:
     def __init__(self, api_key: str | None, base_url: str | None) -> None:
         self.base_url = base_url_of(base_url)
         self._api_key = api_key
+        self._server = server_name("OpenAI", self.base_url)
         self._clients = Clients(self._client)
 
     def get(self) -> AsyncOpenAI:
@@ -137,7 +146,7 @@ class OpenAIClient:
         except ProviderError:
             raise
         except Exception as exc:
-            raise translated(exc) from exc
+            raise self.translated(exc) from exc
 
     async def download(self, file_id: str) -> Download:
         files = self.get().files
@@ -146,8 +155,16 @@ class OpenAIClient:
                 about = await files.retrieve(file_id)
                 content = await files.content(file_id)
         except Exception as exc:
-            raise translated(exc) from exc
+            raise self.translated(exc) from exc
         return Download(about.filename, content.content, content.response.headers.get("content-type"))
+
+    def prefix(self, name: str | None) -> str:
+        """Return the prefix of the model names of a provider object."""
+        return prefix_of(name, self.base_url if is_custom(self.base_url) else None, "openai")
+
+    def translated(self, exc: Exception) -> ProviderError:
+        """Return the `ProviderError` for an exception. It names the URL of the server."""
+        return translated(exc, self._server)
 
     async def close(self) -> None:
         await self._clients.close()
@@ -161,7 +178,7 @@ class OpenAIClient:
         try:
             return AsyncOpenAI(api_key=key, base_url=self.base_url, max_retries=0)
         except Exception as exc:
-            raise translated(exc) from exc
+            raise self.translated(exc) from exc
 
 
 def timeout_of(request: ModelRequest) -> Timeout:

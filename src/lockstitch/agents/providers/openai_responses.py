@@ -296,13 +296,33 @@ def usage_of(usage: Json) -> Usage:
 
 
 class OpenAIResponsesProvider(Provider):
-    """Calls the Responses API. Key and URL default to the environment variables of the SDK."""
+    """Calls the Responses API of OpenAI or of a server with the same API.
 
-    name = "openai"
+    Args:
+        model: Name of the model, if the provider is the `model` of an agent.
+        api_key: Key of the API. None: from the environment.
+        base_url: Address of the API, typically with `/v1` at its end. None: from the environment.
+        name: Prefix of the model in the record, such as `ollama` in `ollama:llama3`. None: `openai`, or host and port
+            of another server.
+        raw_events: True to yield the events of the API among the chunks.
 
-    def __init__(self, *, api_key: str | None = None, base_url: str | None = None, raw_events: bool = False) -> None:
+    Raises:
+        ProviderError: Of kind `setup`, if the key is missing, or the URL or the name is not valid.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        name: str | None = None,
+        raw_events: bool = False,
+    ) -> None:
+        self.model = model
         self.raw_events = raw_events
         self._client = OpenAIClient(api_key, base_url)
+        self.name = self._client.prefix(name)
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         return self._client.stream(request, self._call, Reply(), raw_events=self.raw_events)

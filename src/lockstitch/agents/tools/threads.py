@@ -5,7 +5,7 @@ A tool that changes something only adds a request (`ToolRequests`), so all of th
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -31,9 +31,11 @@ class Task(BaseModel):
 
     id: str | None = None
     description: str
-    status: Annotated[Literal["pending", "in_progress", "completed", "blocked"], BeforeValidator(_normalized)] = (
-        "pending"
-    )
+    status: Annotated[
+        str,
+        BeforeValidator(_normalized),
+        Field(description="pending, in_progress, completed or blocked; another word if none of them fits"),
+    ] = "pending"
 
 
 @tool(effect="safe")

@@ -87,7 +87,8 @@ async def remove(store: Store, notebook_id: int, *, keep_sessions: bool = False,
     """Delete a notebook with its sources and chats. Return the number of deleted chats.
 
     With `keep_sessions` the chats stay as threads without a notebook. Raises `ThreadBusy` if a worker holds one of
-    the chats, unless `force` is set. Nothing is deleted then.
+    the chats, unless `force` is set. Nothing is deleted then. Chats that start after these chats were deleted are
+    deleted too, also if a worker holds them: the removal came first.
     """
     await get(store, notebook_id)
     removed = 0
@@ -95,7 +96,7 @@ async def remove(store: Store, notebook_id: int, *, keep_sessions: bool = False,
         if not keep_sessions:
             ids = [session.thread_id for session in await sessions(store, notebook_id)]
             if ids:
-                removed += await store.delete_threads(ids, force=force)
+                removed += await store.delete_threads(ids, force=force or removed > 0)
         deleted_rows: Sequence[Any] = await store.execute(
             EXTENSION, "notebook_remove", id=notebook_id, project=store.project, keep_sessions=int(keep_sessions)
         )

@@ -162,7 +162,7 @@ class Notebooks:
         """
         named = {"session_id": session_id, "user_id": user_id, "message_id": message_id}
         thread = await self.chat(store, notebook_id, message, **named)
-        options = {"user_id": user_id, "message_id": message_id}
+        options: dict[str, Any] = {"user_id": user_id, "message_id": message_id}
         return await self.team.run(message, store=store, thread=thread, **options, **call)
 
     async def stream(
@@ -179,7 +179,7 @@ class Notebooks:
         """Send a message and yield the events of the run."""
         named = {"session_id": session_id, "user_id": user_id, "message_id": message_id}
         thread = await self.chat(store, notebook_id, message, **named)
-        options = {"user_id": user_id, "message_id": message_id}
+        options: dict[str, Any] = {"user_id": user_id, "message_id": message_id}
         async for event in self.team.stream(message, store=store, thread=thread, **options, **call):
             yield event
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 from uuid import UUID
 
-from lockstitch import NotFound, Refused, Store, Thread, Transaction
+from lockstitch import Conflict, NotFound, Refused, Store, Thread, Transaction
 from lockstitch.apps.prioritizer.list_parsers import read_list
 from lockstitch.apps.prioritizer.models import RelationshipType, Task, TaskDependency, as_json
 from lockstitch.apps.prioritizer.records import Document, Outcome, TaskRelationship
@@ -185,11 +185,18 @@ def imported(store: Store, user_id: str, name: str, task_list: TaskList, before:
 
 
 async def add_file(store: Store, user_id: str, content: bytes | str, name: str) -> Imported:
-    """Store the tasks of a file. They replace the previous version of the file."""
-    imported = await read_file(store, user_id, content, name)
-    await store.commit(Transaction(records=list(imported.records)))
-    await drop_stale(store, imported)
-    return imported
+    """Store the tasks of a file. They replace the previous version of the file.
+
+    If another file with the same task ids is stored at the same time, one of the two files gets other ids.
+    """
+    while True:
+        imported = await read_file(store, user_id, content, name)
+        try:
+            await store.commit(Transaction(records=list(imported.records)))
+        except Conflict:
+            continue  # another file has stored one of these ids since
+        await drop_stale(store, imported)
+        return imported
 
 
 async def drop_stale(store: Store, imported: Imported) -> None:

@@ -15,6 +15,7 @@ from lockstitch.model import (
     TERMINAL_STATUSES,
     Blob,
     BlobUse,
+    DailyMetric,
     Delivery,
     Json,
     Run,
@@ -169,7 +170,8 @@ def write_delivery(transaction: Transaction, delivery: Delivery) -> None:
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
     """Prepare a commit without its `records`. Later steps see the changes of earlier ones."""
-    if commit.deleted_threads or not {type(record) for record in commit.records} <= {Blob, Delivery, *OWNED_BY_THREAD}:
+    kinds = {type(record) for record in commit.records}
+    if commit.deleted_threads or not kinds <= {Blob, DailyMetric, Delivery, *OWNED_BY_THREAD}:
         raise Refused("Applications need their own tables, which the file backend does not support. Use SQLite.")
     if commit.superseded:
         doomed = [

@@ -21,7 +21,7 @@ from lockstitch.backends.files.delete import delete
 from lockstitch.backends.files.disk import translate
 from lockstitch.backends.files.transaction import Folder, Transaction
 from lockstitch.errors import LockstitchError, StoreUnreachable
-from lockstitch.model import Clock, Limit, Record, Run, Stitch, Thread, Worker
+from lockstitch.model import Clock, DailyMetric, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.model.clock import uptime
 from lockstitch.model.statistics import LatencyRow, StatsFilter, StitchOutline, UsageRow
 from lockstitch.model.worker import ClaimRequest, EndCause, host_clock
@@ -36,7 +36,7 @@ class FilesBackend:
     All file operations run in one thread of this process, so the event loop never waits for a disk or a lock.
     """
 
-    archive_encoding: Literal["zstd", "gzip"] = "gzip"
+    archive_encoding: Literal["gzip", "none"] = "gzip"
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root = root
@@ -54,7 +54,7 @@ class FilesBackend:
         def work(transaction: Transaction) -> list[Receipt]:
             receipts = change.append(transaction, commit, self._clock.now())
             for record in commit.records:
-                put.put(transaction, [record])
+                put.put(transaction, [_added(transaction, record) if isinstance(record, DailyMetric) else record])
             return receipts
 
         return await self._write(work)
@@ -211,3 +211,10 @@ class FilesBackend:
     def _wake_watchers(self) -> None:
         for moved in self._watchers:
             moved.set()
+
+
+def _added(transaction: Transaction, metric: DailyMetric) -> DailyMetric:
+    """Return the sum of a metric and the stored one of the same day, agent and model."""
+    key = [getattr(metric, name) for name in DailyMetric.primary_key]
+    stored = finding.get(transaction, DailyMetric, key)
+    return metric if stored is None else stored.plus(metric)

@@ -1,10 +1,11 @@
 """File formats: one stitch as one JSON line, one record as one JSON document.
 
 The well-known keys come first: log_id (counted within the file), agent_uuid, run_id, timestamp, step_number,
-action_type, action_data, messages_count, estimated_tokens, duration_ms. The other fields of a stitch follow. No content
-is stored twice: a response's content and a tool's result are in action_data, and the message is rebuilt from them. If
-that would not restore the same stitch (an unusual message, or data with conflicting names), separate keys contain the
-whole message or data.
+action_type, action_data, messages_count, estimated_tokens, duration_ms. The other fields of a stitch follow. A
+response's content and a tool's result are in action_data, and the message is rebuilt from them. If that would not
+restore the same stitch (an unusual message, or data with conflicting names), separate keys contain the whole message or
+data. Three keys of action_data repeat content of another line, for readers of the file: user_message, final_response
+and the input of a tool. `decode_stitch` ignores them.
 """
 
 from base64 import b64decode, b64encode
@@ -30,14 +31,23 @@ _MEASURES: Final = ("messages_count", "estimated_tokens", "duration_ms")
 _PLACE: Final = ("lane", "parent_id", "child_id", "reply_to", "call_index", "calls", "previous_id")
 _IDS: Final = frozenset({"lane", "parent_id", "child_id", "previous_id"})
 _OF_RESPONSE: Final = frozenset({"stop_reason", "usage", "content"})
-_OF_TOOL: Final = frozenset({"tool_name", "tool_use_id", "result", "success", "execution_time_ms"})
+_OF_TOOL: Final = frozenset({"tool_name", "tool_use_id", "input", "result", "success", "execution_time_ms"})
+_OF_RUN: Final = {"run_started": frozenset({"user_message"}), "run_completed": frozenset({"final_response"})}
 _FIELDS: Final = tuple(name for name, _ in columns(Stitch))
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-def encode_stitch(stitch: Stitch, number: int) -> bytes:
-    """Return the line of a stitch without its line end. `number` is its number in the file."""
+def encode_stitch(stitch: Stitch, number: int, repeated: Json | None = None) -> bytes:
+    """Return the line of a stitch without its line end.
+
+    Args:
+        stitch: Stitch to encode.
+        number: Number of the line in the file.
+        repeated: Content of other stitches that action_data repeats.
+    """
     action_data, other_data = _parts(stitch)
+    if repeated:
+        action_data = {**action_data, **repeated}
     line: Json = {
         "log_id": number,
         "agent_uuid": str(stitch.thread_id),
@@ -78,6 +88,8 @@ def decode_stitch(line: bytes) -> Stitch:
         name, call_id = action_data["tool_name"], action_data["tool_use_id"]
         if "result" in action_data:
             message = _result(call_id, action_data["result"], bool(action_data["success"]))
+    elif kind in _OF_RUN:
+        selected = _OF_RUN[kind]
     data = values.get("data")
     if data is None:
         data = {key: value for key, value in action_data.items() if key not in selected}
@@ -124,13 +136,14 @@ def _parts(stitch: Stitch) -> tuple[Json, Json]:
         return _with_data(
             action, _OF_TOOL, stitch.data, {"status": stitch.status, "usage": usage or None, "message": message}
         )
-    return stitch.data, {
+    beside = {
         "name": stitch.name,
         "call_id": stitch.call_id,
         "status": stitch.status,
         "usage": usage or None,
         "message": message,
     }
+    return _with_data({}, _OF_RUN.get(stitch.type, _NONE), stitch.data, beside)
 
 
 def _with_data(action: Json, selected: frozenset[str], data: Json, beside: Json) -> tuple[Json, Json]:

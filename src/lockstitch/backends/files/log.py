@@ -4,7 +4,7 @@ Within a file positions and log_ids both rise, so its first and last line give i
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
@@ -22,7 +22,7 @@ from lockstitch.backends.files.transaction import (
     Transaction,
 )
 from lockstitch.errors import Conflict, StoreDamaged
-from lockstitch.model import Stitch, as_id, codec
+from lockstitch.model import Json, Stitch, answer_of, as_id, codec, text_of, tool_uses
 
 _CHUNK = 1 << 16
 
@@ -201,8 +201,12 @@ def admit_all(transaction: Transaction, thread_id: UUID, log: Iterable[Stitch]) 
 
 
 def remember(memory: FolderState, appended: dict[UUID, list[Stitch]]) -> None:
-    """Cache the ids that a commit has appended, so that the next one need not read the log."""
+    """Cache the ids and the responses with calls that a commit has appended, so that the next one need not read the
+    log."""
     for thread_id, stitches in appended.items():
+        for stitch in stitches:
+            if stitch.calls and stitch.message is not None and stitch.in_chain:
+                memory.responses.keep((thread_id, stitch.position), stitch.message)
         identities = memory.identities.get(thread_id)
         if identities is not None and stitches and identities.position == stitches[0].position - 1:
             for stitch in stitches:
@@ -246,11 +250,13 @@ def append(transaction: Transaction, new: Sequence[Stitch]) -> None:
         return
     admit(transaction, new)
     log_id = last_log_id(transaction)
+    known = {stitch.position: stitch for stitch in transaction.appended[new[0].thread_id]}
     for stitch in new:
         log_id += 1
         path = disk.log(stitch.thread_id, stitch.run_id)
         before = extent_of(transaction, path) or Extent(stitch.position, 0, 0, 0, 0)
-        text = line.encode_stitch(stitch.changed(log_id=log_id), before.lines + 1)
+        repeated = _repeated(transaction, stitch, known)
+        text = line.encode_stitch(stitch.changed(log_id=log_id), before.lines + 1, repeated)
         transaction.extend(path, before.size, [text])
         transaction.extents[path] = Extent(
             before.first, stitch.position, log_id, before.lines + 1, before.size + len(text) + 1
@@ -288,6 +294,38 @@ def remove(transaction: Transaction, thread_id: UUID, positions: set[int]) -> No
     _write(transaction, old, remaining)
 
 
+def _repeated(folder: Folder, stitch: Stitch, known: Mapping[int, Stitch]) -> Json:
+    """Return the content of other stitches that the line of this one repeats.
+
+    `known` are stitches of the thread by position. A stitch that is not among them is read.
+    """
+    match stitch.type:
+        case "tool_call" if stitch.reply_to is not None and stitch.call_index is not None:
+            calls = tool_uses(_message(folder, stitch.thread_id, stitch.reply_to, known))
+            return {"input": calls[stitch.call_index].get("input")} if stitch.call_index < len(calls) else {}
+        case "run_started" | "run_completed" if stitch.run_id is not None:
+            run: Json = folder.document(disk.run(stitch.thread_id, stitch.run_id)) or {}
+            if stitch.type == "run_started":
+                return {"user_message": text_of(_message(folder, stitch.thread_id, run.get("input_position"), known))}
+            answer = _message(folder, stitch.thread_id, run.get("output_position"), known)
+            return {"final_response": None if answer is None else answer_of(answer)}
+        case _:
+            return {}
+
+
+def _message(folder: Folder, thread_id: UUID, position: int | None, known: Mapping[int, Stitch]) -> Json | None:
+    """Return the message at a position. Several results may answer one response, so it is cached."""
+    if position is None:
+        return None
+    if position in known:
+        return known[position].message
+    cached = folder.memory.responses.get((thread_id, position))
+    if cached is not None:
+        return cached
+    stitches = read(folder, thread_id, [(position, position)])
+    return stitches[0].message if stitches else None
+
+
 def _set_log_id(transaction: Transaction, log_id: int) -> None:
     transaction.write(disk.COUNTERS, {"log_id": log_id})
 
@@ -298,7 +336,8 @@ def _write(transaction: Transaction, old: dict[str, list[Stitch]], stitches: Ite
     Lines before the first difference are not changed.
     """
     new: dict[str, list[Stitch]] = {path: [] for path in old}
-    for stitch in sorted(stitches, key=lambda stitch: stitch.position):
+    known = {stitch.position: stitch for stitch in stitches}
+    for _, stitch in sorted(known.items()):
         new.setdefault(disk.log(stitch.thread_id, stitch.run_id), []).append(stitch)
     next_log_id = last_log_id(transaction)
     for path, wanted_stitches in new.items():
@@ -310,7 +349,7 @@ def _write(transaction: Transaction, old: dict[str, list[Stitch]], stitches: Ite
                 next_log_id += 1
                 stitch = stitch.changed(log_id=next_log_id)
             behind = stitch.log_id or 0
-            lines.append(line.encode_stitch(stitch, len(lines) + 1))
+            lines.append(line.encode_stitch(stitch, len(lines) + 1, _repeated(transaction, stitch, known)))
         same = 0
         while same < min(len(before), len(lines)) and before[same] == lines[same]:
             same += 1

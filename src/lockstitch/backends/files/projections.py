@@ -22,18 +22,15 @@ from lockstitch.model import (
     Run,
     Stitch,
     Thread,
-    Wait,
     answer_of,
-    call_key,
     codec,
     context,
     format_time,
     history,
     open_calls,
     text_of,
-    tool_uses,
 )
-from lockstitch.model.context import kept_positions, replaced_positions, replaces_context
+from lockstitch.model.context import frontend_calls, kept_positions, replaced_positions, replaces_context
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "max_steps": 50,
@@ -111,29 +108,16 @@ def _context_stitches(folder: Folder, head: Thread) -> list[Stitch]:
     return log.read(folder, head.id, [(head.context_from, None), *kept_positions(start), *replaced])
 
 
-def _is_awaited(response: Stitch, call: Json, wait: Wait) -> bool:
-    """True if the thread waits for this call. Calls of several members may have the same id."""
-    if wait.key is not None:
-        index = next(place for place, item in enumerate(tool_uses(response.message)) if item is call)
-        return wait.key == call_key(response.id, index)
-    return wait.call_id in (None, call.get("id"))
-
-
 def _relay(folder: Folder, head: Thread, open_runs: Sequence[Run], stitches: Sequence[Stitch], state: Json) -> Json:
     """Return the state of a wait for frontend tools, from the log. Empty if the thread does not wait for them."""
-    awaited = [wait for wait in head.waits if isinstance(wait, FrontendToolWait)]
-    awaiting = head.status == "waiting" and bool(awaited)
+    awaiting = head.status == "waiting" and any(isinstance(wait, FrontendToolWait) for wait in head.waits)
     pending: list[Json] = []
     results: list[Json] = []
     lines: list[Json] = []
     if awaiting:
         lanes = {stitch.lane for stitch in stitches}
         open_ = [open_call for lane in lanes for open_call in open_calls(stitches, lane)]
-        pending = [
-            {"tool_use_id": call.get("id"), "name": call.get("name"), "input": call.get("input")}
-            for response, call in open_
-            if any(_is_awaited(response, call, wait) for wait in awaited)
-        ]
+        pending = frontend_calls(stitches, head.waits)
         responses = {response.position for response, _ in open_}
         answers = [stitch for stitch in stitches if stitch.type == "tool_call" and stitch.reply_to in responses]
         results = [answer.message for answer in answers if answer.message is not None]
@@ -220,7 +204,7 @@ def conversation_history_of(folder: Folder, run: Run) -> Json:
         "total_steps": run.steps,
         "usage": run.usage,
         "generated_files": [_generated(file) for file in files],
-        "cost": run.cost,
+        "cost": run.known_cost,
         "extras": run.extras,
         "sequence_number": run.turn,
         "created_at": format_time(run.completed_at or run.started_at),

@@ -72,6 +72,8 @@ class FolderState:
         self.identities: FolderCache[UUID, Identities] = FolderCache(200)
         self.runs: FolderCache[UUID, Facts] = FolderCache(20_000)
         self.threads_of_runs: FolderCache[UUID, UUID] = FolderCache(20_000)
+        self.responses: FolderCache[tuple[UUID, int], Json] = FolderCache(200)
+        """Responses with tool calls, by thread and position. Native stitches never change."""
 
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)

@@ -51,7 +51,7 @@ T = TypeVar("T")
 class PostgresBackend:
     """One database that many processes use. It connects at the first operation."""
 
-    archive_encoding: Literal["zstd", "gzip"] = "zstd"
+    archive_encoding: Literal["gzip", "none"] = "none"
 
     def __init__(self, url: str, clock: Clock) -> None:
         self._clock = clock
@@ -236,8 +236,8 @@ class PostgresBackend:
     def _commit(self, commit: Commit) -> Script[list[Receipt]]:
         return operations.commit(self._dialect, change, self._remove, commit, self._clock)
 
-    def _remove(self, find: Find[Thread]) -> Script[int]:
-        return delete(self._dialect, find, force=False)
+    def _remove(self, find: Find[Thread], force: bool) -> Script[int]:
+        return delete(self._dialect, find, force=force)
 
     def _extensions(self) -> Script[list[str]]:
         rows = yield self._dialect.statement("extensions", {})

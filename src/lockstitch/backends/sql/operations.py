@@ -22,16 +22,18 @@ Changing = Callable[[Dialect, ThreadChange], Script[Receipt]]
 """Function of a dialect that writes one change: first the compare-and-set, then everything that depends on it."""
 
 
-Removing = Callable[[Find[Thread]], Script[int]]
-"""Function of a dialect that deletes threads with everything that belongs to them."""
+Removing = Callable[[Find[Thread], bool], Script[int]]
+"""Function of a dialect that deletes threads with everything that belongs to them, if True also held ones."""
 
 
 def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit, clock: Clock) -> Script[list[Receipt]]:
     """Write all parts of a commit in the order that `Commit` documents."""
     for step in wanted.superseded:
         yield from change(dialect, step)
-    if going := [*wanted.deleted_threads, *(step.thread_id for step in wanted.superseded)]:
-        yield from remove(Find(Thread, (Where("id", "in", going),)))
+    # The comparison of a superseded thread includes its holder.
+    for going, force in ((wanted.deleted_threads, False), ([step.thread_id for step in wanted.superseded], True)):
+        if going:
+            yield from remove(Find(Thread, (Where("id", "in", going),)), force)
     for thread in wanted.new_threads:
         yield dialect.insert(thread)
     receipts: list[Receipt] = []

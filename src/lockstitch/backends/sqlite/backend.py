@@ -64,7 +64,7 @@ SMALL = 100
 class SqliteBackend:
     """One SQLite file, or `:memory:` for a store that ends with its process."""
 
-    archive_encoding: Literal["zstd", "gzip"] = "zstd"
+    archive_encoding: Literal["gzip", "none"] = "gzip"
 
     def __init__(self, path: str, clock: Clock, *, synchronous: str = "FULL") -> None:
         self._path = path
@@ -95,7 +95,7 @@ class SqliteBackend:
                 lambda connection: [begin(connection, self._dialect, new_thread) for new_thread in new]
             )
         return await self._write(
-            lambda: operations.commit(self._dialect, self._change, self._remove, commit, self._clock)
+            lambda: operations.commit(self._dialect, self._change, self._delete, commit, self._clock)
         )
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
@@ -305,9 +305,6 @@ class SqliteBackend:
 
     def _extensions(self) -> Script[Rows]:
         return (yield self._dialect.statement("extensions", {}))
-
-    def _remove(self, find: Find[Thread]) -> Script[int]:
-        return self._delete(find, force=False)
 
     def _claim(self, claim_request: ClaimRequest) -> Script[list[Thread]]:
         statement = yield from choosing(self._dialect, claim_request)

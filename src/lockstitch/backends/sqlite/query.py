@@ -20,7 +20,7 @@ from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Script
 from lockstitch.backends.sqlite import query_process
 from lockstitch.backends.sqlite.connection import translate
-from lockstitch.backends.sqlite.query_process import authorize
+from lockstitch.backends.sqlite.query_process import add_functions, authorize
 from lockstitch.backends.sqlite.schema import extensions, statements
 from lockstitch.errors import LockstitchError, Refused, StoreError
 from lockstitch.extension import known
@@ -36,6 +36,7 @@ def create_lens_views(connection: sqlite3.Connection, name: str) -> None:
     A view named `threads` hides the table of that name, which is still available as `main.threads`.
     """
     connection.execute("PRAGMA temp_store = MEMORY")
+    add_functions(connection)
     for statement in views(name, extensions(connection)):
         connection.execute(statement)
 

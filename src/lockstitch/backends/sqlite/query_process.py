@@ -18,6 +18,7 @@ import struct
 import sys
 import threading
 import time
+import zlib
 from typing import Any
 
 OVERRUN = 3
@@ -74,12 +75,24 @@ def main() -> None:
     os._exit(0)
 
 
+def add_functions(connection: sqlite3.Connection) -> None:
+    """Add the functions that views of lenses call."""
+    connection.create_function("lockstitch_unpacked", 1, _unpacked, deterministic=True)
+
+
+def _unpacked(content: bytes) -> str:
+    """Return the stitches of an archive as a JSON array. An archive has one line of JSON per stitch."""
+    lines = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(content, _LIMITS[sqlite3.SQLITE_LIMIT_LENGTH])
+    return f"[{lines.decode().rstrip().replace(chr(10), ',')}]"
+
+
 def _run(request: dict[str, Any]) -> dict[str, Any]:
     """Execute the statement and send its columns and rows. Return the outcome."""
     deadline = time.monotonic() + request["seconds"]
     try:
         connection = sqlite3.connect(request["uri"], uri=True, isolation_level=None, timeout=5)
         connection.execute(f"PRAGMA hard_heap_limit = {_HEAP}")
+        add_functions(connection)
         for statement in request["before"]:
             connection.execute(statement)
         for function in ("json_each", "json_tree"):

@@ -74,7 +74,8 @@ def _show_error(out: Output, stitch: Stitch) -> None:
     out.line(f"thread {stitch.thread_id}:{stitch.position}", style="dim", indent=4)
     if stitch.run_id:
         out.line(f"run    {stitch.run_id}", style="dim", indent=4)
-    words = messages.complaint(stitch) or (codec.dumps(stitch.data).decode() if stitch.data else "")
+    answer = messages.as_line(stitch.message) if stitch.message is not None else ""
+    words = messages.complaint(stitch) or answer or (codec.dumps(stitch.data).decode() if stitch.data else "")
     if words:
         out.line(words, indent=4)
 

@@ -1,4 +1,4 @@
-"""`approve`, `deny`, `settle` and `answer`: reply to a waiting thread.
+"""`approve`, `deny`, `settle`, `answer` and `submit`: reply to a waiting thread.
 
 A reply needs no agent code. If an app is set, the thread continues at once, as with `resume`.
 """
@@ -92,6 +92,39 @@ def answer(
     from lockstitch import sync
 
     _reply(session_of(context), thread, no_resume, lambda store: sync.answer(store, thread, text))
+
+
+@app.command(
+    epilog=examples(
+        'lockstitch submit customer-42 call_1 --result "yes"',
+        'lockstitch submit customer-42 call_1 call_2 --result "yes" --result "no" --app shop:app',
+    )
+)
+def submit(
+    context: typer.Context,
+    thread: ThreadName,
+    calls: Annotated[
+        list[str],
+        typer.Argument(metavar="CALL…", help="The ids of all calls that wait for a frontend.", show_default=False),
+    ],
+    result: Annotated[
+        list[str], typer.Option(metavar="TEXT", help="The result of a call. Repeat it, in the order of the calls.")
+    ],
+    error: Annotated[bool, typer.Option("--error", help="The calls failed. The results describe the error.")] = False,
+    no_resume: NoResume = False,
+) -> None:
+    """Submit the results of calls that a frontend executes.
+
+    If an app is set with --app or LOCKSTITCH_APP, the thread continues at once, as with `resume`.
+    """
+    from lockstitch import sync
+
+    if len(calls) != len(result):
+        raise Refused(f"Pass one --result for each call: {len(calls)} calls, {len(result)} results.")
+    results = [
+        {"tool_use_id": call, "content": text, "is_error": error} for call, text in zip(calls, result, strict=True)
+    ]
+    _reply(session_of(context), thread, no_resume, lambda store: sync.submit_results(store, thread, results))
 
 
 def _reply(session: Session, thread: str, no_resume: bool, reply: Reply) -> None:

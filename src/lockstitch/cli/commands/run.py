@@ -24,6 +24,7 @@ from lockstitch.cli.runs import (
 from lockstitch.cli.session import now, session_of
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Thread, new_id
+from lockstitch.model.message import user
 from lockstitch.store import Store
 from lockstitch.sync import SyncStore
 
@@ -152,6 +153,38 @@ def retry(context: typer.Context, thread: ThreadName) -> None:
         finish_command(session, store, result, head, thread)
 
 
+@app.command(
+    epilog=examples(
+        "lockstitch regenerate customer-42 --app shop:app",
+        "lockstitch regenerate customer-42 --turn 3 --message 'And in euros?'",
+    )
+)
+def regenerate(
+    context: typer.Context,
+    thread: ThreadName,
+    turn: Annotated[int | None, typer.Option(metavar="N", help="The turn to answer again. Default: the last.")] = None,
+    message: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The message to send instead; - reads stdin.")
+    ] = None,
+) -> None:
+    """Answer the last turn again, in a fork that takes the thread's key.
+
+    The old answer stays in the old thread, which has no key then. With --message, the edited message is sent instead.
+    """
+    session = session_of(context)
+    code = session.app()
+    with open_for_app(session, code) as store:
+        chosen = code.agent(store.thread(thread).agent)
+        queued = store.regenerate(thread, turn=turn, message=None if message is None else user(_prompt(message)))
+        head, name = queued.thread, queued.thread.key or str(queued.thread.id)
+
+        async def answer(inner: Store, listener: Listener) -> None:
+            await chosen.resume(head, store=inner, listener=listener)
+
+        result = execute(store, answer, RunProgress(session.out), name=name)
+        finish_command(session, store, result, head, name)
+
+
 @app.command(epilog=examples("lockstitch cancel customer-42"))
 def cancel(context: typer.Context, thread: ThreadName) -> None:
     """Cancel the open run of a thread, also in another process. Streamed text is stored."""
@@ -181,15 +214,20 @@ def fork(
     context: typer.Context,
     thread: ThreadName,
     at: Annotated[int | None, typer.Option(metavar="POS", help="The last position to include. Default: all.")] = None,
+    before_turn: Annotated[
+        int | None, typer.Option(metavar="N", help="The first turn to leave out, instead of --at.")
+    ] = None,
     key: Annotated[str | None, typer.Option(metavar="K", help="The new thread's key.")] = None,
+    take_key: Annotated[bool, typer.Option("--take-key", help="Give the thread's key to the new thread.")] = False,
 ) -> None:
     """Create a thread from a position of another thread.
 
-    Prints the new id. The other thread stays unchanged. Calls that were open there get an error as their result.
+    Prints the new id. The other thread keeps its turns, and the history of the new thread shows them too. Calls that
+    were open there get an error as their result.
     """
     session = session_of(context)
     with session.open() as store:
-        result = store.fork(thread, at=at, key=key or None)
+        result = store.fork(thread, at=at, before_turn=before_turn, key=key or None, take_key=take_key)
     if session.json_output:
         session.out.json({"id": str(result.id), "key": result.key, "forked_from": result.state["forked_from"]})
     else:

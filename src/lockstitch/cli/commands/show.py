@@ -12,7 +12,7 @@ from lockstitch.cli.render.output import Output, TableColumn, cost, one_line, pl
 from lockstitch.cli.render.threads import name_of, status, status_line, tasks_done
 from lockstitch.cli.session import session_of
 from lockstitch.errors import NotFound, Refused
-from lockstitch.model import Message, Run, Thread
+from lockstitch.model import Json, Message, Run, Thread
 from lockstitch.store import Turn
 from lockstitch.store.queries.overview import Overview
 from lockstitch.store.reports.traces import LINES, Trace
@@ -131,10 +131,12 @@ def _thread_fields(thread: Thread, overview: Overview) -> list[tuple[str, str]]:
         ("title", one_line(thread.title)),
         ("goal", one_line(thread.goal)),
         ("status", status_line(thread)),
+        ("reason", " ".join(dict.fromkeys(one_line(wait.reason) for wait in thread.waits if wait.reason))),
         ("kind", thread.kind),
         ("agent", f"{thread.agent}{version}" if thread.agent else ""),
         ("project", thread.project),
         ("user", thread.user_id or ""),
+        ("forked from", _origin(thread)),
         ("tasks", tasks_done(thread)),
         ("position", f"{thread.position:,} ({holder}, fence {thread.fence})"),
         ("tokens", tokens(overview.usage)),
@@ -144,6 +146,12 @@ def _thread_fields(thread: Thread, overview: Overview) -> list[tuple[str, str]]:
         ("updated", time(thread.updated_at)),
         ("expires", time(thread.expires_at)),
     ]
+
+
+def _origin(thread: Thread) -> str:
+    """Return the thread and the position at which a fork starts; empty if the thread is no fork."""
+    origin: Json | None = thread.state.get("forked_from")
+    return f"{origin['thread_id']} at position {origin['position']}" if origin else ""
 
 
 _RUN_COLUMNS = [
@@ -263,9 +271,12 @@ def _show(out: Output, turn: Turn) -> None:
     )
     out.line(head)
     out.line(f"run {run.id}", style="dim", indent=4)
+    if turn.inherited:
+        out.line(f"inherited from thread {turn.inherited_from}", style="dim", indent=4)
     out.line(one_line(turn.user_message), indent=4, mark=Text("> ", style="bold cyan"))
     if turn.final_response is not None:
-        out.line(one_line(turn.final_response), indent=4, mark=Text("< ", style="bold green"))
+        suffix = " (partial)" if turn.partial else ""
+        out.line(one_line(turn.final_response) + suffix, indent=4, mark=Text("< ", style="bold green"))
     if run.error:
         out.line(one_line(run.error), indent=4, mark=Text("! ", style="bold red"))
     for file in turn.generated_files:

@@ -10,6 +10,7 @@ from lockstitch.cli.render.output import TableColumn, age, cost, one_line, plura
 from lockstitch.model import (
     ApprovalWait,
     ChildrenWait,
+    DepsWait,
     FrontendToolWait,
     InDoubtWait,
     QuestionWait,
@@ -44,6 +45,8 @@ def _what(wait: Wait) -> str:
             return "It asks a question"
         case RetryWait():
             return f"It cannot continue with {call}: {one_line(wait.reason or 'no reason given')}"
+        case DepsWait():
+            return one_line(wait.reason).removesuffix(".")
         case _:
             return f"It waits for {one_line(wait.kind)}{_until(wait)}"
 
@@ -60,7 +63,7 @@ def _commands(name: str, wait: Wait) -> str:
         case InDoubtWait():
             return f'`lockstitch settle {thread} {call} --done "result"` or `… --redo`'
         case FrontendToolWait():
-            return f"submit its result with submit_results() or in `lockstitch chat AGENT --thread {thread}`"
+            return f'`lockstitch submit {thread} {call} --result "…"`'
         case QuestionWait():
             return f'`lockstitch answer {thread} "…"`'
         case _:
@@ -114,7 +117,7 @@ def _whom(wait: Wait) -> str:
             return plural(len(wait.child_ids or ()), "child", "children")
         case TimerWait():
             return f"timer {format_time(wait.until)[:19] if wait.until else '?'}Z"
-        case RetryWait():
+        case RetryWait() | DepsWait():
             return one_line(wait.reason or f"code for {name}")
         case _:
             return one_line(wait.kind)

@@ -81,7 +81,8 @@ async def notify_memory(context: RunContext, kind: str, hook: Coroutine[Any, Any
 
     done = await context.run_optional(work(), purpose="memory", where=kind.removeprefix("memory_"))
     if done is not None:
-        context.session.record(context.session.entry(kind, data=done), must_commit=False)
+        step = context.session.open_run.steps + 1
+        context.session.record(context.session.entry(kind, step_number=step, data=done), must_commit=False)
 
 
 _SUMMARY: Final = (
@@ -126,9 +127,9 @@ async def _compact(context: RunContext, tokens: int) -> None:
         data |= {"removed": compacted.removed, "modified": compacted.modified, "tokens_saved": saved}
         data |= compacted.as_data()
     duration = max(0, round((session.clock.now() - began).total_seconds() * 1000))
-    session.record(
-        session.entry("compaction", data=data, messages_count=before, estimated_tokens=tokens, duration_ms=duration)
-    )
+    counts = {"messages_count": before, "estimated_tokens": tokens, "duration_ms": duration}
+    # A compaction belongs to the step that it precedes.
+    session.record(session.entry("compaction", step_number=session.open_run.steps + 1, data=data, **counts))
     if compacted is None:
         return
     context.emit("compacted", {"tokens_before": tokens, "tokens_after": compacted.tokens})

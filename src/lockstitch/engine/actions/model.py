@@ -5,7 +5,6 @@ import itertools
 import logging
 import random
 import re
-from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -52,11 +51,10 @@ class PartialResponse:
 
 @dataclass(frozen=True, slots=True)
 class ModelAttempt:
-    """The outcome of a model call with its retries: the response if there is one, and the entries to record before
-    it."""
+    """The outcome of a model call with its retries: the response, or the entry of the error."""
 
     response: Response | None
-    entries: Sequence[Entry]
+    problem: Entry | None
     duration_ms: int
     first_token_ms: int | None = None
 
@@ -77,7 +75,8 @@ async def call_model(context: RunContext, action: CallModel) -> None:
         except RunCancelled:
             _record_partial(context, request, partial, step)
             return
-    session.record(*model_attempt.entries, *_chunks(context, partial, step), must_commit=False)
+    problems = [] if model_attempt.problem is None else [model_attempt.problem]
+    session.record(*problems, *_chunks(context, partial, step), must_commit=False)
     if model_attempt.response is None:
         return
     message = model_attempt.response.message
@@ -98,13 +97,12 @@ async def side_model_call(context: RunContext, purpose: str, prompt: str, max_to
     session = context.session
     response = model_attempt.response
     if response is None:
-        *earlier, problem = model_attempt.entries
-        session.record(*earlier, must_commit=False)
-        raise ProviderError(str(problem.data.get("message")), problem.data["kind"])
+        assert model_attempt.problem is not None
+        problem = model_attempt.problem.data
+        raise ProviderError(str(problem.get("message")), problem["kind"])
     text = text_of(response.message)
     cost = _charge(context, response.usage)
     session.record(
-        *model_attempt.entries,
         session.entry(
             "llm_call",
             name=context.config.model,
@@ -121,17 +119,16 @@ async def side_model_call(context: RunContext, purpose: str, prompt: str, max_to
 async def _call_with_retries(
     context: RunContext, request: ModelRequest, partial: PartialResponse | None
 ) -> ModelAttempt:
-    """Call the model until it responds, the error is not retryable, or no retries are left."""
+    """Call the model until it responds, the error is not retryable, or no retries are left. Record each retry."""
     definition, session = context.config.definition, context.session
     began = session.clock.now()
-    retries: list[Entry] = []
     for attempt in range(definition.max_retries + 1):
         tried = session.clock.now()
         try:
             response = await _stream(context, replace(request, attempt=attempt), partial)
         except ProviderError as exc:
             if not exc.retryable or attempt == definition.max_retries:
-                return ModelAttempt(None, [*retries, _api_error(context, request, exc, attempt + 1)], 0)
+                return ModelAttempt(None, _api_error(context, request, exc, attempt + 1), 0)
             delay = max(_backoff(definition.base_delay, attempt), exc.retry_after or 0.0)
             data: Json = {
                 "attempt": attempt + 1,
@@ -140,8 +137,9 @@ async def _call_with_retries(
                 "delay": round(delay, 3),
             }
             took = max(0, _milliseconds(tried, session.clock.now()))
-            retries.append(
-                session.entry("api_retry", status=exc.kind, step_number=request.step, data=data, duration_ms=took)
+            session.record(
+                session.entry("api_retry", status=exc.kind, step_number=request.step, data=data, duration_ms=took),
+                must_commit=False,
             )
             context.emit("retry", data, now=True)
             if partial is not None:
@@ -152,7 +150,7 @@ async def _call_with_retries(
             continue
         duration = max(0, _milliseconds(began, session.clock.now()))
         first_token = None if partial is None or partial.began is None else _milliseconds(began, partial.began)
-        return ModelAttempt(response, retries, duration, first_token)
+        return ModelAttempt(response, None, duration, first_token)
     raise AssertionError("unreachable")
 
 

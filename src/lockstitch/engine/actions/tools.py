@@ -354,6 +354,8 @@ def _record_outcome(context: RunContext, outcome: ToolOutcome) -> None:
         block = _block(call.id, text, failed=True)
     failed = bool(block.get("is_error"))
     apply_requests(context, call, requests)
+    names = ("file_id", "filename")
+    files = [{name: file.data[name] for name in names} for file in outcome.files if file.type == "file_generated"]
     answer = session.entry(
         "tool_call",
         name=call.name,
@@ -362,7 +364,7 @@ def _record_outcome(context: RunContext, outcome: ToolOutcome) -> None:
         reply_to=session.response_position(call),
         status="in_doubt" if doubtful else "error" if failed else "ok",
         message=block,
-        data=requests.data,
+        data={**requests.data, "files": files} if files else requests.data,
         duration_ms=outcome.duration_ms,
     )
     session.record(*entries, answer)

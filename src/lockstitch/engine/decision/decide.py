@@ -40,6 +40,7 @@ from lockstitch.engine.decision.snapshot import FINAL_SUMMARY, Call, RunSnapshot
 from lockstitch.model import (
     ApprovalWait,
     ChildrenWait,
+    DepsWait,
     Entry,
     FrontendToolWait,
     InDoubtWait,
@@ -97,7 +98,13 @@ def decide(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
         if unchecked is not None:
             return unchecked
         announced = _announced_pause(config, snapshot, now)
-        return announced or RecordEntries([_entry(snapshot, "run_resumed")], must_commit=False)
+        if announced is not None:
+            return announced
+        if config.deps_source == "missing":
+            return _wait_for_deps(snapshot, now)
+        return RecordEntries([_entry(snapshot, "run_resumed")], must_commit=False)
+    if config.deps_source == "missing":
+        return _wait_for_deps(snapshot, now)
     response = snapshot.response
     if response is None:
         doubts = [call for call in snapshot.calls if call.state != "answered"]
@@ -301,6 +308,11 @@ def _doubt(call: Call, now: datetime) -> InDoubtWait:
     return InDoubtWait(now, call_id=call.id, key=call.key, name=call.name, agent=call.agent)
 
 
+def _wait_for_deps(snapshot: RunSnapshot, now: datetime) -> Pause:
+    """Pause until a caller resumes the run with its `deps`. Nested runs keep their waits for persons."""
+    return _pause(snapshot, [DepsWait(now), *(wait for waits in snapshot.resting.values() for wait in waits)])
+
+
 def _pause(snapshot: RunSnapshot, waits: Sequence[Wait]) -> Pause:
     entry = _entry(snapshot, "run_paused", status=waits[0].kind, data={"waiting_for": waits_json(waits)})
     return Pause(waits, [entry])
@@ -336,6 +348,8 @@ def _end(
         problem = snapshot.fatal_error() or snapshot.last("api_error", "error")
         kind = problem.data.get("type") if problem is not None else None
         data |= {"type": kind or "Error", "message": error}
+        if problem is not None:
+            data["cause"] = str(problem.id)
     last = _entry(
         snapshot,
         "run_failed" if status == "failed" else "run_completed",
@@ -380,6 +394,8 @@ def _announced_pause(config: RunConfig, snapshot: RunSnapshot, now: datetime) ->
         again = _tools(config, snapshot, now) if snapshot.calls else None
         # This process may have the code that was missing.
         return Pause(again.waits) if isinstance(again, Pause) and _lacks_tools(again) else None
+    if paused.status == DepsWait.KIND and config.deps_source != "missing":
+        return None
     answered = any(
         stitch.position > paused.position and stitch.type in ("tool_call", "permission", "thread_result", "input")
         for stitch in snapshot.after_response
@@ -409,7 +425,9 @@ def _unapplied(snapshot: RunSnapshot, threshold: int | None) -> Entry:
         "current_tokens": snapshot.tokens,
         "threshold": threshold,
     }
-    return _entry(snapshot, "compaction", data=data, estimated_tokens=snapshot.tokens)
+    # A check belongs to the step that it precedes.
+    entry = _entry(snapshot, "compaction", data=data, estimated_tokens=snapshot.tokens)
+    return entry.changed(step_number=(entry.step_number or 0) + 1)
 
 
 def _over_limit(config: RunConfig, snapshot: RunSnapshot) -> tuple[str, str] | None:

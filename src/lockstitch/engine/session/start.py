@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.engine.config import AgentDefinition
+from lockstitch.engine.config import CALL_DEPS, AgentDefinition
 from lockstitch.engine.decision.in_doubt import shown
 from lockstitch.engine.decision.snapshot import unsettled
 from lockstitch.engine.session.run_context import RunContext
@@ -64,6 +64,9 @@ async def history_window(
         # Before the first completed turn, no model has seen the calls in doubt.
         remaining = remaining or [run for run in runs if shown(run)]
         first = min((min(run.first_position, run.input_position or first_position) for run in remaining), default=own)
+        if "forked_from" in head.state and len(remaining) < int(definition.history):
+            # The context that a fork inherited is one stitch. It stays visible until the window is full.
+            first = 1
     failed = [run for run in runs if run.first_position >= first and not shown(run)]
     if retry_of is not None:
         # A retry continues with the entries of the run that it retries.
@@ -157,9 +160,8 @@ def queued_input(entry: Entry, **where: Any) -> RunInput:
     return RunInput(entry.message or user(""), **where, **run_options(entry))
 
 
-async def next_input(context: RunContext) -> RunInput | None:
+async def next_input(session: RunSession) -> RunInput | None:
     """Return the next cause of a run: the oldest unanswered message of the thread, or its goal."""
-    session = context.session
     head = session.head
     unanswered = [stitch for stitch in session.stitches if stitch.type == "input" and stitch.run_id is None]
     last = await session.store.execution.last_run(head)
@@ -211,6 +213,8 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
         state["container_id"] = head.state["container_id"]
     if run_input.retry_of is not None and (doubts := unsettled(run_input.retry_of)):
         state["unsettled"] = doubts
+    if config.deps_source == "call":
+        state[CALL_DEPS] = True
     input_position = _input_position(run_input, head.position)
     waiting_inputs = [
         stitch.position for stitch in session.stitches if stitch.type == "input" and stitch.run_id is None

@@ -16,6 +16,7 @@ answers to a response that is not committed yet, and the first, input and output
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -23,6 +24,8 @@ from lockstitch.errors import CancelRequested
 from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Record, Run, Stitch, Thread, Wait, WebhookEvent
 from lockstitch.model.stitch import at_position
 from lockstitch.store import Committed, Store, ThreadUpdate, Transaction
+
+_INSTANT: Final = timedelta(microseconds=1)
 
 _KNOWN: Final = ("state", "title", "tasks", "settings")
 """Fields of the head that are in effect as soon as they are buffered."""
@@ -78,7 +81,8 @@ class ThreadSession:
         self.new = new
         """True if the first commit creates the thread."""
         self._buffer: list[Stitch] = []
-        """Entries at their provisional positions. An entry without a time gets the time of its commit."""
+        """Entries at their provisional positions, each with the time at which it was buffered."""
+        self._last_time = head.updated_at
         self._children: dict[UUID, Thread] = {}
         """Threads that are created in the commit of an entry, by the id of the entry."""
         self._fields: dict[str, Any] = {}
@@ -127,8 +131,13 @@ class ThreadSession:
         return sum(stitch.id in self._children for stitch in self._buffer)
 
     def buffer(self, entry: Entry, child: Thread | None = None) -> Stitch:
-        """Buffer an entry, and the child that its commit creates. Return the stitch that the entry becomes."""
-        stitch = at_position(entry, self.head.id, self.next_position, None, self.head.fence, None)
+        """Buffer an entry, and the child that its commit creates. Return the stitch that the entry becomes.
+
+        The time of an entry is that of its event, not that of its commit. Times rise in the order of the entries, also
+        if two clock readings are equal or the previous holder of the thread has a faster clock.
+        """
+        self._last_time = max(self.store.clock.now(), self._last_time + _INSTANT)
+        stitch = at_position(entry, self.head.id, self.next_position, None, self.head.fence, self._last_time)
         self._buffer.append(stitch)
         if child is not None:
             self._children[stitch.id] = child

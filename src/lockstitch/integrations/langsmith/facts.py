@@ -7,7 +7,7 @@ versions fill only one of them, so the larger value is used.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
 from lockstitch.integrations.langsmith.answers import (
@@ -156,7 +156,11 @@ def _model_call(span: SpanData) -> SpanFacts:
     lang_smith_messages, gave = list(messages_in(inputs)), list(messages_in(outputs))
     answers = answers_in(outputs)
     error = text(span.get("error"))
-    generations = [generation(answer, failed=bool(error)) for answer in answers]
+    counts = _by_answer(answers)
+    generations = [
+        generation(answer, failed=bool(error))._replace(tokens=tokens)
+        for answer, tokens in zip(answers, counts, strict=True)
+    ]
     if error and not generations:
         generations = [Generation({"role": "assistant", "content": []}, "", None, None, failed=True)]
     around = [detail for answer in answers for detail in details(answer)]
@@ -227,10 +231,10 @@ def _tokens(span: SpanData, answers: list[LangSmithAnswer], outputs: Json) -> tu
     metadata, extra = as_object(span.get("metadata")), as_object(span.get("extra"))
     beside = as_object(outputs.get("llm_output")) or as_object(outputs.get("llmOutput"))
     places = (
-        lambda: _by_prompt(answers, own_usage),
+        lambda: _sum(_by_answer(answers)),
         lambda: tokens_of(metadata.get("usage_metadata")),
         lambda: tokens_of(outputs.get("usage_metadata")),
-        lambda: _by_prompt(answers, usages),
+        lambda: _by_prompt(answers),
         lambda: tokens_of(outputs.get("usage")),
         lambda: tokens_of(beside.get("token_usage") or beside.get("tokenUsage") or beside.get("usage")),
         lambda: tokens_of(extra),
@@ -251,16 +255,32 @@ def _tokens(span: SpanData, answers: list[LangSmithAnswer], outputs: Json) -> tu
     return None, ["usage_metadata"] if "end" in span and not span.get("error") else []
 
 
-def _by_prompt(
-    answers: list[LangSmithAnswer], places: Callable[[LangSmithAnswer], Iterable[Any]]
-) -> TokenCounts | None:
+def _by_answer(answers: list[LangSmithAnswer]) -> list[TokenCounts | None]:
+    """Return the counts that each answer has itself. Counts that an earlier answer to the prompt has are repeated."""
+    seen: set[tuple[int, TokenCounts]] = set()
+    counts: list[TokenCounts | None] = []
+    for answer in answers:
+        tokens = next((tokens for usage in own_usage(answer) if (tokens := tokens_of(usage))), None)
+        is_new = tokens is not None and (answer.prompt, tokens) not in seen
+        counts.append(tokens if is_new else None)
+        if tokens is not None:
+            seen.add((answer.prompt, tokens))
+    return counts
+
+
+def _by_prompt(answers: list[LangSmithAnswer]) -> TokenCounts | None:
     """Return the sum over prompts. If a prompt has several answers, the first one with counts is used."""
     token_counts: dict[int, TokenCounts] = {}
     for answer in answers:
-        result = next((tokens for usage in places(answer) if (tokens := tokens_of(usage))), None)
+        result = next((tokens for usage in usages(answer) if (tokens := tokens_of(usage))), None)
         if result and not any(token_counts.get(answer.prompt, ())):
             token_counts[answer.prompt] = result
-    return TokenCounts(*(sum(part) for part in zip(*token_counts.values(), strict=True))) if token_counts else None
+    return _sum(token_counts.values())
+
+
+def _sum(token_counts: Iterable[TokenCounts | None]) -> TokenCounts | None:
+    known = [tokens for tokens in token_counts if tokens is not None]
+    return TokenCounts(*map(sum, zip(*known, strict=True))) if known else None
 
 
 def _cost(span: SpanData, extra: Json) -> float | None:

@@ -38,11 +38,10 @@ def _head_fields(into: MirrorUpdate, stored_trace: StoredTrace, run: Run) -> dic
     fields: dict[str, Any] = {}
     if stored_trace.is_new:
         fields["last_sequence"], fields["last_turn"] = run.sequence, run.turn
-    finished = run.status in TERMINAL_STATUSES and (
-        stored_trace.is_new or stored_trace.run.status not in TERMINAL_STATUSES
-    )
-    if finished:
-        fields["total_runs"] = into.fields.get("total_runs", head.total_runs) + 1
+    was_finished = not stored_trace.is_new and stored_trace.run.status in TERMINAL_STATUSES
+    if (is_finished := run.status in TERMINAL_STATUSES) != was_finished:
+        # A finished substitute can be replaced by a root that is still running.
+        fields["total_runs"] = into.fields.get("total_runs", head.total_runs) + (1 if is_finished else -1)
     last = into.fields.get("last_run_at", head.last_run_at)
     # A run with a corrected, earlier start time is still the last run if it was the last before.
     if last is None or run.started_at >= last or stored_trace.run.started_at == last:
@@ -50,7 +49,7 @@ def _head_fields(into: MirrorUpdate, stored_trace: StoredTrace, run: Run) -> dic
     state = run.state
     if head.user_id is None and state.get("user_id"):
         fields["user_id"] = part(str(state["user_id"]))
-    if head.title is None and state.get("said") and "title" not in into.fields:
+    if head.title is None and state.get("said") and "substitute" not in state and "title" not in into.fields:
         fields["title"] = " ".join(str(state["said"]).split())[:_TITLE] or None
     return fields
 

@@ -135,7 +135,10 @@ def as_span(row: SpanRow, duplicate_of: UUID | None = None) -> None:
 def as_model_call(
     row: SpanRow, facts: SpanFacts, generation: Generation | None, first: bool, cost: Json | None
 ) -> None:
-    """Make the row a model call. Only the first generation of a span contains the tokens and the cost."""
+    """Make the row a model call. The first generation of a span has the tokens and the cost of the whole call.
+
+    If a call has several generations with counts, `usage` has those of each generation.
+    """
     values, data = row.values, row.values["data"]
     message = generation.message if generation else None
     calls = len(tool_uses(message))
@@ -155,8 +158,19 @@ def as_model_call(
         "parameters": facts.parameters or None,
         "failed": True if (generation and generation.failed) or values["status"] == "error" else None,
         "cost": cost if first else None,
+        "usage": _usage(facts, generation),
     }
     data |= {key: value for key, value in details.items() if value is not None}
+
+
+def _usage(facts: SpanFacts, generation: Generation | None) -> Json | None:
+    """Return the counts of one of several generations: {} if it has none, None if no generation has counts."""
+    if generation is None or len(facts.generations) < 2 or not any(each.tokens for each in facts.generations):
+        return None
+    if generation.tokens is None:
+        return {}
+    read, written, *_ = _storable(generation.tokens)
+    return {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
 
 
 def part(text: str | None, longest: int = 255) -> str | None:

@@ -118,6 +118,8 @@ class Generation(NamedTuple):
     """The id of the message."""
     finish_reason: str | None
     failed: bool = False
+    tokens: TokenCounts | None = None
+    """The counts of this answer, if the source gives them per answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,14 +78,15 @@ class TraceBuilder:
         self._calls = ToolCallIndex(
             names, stored_trace.run, now, stored_trace.tools, trace_source.facts, stored_trace.recompute
         )
-        self._root: tuple[SpanRow | None, NewSpan] | None = None
+        self._root: NewSpan | None = None
+        """The span with new data that the run shows as its root."""
 
     def assemble(self, arrived: Sequence[NewSpan], vanished: Sequence[Stitch] = ()) -> tuple[Run, list[SpanRow]]:
         """Return the run, and the rows that are new or changed. `place` sets their positions later."""
-        for new_span in sorted(
-            arrived, key=lambda new_span: order_of(new_span.data, start_time(new_span.data, self._now))
-        ):
+        ordered = sorted(arrived, key=lambda new_span: order_of(new_span.data, start_time(new_span.data, self._now)))
+        for new_span in ordered:
             self._take(new_span)
+        self._root = self._root or self._substitute(ordered)
         rows = [*self._rows, *self._calls.rows(self._known.mentions)]
         places = {stitch.position for stitch in vanished}
         rows += [SpanRow(_remaining_values(stitch, places), (), stitch) for stitch in vanished]
@@ -95,11 +96,10 @@ class TraceBuilder:
 
     def _take(self, new_span: NewSpan) -> None:
         span, facts = new_span.data, new_span.facts
-        row: SpanRow | None = None
         if facts.role == "tool":
             self._calls.run_span(span, facts, self._known.rows.get(self._names.span(span["id"])))
         elif facts.role == "llm" and new_span.duplicate_of is None:
-            row = self._take_model_call(span, facts)
+            self._take_model_call(span, facts)
         else:
             row = self._row(span)
             as_span(row, new_span.duplicate_of)
@@ -107,15 +107,33 @@ class TraceBuilder:
             self._withdraw(row, facts)
         self._calls.mention(MentionedResult(start_time(span, self._now), span["id"], facts.results))
         if self._is_root(span):
-            self._root = (row, new_span)
+            self._root = new_span
 
     def _is_root(self, span: SpanData) -> bool:
         """True if a span is the root of this trace. Other spans may lack a parent until more data arrives."""
         if self._source.root_names_trace:
-            return span["id"] == self._known.run.foreign_id
+            return span["id"] == trace_of(self._known.run)
         return is_root(span)
 
-    def _take_model_call(self, span: SpanData, facts: SpanFacts) -> SpanRow:
+    def _substitute(self, ordered: Sequence[NewSpan]) -> NewSpan | None:
+        """Return the span with new data that the run shows until the root of the trace arrives: the first span.
+
+        More data of a span only makes its start earlier, so it is compared with the stored substitute alone. A source
+        whose root does not name the trace sends spans when they end. There the root arrives last, and the trace runs.
+        """
+        run, substitute = self._known.run, self._known.run.state.get("substitute")
+        if not ordered or not self._source.root_names_trace or not (self._known.is_new or substitute):
+            return None
+        if substitute is None or self._order_key(ordered[0].data) < substitute["order"]:
+            return ordered[0]
+        return next((new_span for new_span in ordered if new_span.data["id"] == run.foreign_id), None)
+
+    def _order_key(self, span: SpanData) -> list[str]:
+        """Return the place of a span in its trace, in a form that can be stored and compared."""
+        at, order, name, _ = order_of(span, start_time(span, self._now))
+        return [format_time(at), order, name]
+
+    def _take_model_call(self, span: SpanData, facts: SpanFacts) -> None:
         rows: list[SpanRow] = []
         generations: Sequence[Generation | None] = facts.generations or (None,)
         for number, generation in enumerate(generations):
@@ -125,7 +143,6 @@ class TraceBuilder:
             rows.append(row)
             self._calls.ask(row)
         self._rows += rows
-        return rows[0]
 
     def _withdraw(self, row: SpanRow, facts: SpanFacts) -> None:
         """Drop the requests and further generations of a span that no longer counts as a model call."""
@@ -182,7 +199,7 @@ class TraceBuilder:
         values |= self._first_call(rows) if values["steps"] else {"model": None, "provider": None}
         values["started_at"] = min([run.started_at, *(row.at for row in rows if row.values["data"].get("start"))])
         if self._root is not None:
-            values |= self._of_root(*self._root)
+            values |= self._of_root(self._root)
         return run.changed(**values)
 
     def _figures(self, run: Run, rows: Sequence[SpanRow]) -> dict[str, Any]:
@@ -215,16 +232,20 @@ class TraceBuilder:
         data = first.values["data"]
         return {"model": part(data.get("model"), 100), "provider": part(data.get("provider"), 100)}
 
-    def _of_root(self, row: SpanRow | None, root: NewSpan) -> dict[str, Any]:
+    def _of_root(self, root: NewSpan) -> dict[str, Any]:
+        """Return the values that the run takes from its root, or from the substitute of its root."""
         span = root.data
         status = _status(span)
         end = span.get("end")
-        remaining = ("thread_id", "user_id", "session_id", "group", "total_tokens", "total_cost")
-        state: Json = {**self._known.run.state, **{key: value for key, value in span.items() if key in remaining}}
+        state: Json = {key: value for key, value in self._known.run.state.items() if key not in _ROOT_STATE}
+        state |= {key: value for key, value in span.items() if key in _ROOT_STATE}
         if root.facts.input_text:
             state["said"] = root.facts.input_text[:200]
+        if not self._is_root(span) and self._source.root_names_trace:
+            state["substitute"] = {"trace_id": trace_of(self._known.run), "order": self._order_key(span)}
         error = span.get("error") or (span.get("status") if status == "failed" else None)
         return {
+            "foreign_id": span["id"] if "substitute" in state else trace_of(self._known.run),
             "agent": part(span.get("name")),
             "status": status,
             "stop_reason": {"completed": "end_turn", "failed": "error"}.get(status),
@@ -237,8 +258,20 @@ class TraceBuilder:
 
     @property
     def root_id(self) -> UUID | None:
-        """The row id of the root, if it has new data."""
-        return self._names.span(self._root[1].data["id"]) if self._root else None
+        """The row id of the root or of its substitute, if it has new data."""
+        return self._names.span(self._root.data["id"]) if self._root else None
+
+
+_ROOT_STATE: Final = frozenset(
+    {"thread_id", "user_id", "session_id", "group", "total_tokens", "total_cost", "said", "substitute"}
+)
+"""Keys of the state of a run that come from its root. `place` adds `answered_at`."""
+
+
+def trace_of(run: Run) -> str:
+    """Return the id of the trace of a run. Until the root arrives, `foreign_id` is the id of its substitute."""
+    substitute: Json = run.state.get("substitute") or {}
+    return str(substitute.get("trace_id") or run.foreign_id)
 
 
 def place(

@@ -21,6 +21,7 @@ from lockstitch.errors import Conflict
 from lockstitch.integrations.spans.batch import Batch, TraceBatch
 from lockstitch.integrations.spans.rows import MirrorIds, stored_span_data
 from lockstitch.integrations.spans.span import SpanData, TraceSource, above, merge
+from lockstitch.integrations.spans.trace import trace_of
 from lockstitch.model import Run, Stitch, Thread
 from lockstitch.store.writes.mirrors import MirrorStore
 
@@ -199,7 +200,8 @@ class TraceAssigner:
         runs = await self._mirrors.runs(run_id for span_id in others if (run_id := rows[span_id].run_id))
         for span_id in others:
             run = runs.get(rows[span_id].run_id or UUID(int=0))
-            result[span_id] = (run.foreign_id if run is not None else None) or result[span_id]
+            if run is not None:
+                result[span_id] = trace_of(run)
         return result
 
     def _trace_batches(self, batch: Batch, plan: _Plan, seen: _Seen) -> list[TraceBatch]:
@@ -246,9 +248,9 @@ class TraceAssigner:
         if dissolved:
             joined.dissolved = {thread_id: seen.threads[thread_id] for thread_id in dissolved}
             runs = await self._mirrors.thread_runs(dissolved)
-            traces, _ = ends(plan.links, {str(run.foreign_id) for run in runs})
+            traces, _ = ends(plan.links, {trace_of(run) for run in runs})
             joined.origin = {run.id: run.thread_id for run in runs}
-            joined.merged = {run.id: (str(run.foreign_id), traces[str(run.foreign_id)]) for run in runs}
+            joined.merged = {run.id: (trace_of(run), traces[trace_of(run)]) for run in runs}
         return joined
 
 

@@ -63,7 +63,9 @@ SELECT coalesce(s.call_id, s.id::text) AS llm_call_id,
                 CASE WHEN root.source = 'native' THEN s.status END) AS finish_reason,
        coalesce(lockstitch.safe_jsonb(s.data) ->> 'model', s.name) AS model_name,
        coalesce(lockstitch.safe_jsonb(s.data) ->> 'provider', r.provider) AS model_provider,
-       CASE WHEN s.input_tokens IS NOT NULL OR s.output_tokens IS NOT NULL THEN
+       -- The counts of one of several generations. The columns of the first generation have those of the whole call.
+       CASE WHEN lockstitch.safe_jsonb(s.data) -> 'usage' IS NOT NULL THEN nullif(lockstitch.safe_jsonb(s.data) -> 'usage', '{}')
+            WHEN s.input_tokens IS NOT NULL OR s.output_tokens IS NOT NULL THEN
            jsonb_build_object('input_tokens', coalesce(s.input_tokens, 0), 'output_tokens', coalesce(s.output_tokens, 0),
                               'total_tokens', coalesce(s.input_tokens, 0) + coalesce(s.output_tokens, 0))
        END AS usage_metadata,

@@ -53,7 +53,31 @@ CREATE OR REPLACE FUNCTION lockstitch.answer_of(message jsonb) RETURNS text LANG
                      SELECT coalesce(max(place), 0) FROM lockstitch.elements(message -> 'content')
                      WHERE element ->> 'type' LIKE '%tool\_use' OR element ->> 'type' LIKE '%tool\_result')) END
 $$;
--- The same for the message at a position of a thread.
+
+-- The stitches of an archive: one line of JSON each.
+CREATE OR REPLACE FUNCTION lockstitch.unpacked(content bytea) RETURNS SETOF lockstitch.stitches
+LANGUAGE sql STABLE PARALLEL SAFE ROWS 20 AS $$
+    SELECT s.* FROM string_to_table(rtrim(convert_from(content, 'UTF8'), E'\n'), E'\n') AS line,
+         json_populate_record(NULL::lockstitch.stitches, line::json) AS s
+$$;
+-- The stitches of the archive that contains a position. An archive whose rows are not deleted yet is not shown: its
+-- stitches would be there twice.
+CREATE OR REPLACE FUNCTION lockstitch.archived(thread uuid, place bigint) RETURNS SETOF lockstitch.stitches
+LANGUAGE sql STABLE PARALLEL SAFE ROWS 20 AS $$
+    SELECT s.* FROM lockstitch.archives a, lockstitch.unpacked(a.content) AS s
+    WHERE a.thread_id = thread AND a.first_position <= place AND a.last_position >= place
+      AND NOT EXISTS (SELECT 1 FROM lockstitch.stitches live
+                      WHERE live.thread_id = thread AND live.position = a.first_position)
+$$;
+
+-- The message at a position of a thread, archived or not.
+CREATE OR REPLACE FUNCTION lockstitch.message_at(thread uuid, place bigint) RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT lockstitch.safe_jsonb(coalesce(
+        (SELECT s.message FROM lockstitch.stitches s WHERE s.thread_id = thread AND s.position = place),
+        (SELECT s.message FROM lockstitch.archived(thread, place) s WHERE s.position = place)))
+$$;
+-- The texts of the message at a position, if it is not archived.
 CREATE OR REPLACE FUNCTION lockstitch.text_at(thread uuid, place bigint) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT lockstitch.text_of(lockstitch.safe_jsonb(s.message)) FROM lockstitch.stitches s
     WHERE s.thread_id = thread AND s.position = place AND s.message IS NOT NULL
@@ -141,7 +165,18 @@ CREATE OR REPLACE FUNCTION lockstitch.history(run uuid) RETURNS json LANGUAGE sq
         FROM lockstitch.runs r
         JOIN lockstitch.stitches s ON s.thread_id = r.thread_id AND s.position = r.input_position
         WHERE r.id = run AND r.input_position < r.first_position AND s.run_id IS DISTINCT FROM run
-          AND s.type = 'input' AND s.message IS NOT NULL),
+          AND s.type = 'input' AND s.message IS NOT NULL
+        UNION ALL
+        SELECT s.position, s.type, s.reply_to, s.call_index, s.message
+        FROM lockstitch.runs r, lockstitch.archived(r.thread_id, r.first_position) AS s
+        WHERE r.id = run AND s.run_id = run AND s.message IS NOT NULL
+          AND s.type IN ('input', 'llm_call', 'tool_call', 'thread_result', 'max_steps_reached',
+                         'final_answer_validation_failed', 'wait_timed_out')
+        UNION ALL
+        SELECT s.position, s.type, NULL, NULL, s.message
+        FROM lockstitch.runs r, lockstitch.archived(r.thread_id, r.input_position) AS s
+        WHERE r.id = run AND r.input_position < r.first_position AND s.run_id IS DISTINCT FROM run
+          AND s.position = r.input_position AND s.type = 'input' AND s.message IS NOT NULL),
     said AS (
         SELECT position, 0 AS kind, message FROM part WHERE type <> 'tool_call'
         UNION ALL

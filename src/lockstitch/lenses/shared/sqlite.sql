@@ -60,6 +60,28 @@ LEFT JOIN main.stitch_rows start ON start.thread_no = at.thread_no AND start.pos
                  AND (c.type = 'fork' OR (c.type = 'compaction' AND c.data -> '$.applied' = 'true'))
                ORDER BY c.position DESC LIMIT 1) END);
 
+-- The stitches of archives. A lookup needs a position between first_position and last_position: each row is read by
+-- unpacking its whole archive. The casts give the columns the types of those in main.stitches. An archive whose rows are
+-- not deleted yet is not shown: its stitches would be there twice.
+CREATE VIEW lens_archived AS
+SELECT a.thread_id, a.first_position, a.last_position,
+    CAST(e.value ->> '$.log_id' AS INTEGER) AS log_id, CAST(e.value ->> '$.position' AS INTEGER) AS position,
+    CAST(e.value ->> '$.run_id' AS TEXT) AS run_id, CAST(e.value ->> '$.type' AS TEXT) AS type,
+    CAST(e.value ->> '$.at' AS TEXT) AS at, CAST(e.value ->> '$.name' AS TEXT) AS name,
+    CAST(e.value ->> '$.call_id' AS TEXT) AS call_id, CAST(e.value ->> '$.status' AS TEXT) AS status,
+    CAST(e.value ->> '$.reply_to' AS INTEGER) AS reply_to, CAST(e.value ->> '$.call_index' AS INTEGER) AS call_index,
+    CAST(e.value ->> '$.step_number' AS INTEGER) AS step_number,
+    CAST(e.value ->> '$.input_tokens' AS INTEGER) AS input_tokens,
+    CAST(e.value ->> '$.output_tokens' AS INTEGER) AS output_tokens,
+    CAST(e.value ->> '$.cache_read_tokens' AS INTEGER) AS cache_read_tokens,
+    CAST(e.value ->> '$.cache_write_tokens' AS INTEGER) AS cache_write_tokens,
+    CAST(e.value ->> '$.duration_ms' AS INTEGER) AS duration_ms,
+    CAST(e.value ->> '$.messages_count' AS INTEGER) AS messages_count,
+    CAST(e.value ->> '$.estimated_tokens' AS INTEGER) AS estimated_tokens,
+    CAST(nullif(e.value -> '$.message', 'null') AS TEXT) AS message, CAST(e.value -> '$.data' AS TEXT) AS data
+FROM main.archives a JOIN main.threads t ON t.id = a.thread_id CROSS JOIN json_each(lockstitch_unpacked(a.content)) e
+WHERE NOT EXISTS (SELECT 1 FROM main.stitch_rows live WHERE live.thread_no = t.no AND live.position = a.first_position);
+
 -- All original messages of a run, without compactions and injected messages. An earlier input that caused the run is
 -- included.
 CREATE VIEW lens_history AS
@@ -83,7 +105,19 @@ SELECT r.id AS run_id, (
                     SELECT input.position, input.type, NULL, NULL, input.message FROM main.stitches input
                     WHERE input.thread_id = r.thread_id AND input.position = r.input_position
                       AND r.input_position < r.first_position AND input.run_id IS NOT r.id
-                      AND input.type = 'input' AND input.message IS NOT NULL) AS s
+                      AND input.type = 'input' AND input.message IS NOT NULL
+                    UNION ALL
+                    SELECT old.position, old.type, old.reply_to, old.call_index, old.message FROM lens_archived old
+                    WHERE old.thread_id = r.thread_id AND old.first_position <= r.first_position
+                      AND old.last_position >= r.first_position AND old.run_id = r.id AND old.message IS NOT NULL
+                      AND old.type IN ('input', 'llm_call', 'tool_call', 'thread_result', 'max_steps_reached',
+                                       'final_answer_validation_failed', 'wait_timed_out')
+                    UNION ALL
+                    SELECT old.position, old.type, NULL, NULL, old.message FROM lens_archived old
+                    WHERE old.thread_id = r.thread_id AND old.first_position <= r.input_position
+                      AND old.last_position >= r.input_position AND old.position = r.input_position
+                      AND r.input_position < r.first_position AND old.run_id IS NOT r.id
+                      AND old.type = 'input' AND old.message IS NOT NULL) AS s
                 ORDER BY place, s.call_index)
             GROUP BY place ORDER BY place)
         WHERE message IS NOT NULL)) AS messages
@@ -107,6 +141,23 @@ SELECT m.id, m.thread_id, m.position, m.type,
                    WHERE b.type = 'object' AND (b.value ->> '$.type' LIKE '%tool!_use' ESCAPE '!'
                                                 OR b.value ->> '$.type' LIKE '%tool!_result' ESCAPE '!'))) END AS answer
 FROM lens_messages m;
+-- The same for the messages of archives.
+CREATE VIEW lens_archived_messages AS
+SELECT s.thread_id, s.first_position, s.last_position, s.position,
+       replace(replace(replace(s.message, '\\', char(1)), '\u0000', '\ufffd'), char(1), '\\') AS message
+FROM lens_archived s WHERE s.message IS NOT NULL;
+CREATE VIEW lens_archived_texts AS
+SELECT m.thread_id, m.first_position, m.last_position, m.position,
+    CASE json_type(m.message, '$.content') WHEN 'text' THEN m.message ->> '$.content'
+         ELSE (SELECT coalesce(group_concat(e.value ->> '$.text', ''), '') FROM json_each(m.message, '$.content') e
+               WHERE e.type = 'object' AND e.value ->> '$.type' = 'text') END AS text,
+    CASE json_type(m.message, '$.content') WHEN 'text' THEN m.message ->> '$.content'
+         ELSE (SELECT coalesce(group_concat(e.value ->> '$.text', ''), '') FROM json_each(m.message, '$.content') e
+               WHERE e.type = 'object' AND e.value ->> '$.type' = 'text' AND e.key > (
+                   SELECT coalesce(max(b.key), -1) FROM json_each(m.message, '$.content') b
+                   WHERE b.type = 'object' AND (b.value ->> '$.type' LIKE '%tool!_use' ESCAPE '!'
+                                                OR b.value ->> '$.type' LIKE '%tool!_result' ESCAPE '!'))) END AS answer
+FROM lens_archived_messages m;
 
 -- The calls in responses, by thread, position of the response and index in it.
 CREATE VIEW lens_calls AS

@@ -92,12 +92,13 @@ CROSS JOIN LATERAL (SELECT t.status = 'waiting' AND EXISTS (
         WHERE element ->> 'kind' = 'frontend_tools') AS awaiting) AS relay
 WHERE t.kind IN ('chat', 'goal', 'task');
 
--- Finished turns. The messages of an archived turn are no longer here: messages is NULL, user_message is empty.
+-- Finished turns. Those of an archived turn are unpacked when they are selected.
 CREATE VIEW conversation_history AS
 SELECT r.id AS conversation_id, r.thread_id AS agent_uuid, r.id AS run_id, r.started_at, r.completed_at,
-    coalesce(lockstitch.text_at(r.thread_id, r.input_position), '') AS user_message,
-    lockstitch.answer_at(r.thread_id, r.output_position) AS final_response,
-    CASE WHEN r.first_position >= t.first_position THEN lockstitch.safe_jsonb(lockstitch.history(r.id)) END AS messages,
+    lockstitch.text_of(lockstitch.message_at(r.thread_id, r.input_position)) AS user_message,
+    (SELECT lockstitch.answer_of(answer) FROM lockstitch.message_at(r.thread_id, r.output_position) AS answer
+     WHERE answer IS NOT NULL) AS final_response,
+    lockstitch.safe_jsonb(lockstitch.history(r.id)) AS messages,
     r.stop_reason::varchar(50) AS stop_reason,
     r.steps::integer AS total_steps,
     jsonb_build_object('input_tokens', r.input_tokens, 'output_tokens', r.output_tokens,
@@ -107,15 +108,35 @@ SELECT r.id AS conversation_id, r.thread_id AS agent_uuid, r.id AS run_id, r.sta
          'mime_type', f.mime_type, 'step', f.step, 'timestamp', lockstitch.told_time(f.last_updated_at))
          ORDER BY f.file_id), '[]')
      FROM lockstitch.files f WHERE f.thread_id = r.thread_id AND f.last_updated_run = r.id) AS generated_files,
-    lockstitch.safe_jsonb(r.cost) AS cost,
+    CASE WHEN lockstitch.safe_jsonb(r.cost) ->> 'total_cost' IS NULL THEN '{}'
+         ELSE lockstitch.safe_jsonb(r.cost) END AS cost,
     lockstitch.safe_jsonb(r.extras) AS extras,
     r.turn::integer AS sequence_number,
-    coalesce(r.completed_at, r.started_at) AS created_at
+    coalesce(r.completed_at, r.started_at) AS created_at,
+    -- The document queries these two columns, which its table does not have.
+    r.input_tokens, r.output_tokens
 FROM lockstitch.runs r JOIN lockstitch.threads t ON t.id = r.thread_id
 WHERE r.parent_run_id IS NULL AND r.status IN ('completed', 'failed', 'cancelled') AND t.kind IN ('chat', 'goal', 'task');
 
+-- Added: the finished turns that each thread shows. A fork also shows the turns before the fork. They stay rows of the
+-- thread that executed them, so conversation_history has each turn once, and sums count it once.
+CREATE VIEW visible_turns AS
+SELECT r.thread_id AS agent_uuid, r.id AS run_id, r.turn::integer AS sequence_number, NULL::uuid AS inherited_from,
+    false AS cut
+FROM lockstitch.runs r JOIN lockstitch.threads t ON t.id = r.thread_id
+WHERE r.parent_run_id IS NULL AND r.status IN ('completed', 'failed', 'cancelled') AND t.kind IN ('chat', 'goal', 'task')
+UNION ALL
+SELECT t.id, r.id, r.turn::integer, r.thread_id, coalesce(r.output_position > lockstitch.whole(part.element -> 'position', 0), false)
+FROM lockstitch.threads t
+CROSS JOIN LATERAL lockstitch.elements(lockstitch.safe_jsonb(t.state) -> 'inherited') AS part
+-- The state is JSON of any writer. One wrong value must not make the view unreadable.
+JOIN lockstitch.runs r ON r.thread_id = CASE WHEN part.element ->> 'thread_id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                                             THEN (part.element ->> 'thread_id')::uuid END
+    AND r.turn BETWEEN lockstitch.whole(part.element -> 'first_turn', 1) AND lockstitch.whole(part.element -> 'last_turn', 0)
+WHERE r.parent_run_id IS NULL AND r.status IN ('completed', 'failed', 'cancelled') AND t.kind IN ('chat', 'goal', 'task');
+
 -- The log. One branch for each name that differs from the core's, so that a condition on action_type can use the
--- indexes of the core.
+-- indexes of the core. The last branch has the archived runs, without the messages that were sent.
 CREATE VIEW agent_runs AS
 SELECT s.log_id, s.thread_id AS agent_uuid, s.run_id, s.at AS "timestamp", s.step_number::integer AS step_number,
     'api_response_received'::varchar AS action_type,
@@ -149,8 +170,45 @@ CROSS JOIN LATERAL (SELECT lockstitch.safe_jsonb(lockstitch.context_before(s.thr
 WHERE s.type = 'api_call_started' AND s.run_id IS NOT NULL AND t.kind IN ('chat', 'goal', 'task')
 UNION ALL
 SELECT s.log_id, s.thread_id, s.run_id, s.at, s.step_number::integer,
-    s.type::varchar, lockstitch.safe_jsonb(s.data),
+    s.type::varchar,
+    lockstitch.safe_jsonb(s.data) || CASE s.type
+        WHEN 'run_started' THEN jsonb_build_object('user_message', coalesce((
+            SELECT lockstitch.text_at(r.thread_id, r.input_position) FROM lockstitch.runs r WHERE r.id = s.run_id), ''))
+        WHEN 'run_completed' THEN jsonb_build_object('final_response', (
+            SELECT lockstitch.answer_at(r.thread_id, r.output_position) FROM lockstitch.runs r WHERE r.id = s.run_id))
+        ELSE '{}' END,
     NULL::jsonb, s.messages_count::integer, s.estimated_tokens::integer, s.duration_ms::integer
 FROM lockstitch.stitches s JOIN lockstitch.threads t ON t.id = s.thread_id
 WHERE s.type NOT IN ('llm_call', 'tool_call', 'api_call_started') AND s.run_id IS NOT NULL
-  AND t.kind IN ('chat', 'goal', 'task');
+  AND t.kind IN ('chat', 'goal', 'task')
+UNION ALL
+SELECT s.log_id, t.id, r.id, s.at, s.step_number::integer,
+    CASE s.type WHEN 'llm_call' THEN 'api_response_received' WHEN 'tool_call' THEN 'tool_execution' ELSE s.type END::varchar,
+    lockstitch.safe_jsonb(s.data) || CASE s.type
+        WHEN 'run_started' THEN
+            jsonb_build_object('user_message', lockstitch.text_of(lockstitch.message_at(r.thread_id, r.input_position)))
+        WHEN 'run_completed' THEN jsonb_build_object('final_response', (
+            SELECT lockstitch.answer_of(answer) FROM lockstitch.message_at(r.thread_id, r.output_position) AS answer
+            WHERE answer IS NOT NULL))
+        WHEN 'llm_call' THEN jsonb_build_object('stop_reason', s.status, 'usage', jsonb_strip_nulls(
+            jsonb_build_object('input_tokens', s.input_tokens, 'output_tokens', s.output_tokens,
+                'cache_creation_input_tokens', s.cache_write_tokens, 'cache_read_input_tokens', s.cache_read_tokens)))
+            || CASE WHEN s.message IS NULL THEN '{}'
+               ELSE jsonb_build_object('content', lockstitch.safe_jsonb(s.message) -> 'content') END
+        WHEN 'tool_call' THEN jsonb_build_object('tool_name', s.name, 'tool_use_id', s.call_id,
+            'input', (
+                SELECT block.element -> 'input'
+                FROM lockstitch.elements(lockstitch.message_at(r.thread_id, s.reply_to) -> 'content') AS block
+                WHERE block.element ->> 'type' = 'tool_use' ORDER BY block.place OFFSET s.call_index LIMIT 1),
+            'result', lockstitch.safe_jsonb(s.message) -> 'content',
+            'success', coalesce(lockstitch.safe_jsonb(s.message) -> 'is_error', 'false') <> 'true',
+            'execution_time_ms', s.duration_ms)
+        ELSE '{}' END,
+    NULL::jsonb, s.messages_count::integer, s.estimated_tokens::integer, s.duration_ms::integer
+FROM lockstitch.runs r
+JOIN lockstitch.archives a ON a.thread_id = r.thread_id AND r.first_position BETWEEN a.first_position AND a.last_position
+JOIN lockstitch.threads t ON t.id = r.thread_id
+CROSS JOIN LATERAL lockstitch.unpacked(a.content) AS s
+WHERE s.run_id = r.id AND t.kind IN ('chat', 'goal', 'task')
+  AND NOT EXISTS (SELECT 1 FROM lockstitch.stitches live
+                  WHERE live.thread_id = a.thread_id AND live.position = a.first_position);

@@ -92,14 +92,16 @@ JOIN (SELECT one.id, one.status = 'waiting' AND EXISTS (
       FROM main.threads one) AS relay ON relay.id = t.id
 WHERE t.kind IN ('chat', 'goal', 'task');
 
--- Finished turns. The messages of an archived turn are no longer here: messages is NULL, user_message is empty.
+-- Finished turns. Those of an archived turn are unpacked when they are selected.
 CREATE VIEW conversation_history AS
 SELECT r.id AS conversation_id, r.thread_id AS agent_uuid, r.id AS run_id, r.started_at, r.completed_at,
-    coalesce((SELECT l.text FROM lens_texts l
-              WHERE l.thread_id = r.thread_id AND l.position = r.input_position), '') AS user_message,
-    (SELECT l.answer FROM lens_texts l WHERE l.thread_id = r.thread_id AND l.position = r.output_position) AS final_response,
-    CASE WHEN r.first_position >= t.first_position THEN (SELECT h.messages FROM lens_history h WHERE h.run_id = r.id) END
-        AS messages,
+    coalesce((SELECT l.text FROM lens_texts l WHERE l.thread_id = r.thread_id AND l.position = r.input_position),
+             (SELECT l.text FROM lens_archived_texts l
+              WHERE l.thread_id = r.thread_id AND l.first_position <= r.input_position AND l.last_position >= r.input_position AND l.position = r.input_position), '') AS user_message,
+    coalesce((SELECT l.answer FROM lens_texts l WHERE l.thread_id = r.thread_id AND l.position = r.output_position),
+             (SELECT l.answer FROM lens_archived_texts l
+              WHERE l.thread_id = r.thread_id AND l.first_position <= r.output_position AND l.last_position >= r.output_position AND l.position = r.output_position)) AS final_response,
+    (SELECT h.messages FROM lens_history h WHERE h.run_id = r.id) AS messages,
     r.stop_reason,
     r.steps AS total_steps,
     json_object('input_tokens', r.input_tokens, 'output_tokens', r.output_tokens,
@@ -109,18 +111,41 @@ SELECT r.id AS conversation_id, r.thread_id AS agent_uuid, r.id AS run_id, r.sta
                             'mime_type', f.mime_type, 'step', f.step, 'timestamp', f.last_updated_at) AS shown
          FROM main.files f WHERE f.thread_id = r.thread_id AND f.last_updated_run = r.id ORDER BY f.file_id))
         AS generated_files,
-    r.cost, r.extras,
+    CASE WHEN r.cost ->> '$.total_cost' IS NULL THEN '{}' ELSE r.cost END AS cost, r.extras,
     r.turn AS sequence_number,
-    coalesce(r.completed_at, r.started_at) AS created_at
+    coalesce(r.completed_at, r.started_at) AS created_at,
+    -- The document queries these two columns, which its table does not have.
+    r.input_tokens, r.output_tokens
 FROM main.runs r JOIN main.threads t ON t.id = r.thread_id
+WHERE r.parent_run_id IS NULL AND r.status IN ('completed', 'failed', 'cancelled') AND t.kind IN ('chat', 'goal', 'task');
+
+-- Added: the finished turns that each thread shows. A fork also shows the turns before the fork. They stay rows of the
+-- thread that executed them, so conversation_history has each turn once, and sums count it once.
+CREATE VIEW visible_turns AS
+SELECT t.id AS agent_uuid, r.id AS run_id, r.turn AS sequence_number, CAST(NULL AS TEXT) AS inherited_from, 0 AS cut
+FROM main.threads t JOIN main.run_rows r ON r.thread_no = t.no
+WHERE r.parent_run_id IS NULL AND r.status IN ('completed', 'failed', 'cancelled') AND t.kind IN ('chat', 'goal', 'task')
+UNION ALL
+SELECT t.id, r.id, r.turn, source.id, coalesce(r.output_position > t.state ->> (part.fullkey || '.position'), 0)
+FROM main.threads t
+CROSS JOIN json_each(t.state, '$.inherited') part
+CROSS JOIN main.threads source ON source.id = t.state ->> (part.fullkey || '.thread_id')
+CROSS JOIN main.run_rows r ON r.thread_no = source.no
+    AND r.turn BETWEEN t.state ->> (part.fullkey || '.first_turn') AND t.state ->> (part.fullkey || '.last_turn')
 WHERE r.parent_run_id IS NULL AND r.status IN ('completed', 'failed', 'cancelled') AND t.kind IN ('chat', 'goal', 'task');
 
 -- The log. One branch for each name that differs from the core's, so that a condition on action_type can use the
 -- indexes of the core. For that SQLite needs the plain columns first, and a column must be text in every branch or in
--- none.
+-- none. The last branch has the archived runs, without the messages that were sent.
 CREATE VIEW agent_runs AS
 SELECT s.log_id, t.id AS agent_uuid, r.id AS run_id, s.at AS timestamp, s.step_number,
-    s.type AS action_type, CAST(coalesce(s.data, '{}') AS TEXT) AS action_data,
+    s.type AS action_type,
+    CAST(CASE s.type
+        WHEN 'run_started' THEN json_set(coalesce(s.data, '{}'), '$.user_message', coalesce((
+            SELECT l.text FROM lens_texts l WHERE l.thread_id = t.id AND l.position = r.input_position), ''))
+        WHEN 'run_completed' THEN json_set(coalesce(s.data, '{}'), '$.final_response', (
+            SELECT l.answer FROM lens_texts l WHERE l.thread_id = t.id AND l.position = r.output_position))
+        ELSE coalesce(s.data, '{}') END AS TEXT) AS action_data,
     CAST(NULL AS TEXT) AS messages_snapshot, s.messages_count, s.estimated_tokens, s.duration_ms
 FROM main.stitch_rows s JOIN main.threads t ON t.no = s.thread_no JOIN main.run_rows r ON r.no = s.run_no
 WHERE s.type NOT IN ('llm_call', 'tool_call', 'api_call_started')
@@ -157,4 +182,35 @@ SELECT s.log_id, t.id, r.id, s.at, s.step_number,
     CAST((SELECT c.messages FROM lens_context c WHERE c.stitch_id = s.id) AS TEXT),
     s.messages_count, s.estimated_tokens, s.duration_ms
 FROM main.stitch_rows s JOIN main.threads t ON t.no = s.thread_no JOIN main.run_rows r ON r.no = s.run_no
-WHERE s.type = 'api_call_started' AND t.kind IN ('chat', 'goal', 'task');
+WHERE s.type = 'api_call_started' AND t.kind IN ('chat', 'goal', 'task')
+UNION ALL
+SELECT s.log_id, t.id, r.id, s.at, s.step_number,
+    CAST(CASE s.type WHEN 'llm_call' THEN 'api_response_received' WHEN 'tool_call' THEN 'tool_execution' ELSE s.type END
+         AS TEXT),
+    CAST(CASE s.type
+        WHEN 'run_started' THEN json_set(s.data, '$.user_message', coalesce((
+            SELECT l.text FROM lens_archived_texts l
+              WHERE l.thread_id = t.id AND l.first_position <= r.input_position AND l.last_position >= r.input_position AND l.position = r.input_position), ''))
+        WHEN 'run_completed' THEN json_set(s.data, '$.final_response', (
+            SELECT l.answer FROM lens_archived_texts l
+              WHERE l.thread_id = t.id AND l.first_position <= r.output_position AND l.last_position >= r.output_position AND l.position = r.output_position))
+        WHEN 'llm_call' THEN json_set(
+            CASE WHEN s.message IS NULL THEN s.data ELSE json_set(s.data, '$.content', json(s.message -> '$.content')) END,
+            '$.stop_reason', s.status,
+            '$.usage', json_patch('{}', json_object('input_tokens', s.input_tokens, 'output_tokens', s.output_tokens,
+                'cache_creation_input_tokens', s.cache_write_tokens, 'cache_read_input_tokens', s.cache_read_tokens)))
+        WHEN 'tool_call' THEN json_set(s.data, '$.tool_name', s.name, '$.tool_use_id', s.call_id,
+            '$.input', json((
+                SELECT b.value -> '$.input' FROM lens_archived c CROSS JOIN json_each(c.message, '$.content') b
+                WHERE c.thread_id = t.id AND c.first_position = s.first_position AND c.last_position >= s.reply_to
+                  AND c.position = s.reply_to AND b.type = 'object' AND b.value ->> '$.type' = 'tool_use'
+                  AND s.call_index = (SELECT count(*) FROM json_each(c.message, '$.content') d
+                                      WHERE d.key < b.key AND d.type = 'object' AND d.value ->> '$.type' = 'tool_use'))),
+            '$.result', json(s.message -> '$.content'),
+            '$.success', json(iif(coalesce(s.message -> '$.is_error', 'false') <> 'true', 'true', 'false')),
+            '$.execution_time_ms', s.duration_ms)
+        ELSE s.data END AS TEXT),
+    CAST(NULL AS TEXT), s.messages_count, s.estimated_tokens, s.duration_ms
+FROM main.threads t JOIN main.run_rows r ON r.thread_no = t.no JOIN lens_archived s
+    ON s.thread_id = t.id AND s.first_position <= r.first_position AND s.last_position >= r.first_position
+WHERE s.run_id = r.id AND r.first_position < t.first_position AND t.kind IN ('chat', 'goal', 'task');

@@ -54,6 +54,8 @@ CREATE TABLE IF NOT EXISTS conversation_history (
     extras JSON TEXT CHECK (extras IS NULL OR json_valid(extras)),
     sequence_number INTEGER NOT NULL,
     created_at TEXT NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
     UNIQUE (agent_uuid, sequence_number)
 );
 CREATE INDEX IF NOT EXISTS conversation_history_run ON conversation_history (run_id);
@@ -74,3 +76,12 @@ CREATE TABLE IF NOT EXISTS agent_runs (
 CREATE INDEX IF NOT EXISTS agent_runs_agent ON agent_runs (agent_uuid, run_id);
 CREATE INDEX IF NOT EXISTS agent_runs_run ON agent_runs (run_id);
 CREATE INDEX IF NOT EXISTS agent_runs_action ON agent_runs (action_type);
+
+CREATE TABLE IF NOT EXISTS visible_turns (
+    agent_uuid TEXT NOT NULL REFERENCES agent_config (agent_uuid),
+    run_id TEXT NOT NULL,
+    sequence_number INTEGER NOT NULL,
+    inherited_from TEXT,
+    cut INTEGER NOT NULL,
+    PRIMARY KEY (agent_uuid, sequence_number)
+);

@@ -24,7 +24,7 @@ from lockstitch.store.conversations import EnqueuedMessage
 router = APIRouter(prefix="/api/agents", tags=["runs"], default_response_class=ExactJSON)
 
 
-_WAITED: Final[dict[int | str, dict[str, Any]]] = {
+WAITED: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The result with `wait`, events with `stream`",
         "model": responses.Result,
@@ -47,7 +47,7 @@ class Prompt(Body):
     message_id: MessageId | None = None
 
 
-@router.post("/{name}/runs", status_code=202, responses=_WAITED, response_model=responses.Result)
+@router.post("/{name}/runs", status_code=202, responses=WAITED, response_model=responses.Result)
 async def run(
     request: Request,
     caller: Writer,

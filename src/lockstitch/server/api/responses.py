@@ -141,6 +141,7 @@ class Result(ResponseModel):
     waiting_for: list[Json]
     generated_files: list[Json]
     error: str | None
+    partial: bool
 
 
 class Node(ResponseModel):

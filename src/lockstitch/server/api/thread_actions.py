@@ -6,18 +6,21 @@ A reply needs no agent code. A worker that has the agent continues the thread.
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import Field
+from starlette.responses import Response
 
 from lockstitch.agents import answer, approve, cancel, deny, settle, submit_results
+from lockstitch.engine.result import result_enqueued
 from lockstitch.engine.session.start import as_message
 from lockstitch.model import Json, Thread
 from lockstitch.model.delivery import message_entry
 from lockstitch.server.api import responses
-from lockstitch.server.api.messages import one_message_id
+from lockstitch.server.api.messages import WAITED, one_message_id, stream_run, wait_for_run
 from lockstitch.server.api.schemas import Body, ExactJSON, IdempotencyKey, MessageId, TextParam, ThreadRefParam
 from lockstitch.server.auth import Caller, Writer
 from lockstitch.server.middleware import add_log_fields
+from lockstitch.server.problems import Problem
 from lockstitch.server.streams.thread import status_of
 from lockstitch.store.conversations import deliver_message
 
@@ -48,6 +51,15 @@ class Settlement(Body):
 class AnswerBody(Body):
     text: TextParam
     call_id: CallId | None = None
+
+
+class Regeneration(Body):
+    """The turn to answer again, and the message to send instead of its message. None: the last turn, its message."""
+
+    turn: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    input: str | list[Json] | None = None
+    wait: bool = False
+    stream: bool = False
 
 
 class ToolResult(Body):
@@ -134,6 +146,33 @@ async def retry(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
     head = await caller.store.thread(ref)
     result = await caller.app.agent(head.agent).retry(head, store=caller.store, detach=True)
     return _accepted(await caller.store.thread(head), result.run_id if result is not None else None)
+
+
+@router.post("/regenerate", status_code=202, responses=WAITED, response_model=responses.Result)
+async def regenerate(
+    request: Request, caller: Writer, ref: ThreadRefParam, regeneration: Regeneration | None = None
+) -> Response:
+    """Answer the last turn again, in a fork that takes the key of the thread.
+
+    Returns 202 with the fork and the run at once, as the start of a run does, also with `wait` and `stream`. With
+    `input`, the fork gets this message instead (edit and resend). 409 if the thread has an open run or a message.
+    """
+    regeneration = regeneration or Regeneration()
+    if regeneration.stream and regeneration.wait:
+        raise Problem(422, "Refused", "Set wait or stream, not both.")
+    head = await caller.store.thread(ref)
+    # 404 if no agent of this app executes the thread.
+    caller.app.agent(head.agent)
+    message = None if regeneration.input is None else as_message(regeneration.input)
+    queued = await caller.store.regenerate(head, turn=regeneration.turn, message=message)
+    add_log_fields(thread=queued.thread.id, run=queued.run_id)
+    started = await result_enqueued(caller.store, queued)
+    if regeneration.stream:
+        return stream_run(caller, started, queued.thread.position)
+    if regeneration.wait:
+        result, idle = await wait_for_run(request, caller, started)
+        return ExactJSON(result.as_json(), 200 if idle else 202)
+    return ExactJSON(started.as_json(), 202)
 
 
 @router.post("/resume", status_code=202, response_model=responses.StatusOfRun)

@@ -55,10 +55,15 @@ class Edit(Body):
 
 
 class Fork(Body):
-    """The position of a fork. None: the end of the thread."""
+    """The place of a fork: after the position `at`, or before a turn. Neither: the end of the thread.
+
+    With `take_key`, the fork gets the key of the thread, which then has none.
+    """
 
     at: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    before_turn: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     key: Name | None = None
+    take_key: bool = False
     title: Annotated[TextParam, Field(max_length=255)] | None = None
     user_id: Annotated[TextParam, Field(max_length=255)] | None = None
 
@@ -172,7 +177,10 @@ async def history(
     offset: Offset = 0,
     before: Annotated[int | None, Query(ge=0, lt=2**53, description="A sequence_number: only older turns.")] = None,
 ) -> ExactJSON:
-    """List finished turns, newest first. Pass `next` as `before` for the next page."""
+    """List finished turns, newest first. Pass `next` as `before` for the next page.
+
+    The turns that a fork inherited have the id of their thread in `inherited_from`.
+    """
     page = await caller.store.history(await _known(caller.store, ref), limit=limit, offset=offset, before=before)
     return ExactJSON(
         {
@@ -215,7 +223,15 @@ async def fork(caller: Writer, ref: ThreadRefParam, fork: Fork | None = None) ->
     fork = fork or Fork()
     if fork.at is not None and fork.at > head.position:
         raise Problem(422, "Refused", f"Thread {head.id} has {head.position} stitches. `at` is higher.")
-    thread = await caller.store.fork(head, at=fork.at, key=fork.key, title=fork.title, user_id=fork.user_id)
+    thread = await caller.store.fork(
+        head,
+        at=fork.at,
+        before_turn=fork.before_turn,
+        key=fork.key,
+        take_key=fork.take_key,
+        title=fork.title,
+        user_id=fork.user_id,
+    )
     return ExactJSON(thread.as_json(), 201)
 
 

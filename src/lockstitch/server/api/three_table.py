@@ -16,7 +16,8 @@ from lockstitch.agents.formatters import formats
 from lockstitch.engine.result import result_enqueued, run_for
 from lockstitch.engine.session.start import as_message
 from lockstitch.errors import Refused
-from lockstitch.model import FrontendToolWait, Json, Thread, format_time, waits_json
+from lockstitch.model import FrontendToolWait, Json, Thread, format_time
+from lockstitch.model.context import frontend_calls
 from lockstitch.server.api import responses
 from lockstitch.server.api.events import EVENT_STREAM, STREAM
 from lockstitch.server.api.messages import one_message_id
@@ -36,6 +37,7 @@ from lockstitch.server.auth import Caller, Reader, Writer
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.streams.replay import EventReplay
 from lockstitch.server.streams.thread import LIVELY, ThreadStream, is_idle
+from lockstitch.store import Store
 
 router = APIRouter(prefix="/agent", tags=["compatible"], default_response_class=ExactJSON)
 
@@ -91,7 +93,8 @@ async def tool_results(caller: Writer, executed: Executed) -> StreamingResponse:
 async def sessions(caller: Reader, limit: Limit = 20, offset: Offset = 0) -> ExactJSON:
     """List threads as sessions, most recently active first."""
     threads = await caller.store.threads(limit=limit + 1, offset=offset)
-    return ExactJSON({"sessions": [_session(head) for head in threads[:limit]], "has_more": len(threads) > limit})
+    shown = [await _session(caller.store, head) for head in threads[:limit]]
+    return ExactJSON({"sessions": shown, "has_more": len(threads) > limit})
 
 
 @router.get("/{ref}/conversations", response_model=responses.Conversations)
@@ -149,8 +152,10 @@ async def _without_none(events: AsyncGenerator[Event | None]) -> AsyncGenerator[
             yield event
 
 
-def _session(head: Thread) -> Json:
-    pending = waits_json(wait for wait in head.waits if isinstance(wait, FrontendToolWait))
+async def _session(store: Store, head: Thread) -> Json:
+    pending: list[Json] = []
+    if any(isinstance(wait, FrontendToolWait) for wait in head.waits):
+        pending = frontend_calls(await store.execution.context_stitches(head), head.waits)
     return {
         "agent_uuid": str(head.id),
         "key": head.key,

@@ -15,16 +15,16 @@ LIMIT 20 OFFSET 0;
 SELECT timestamp, step_number, action_type, action_data, duration_ms
 FROM agent_runs
 WHERE run_id = :run_id
-ORDER BY log_id ASC;
+ORDER BY timestamp ASC;
 
 -- example: Pattern 4: average tokens per run (sqlite)
-SELECT agent_uuid, AVG((usage ->> '$.input_tokens') + (usage ->> '$.output_tokens')) AS avg_tokens
+SELECT agent_uuid, AVG(input_tokens + output_tokens) as avg_tokens
 FROM conversation_history
 WHERE started_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-7 days')
 GROUP BY agent_uuid;
 
 -- example: Pattern 4: average tokens per run (postgres)
-SELECT agent_uuid, AVG((usage->>'input_tokens')::int + (usage->>'output_tokens')::int) AS avg_tokens
+SELECT agent_uuid, AVG(input_tokens + output_tokens) as avg_tokens
 FROM conversation_history
 WHERE started_at > NOW() - INTERVAL '7 days'
 GROUP BY agent_uuid;
@@ -35,3 +35,10 @@ FROM agent_runs
 WHERE action_type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error')
 ORDER BY timestamp DESC
 LIMIT 50;
+
+-- example: The conversation of a fork
+SELECT v.sequence_number, v.inherited_from, c.user_message, CASE WHEN NOT v.cut THEN c.final_response END AS final_response
+FROM visible_turns v JOIN conversation_history c USING (run_id)
+WHERE v.agent_uuid = :agent_uuid
+ORDER BY v.sequence_number DESC
+LIMIT 20;

@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from lockstitch.errors import NotFound
 from lockstitch.integrations.langsmith.export import export_run, exported_span
 from lockstitch.integrations.spans.rows import MirrorIds
+from lockstitch.integrations.spans.trace import trace_of
 from lockstitch.model import Json, Run, Stitch, as_id, codec, foreign_id, format_time, parse_time
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import ExactJSON
@@ -54,7 +55,7 @@ async def roots_of(store: Store, runs: Iterable[Run]) -> list[Json]:
     """Return the root spans of the runs in order. Runs without a root span are left out."""
     names = MirrorIds(store.project, "langsmith")
     mirrors = {run.id: run for run in runs}
-    wanted = {names.span(run.foreign_id): run for run in mirrors.values() if run.foreign_id}
+    wanted = {names.span(trace_of(run)): run for run in mirrors.values() if run.foreign_id}
     stitches = {row.run_id: row for row in (await store.mirrors.stitches(wanted)).values() if row.data.get("id")}
     roots: list[Json] = []
     for run in mirrors.values():

@@ -10,6 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse
 
+from lockstitch.integrations.langsmith.export import find_run
 from lockstitch.lenses.catalog import script
 from lockstitch.model import Json, Run, codec, format_time
 from lockstitch.server.api import responses
@@ -69,7 +70,7 @@ async def webhook(request: Request, caller: Ingester) -> JSONResponse:
 
 async def _parts(caller: Caller, trace_id: str) -> tuple[Json, list[Json], list[Json]]:
     await caller.state.intake.settled(5.0)
-    run = await caller.store.run(trace_id)
+    run = await find_run(caller.store, trace_id)
     add_log_fields(run=run.id, thread=run.thread_id)
     rows = await _rows(caller, "agent_runs", "row_id", [run])
     calls = await _rows(caller, "llm_calls", "run_id_row", [run])

@@ -6,11 +6,11 @@
 from collections.abc import AsyncIterator
 from datetime import datetime
 
-from lockstitch.backend import Find, Where
-from lockstitch.errors import NotFound, Refused, ThreadHeld
-from lockstitch.model import TERMINAL_STATUSES, Feedback, Memory, NextMessageWait, QuestionWait, Thread
+from lockstitch.backend import Commit, Find, ThreadChange, Where
+from lockstitch.errors import Conflict, NotFound, Refused, ThreadHeld
+from lockstitch.model import TERMINAL_STATUSES, DailyMetric, Feedback, Memory, NextMessageWait, QuestionWait, Thread
 from lockstitch.store.core import StoreCore
-from lockstitch.store.reports.statistics import metrics_to_keep
+from lockstitch.store.reports.statistics import daily_of_threads
 from lockstitch.store.tables import installed_extensions, missing_extensions
 from lockstitch.store.writes.archive import Archives
 
@@ -56,36 +56,50 @@ async def _purge_old(store: StoreCore, before: datetime | None) -> int:
 
 async def _purge_tree(store: StoreCore, root: Thread, before: datetime | None, now: datetime) -> int:
     """Delete a tree if it is old or expired and no thread of it executes. Return the number of threads."""
-    tree = await store.tree(root)
+    tree = await _tree_or_none(store, root)
+    if not tree:
+        return 0  # another purge has deleted it
     expired = root.expires_at is not None and root.expires_at <= now
     old = before is not None and all(thread.updated_at < before for thread in tree)
     if not (expired or old) or not all(map(at_rest, tree)):
         return 0
-    await _add_to_daily_metrics(store, tree)
-    return await store.delete(root)
+    # False: the tree has changed since, or another purge has deleted it.
+    return len(tree) if await _delete_counted(store, tree) else 0
 
 
 async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:
     """Delete all records of a user. If a worker holds a thread of the user, raises `ThreadHeld` first."""
     where = Where("user_id", "=", user_id)
     async for head in threads(store, where):
-        held = [thread for thread in await store.tree(head) if thread.held]
-        if held and not force:
-            raise ThreadHeld(
-                f"Thread {held[0].id} is held by worker {held[0].worker_id}. Stop it first, or force the deletion.",
-                thread_id=held[0].id,
-            )
+        _check_free(await _tree_or_none(store, head), force)
     number = 0
     async for head in threads(store, where):
-        try:
-            tree = await store.tree(head)
-        except NotFound:
-            continue  # deleted with another thread of the user that is its ancestor
-        await _add_to_daily_metrics(store, tree)
-        number += await store.delete(head, force=force)
+        # Empty: deleted with an ancestor that also belongs to the user, or by another purge.
+        while tree := await _tree_or_none(store, head):
+            _check_free(tree, force)
+            if await _delete_counted(store, tree):
+                number += len(tree)
+                break
     for kind in (Memory, Feedback):
         await store._backend.delete(Find(kind, (Where("project", "=", store.project), where)))
     return number
+
+
+async def _tree_or_none(store: StoreCore, head: Thread) -> list[Thread]:
+    """Return the tree of a thread, or nothing if the thread was deleted since."""
+    try:
+        return await store.tree(head.id)
+    except NotFound:
+        return []
+
+
+def _check_free(tree: list[Thread], force: bool) -> None:
+    held = next((thread for thread in tree if thread.held), None)
+    if held is not None and not force:
+        raise ThreadHeld(
+            f"Thread {held.id} is held by worker {held.worker_id}. Stop it first, or force the deletion.",
+            thread_id=held.id,
+        )
 
 
 def at_rest(thread: Thread) -> bool:
@@ -118,9 +132,19 @@ async def threads(store: StoreCore, *where: Where) -> AsyncIterator[Thread]:
         last = page[-1]
 
 
-async def _add_to_daily_metrics(store: StoreCore, tree: list[Thread]) -> None:
-    """Add the runs of these threads to the daily metrics before they are deleted."""
+async def _delete_counted(store: StoreCore, tree: list[Thread]) -> bool:
+    """Delete a tree and add its runs to the daily metrics, in one commit. False if a thread has changed since.
+
+    So a run is counted exactly once, also if two purges delete the same tree or a process ends between two commits.
+    """
+    metrics: list[DailyMetric] = []
     for start in range(0, len(tree), _PAGE):
-        totals = await metrics_to_keep(store._backend, [head.id for head in tree[start : start + _PAGE]])
-        if totals:
-            await store._backend.put(totals)
+        metrics += await daily_of_threads(store._backend, [head.id for head in tree[start : start + _PAGE]])
+    going = sorted(tree, key=lambda head: (-head.depth, head.id))
+    changes = [ThreadChange(head.id, head.fence, head.position, worker_id=head.worker_id) for head in going]
+    try:
+        await store._backend.append(Commit(records=metrics, superseded=changes))
+    except Conflict:
+        return False
+    await store._report_deletion(tree[0])
+    return True

@@ -1,14 +1,16 @@
 """`LogQueries`: context, turns, run logs and exact requests. `LogWatcher`: stitches as they are committed."""
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from uuid import UUID
+from typing import Final, NamedTuple
+from uuid import UUID, uuid5
 
 from lockstitch.backend import WORK_READY, Find, FullBackend, Where
 from lockstitch.errors import NotFound, StoreDamaged
 from lockstitch.model import (
+    ERROR_TYPES,
     TERMINAL_STATUSES,
     Blob,
     File,
@@ -25,7 +27,8 @@ from lockstitch.model import (
     text_of,
 )
 from lockstitch.model.context import injected_message, kept_positions, replaced_positions, visible_stitches
-from lockstitch.model.message import build
+from lockstitch.model.message import blocks, build
+from lockstitch.model.stitch import passes_on_failure
 from lockstitch.store.writes.archive import Archives
 from lockstitch.store.writes.media import Media
 
@@ -42,6 +45,18 @@ class Turn:
     """Text of the answer. None if the run ended without one."""
     generated_files: list[Json]
     """Files that the run created or changed, as JSON."""
+    inherited_from: UUID | None = None
+    """Id of the thread that contains the turn, if a fork inherited it. Its usage and cost belong to that thread."""
+
+    @property
+    def inherited(self) -> bool:
+        """True if the turn belongs to the thread that this thread was forked from."""
+        return self.inherited_from is not None
+
+    @property
+    def partial(self) -> bool:
+        """True if a cancel stopped the run, and `final_response` is its answer so far."""
+        return self.run.status == "cancelled" and bool(self.final_response)
 
     def as_json(self) -> Json:
         """Return the columns of conversation_history in the documented format, without the messages."""
@@ -58,9 +73,11 @@ class Turn:
             "total_steps": run.steps,
             "usage": run.usage,
             "generated_files": self.generated_files,
-            "cost": run.cost,
+            "cost": run.known_cost,
             "extras": run.extras,
             "sequence_number": run.turn,
+            "partial": self.partial,
+            "inherited_from": str(self.inherited_from) if self.inherited_from else None,
         }
 
 
@@ -156,17 +173,47 @@ class LogQueries:
         return history(await self.log(head, run), run.id)
 
     async def turns(self, head: Thread, limit: int, offset: int, before: int | None) -> HistoryPage:
-        """Return a page of finished turns, newest first. `before` is the number of the oldest turn already seen."""
-        where = [
-            Where("thread_id", "=", head.id),
-            Where("parent_run_id", "is null"),
-            Where("status", "in", sorted(TERMINAL_STATUSES)),
-        ]
+        """Return a page of finished turns, newest first. `before` is the number of the oldest turn already seen.
+
+        The turns that a fork inherited come after its own turns. A fork continues the numbers of its origin, so the
+        numbers of both are one sequence.
+        """
+        where = [*_own_turns(head.id), Where("status", "in", sorted(TERMINAL_STATUSES))]
         if before is not None:
             where.append(Where("turn", "<", before))
         runs = await self._backend.find(Find(Run, where, order=("-turn",), limit=limit + 1, offset=offset))
-        shown = runs[:limit]
-        return HistoryPage([*(await self._as_turns(head, shown))], len(runs) > limit)
+        turns = await self._as_turns(head, runs[:limit])
+        inherited = inherited_turns(head)
+        if len(runs) > limit or not inherited:
+            return HistoryPage(turns, len(runs) > limit)
+        skipped = max(0, offset - await self._backend.count(Find(Run, where))) if offset and not runs else 0
+        last = inherited[0].last_turn if before is None else min(inherited[0].last_turn, before - 1)
+        more = await self._inherited(head, inherited, last - skipped, limit - len(turns) + 1)
+        turns += more[: limit - len(turns)]
+        return HistoryPage(turns, len(more) > limit - len(runs))
+
+    async def _inherited(self, head: Thread, parts: Sequence["InheritedTurns"], last: int, limit: int) -> list[Turn]:
+        """Return inherited turns, newest first, starting with the number `last`.
+
+        If a thread that contains them was deleted, they come from the context in the fork stitch, as far as it has
+        them.
+        """
+        turns: list[Turn] = []
+        for part in parts:
+            if part.first_turn > last or len(turns) >= limit:
+                continue
+            source = await self._backend.get(Thread, (part.thread_id,))
+            if source is None:
+                derived = _derived(head, parts, await self.stitches(head, [(1, 1)]))
+                turns += [turn for turn in derived if part.first_turn <= turn.run.turn <= min(last, part.last_turn)]
+                continue
+            where = [*_own_turns(source.id), Where("turn", "<=", min(last, part.last_turn))]
+            runs = await self._backend.find(Find(Run, where, order=("-turn",), limit=limit - len(turns)))
+            turns += [
+                replace(turn, inherited_from=source.id)
+                for turn in await self._as_turns(source, runs, until=part.position)
+            ]
+        return turns[:limit]
 
     async def request(self, stitch: Stitch, head: Thread) -> Json:
         """Return the exact request of a model call. It is rebuilt, and checked against the hash of the sent request."""
@@ -199,24 +246,48 @@ class LogQueries:
         )
         return (started.data.get("request") or {}) if started is not None else {}
 
-    async def latest(
-        self, project: str, limit: int, since: datetime | None = None, types: Collection[str] = ()
+    async def latest(self, project: str, limit: int, since: datetime | None = None) -> list[Stitch]:
+        """Return the latest stitches of the threads of a project, newest first."""
+        return await self._newest(project, limit, since)
+
+    async def errors(self, project: str, limit: int, since: datetime | None = None) -> list[Stitch]:
+        """Return the latest failures of the threads of a project, newest first, each once."""
+        types = Where("type", "in", sorted(ERROR_TYPES))
+        stitches = await self._newest(project, limit, since, [types], _causes)
+        stitches += await self._newest(project, limit, since, FAILED_SPAN, self._failed_first)
+        return sorted(stitches, key=lambda stitch: stitch.log_id or 0, reverse=True)[:limit]
+
+    async def _newest(
+        self,
+        project: str,
+        limit: int,
+        since: datetime | None,
+        where: Sequence[Where] = (),
+        select: Callable[[Sequence[Stitch]], Awaitable[list[Stitch]]] | None = None,
     ) -> list[Stitch]:
-        """Return the latest stitches of the threads of a project, newest first. `types` limits their types."""
+        """Return the newest stitches that meet the conditions. `select` returns the wanted ones of a page."""
+        conditions = [*where, *([] if since is None else [Where("at", ">=", since)])]
         stitches: list[Stitch] = []
         mark: int | None = None
         while len(stitches) < limit:
-            where = [Where("type", "in", sorted(types))] if types else []
-            if since is not None:
-                where.append(Where("at", ">=", since))
             after = None if mark is None else (mark,)
-            rows = await self._backend.find(Find(Stitch, where, order=("-log_id",), after=after, limit=limit))
+            rows = await self._backend.find(Find(Stitch, conditions, order=("-log_id",), after=after, limit=limit))
             projects = await self._projects({row.thread_id for row in rows})
-            stitches += [row for row in rows if projects.get(row.thread_id) == project]
+            ours = [row for row in rows if projects.get(row.thread_id) == project]
+            stitches += ours if select is None else await select(ours)
             if len(rows) < limit:
                 break
             mark = rows[-1].log_id
         return stitches[:limit]
+
+    async def _failed_first(self, spans: Sequence[Stitch]) -> list[Stitch]:
+        """Return the failed spans without those that only pass on the failure of a span below them."""
+        parents = sorted(span.id for span in spans)
+        children = Find(Stitch, (Where("parent_id", "in", parents), *FAILED_SPAN))
+        below: dict[UUID | None, list[Stitch]] = {}
+        for child in await self._backend.find(children) if parents else ():
+            below.setdefault(child.parent_id, []).append(child)
+        return [span for span in spans if not passes_on_failure(span, below.get(span.id, ()))]
 
     async def _projects(self, ids: set[UUID]) -> dict[UUID, str]:
         if not ids:
@@ -224,8 +295,11 @@ class LogQueries:
         threads = await self._backend.find(Find(Thread, (Where("id", "in", sorted(ids)),)))
         return {thread.id: thread.project for thread in threads}
 
-    async def _as_turns(self, head: Thread, runs: Sequence[Run]) -> list[Turn]:
+    async def _as_turns(self, head: Thread, runs: Sequence[Run], until: int | None = None) -> list[Turn]:
+        """Return the turns of these runs. `until` is the last position that a fork inherited."""
         positions = {position for run in runs for position in (run.input_position, run.output_position) if position}
+        if until is not None:
+            positions = {position for position in positions if position <= until}
         log = await self.stitches(head, [(position, position) for position in positions]) if positions else []
         body = {stitch.position: stitch.message for stitch in log}
         files = await self.files(head, runs)
@@ -234,7 +308,7 @@ class LogQueries:
                 run,
                 # The first span of an imported trace has no message. Its run stores the input of the user.
                 text_of(body.get(run.input_position or 0)) or str(run.state.get("said") or ""),
-                answer_of(body.get(run.output_position or 0)) if run.output_position else None,
+                answer_of(body.get(run.output_position)) if run.output_position in positions else None,
                 files.get(run.id, []),
             )
             for run in runs
@@ -263,6 +337,75 @@ class LogQueries:
         if blob is None:
             raise StoreDamaged(f"The text with sha256 {digest}, part of a request, is missing from this store.")
         return blob.content.decode()
+
+
+class InheritedTurns(NamedTuple):
+    """The turns that a fork inherited from one thread: those with the numbers `first_turn` to `last_turn`.
+
+    Positions after `position` are not part of the fork.
+    """
+
+    thread_id: UUID
+    position: int
+    first_turn: int
+    last_turn: int
+
+    def as_json(self) -> Json:
+        """Return the turns as the state of the fork stores them."""
+        return {**self._asdict(), "thread_id": str(self.thread_id)}
+
+
+def inherited_turns(head: Thread) -> list[InheritedTurns]:
+    """Return the turns that a fork inherited, newest first. Empty if the thread is no fork.
+
+    A fork of a fork names every thread that contains some of its turns, so no other thread has to be read.
+    """
+    parts: list[Json] = head.state.get("inherited") or []
+    return [
+        InheritedTurns(UUID(part["thread_id"]), part["position"], part["first_turn"], part["last_turn"])
+        for part in parts
+    ]
+
+
+def first_own_turn(head: Thread) -> int:
+    """Return the number of the first turn that a thread has or will have itself. A fork inherits the turns before."""
+    inherited = inherited_turns(head)
+    return inherited[0].last_turn + 1 if inherited else 1
+
+
+def _own_turns(thread_id: UUID) -> list[Where]:
+    return [Where("thread_id", "=", thread_id), Where("parent_run_id", "is null")]
+
+
+def _derived(head: Thread, parts: Sequence[InheritedTurns], stitches: Sequence[Stitch]) -> list[Turn]:
+    """Return the turns of the context in a fork stitch, newest first. Their usage and their real times are unknown."""
+    if not stitches or stitches[0].type != "fork":
+        return []
+    fork = stitches[0]
+    messages: list[Message] = fork.data.get("messages") or []
+    turns: list[Turn] = []
+    answer = ""
+    for message in reversed(messages):
+        if message.get("role") == "assistant":
+            answer = answer or answer_of(message)
+        elif not any(block.get("type") == "tool_result" for block in blocks(message)):
+            number = parts[0].last_turn - len(turns)
+            part = next((part for part in parts if part.first_turn <= number), None)
+            if part is None:
+                break
+            run = Run(
+                id=uuid5(fork.id, str(number)),
+                thread_id=part.thread_id,
+                sequence=number,
+                turn=number,
+                first_position=0,
+                status="completed",
+                source="inherited",
+                started_at=head.created_at,
+            )
+            turns.append(Turn(run, text_of(message), answer or None, [], part.thread_id))
+            answer = ""
+    return turns
 
 
 def as_generated(file: File) -> Json:
@@ -351,3 +494,12 @@ class LogWatcher:
             Where("log_id", ">", mark),
         )
         return await self._backend.find(Find(Stitch, where, order=("position",)))
+
+
+FAILED_SPAN: Final = (Where("parent_id", "is not null"), Where("status", "in", ["error"]))
+"""Conditions of the failed spans of imported traces."""
+
+
+async def _causes(stitches: Sequence[Stitch]) -> list[Stitch]:
+    """Return the stitches without the ends of runs that failed because of another error stitch."""
+    return [stitch for stitch in stitches if stitch.type != "run_failed" or "cause" not in stitch.data]

@@ -156,21 +156,6 @@ async def daily_of_threads(backend: FullBackend, threads: Sequence[UUID]) -> lis
     return await daily(backend, StatsFilter(threads=list(threads)))
 
 
-async def metrics_to_keep(backend: FullBackend, threads: Sequence[UUID]) -> list[DailyMetric]:
-    """Return the stored daily metrics plus the runs of these threads, to write before the threads are deleted."""
-    totals: list[DailyMetric] = []
-    for metric in await daily_of_threads(backend, threads):
-        daily_metric = await backend.get(DailyMetric, [getattr(metric, name) for name in DailyMetric.primary_key])
-        totals.append(metric if daily_metric is None else add_metrics(daily_metric, metric))
-    return totals
-
-
-def add_metrics(daily_metric: DailyMetric, other: DailyMetric) -> DailyMetric:
-    """Return the sum of two metrics of the same day, agent and model."""
-    rows = [_usage_row(daily_metric, _DAILY), _usage_row(other, _DAILY)]
-    return _metric(sum_usage(rows, rows[0].group))
-
-
 def _metric(row: UsageRow) -> DailyMetric:
     values: dict[str, Any] = {name: value or "" for name, value in zip(_DAILY, row.group, strict=True)}
     values |= {name: min(count, 2**63 - 1) for name, count in zip(_TOKENS, row.tokens, strict=True)}

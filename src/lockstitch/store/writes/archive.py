@@ -1,14 +1,13 @@
 """`Archives`: compressed old turns. Readers get them through the same methods as other turns."""
 
 import gzip
+import zlib
 from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 from itertools import zip_longest
 from typing import Literal
 from uuid import UUID
-
-import zstandard
 
 from lockstitch.backend import Commit, Find, FullBackend, ThreadChange, Where
 from lockstitch.errors import Conflict, StoreDamaged
@@ -144,17 +143,17 @@ class Archives:
         return [stitch for archive in archives for stitch in unpack(archive)]
 
 
-def pack(text: bytes, encoding: Literal["zstd", "gzip"]) -> bytes:
-    """Return the text compressed."""
-    return zstandard.compress(text, 9) if encoding == "zstd" else gzip.compress(text, mtime=0)
+def pack(text: bytes, encoding: Literal["gzip", "none"]) -> bytes:
+    """Return the text in an encoding that SQL of the backend can read."""
+    return text if encoding == "none" else gzip.compress(text, mtime=0)
 
 
 def unpack(archive: Archive) -> list[Stitch]:
     """Return the stitches of an archive. Raises `StoreDamaged` if its hash does not match."""
     try:
         content = archive.content
-        text = zstandard.decompress(content) if archive.encoding == "zstd" else gzip.decompress(content)
-    except (zstandard.ZstdError, OSError, EOFError) as exc:
+        text = content if archive.encoding == "none" else gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as exc:
         raise _damaged(archive) from exc
     if sha256(text).hexdigest() != archive.sha256:
         raise _damaged(archive)

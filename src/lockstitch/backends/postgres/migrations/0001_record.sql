@@ -166,6 +166,9 @@ CREATE UNIQUE INDEX stitches_first ON stitches (thread_id)
 CREATE INDEX stitches_log ON stitches (log_id);
 CREATE INDEX stitches_errors ON stitches (log_id)
     WHERE type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error');
+-- Failed spans of imported traces, and those below a span.
+CREATE INDEX stitches_failed_spans ON stitches (log_id) WHERE parent_id IS NOT NULL AND status IN ('error');
+CREATE INDEX stitches_failed_below ON stitches (parent_id) WHERE parent_id IS NOT NULL AND status IN ('error');
 CREATE INDEX stitches_child ON stitches (child_id) WHERE child_id IS NOT NULL;
 
 CREATE TABLE inbox (

@@ -176,6 +176,9 @@ CREATE UNIQUE INDEX stitches_first ON stitch_rows (thread_no)
 -- The condition has the same text as in the query: SQLite compares the text to choose a partial index.
 CREATE INDEX stitches_errors ON stitch_rows (log_id)
     WHERE type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error');
+-- Failed spans of imported traces, and those below a span.
+CREATE INDEX stitches_failed_spans ON stitch_rows (log_id) WHERE parent_id IS NOT NULL AND status IN ('error');
+CREATE INDEX stitches_failed_below ON stitch_rows (parent_id) WHERE parent_id IS NOT NULL AND status IN ('error');
 CREATE INDEX stitches_child ON stitch_rows (child_id) WHERE child_id IS NOT NULL;
 
 CREATE VIEW stitches AS

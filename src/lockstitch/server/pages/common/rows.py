@@ -10,6 +10,7 @@ from uuid import UUID
 
 from lockstitch.model import (
     ChildrenWait,
+    DepsWait,
     FrontendToolWait,
     InDoubtWait,
     Json,
@@ -136,7 +137,7 @@ class StatusLine:
 
     def _resting_line(self, thread: Thread, run: Run | None) -> Line:
         for wait in thread.waits:
-            if isinstance(wait, RetryWait):
+            if isinstance(wait, RetryWait | DepsWait):
                 return [("", one_line(wait.reason or "Waiting to retry"))]
         if run is not None and run.status == "failed" and run.error:
             return [("failed", one_line(run.error))]

@@ -116,6 +116,19 @@ async def fork(
     return forms.done(request, f"/threads/{thread.id}", "Forked. Messages here do not change the original thread.")
 
 
+@router.post("/regenerate")
+async def regenerate(request: Request, caller: FormWriter, ref: str) -> Response:
+    """Answer the last turn again, in a fork that takes the key of the thread."""
+    head = await caller.store.thread(ref)
+    # 404 if no agent of this app executes the thread.
+    caller.app.agent(head.agent)
+    queued = await caller.store.regenerate(head)
+    threads.forget()
+    return forms.done(
+        request, f"/threads/{queued.thread.id}", "Answering again. The old answer is in the other thread."
+    )
+
+
 @router.post("/cancel")
 async def cancel_run(request: Request, caller: FormWriter, ref: str) -> Response:
     head = await cancel(caller.store, ref)

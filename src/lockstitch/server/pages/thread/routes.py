@@ -13,6 +13,7 @@ from lockstitch.engine.usage import estimate
 from lockstitch.errors import NotFound
 from lockstitch.integrations.export.bundle import export_bundle
 from lockstitch.model import Thread, codec
+from lockstitch.model.delivery import is_at_rest
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages import navbar
@@ -23,6 +24,7 @@ from lockstitch.server.pages.common.rows import title_of
 from lockstitch.server.pages.thread.conversation import Conversation
 from lockstitch.server.pages.thread.sidebar import graph_of, side_of, state_of
 from lockstitch.store import Store
+from lockstitch.store.queries.log import inherited_turns
 
 router = APIRouter(include_in_schema=False, prefix="/threads/{ref}")
 
@@ -156,6 +158,7 @@ async def about(caller: Caller, head: Thread) -> dict[str, Any]:
         "open": await load_open_calls(store, head),
         "side": await side_of(store, head),
         "last_run": last,
+        "at_rest": is_at_rest(head),
         "can_say": caller.may("write") and caller.state.app is not None and head.agent in caller.state.app.agents,
         "can_act": caller.may("write") and head.kind != "trace",
         "has_app": caller.state.app is not None,
@@ -173,7 +176,10 @@ async def _talk(store: Store, head: Thread, before: int | None) -> dict[str, Any
     first = max(head.first_position, last - PAGE + 1)
     stitches = await store.stitches(head, first, last) if last >= first else []
     conversation = await Conversation.of(store, head, stitches)
+    # The turns before a fork belong above its first stitch.
+    inherited = inherited_turns(head) if first == head.first_position else []
     return {
+        "inherited": await store.history(head, limit=TURNS, before=inherited[0].last_turn + 1) if inherited else None,
         "items": conversation.items(stitches),
         "first": first,
         "rest": max(0, first - head.first_position),

@@ -238,7 +238,7 @@ def state_of(store: Store, head: Thread) -> tuple[str, bool, str]:
         return "waiting", True, "needs you" + (f", {span((now - since).total_seconds())}" if since else "")
     if head.status == "waiting":
         kinds = [wait.kind for wait in without_next_message(head.waits)]
-        words = {"children": "for its children", "timer": "for its timer", "retry": "to retry"}
+        words = {"children": "for its children", "timer": "for its timer", "retry": "to retry", "deps": "for its deps"}
         if kinds:
             return "waiting", False, "waiting " + words.get(kinds[0], "for " + kinds[0].replace("_", " "))
         return "waiting", False, "idle"

@@ -2,7 +2,7 @@
 
 CREATE TABLE notebooks (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
-    project      TEXT NOT NULL,
+    project      TEXT NOT NULL DEFAULT 'default',
     title        VARCHAR(255) NOT NULL DEFAULT 'Untitled notebook' CHECK (title <> '' AND length(title) <= 255),
     description  TEXT,
     instructions TEXT,

@@ -39,6 +39,25 @@ CREATE INDEX processed_documents_user ON processed_documents (project, user_id, 
 CREATE TRIGGER processed_documents_touch BEFORE UPDATE ON processed_documents
     FOR EACH ROW EXECUTE FUNCTION prioritizer_touch();
 
+-- The ids of a user's tasks are unique, also if two files are stored at the same time. The lock is taken before a row is
+-- written, so that two transactions cannot wait for each other.
+CREATE FUNCTION prioritizer_check_task_ids() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('prioritizer' || chr(31) || NEW.project || chr(31) || NEW.user_id, 0));
+    IF json_typeof(NEW.structured_output -> 'tasks') = 'array' AND EXISTS (
+        SELECT FROM lockstitch.processed_documents AS other
+        CROSS JOIN LATERAL json_array_elements(other.structured_output -> 'tasks') AS known
+        WHERE other.project = NEW.project AND other.user_id = NEW.user_id AND other.source IS DISTINCT FROM NEW.source
+          AND known ->> 'id' IN (SELECT task ->> 'id' FROM json_array_elements(NEW.structured_output -> 'tasks') AS task)
+    ) THEN
+        RAISE EXCEPTION 'another file of the user has a task with the same id'
+            USING ERRCODE = 'unique_violation', CONSTRAINT = 'processed_documents_task_ids';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER processed_documents_task_ids BEFORE INSERT OR UPDATE OF structured_output, source ON processed_documents
+    FOR EACH ROW EXECUTE FUNCTION prioritizer_check_task_ids();
+
 -- The source waits for the target. document_id is the document that states the dependency, or NULL.
 CREATE TABLE task_relationships (
     project           text NOT NULL DEFAULT 'default',

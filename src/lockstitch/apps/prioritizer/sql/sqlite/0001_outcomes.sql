@@ -36,6 +36,22 @@ CREATE TRIGGER processed_documents_touch AFTER UPDATE ON processed_documents WHE
     UPDATE processed_documents SET updated_at = strftime('%Y-%m-%dT%H:%M:%f000Z', 'now') WHERE id = new.id;
 END;
 
+-- The ids of a user's tasks are unique, also if two files are stored at the same time.
+CREATE TRIGGER processed_documents_new_task_ids AFTER INSERT ON processed_documents WHEN EXISTS (
+    SELECT 1 FROM processed_documents AS other, json_each(other.structured_output, '$.tasks') AS known
+    WHERE other.project = new.project AND other.user_id = new.user_id AND other.source IS NOT new.source
+      AND known.value ->> '$.id' IN (SELECT task.value ->> '$.id' FROM json_each(new.structured_output, '$.tasks') AS task)
+) BEGIN
+    SELECT raise(ABORT, 'UNIQUE constraint failed: task ids of a user');
+END;
+CREATE TRIGGER processed_documents_task_ids AFTER UPDATE OF structured_output, source ON processed_documents WHEN EXISTS (
+    SELECT 1 FROM processed_documents AS other, json_each(other.structured_output, '$.tasks') AS known
+    WHERE other.project = new.project AND other.user_id = new.user_id AND other.source IS NOT new.source
+      AND known.value ->> '$.id' IN (SELECT task.value ->> '$.id' FROM json_each(new.structured_output, '$.tasks') AS task)
+) BEGIN
+    SELECT raise(ABORT, 'UNIQUE constraint failed: task ids of a user');
+END;
+
 -- The source waits for the target. document_id is the document that states the dependency, or NULL.
 CREATE TABLE task_relationships (
     project           TEXT NOT NULL DEFAULT 'default',
