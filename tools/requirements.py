@@ -9,8 +9,8 @@ import re
 import sys
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -20,7 +20,8 @@ APPLICATIONS = "6"
 """The owner of the lines about plugins. Plugins need tables, and the file backend has none (H26)."""
 
 _LINE = re.compile(r"- (?P<id>S\d-\d{3}) \[(?P<kind>[EIO])\] .*\{(?P<owner>[^{}]*)\}\s*$")
-_LOOKS_LIKE_A_LINE = re.compile(r"- S\d")
+_DECISION = re.compile(r"- (?P<id>X\d-\d{2}) .*→ .*$")
+_LOOKS_LIKE_A_LINE = re.compile(r"- [SX]\d")
 _BY_BENCH = "[P] proved by `make bench`"
 
 
@@ -33,7 +34,10 @@ class Proof(TypedDict):
 
 @dataclass(frozen=True)
 class Requirement:
-    """One testable line: `kind` is E, I or O, `owner` the text in braces."""
+    """One testable line: `kind` is E, I, O or X, `owner` the text in braces.
+
+    [X] lines decide contradictions of the documents and have no owner.
+    """
 
     id: str
     kind: str
@@ -42,8 +46,8 @@ class Requirement:
 
     @property
     def counts(self) -> bool:
-        """True if the line counts. [O] lines are optional and counted separately."""
-        return self.kind != "O"
+        """True if the line is a requirement. [O] lines are optional; they and [X] lines are counted separately."""
+        return self.kind in ("E", "I")
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,8 @@ class Evidence:
     def lack(self, line: Requirement) -> str | None:
         """Return the evidence that the line still lacks: None if it is proven, "" if there is no evidence.
 
-        If a test of the line runs per backend, the line needs all backends. Lines of plugins need the backends with
-        SQL.
+        If a test of the line runs per backend, the line needs all backends. Lines of plugins and decisions need the
+        backends with SQL.
         """
         if line.by_bench:
             rows = [row for row in self.bench if line.id in _ids_of(row)]
@@ -74,7 +78,7 @@ class Evidence:
         if proof is None:
             return ""
         run_on = BACKENDS.intersection(proof["backends"])
-        needed = BACKENDS - {"files"} if APPLICATIONS in line.owner else BACKENDS
+        needed = BACKENDS - {"files"} if APPLICATIONS in line.owner or line.kind == "X" else BACKENDS
         if not run_on or run_on >= needed:
             return None
         return ", ".join(f"not {name}" for name in sorted(needed - run_on))
@@ -90,11 +94,12 @@ def read_list(path: Path) -> RequirementList:
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if match := _LINE.match(text):
             lines.append(Requirement(match["id"], match["kind"], match["owner"]))
+        elif match := _DECISION.match(text):
+            lines.append(Requirement(match["id"], "X", ""))
         elif _LOOKS_LIKE_A_LINE.match(text):
-            raise ValueError(f"{path.name}:{number}: neither '- S0-001 [E] … {{1}}' nor prose: {text}")
+            raise ValueError(f"{path.name}:{number}: neither '- S0-001 [E] … {{1}}' nor '- X0-01 … → …': {text}")
         elif lines and text.startswith("  →") and _BY_BENCH in text:
-            last = lines.pop()
-            lines.append(Requirement(last.id, last.kind, last.owner, by_bench=True))
+            lines[-1] = replace(lines[-1], by_bench=True)
     return RequirementList(path.stem, lines)
 
 
@@ -102,7 +107,7 @@ def read_lists(folder: Path) -> list[RequirementList]:
     """Read all lists of a folder: the files with a digit as the first character of their names."""
     lists = [read_list(path) for path in sorted(folder.glob("[0-9]*.md"))]
     seen: set[str] = set()
-    for line in (line for one in lists for line in one.lines):
+    for line in (line for requirement_list in lists for line in requirement_list.lines):
         if line.id in seen:
             raise ValueError(f"{line.id} occurs twice in {folder.name}")
         seen.add(line.id)
@@ -119,23 +124,29 @@ def read_evidence(build: Path) -> Evidence:
 
 def report(lists: Sequence[RequirementList], evidence: Evidence) -> str:
     """Return the tables as text. The last line is `proven N/M` over the [E] and [I] lines."""
-    every = [line for one in lists for line in one.lines]
+    every = [line for requirement_list in lists for line in requirement_list.lines]
     rows = [
-        f"{'list':<20}{'proven':>10}{'extra [O]':>12}",
-        *(_row(one.name, one.lines, evidence) for one in lists),
+        f"{'list':<20}{'proven':>10}{'decided [X]':>14}{'extra [O]':>12}",
+        *(_row(requirement_list.name, requirement_list.lines, evidence) for requirement_list in lists),
         _row("all", every, evidence),
     ]
-    for one in lists:
-        rows += _open_lines(f"{one.name}, not proven:", (x for x in one.lines if x.counts), evidence)
-    rows += _open_lines("extra [O], not proven and not counted:", (x for x in every if not x.counts), evidence)
-    rows += ["", f"proven {_share((x for x in every if x.counts), evidence)}"]
+    for requirement_list in lists:
+        lines = requirement_list.lines
+        rows += _open_lines(f"{requirement_list.name}, not proven:", (line for line in lines if line.counts), evidence)
+    rows += _open_lines("decided [X], not proven:", _of_kind(every, "X"), evidence)
+    rows += _open_lines("extra [O], not proven and not counted:", _of_kind(every, "O"), evidence)
+    rows += ["", f"proven {_share((line for line in every if line.counts), evidence)}"]
     return "\n".join(rows)
 
 
 def _row(name: str, lines: list[Requirement], evidence: Evidence) -> str:
     counted = _share((line for line in lines if line.counts), evidence)
-    extra = _share((line for line in lines if not line.counts), evidence)
-    return f"{name:<20}{counted:>10}{extra:>12}"
+    decided, extra = (_share(_of_kind(lines, kind), evidence) for kind in "XO")
+    return f"{name:<20}{counted:>10}{decided:>14}{extra:>12}"
+
+
+def _of_kind(lines: Iterable[Requirement], kind: str) -> Iterator[Requirement]:
+    return (line for line in lines if line.kind == kind)
 
 
 def _share(lines: Iterable[Requirement], evidence: Evidence) -> str:
@@ -153,7 +164,8 @@ def _open_lines(title: str, lines: Iterable[Requirement], evidence: Evidence) ->
         return []
     rows = ["", title]
     for owner, ids in sorted(by_owner.items()):
-        rows.append(f"  {{{owner}}} {len(ids)}:")
+        if owner:
+            rows.append(f"  {{{owner}}} {len(ids)}:")
         rows += textwrap.wrap(", ".join(ids), 110, initial_indent="    ", subsequent_indent="    ")
     return rows
 

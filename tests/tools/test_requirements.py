@@ -26,7 +26,7 @@ LIST = """# Requirements: a small one
 
 ## Where the document contradicts itself
 
-- X0-01 This line decides, it is not counted.
+- X0-01 The document says this and that → this.
 """
 
 
@@ -74,6 +74,7 @@ class TestLists:
         counts = [sum(line.counts for line in requirement_list.lines) for requirement_list in lists]
         assert counts == [143, 89, 58, 65, 58]
         assert sum(counts) == 413
+        assert sum(line.kind == "X" for requirement_list in lists for line in requirement_list.lines) == 84
         by_bench = {line.id for requirement_list in lists for line in requirement_list.lines if line.by_bench}
         assert {"S0-154", "S3-068"} <= by_bench
 
@@ -85,9 +86,12 @@ class TestLists:
             Requirement("S0-004", "E", "1", by_bench=True),
             Requirement("S0-005", "E", "1"),
             Requirement("S0-006", "E", "6"),
+            Requirement("X0-01", "X", ""),
         ]
 
-    @pytest.mark.parametrize("text", ["- S0-001 [Q] Odd kind. {1}", "- S0-001 [E] No owner.", "- S0-1 [E] Short. {1}"])
+    @pytest.mark.parametrize(
+        "text", ["- S0-001 [Q] Odd kind. {1}", "- S0-001 [E] No owner.", "- S0-1 [E] Short. {1}", "- X0-1 a → b"]
+    )
     def test_raises_when_line_cannot_be_parsed(self, tmp_path: Path, text: str) -> None:
         path = tmp_path / "0-odd.md"
         path.write_text(f"# Odd\n\n{text}\n", encoding="utf-8")
@@ -121,6 +125,11 @@ class TestEvidence:
         assert Evidence(proofs={"S0-001": proof("postgres", "sqlite")}).lack(line) is None
         assert Evidence(proofs={"S0-001": proof("sqlite")}).lack(line) == "not postgres"
 
+    def test_requires_only_sql_backends_for_decisions(self) -> None:
+        line = Requirement("X0-01", "X", "")
+        assert Evidence(proofs={"X0-01": proof("postgres", "sqlite")}).lack(line) is None
+        assert Evidence(proofs={"X0-01": proof("sqlite")}).lack(line) == "not postgres"
+
     def test_reports_no_evidence_without_test(self) -> None:
         assert Evidence().lack(Requirement("S0-001", "E", "1")) == ""
 
@@ -148,11 +157,12 @@ class TestReport:
         )
         text = report(lists, evidence)
         assert [line.split() for line in text.splitlines()[1:3]] == [
-            ["0-small", "2/5", "1/1"],
-            ["all", "2/5", "1/1"],
+            ["0-small", "2/5", "0/1", "1/1"],
+            ["all", "2/5", "0/1", "1/1"],
         ]
         assert "  {1} 1:\n    S0-005 (not postgres)" in text
         assert "  {2 (lens 4, files 1)} 1:\n    S0-002" in text
+        assert "decided [X], not proven:\n    X0-01\n" in text
         assert "extra [O]," not in text
         assert text.splitlines()[-1] == "proven 2/5"
 
@@ -256,7 +266,7 @@ def test_untouched(): pass
 @pytest.mark.req("S0-001", "S0-099")
 def test_unknown(): pass
 
-@pytest.mark.req("X0-01")
+@pytest.mark.req("H12")
 def test_not_a_line(): pass
 
 @pytest.mark.req("S0-001", "S0-002", "S0-003", "S0-004", "S0-005", "S0-006")
@@ -272,7 +282,7 @@ def test_good(): pass
         assert result.returncode in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
         assert "ERROR suite/test_it.py" in result.stdout
         assert "test_it.py::test_unknown: not in docs/requirements: S0-099\n" in result.stdout
-        assert "test_it.py::test_not_a_line: not in docs/requirements: X0-01\n" in result.stdout
+        assert "test_it.py::test_not_a_line: not in docs/requirements: H12\n" in result.stdout
         assert "test_it.py::test_too_many: 6 requirements, at most 5 are allowed" in result.stdout
         assert "test_it.py::test_none: req takes ids and nothing else" in result.stdout
         assert "test_good" not in result.stdout
