@@ -11,18 +11,20 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents import message_run
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.app import App
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.team import Team
 from lockstitch.agents.tools.function import tool
+from lockstitch.backend import Find
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.config import RunStart
 from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.engine.replies import approve
 from lockstitch.engine.worker import WorkerLoop
 from lockstitch.errors import Refused, ThreadWaiting
-from lockstitch.model import DepsWait, RetryWait
+from lockstitch.model import Delivery, DepsWait, RetryWait
 from lockstitch.store import Store
 from tests.agents.deps_victim import THREAD, deps_of, greeter
 from tests.engine.agents import assert_at_rest, calls, log, pay, scripted
@@ -157,6 +159,36 @@ async def test_detached_run_with_deps_needs_factory(store: Store) -> None:
     await agent.run("Hi", store=store, thread="t", user_id="Ada", deps={"name": "Grace"}, detach=True)
     await work_off(App([agent]), store)
     assert await results(store) == ["Hello Ada"]
+
+
+async def test_queued_run_with_deps_of_call_waits_in_this_process(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, waits, finish = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool(effect="safe")
+    async def wait_long() -> str:
+        """Wait."""
+        started.set()
+        await finish.wait()
+        return ""
+
+    async def observed(*args: Any) -> Any:
+        waits.set()
+        return await retry_until_free(*args)
+
+    retry_until_free = message_run.retry_until_free
+    monkeypatch.setattr(message_run, "retry_until_free", observed)
+    first = scripted(calls("wait_long"), "Done.", tools=[wait_long])
+    tasks = [asyncio.create_task(first.run("Hi", store=store, thread=THREAD))]
+    await started.wait()
+    second = greeter().run("Hi", store=store, thread=THREAD, on_busy="queue", deps={"name": "Ada"})
+    tasks.append(asyncio.create_task(second))
+    await waits.wait()
+    assert await store._backend.count(Find(Delivery)) == 0, "a worker without the deps could take the message"
+    finish.set()
+    assert [result.status for result in await asyncio.gather(*tasks)] == ["completed", "completed"]
+    assert (await results(store))[-1] == "Hello Ada"
 
 
 # Factories

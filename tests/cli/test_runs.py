@@ -53,6 +53,7 @@ def test_run_with_a_repeated_message_id_prints_the_first_answer(lockstitch: Call
     arguments = ("run", "adder", "How much?", "--thread", "k", "--message-id", "m-1", "--json")
     first, second = (json.loads(lockstitch(*arguments).lines[-1]) for _ in range(2))
     assert (second["run_id"], second["output_text"]) == (first["run_id"], "It is 3.")
+    assert lockstitch(*arguments[:-1]).out == "It is 3.\n"
     other = lockstitch("run", "adder", "How much more?", "--thread", "k", "--message-id", "m-1")
     assert (other.code, "another message with the id m-1" in other.err) == (4, True)
     unnamed = [

@@ -148,7 +148,7 @@ def test_watch_updates_after_changes(store_url: str) -> None:
             screen.until(lambda screen_text: "2 pending" in screen_text)
             assert store.claim("second").held
             screen.until(lambda screen_text: "1 running · 0 waiting · 1 pending" in screen_text)
-            screen.until(lambda screen_text: "TODO 0/2" in screen_text and "▸ Climb the tower" in screen_text)
+            screen.until(lambda screen_text: "Tasks 0/2" in screen_text and "▸ Climb the tower" in screen_text)
         screen.until(lambda screen_text: "0 running · 0 waiting · 2 pending" in screen_text)
         screen.type("q")
         assert screen.ended() == 0

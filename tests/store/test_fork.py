@@ -1,5 +1,6 @@
 """Forks: new root threads that continue from any position of a thread, with a valid context."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
@@ -9,9 +10,11 @@ import pytest
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
-from lockstitch.errors import Refused, ThreadHeld, ThreadWaiting
+from lockstitch.errors import MessageIdReused, Refused, ThreadHeld, ThreadWaiting
 from lockstitch.model import FakeClock, text_of
+from lockstitch.model.message import user
 from lockstitch.store import Store, Turn
+from lockstitch.store.writes.media import LARGE
 from tests.store.test_archive import old_goal
 
 pytestmark = pytest.mark.anyio
@@ -226,6 +229,54 @@ async def test_resends_edited_message_of_an_earlier_turn(store: Store):
     assert result is not None
     assert result.run_id == queued.run_id
     assert shown((await store.history("t")).turns) == [(1, "eins", "new", False)]
+
+
+async def test_repeated_regenerate_request_creates_one_fork(store: Store):
+    await ask(echo("old"), store, "t", "one", "two")
+    source = await store.thread("t")
+    first = await store.regenerate("t", message_id="again-1")
+    # The key leads to the fork now, the id still to its source.
+    for ref in ("t", source.id):
+        repeated = await store.regenerate(ref, message_id="again-1")
+        assert (repeated.thread.id, repeated.run_id, repeated.new) == (first.thread.id, first.run_id, False)
+    with pytest.raises(MessageIdReused):
+        await store.regenerate(source.id, message_id="again-1", message=user("zwei"))
+    with pytest.raises(MessageIdReused):
+        await store.regenerate("t", message_id="again-1", turn=1)
+    result = await echo("new").resume("t", store=store)
+    assert (result and result.run_id) == first.run_id
+    repeated = await store.regenerate("t", message_id="again-1")
+    assert (repeated.run_id, repeated.new) == (first.run_id, False)
+    assert await store.count() == 2
+    second = await store.regenerate("t", message_id="again-2")
+    assert second.new
+    with pytest.raises(Refused, match="1 to"):
+        await store.regenerate("t", message_id="")
+
+
+async def test_regenerate_requests_with_one_id_create_one_fork_when_sent_at_once(store: Store):
+    await ask(echo("old"), store, "t", "one")
+    source = (await store.thread("t")).id
+    queued = await asyncio.gather(*(store.regenerate(source, message_id="m") for _ in range(5)))
+    assert len({(message.thread.id, message.run_id) for message in queued}) == 1
+    assert sum(message.new for message in queued) == 1
+    assert await store.count() == 2
+
+
+async def test_forks_and_regenerates_turn_with_large_media(store: Store):
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * (LARGE + 4)}}
+    message = user([image, {"type": "text", "text": "What is it?"}])
+    await echo("old").run(message, store=store, thread="t")
+    source = await store.thread("t")
+    fork = await store.fork("t")
+    assert (await store.context(fork.id))[0] == message
+    queued = await store.regenerate("t")
+    result = await echo("new").resume("t", store=store)
+    assert (result and result.run_id) == queued.run_id
+    await store.delete(source.id)
+    assert (await store.messages(queued.run_id))[0] == message, "the fork refers to the media"
+    assert (await store.context(fork.id))[0] == message
+    assert (await store.verify()).problems == []
 
 
 async def test_regenerated_run_has_options_of_first_run(store: Store):

@@ -131,13 +131,13 @@ async def test_daily_metrics_equal_those_that_a_purge_stores(store: Store, seed:
     await store._backend.put(other_runs)
     groupings = [("day",), ("agent",), ("model",), ("project",), ("day", "model"), ("agent", "model"), ()]
     before = [await store.statistics.usage(*by) for by in groupings]  # type: ignore[arg-type]
-    anew = await store.statistics.daily()
+    recomputed = await store.statistics.daily()
     elsewhere = await store.in_project("elsewhere").statistics.usage("model")
 
     assert await store.purge(before=NOW + timedelta(days=1)) > 0
 
     daily_metrics = await store._backend.find(Find(DailyMetric, order=("day", "agent", "model")))
-    assert daily_metrics == anew
+    assert daily_metrics == recomputed
     assert await store.statistics.daily() == []
     assert [await store.statistics.usage(*by) for by in groupings] == before  # type: ignore[arg-type]
     assert await store.in_project("elsewhere").statistics.usage("model") == elsewhere

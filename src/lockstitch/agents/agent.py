@@ -724,6 +724,7 @@ class Agent:
         deps: Any = None,
         listener: Listener | None = None,
         detach: bool = False,
+        message_id: str | None = None,
     ) -> Result:
         """Answer the last turn of a thread again, in a fork that takes the key of the thread.
 
@@ -737,6 +738,7 @@ class Agent:
             deps: Object that tools and instructions receive. None: the `deps` of the agent.
             listener: Function that receives each event of the run.
             detach: Leave the run to a worker and return at once.
+            message_id: Id of the request that you choose, unique per thread. A repeated request creates no second fork.
 
         Returns:
             The result of the new run. Its `thread_id` is the id of the fork.
@@ -749,7 +751,7 @@ class Agent:
             Refused: If there is no such turn, if the turn has no message, or if the thread is an imported trace.
         """
         resent = None if message is None else as_message(message)
-        queued = await store.regenerate(thread, turn=turn, message=resent, agent=self.name)
+        queued = await store.regenerate(thread, turn=turn, message=resent, agent=self.name, message_id=message_id)
         if detach:
             return await result_enqueued(store, queued)
         await self._spec.ready()
@@ -807,12 +809,7 @@ class Agent:
         unknown: Mapping[str, Any],
     ) -> MessageRun:
         reject_unknown(unknown, RUN_PARAMETERS, "A run")
-        if options.detach and options.deps is not None and not callable(self.deps):
-            raise Refused(
-                f"A worker does not have the deps of this call. Nothing was sent to {self.name}. Give the agent a deps "
-                "factory, or run it without detach."
-            )
-        return MessageRun(self._spec, self.executor, prompt, store, thread, options, listener)
+        return MessageRun(self._spec, self.executor, prompt, store, thread, options, listener, callable(self.deps))
 
     async def run_config(
         self,

@@ -62,6 +62,8 @@ class MessageRun:
     thread: ThreadRef | None
     options: RunOptions
     listener: Listener | None = None
+    has_deps_factory: bool = False
+    """True if every process can make the `deps` of the agent."""
 
     async def execute(self) -> Result:
         """Send the message and return the result of its run.
@@ -69,6 +71,11 @@ class MessageRun:
         With `detach` a worker executes the run, and the result has the status `pending`.
         """
         options = self.options
+        if options.detach and self._needs_this_process:
+            raise Refused(
+                f"A worker does not have the deps of this call. Nothing was sent to {self.spec.name}. Give the agent a "
+                "deps factory, or run it without detach."
+            )
         if options.detach and not self._starts_here():
             return await self._enqueue()
         run_input = RunInput(
@@ -86,6 +93,11 @@ class MessageRun:
         if thread is None:
             thread = thread_id_of_message(self.store.project, self.spec.name, options.user_id, run_input.message_id)
         return await replace(self, thread=thread)._start_once(run_input)
+
+    @property
+    def _needs_this_process(self) -> bool:
+        """True if only this process has the `deps` of the run, so it must not wait where a worker can take it."""
+        return self.options.deps is not None and not self.has_deps_factory
 
     def _starts_here(self) -> bool:
         """True if a detached run has an option that a worker cannot get with the message."""
@@ -164,7 +176,7 @@ class MessageRun:
                 return await executor.enqueue_behind(head, run_input)
             if busy == "refuse":
                 raise
-            if busy == "queue" and not run_input.first:
+            if busy == "queue" and not run_input.first and not self._needs_this_process:
                 return await executor.enqueue_and_wait(head, run_input)
             if busy != "queue":
                 await store.edit(head, cancel_requested=True)

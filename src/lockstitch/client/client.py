@@ -591,7 +591,13 @@ class ActionMethods(ReadMethods):
         return Thread.from_json(await self._act(ref, "fork", **values, title=title, user_id=user_id))
 
     async def regenerate(
-        self, ref: Ref, *, turn: int | None = None, input: str | list[Json] | None = None, wait: bool = False
+        self,
+        ref: Ref,
+        *,
+        turn: int | None = None,
+        input: str | list[Json] | None = None,
+        wait: bool = False,
+        message_id: str | None = None,
     ) -> RunResult:
         """Answer the last turn of a thread again, in a fork that takes the key of the thread.
 
@@ -600,6 +606,7 @@ class ActionMethods(ReadMethods):
             turn: Number of the turn to answer again. Later turns are left out. None: the last turn.
             input: Message to send instead of the message of the turn. None: the same message.
             wait: Wait until the run has ended or waits for a person.
+            message_id: Id of the request that you choose, unique per thread. A repeated request creates no second fork.
 
         Returns:
             The result of the new run. Its `thread_id` is the id of the fork.
@@ -609,7 +616,7 @@ class ActionMethods(ReadMethods):
             Conflict: If the state of the thread does not allow it.
             Refused: If there is no such turn, or if the turn has no message.
         """
-        values: Json = {"turn": turn, "input": input, "wait": wait or None}
+        values: Json = {"turn": turn, "input": input, "wait": wait or None, "message_id": message_id}
         return RunResult.from_json(await self._act(ref, "regenerate", **values))
 
     async def edit(

@@ -33,6 +33,7 @@ from lockstitch.model import (
     as_id,
     codec,
     context,
+    new_id,
     open_calls,
     tool_result,
 )
@@ -42,7 +43,6 @@ from lockstitch.store.core import StoreCore
 from lockstitch.store.queries.log import InheritedTurns, first_own_turn, inherited_turns
 from lockstitch.store.threads import ThreadRef
 from lockstitch.store.transaction import ThreadUpdate, Transaction
-from lockstitch.store.writes.media import has_large_media
 
 _NO_RESULT = "This call has no result in the imported conversation."
 
@@ -252,12 +252,60 @@ async def _inherited(core: StoreCore, source: Thread, position: int) -> list[Inh
 
 
 async def regenerate(
-    core: StoreCore, head: Thread, turn: int | None, message: Message | None, agent: str | None
+    core: StoreCore,
+    head: Thread,
+    turn: int | None,
+    message: Message | None,
+    agent: str | None,
+    message_id: str | None,
 ) -> "EnqueuedMessage":
     """Fork a thread before a turn and leave the message of the turn, or another one, for a worker.
 
     See `Store.regenerate`.
     """
+    if checked_message_id(message_id) is None:
+        return await _regenerate(core, head, turn, message, agent, new_id(), message_sender(None), {})
+    sender = f"regenerate:{message_id}"
+    identity: Json = {"message_id": message_id, "sha256": codec.digest([turn, message])}
+    fork_id = _id_from(core.project, str(head.id), sender)
+    earlier = await _regenerated(core, (head.id, fork_id), sender, identity)
+    if earlier is not None:
+        return earlier
+    try:
+        return await _regenerate(core, head, turn, message, agent, fork_id, sender, identity)
+    except Conflict:
+        # Another caller may have sent the same request at the same time.
+        earlier = await _regenerated(core, (head.id, fork_id), sender, identity)
+        if earlier is None:
+            raise
+        return earlier
+
+
+async def _regenerated(
+    core: StoreCore, thread_ids: Sequence[UUID], sender: str, identity: Json
+) -> "EnqueuedMessage | None":
+    """Return the message of an earlier request with the same id. By the key, the caller may have found the fork.
+
+    Raises `MessageIdReused` if the earlier request had another turn or message.
+    """
+    for thread_id in thread_ids:
+        delivery = await core.execution.delivery_from(thread_id, sender)
+        if delivery is not None:
+            await _require_same_content(core, delivery, identity)
+            return EnqueuedMessage(await core.thread(thread_id), delivery.id, new=False)
+    return None
+
+
+async def _regenerate(
+    core: StoreCore,
+    head: Thread,
+    turn: int | None,
+    message: Message | None,
+    agent: str | None,
+    fork_id: UUID,
+    sender: str,
+    identity: Json,
+) -> "EnqueuedMessage":
     if head.held:
         raise ThreadHeld(
             f"Thread {head.id} is held by worker {head.worker_id}. Cancel its run first, or wait for its end.",
@@ -275,17 +323,14 @@ async def regenerate(
         if message is None:
             raise Refused(f"Turn {run.turn} of thread {head.id} has no message that can be sent again.")
     entry = message_entry(message, extras=run.extras, metadata=run.metadata, tags=run.tags)
+    entry = entry.changed(data=entry.data | identity)
     codec.dumps(entry.as_json())
     point = await fork_point(core, head, None, run.turn)
-    fields: Fields = {"kind": "chat", **({} if agent is None else {"agent": agent})}
+    fields: Fields = {"id": fork_id, "kind": "chat", **({} if agent is None else {"agent": agent})}
     if agent not in (None, head.agent):
         fields["version"] = None
     transaction = await _fork_transaction(core, head, point, fields, take_key=True)
-    if has_large_media(entry.message):
-        # The reference to a blob needs the thread, so these two are two commits.
-        await core.commit(transaction)
-        return await deliver_message(core, await core.thread(transaction.new_threads[0].id), entry)
-    delivery = _message_delivery(core, transaction.new_threads[0], entry)
+    delivery = core.new_delivery(transaction.new_threads[0], entry, "input", sender)
     transaction.deliveries.append(delivery)
     await core.commit(transaction)
     return EnqueuedMessage(await core.thread(delivery.thread_id), delivery.id)
@@ -401,7 +446,12 @@ def thread_id_of_message(project: str, agent: str | None, user_id: str | None, m
 
     A second message of the same user with this id to this agent goes to the same thread, where the id is known.
     """
-    return uuid5(NAMESPACE_OID, codec.dumps(["lockstitch:message", project, agent, user_id, message_id]).decode())
+    return _id_from(project, agent, user_id, message_id)
+
+
+def _id_from(*values: str | None) -> UUID:
+    """Return the id of a thread that is derived from values, so that the same values give the same id."""
+    return uuid5(NAMESPACE_OID, codec.dumps(["lockstitch:message", *values]).decode())
 
 
 async def accepted_message(store: StoreCore, head: Thread, message_id: str, digest: str) -> UUID | None:
@@ -413,14 +463,20 @@ async def accepted_message(store: StoreCore, head: Thread, message_id: str, dige
     first = await store.execution.delivery_from(head.id, message_sender(message_id))
     if first is None:
         return None
-    content = await store.execution.content_of(first)
-    # An archived stitch is not in the log. Then the content cannot be compared.
-    if content is not None and content.data.get("sha256") != digest:
-        raise MessageIdReused(
-            f"Thread {head.id} has accepted another message with the id {message_id}. Nothing was changed.",
-            thread_id=head.id,
-        )
+    await _require_same_content(store, first, {"message_id": message_id, "sha256": digest})
     return first.id
+
+
+async def _require_same_content(store: StoreCore, delivery: Delivery, identity: Json) -> None:
+    """Raise `MessageIdReused` if a delivery with the same message id has another content."""
+    content = await store.execution.content_of(delivery)
+    # An archived stitch is not in the log. Then the content cannot be compared.
+    if content is not None and content.data.get("sha256") != identity["sha256"]:
+        raise MessageIdReused(
+            f"Thread {delivery.thread_id} has accepted another message with the id {identity['message_id']}. "
+            "Nothing was changed.",
+            thread_id=delivery.thread_id,
+        )
 
 
 async def _known_thread(store: StoreCore, ref: ThreadRef | None, user_id: str | None) -> Thread | None:
@@ -446,10 +502,6 @@ async def _enqueue_in_new_thread(
     key = ref if isinstance(ref, str) and wanted is None else None
     thread = store.new_thread(id=wanted, key=key, agent=agent, kind=kind, user_id=user_id)
     try:
-        if has_large_media(entry.message):
-            # The reference to a blob needs the thread, so these two are two commits.
-            await store.commit(Transaction(new_threads=[thread]))
-            return await _enqueue_in_thread(store, agent, entry, thread)
         delivery = _message_delivery(store, thread, entry)
         await store.commit(Transaction([ThreadUpdate(thread)], deliveries=[delivery], new_threads=[thread]))
     except KeyTaken:

@@ -748,6 +748,7 @@ class Store(StoreCore):
         turn: int | None = None,
         message: Message | None = None,
         agent: str | None = None,
+        message_id: str | None = None,
     ) -> conversations.EnqueuedMessage:
         """Answer the last turn again: fork the thread before it and leave its message for a worker, in one commit.
 
@@ -759,6 +760,7 @@ class Store(StoreCore):
             turn: Number of the turn to answer again (`Turn.run.turn`). Later turns are left out. None: the last turn.
             message: Message to send instead of the message of the turn. None: the same message.
             agent: Name of the agent that answers. None: the agent of the thread.
+            message_id: Id of the request that you choose, unique per thread. A repeated request creates no second fork.
 
         Returns:
             The fork, and the id that the run of the message will have.
@@ -770,7 +772,7 @@ class Store(StoreCore):
             Conflict: If the thread changes at the same time.
             Refused: If there is no such turn, if the turn has no message, or if the thread is an imported trace.
         """
-        return await conversations.regenerate(self, await self._forkable(ref), turn, message, agent)
+        return await conversations.regenerate(self, await self._forkable(ref), turn, message, agent, message_id)
 
     async def _forkable(self, ref: ThreadRef) -> Thread:
         """Return the thread. Raises `Refused` if it is an imported trace."""

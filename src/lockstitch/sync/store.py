@@ -683,7 +683,13 @@ class SyncStore(SyncStoreCore):
         )
 
     def regenerate(
-        self, ref: ThreadRef, *, turn: int | None = None, message: Message | None = None, agent: str | None = None
+        self,
+        ref: ThreadRef,
+        *,
+        turn: int | None = None,
+        message: Message | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
     ) -> EnqueuedMessage:
         """Answer the last turn again: fork the thread before it and leave its message for a worker, in one commit.
 
@@ -695,6 +701,7 @@ class SyncStore(SyncStoreCore):
             turn: Number of the turn to answer again (`Turn.run.turn`). Later turns are left out. None: the last turn.
             message: Message to send instead of the message of the turn. None: the same message.
             agent: Name of the agent that answers. None: the agent of the thread.
+            message_id: Id of the request that you choose, unique per thread. A repeated request creates no second fork.
 
         Returns:
             The fork, and the id that the run of the message will have.
@@ -706,7 +713,9 @@ class SyncStore(SyncStoreCore):
             Conflict: If the thread changes at the same time.
             Refused: If there is no such turn, if the turn has no message, or if the thread is an imported trace.
         """
-        return self._portal.call(self._store.regenerate(ref, turn=turn, message=message, agent=agent))
+        return self._portal.call(
+            self._store.regenerate(ref, turn=turn, message=message, agent=agent, message_id=message_id)
+        )
 
     def archive(self, before: datetime) -> int:
         """Compress the turns that no context needs. Return the number of turns.

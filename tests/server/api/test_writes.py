@@ -267,6 +267,19 @@ async def test_turn_is_answered_again_and_edited(store: Store, http: httpx2.Asyn
     body = {"input": "Eins", "stream": True}
     streamed = [event async for event in events(http, "/api/threads/a/regenerate", method="POST", json=body)]
     assert streamed[-1].type == "end"
+    before = await store.count()
+    sent = [
+        await http.post("/api/threads/a/regenerate", json={"wait": True}, headers={"Idempotency-Key": "again"}),
+        await http.post("/api/threads/a/regenerate", json={"wait": True, "message_id": "again"}),
+    ]
+    assert [(response.status_code, response.json()["run_id"]) for response in sent] == [
+        (200, sent[0].json()["run_id"])
+    ] * 2
+    body = {"stream": True, "message_id": "again"}
+    streamed = [event async for event in events(http, "/api/threads/a/regenerate", method="POST", json=body)]
+    assert (streamed[-1].type, await store.count()) == ("end", before + 1)
+    other = await http.post("/api/threads/a/regenerate", json={"input": "Due", "message_id": "again"})
+    assert other.status_code == 409
     assert (await http.post("/api/threads/a/regenerate", json={"turn": 9})).status_code == 422
     assert (await http.post("/api/threads/unknown/regenerate")).status_code == 404
     fork = await http.post("/api/threads/a/fork", json={"before_turn": 1, "take_key": True})

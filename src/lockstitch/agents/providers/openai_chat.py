@@ -4,7 +4,7 @@ A stored user message may become several messages. Tool results are separate mes
 Their images and documents follow in the user message.
 """
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, cast
 
@@ -22,7 +22,7 @@ from lockstitch.agents.providers.http import (
 )
 from lockstitch.agents.providers.openai_client import (
     PROVIDER_DATA,
-    OpenAIClient,
+    OpenAIProvider,
     arguments_of,
     effort,
     headers_of,
@@ -31,7 +31,7 @@ from lockstitch.agents.providers.openai_client import (
     raw_arguments,
     timeout_of,
 )
-from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Provider, Response, StopReason, Usage
+from lockstitch.engine.ports.provider import Chunk, ModelRequest, Response, StopReason, Usage
 from lockstitch.model import Json, Message
 from lockstitch.model.message import blocks
 
@@ -264,7 +264,7 @@ def usage_of(usage: Json) -> Usage:
     )
 
 
-class OpenAIChatProvider(Provider):
+class OpenAIChatProvider(OpenAIProvider):
     """Calls the Chat Completions API of OpenAI or of a server with the same API.
 
     Args:
@@ -279,28 +279,7 @@ class OpenAIChatProvider(Provider):
         ProviderError: Of kind `setup`, if the key is missing, or the URL or the name is not valid.
     """
 
-    def __init__(
-        self,
-        model: str | None = None,
-        *,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        name: str | None = None,
-        raw_events: bool = False,
-    ) -> None:
-        self.model = model
-        self.raw_events = raw_events
-        self._client = OpenAIClient(api_key, base_url)
-        self.name = self._client.prefix(name)
-
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
-        return self._client.stream(request, self._call, Reply(), raw_events=self.raw_events)
-
-    async def download(self, file_id: str) -> Download:
-        return await self._client.download(file_id)
-
-    async def close(self) -> None:
-        await self._client.close()
+    reply_class = Reply
 
     def _call(self, request: ModelRequest) -> AbstractAsyncContextManager[Any]:
         """Return the call as a context manager. The SDK sends `extra_body` unchanged, so most of the body is there."""

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import httpx2
 import openai
@@ -28,7 +28,7 @@ from lockstitch.agents.providers.http import (
     streamed,
     write_input,
 )
-from lockstitch.engine.ports.provider import Chunk, Download, ErrorKind, ModelRequest, ProviderError, Response
+from lockstitch.engine.ports.provider import Chunk, Download, ErrorKind, ModelRequest, Provider, ProviderError, Response
 from lockstitch.model import Json, codec
 
 # Error kinds by the code or type of an error in the middle of a stream, which has no status.
@@ -224,3 +224,37 @@ def arguments_of(block: Json) -> str:
     """Return the arguments of a call as the model wrote them."""
     stored: Json = block.get(PROVIDER_DATA) or {}
     return str(stored["arguments"]) if "arguments" in stored else write_input(block.get("input") or {})
+
+
+class OpenAIProvider(Provider):
+    """Base of the providers of both APIs. Subclasses document the parameters and make the call."""
+
+    reply_class: ClassVar[type[Reply]]
+    """Reads the events of the API."""
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        name: str | None = None,
+        raw_events: bool = False,
+    ) -> None:
+        self.model = model
+        self.raw_events = raw_events
+        self._client = OpenAIClient(api_key, base_url)
+        self.name = self._client.prefix(name)
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
+        return self._client.stream(request, self._call, self.reply_class(), raw_events=self.raw_events)
+
+    async def download(self, file_id: str) -> Download:
+        return await self._client.download(file_id)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _call(self, request: ModelRequest) -> AbstractAsyncContextManager[Any]:
+        """Return the call as a context manager."""
+        raise NotImplementedError

@@ -5,7 +5,7 @@ block has the data to build the same item again: reasoning and server tools comp
 their text.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from lockstitch.agents.providers.http import (
 )
 from lockstitch.agents.providers.openai_client import (
     PROVIDER_DATA,
-    OpenAIClient,
+    OpenAIProvider,
     arguments_of,
     effort,
     headers_of,
@@ -31,7 +31,7 @@ from lockstitch.agents.providers.openai_client import (
     stream_error,
     timeout_of,
 )
-from lockstitch.engine.ports.provider import Chunk, Download, ModelRequest, Provider, Response, StopReason, Usage
+from lockstitch.engine.ports.provider import Chunk, ModelRequest, Response, StopReason, Usage
 from lockstitch.model import Json, Message
 from lockstitch.model.message import blocks
 
@@ -295,7 +295,7 @@ def usage_of(usage: Json) -> Usage:
     )
 
 
-class OpenAIResponsesProvider(Provider):
+class OpenAIResponsesProvider(OpenAIProvider):
     """Calls the Responses API of OpenAI or of a server with the same API.
 
     Args:
@@ -310,28 +310,7 @@ class OpenAIResponsesProvider(Provider):
         ProviderError: Of kind `setup`, if the key is missing, or the URL or the name is not valid.
     """
 
-    def __init__(
-        self,
-        model: str | None = None,
-        *,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        name: str | None = None,
-        raw_events: bool = False,
-    ) -> None:
-        self.model = model
-        self.raw_events = raw_events
-        self._client = OpenAIClient(api_key, base_url)
-        self.name = self._client.prefix(name)
-
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
-        return self._client.stream(request, self._call, Reply(), raw_events=self.raw_events)
-
-    async def download(self, file_id: str) -> Download:
-        return await self._client.download(file_id)
-
-    async def close(self) -> None:
-        await self._client.close()
+    reply_class = Reply
 
     def _call(self, request: ModelRequest) -> AbstractAsyncContextManager[Any]:
         """Return the call as a context manager. The SDK sends `extra_body` unchanged, so most of the body is there."""

@@ -137,6 +137,7 @@ class RunProgress:
         self._out = out
         self._silent = out.as_json
         self._open_line = False
+        self._has_events = False
 
     def on_event(self, event: "Event") -> None:
         """Print one event. If the reader has closed the pipe, the run continues without output."""
@@ -144,6 +145,10 @@ class RunProgress:
             # The text of a member goes to its leader. It is printed as the result of the delegating call.
             return
         try:
+            if event.type == "finished" and not self._has_events:
+                # The run was executed before, or by another process, so its text was not streamed here.
+                self._print_event("text", {"text": event.data.get("output_text") or ""})
+            self._has_events = True
             self._print_event(event.type, event.data)
         except BrokenPipeError:
             stdio.discard_output()

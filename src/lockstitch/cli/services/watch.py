@@ -98,7 +98,7 @@ def _since(value: Json, now: datetime) -> str:
 
 
 def _task_list(thread: Thread) -> Iterator[Text]:
-    yield Text(f"TODO {threads.tasks_done(thread)}  ", style="bold") + Text(threads.name_of(thread) or str(thread.id))
+    yield Text(f"Tasks {threads.tasks_done(thread)}  ", style="bold") + Text(threads.name_of(thread) or str(thread.id))
     # Completed tasks are dropped first if the list is too long.
     order = sorted(range(len(thread.tasks)), key=lambda number: thread.tasks[number].get("status") == "completed")
     shown = sorted(order[:TASKS_SHOWN])

@@ -16,7 +16,7 @@ from lockstitch.engine.session.start import as_message
 from lockstitch.model import Json, Thread
 from lockstitch.model.delivery import message_entry
 from lockstitch.server.api import responses
-from lockstitch.server.api.messages import WAITED, one_message_id, stream_run, wait_for_run
+from lockstitch.server.api.messages import WAITED, one_message_id, position_before, stream_run, wait_for_run
 from lockstitch.server.api.schemas import Body, ExactJSON, IdempotencyKey, MessageId, TextParam, ThreadRefParam
 from lockstitch.server.auth import Caller, Writer
 from lockstitch.server.middleware import add_log_fields
@@ -60,6 +60,7 @@ class Regeneration(Body):
     input: str | list[Json] | None = None
     wait: bool = False
     stream: bool = False
+    message_id: MessageId | None = None
 
 
 class ToolResult(Body):
@@ -150,12 +151,17 @@ async def retry(caller: Writer, ref: ThreadRefParam) -> ExactJSON:
 
 @router.post("/regenerate", status_code=202, responses=WAITED, response_model=responses.Result)
 async def regenerate(
-    request: Request, caller: Writer, ref: ThreadRefParam, regeneration: Regeneration | None = None
+    request: Request,
+    caller: Writer,
+    ref: ThreadRefParam,
+    regeneration: Regeneration | None = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Answer the last turn again, in a fork that takes the key of the thread.
 
     Returns 202 with the fork and the run at once, as the start of a run does, also with `wait` and `stream`. With
     `input`, the fork gets this message instead (edit and resend). 409 if the thread has an open run or a message.
+    A repeated request with the same `message_id` or Idempotency-Key creates no second fork.
     """
     regeneration = regeneration or Regeneration()
     if regeneration.stream and regeneration.wait:
@@ -164,11 +170,13 @@ async def regenerate(
     # 404 if no agent of this app executes the thread.
     caller.app.agent(head.agent)
     message = None if regeneration.input is None else as_message(regeneration.input)
-    queued = await caller.store.regenerate(head, turn=regeneration.turn, message=message)
+    message_id = one_message_id(regeneration.message_id, idempotency_key)
+    queued = await caller.store.regenerate(head, turn=regeneration.turn, message=message, message_id=message_id)
     add_log_fields(thread=queued.thread.id, run=queued.run_id)
     started = await result_enqueued(caller.store, queued)
     if regeneration.stream:
-        return stream_run(caller, started, queued.thread.position)
+        position = queued.thread.position if queued.new else await position_before(caller, started)
+        return stream_run(caller, started, position)
     if regeneration.wait:
         result, idle = await wait_for_run(request, caller, started)
         return ExactJSON(result.as_json(), 200 if idle else 202)

@@ -230,13 +230,13 @@ def _aligned(
         yield from zip_longest(a, b)
         return
     for aligned_range in aligned_ranges:
-        yield from _side_by_side(
+        yield from _step_pairs(
             a[aligned_range.start_a : aligned_range.end_a], b[aligned_range.start_b : aligned_range.end_b]
         )
 
 
-def _side_by_side(a: Sequence[Step], b: Sequence[Step]) -> Iterator[tuple[Step | None, Step | None]]:
-    """Yield steps of a aligned_range in pairs of the same kind. A step without a counterpart is alone."""
+def _step_pairs(a: Sequence[Step], b: Sequence[Step]) -> Iterator[tuple[Step | None, Step | None]]:
+    """Yield the steps of an aligned range in pairs of the same kind. A step without a counterpart is alone."""
     left, right = deque(a), deque(b)
     while left and right:
         if left[0].kind == right[0].kind:

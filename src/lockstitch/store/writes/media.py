@@ -1,5 +1,6 @@
 """`Media`: moves large base64 content from messages to blobs, and back for readers."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -43,28 +44,20 @@ class Media:
         return transaction
 
     async def _offload(self, transaction: Transaction) -> Transaction:
-        updates = [await self._offload_update(update) for update in transaction.updates]
-        deliveries = [await self._offload_delivery(delivery) for delivery in transaction.deliveries]
-        return replace(transaction, updates=updates, deliveries=deliveries)
-
-    async def _offload_update(self, update: ThreadUpdate) -> ThreadUpdate:
-        _check([[entry.message, entry.data] for entry in update.entries])
-        texts: dict[str, tuple[str, str | None]] = {}
-        entries = [
-            entry.changed(message=_offloaded(entry.message, texts), data=_offloaded(entry.data, texts))
-            for entry in update.entries
-        ]
-        await self.put(update.head.id, texts)
-        return replace(update, entries=entries)
-
-    async def _offload_delivery(self, delivery: Delivery) -> Delivery:
-        if delivery.entry is None or not has_large_media(delivery.entry):
-            return delivery
-        _check(delivery.entry)
-        texts: dict[str, tuple[str, str | None]] = {}
-        entry = {name: _offloaded(value, texts) for name, value in delivery.entry.items()}
-        await self.put(delivery.thread_id, texts)
-        return delivery.changed(entry=entry)
+        texts: defaultdict[UUID, dict[str, tuple[str, str | None]]] = defaultdict(dict)
+        updates = [_offloaded_update(update, texts[update.head.id]) for update in transaction.updates]
+        deliveries = [_offloaded_delivery(delivery, texts[delivery.thread_id]) for delivery in transaction.deliveries]
+        stored = replace(transaction, updates=updates, deliveries=deliveries)
+        new_threads = {thread.id: thread for thread in transaction.new_threads}
+        for thread_id, texts_of_thread in texts.items():
+            if thread_id in new_threads:
+                # The thread does not exist yet, so the commit that creates it adds the references.
+                await self.write(texts_of_thread)
+                update = stored.update(new_threads[thread_id])
+                update.blob_refs = list(dict.fromkeys([*update.blob_refs, *texts_of_thread]))
+            else:
+                await self.put(thread_id, texts_of_thread)
+        return stored
 
     async def put(self, thread_id: UUID, texts: Mapping[str, tuple[str, str | None]]) -> None:
         """Write texts as blobs, and the references of a thread to them."""
@@ -142,6 +135,22 @@ def has_large_media(value: Any) -> bool:
             seen.add(content)
             waiting.extend(inside)
     return False
+
+
+def _offloaded_update(update: ThreadUpdate, texts: dict[str, tuple[str, str | None]]) -> ThreadUpdate:
+    _check([[entry.message, entry.data] for entry in update.entries])
+    entries = [
+        entry.changed(message=_offloaded(entry.message, texts), data=_offloaded(entry.data, texts))
+        for entry in update.entries
+    ]
+    return replace(update, entries=entries)
+
+
+def _offloaded_delivery(delivery: Delivery, texts: dict[str, tuple[str, str | None]]) -> Delivery:
+    if delivery.entry is None or not has_large_media(delivery.entry):
+        return delivery
+    _check(delivery.entry)
+    return delivery.changed(entry={name: _offloaded(value, texts) for name, value in delivery.entry.items()})
 
 
 def _offloaded(value: Any, result: dict[str, tuple[str, str | None]]) -> Any:

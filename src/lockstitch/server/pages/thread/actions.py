@@ -117,12 +117,12 @@ async def fork(
 
 
 @router.post("/regenerate")
-async def regenerate(request: Request, caller: FormWriter, ref: str) -> Response:
+async def regenerate(request: Request, caller: FormWriter, ref: str, form_id: forms.FormId = "") -> Response:
     """Answer the last turn again, in a fork that takes the key of the thread."""
     head = await caller.store.thread(ref)
     # 404 if no agent of this app executes the thread.
     caller.app.agent(head.agent)
-    queued = await caller.store.regenerate(head)
+    queued = await caller.store.regenerate(head, message_id=form_id or None)
     threads.forget()
     return forms.done(
         request, f"/threads/{queued.thread.id}", "Answering again. The old answer is in the other thread."
