@@ -42,14 +42,19 @@ SCRIPT: list[Any] = [
 ]
 
 
+async def write_effect(ledger: Path, ctx: ToolContext, text: str) -> str:
+    """Write one effect of a tool to the ledger. The first word of `text` is the name of the tool."""
+    line = {"response": str(ctx.response_id), "index": ctx.call_index, "key": ctx.key, "tool": text.split()[0]}
+    with ledger.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    return f"{text} is done. " * 20
+
+
 def tools(ledger: Path) -> list[Tool]:
     """Return tools that write to the ledger. Their results are long enough to be compacted."""
 
     async def write(ctx: ToolContext, text: str) -> str:
-        line = {"response": str(ctx.response_id), "index": ctx.call_index, "key": ctx.key, "tool": text.split()[0]}
-        with ledger.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        return f"{text} is done. " * 20
+        return await write_effect(ledger, ctx, text)
 
     @tool(effect="once")
     async def charge(what: str, ctx: ToolContext) -> str:

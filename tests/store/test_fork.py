@@ -263,6 +263,27 @@ async def test_regenerate_requests_with_one_id_create_one_fork_when_sent_at_once
     assert await store.count() == 2
 
 
+async def test_fork_accepts_message_of_inherited_turn_once(store: Store):
+    agent = echo("old")
+    results = [
+        await agent.run(text, store=store, thread="t", message_id=message_id)
+        for text, message_id in (("one", "m-1"), ("two", "m-2"))
+    ]
+    fork = await store.fork("t", before_turn=2, take_key=True)
+    again = await agent.run("one", store=store, thread="t", message_id="m-1")
+    assert again.run_id == results[0].run_id
+    queued = await store.enqueue("helper", user("one"), thread="t", message_id="m-1")
+    assert (queued.run_id, queued.new) == (results[0].run_id, False)
+    with pytest.raises(MessageIdReused):
+        await agent.run("eins", store=store, thread="t", message_id="m-1")
+    # The second turn is not part of the fork, so its message is new there.
+    other = await agent.run("two", store=store, thread="t", message_id="m-2")
+    assert (other.thread_id, other.run_id != results[1].run_id) == (fork.id, True)
+    second = await store.fork("t")
+    assert (await agent.run("two", store=store, thread=second.id, message_id="m-2")).run_id == other.run_id
+    assert [turn.inherited_from is None for turn in (await store.history("t")).turns] == [True, False]
+
+
 async def test_forks_and_regenerates_turn_with_large_media(store: Store):
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * (LARGE + 4)}}
     message = user([image, {"type": "text", "text": "What is it?"}])

@@ -457,10 +457,16 @@ def _id_from(*values: str | None) -> UUID:
 async def accepted_message(store: StoreCore, head: Thread, message_id: str, digest: str) -> UUID | None:
     """Return the id of the run that answers the message with this id; None if the thread has not accepted it yet.
 
-    `digest` is the hash of the message (`codec.digest`). Raises `MessageIdReused` if the accepted message has another
-    content.
+    A fork has also accepted the messages of its inherited turns. `digest` is the hash of the message (`codec.digest`).
+    Raises `MessageIdReused` if the accepted message has another content.
     """
-    first = await store.execution.delivery_from(head.id, message_sender(message_id))
+    sender = message_sender(message_id)
+    first = await store.execution.delivery_from(head.id, sender)
+    for part in inherited_turns(head) if first is None else ():
+        first = await store.execution.delivery_from(part.thread_id, sender)
+        if first is not None and first.position is not None and first.position <= part.position:
+            break
+        first = None
     if first is None:
         return None
     await _require_same_content(store, first, {"message_id": message_id, "sha256": digest})
