@@ -63,7 +63,7 @@ def main() -> int:
             print(f"{backend}: {findings.threads} threads, {counts.kills} kills, {counts.stops} stops, "
                   f"{counts.cuts} cuts, {counts.restarts} restarts, {counts.full_disks} full disks: {findings}; "
                   f"{findings.in_doubt} calls in doubt, {findings.crashed} stopped by the crash limit, "
-                  f"{findings.poison} poison",
+                  f"{findings.poison} poison, {findings.requests} requests of clients",
                   *findings.problems[:20], sep="\n  ", flush=True)  # fmt: skip
             if not findings.sound:
                 print((folder / "workers.log").read_text()[-4000:], file=sys.stderr)

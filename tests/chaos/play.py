@@ -8,9 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from lockstitch.errors import StoreError
+from lockstitch.model.delivery import is_at_rest
 from lockstitch.store import Store, open_store
 from tests.chaos.booth import open_booths, tend_booths
 from tests.chaos.checks import Findings, check
+from tests.chaos.clients import send_requests
 from tests.chaos.crew import Crew
 from tests.chaos.faults import FaultCounts, inject_faults
 from tests.chaos.scenario import app, house, termite
@@ -59,13 +61,14 @@ def play(
 
 
 async def _feed(url: str, expected: int, liveness: Liveness, die: random.Random, ledger: Path) -> None:
-    """Keep this number of houses in progress until the end, and cancel some booths."""
+    """Keep this number of houses in progress until the end, cancel some booths, and let the clients send requests."""
     async with open_store(url) as store:
         await liveness.look(store)
         open_now = await store.count(agent="house", status=["pending", "running", "waiting"])
         for number in range(expected - open_now):
             await house.start(store=store, goal=f"house {number}")
         await open_booths(store, die, ledger)
+        await send_requests(store, die, ledger.parent)
 
 
 async def _start_poison(url: str, count: int) -> None:
@@ -86,7 +89,10 @@ async def _settle(url: str, crew: Crew, patience: float, liveness: Liveness, led
     """Wait until all threads have ended. A thread that does not end is a problem."""
     until = time.monotonic() + patience
     async with open_store(url) as store:
-        while time.monotonic() < until and await _open(store):
+        while time.monotonic() < until:
+            acknowledged = await send_requests(store, random.Random(0), ledger.parent, new=False)
+            if acknowledged and not await _open(store):
+                return
             crew.muster()
             await liveness.look(store)
             await tend_booths(store, ledger)
@@ -94,8 +100,12 @@ async def _settle(url: str, crew: Crew, patience: float, liveness: Liveness, led
 
 
 async def _open(store: Store) -> int:
+    """Return the number of threads that have work. The chats of the clerk wait for their next message at the end."""
     cancelled = await store.count(status="cancelled", agent="booth")
-    return cancelled + await store.count(status=["pending", "running", "waiting"], agent=sorted(app.agents))
+    chats = await store.threads(agent="clerk", status=["pending", "running", "waiting"], limit=1000)
+    busy = sum(not is_at_rest(chat) for chat in chats)
+    agents = sorted(app.agents.keys() - {"clerk"})
+    return cancelled + busy + await store.count(status=["pending", "running", "waiting"], agent=agents)
 
 
 async def _check(url: str, ledger: Path, killed: set[int]) -> Findings:

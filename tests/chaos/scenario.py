@@ -6,7 +6,8 @@ answer is passed through.
 
 Every model numbers its calls from 0 in each response, as Ollama and vLLM do.
 
-There are also termites: threads with a tool that kills its process. Each of them must fail, and no other thread.
+There are also termites: threads with a tool that kills its process. Each of them must fail, and no other thread. Booths
+and clerks are in `booth` and `clients`.
 """
 
 import os
@@ -16,6 +17,7 @@ from examples.ledger import charge, look, put
 from lockstitch import Agent, App, Team, thread_tools, tool
 from lockstitch.testing import Scripted
 from tests.chaos.booth import booth
+from tests.chaos.clients import clerk
 
 FLOORS, ROOMS = 2, 3
 CHILDREN = {"house": FLOORS + 1, "floor": ROOMS, "garden": 1, "room": 0}
@@ -103,4 +105,4 @@ async def gnaw() -> str:
 
 termite = Agent("termite", model=Scripted([calls(("gnaw", {})), "Never."]), tools=[gnaw], title=False)
 
-app = App([house, floor, garden, room, termite, booth])
+app = App([house, floor, garden, room, termite, booth, clerk])

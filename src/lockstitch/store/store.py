@@ -601,8 +601,7 @@ class Store(StoreCore):
         """Leave a message for a worker, in one commit. No agent code runs in this process.
 
         If the thread waits for its next message, it becomes `pending` and belongs to `agent` from now on. If a worker
-        holds it or a run is open, the message waits in its inbox, and the agent of the thread answers it. A first
-        message with large media takes two commits, because its blobs need the thread.
+        holds it or a run is open, the message waits in its inbox, and the agent of the thread answers it.
 
         Args:
             agent: Name of the agent that answers. None: the agent of the thread.
