@@ -44,7 +44,7 @@ demo: $(STAMP) ## Kill an agent during a payment and resume it
 
 test: $(STAMP) ## Run the tests on all three backends; install Chromium if it is missing
 	@$(BIN)/python -m tools.browser >/dev/null
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal --spread-backends $(ARGS)
 
 # One recipe, so that the cheap checks run first and the count last, also with make -j.
 check: $(STAMP) ## Run everything that CI runs: lint, generated files, types, layers, tests, requirements

@@ -84,12 +84,16 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 def questions(lens: str, backend: str, ids: Known) -> Iterator[Question]:
-    """Return every query of the reference of a lens, for the thread that it is about."""
+    """Return every query of the reference of a lens, for the thread that it is about.
+
+    Queries that call a function of Lockstitch are left out, because plain tables cannot answer them.
+    """
     text = (_REFERENCE / f"{lens}.md").read_text()
     parts = _HEADING.split(text)[1:]
     for heading, section in zip(parts[::2], parts[1::2], strict=True):
         about = ids.long if heading in PROVES else ids.small if heading in BOUNDS else ids.typical
-        for number, sql in enumerate(re.findall(rf"```sql {backend}\n(.*?)```", section, re.DOTALL)):
+        statements = re.findall(rf"```sql {backend}\n(.*?)```", section, re.DOTALL)
+        for number, sql in enumerate(sql for sql in statements if "lockstitch_request(" not in sql):
             yield Question(heading if number == 0 else f"{heading}, as printed", _filled(sql, about))
 
 

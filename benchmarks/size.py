@@ -80,7 +80,7 @@ async def _conversation(store: Store, turns: int, detailed: bool) -> int:
         answer: Json = {"role": "assistant", "content": [{"type": "text", "text": prose.take(LENGTH)}]}
         content += len(codec.dumps(question)) + len(codec.dumps(answer))
         input_entry = Entry(type="input", run_id=run.id, step_number=0, message=question)
-        head = (await store.append(head, [input_entry], fields={"status": "running"}, new_runs=[run])).head
+        head = (await store.append(head, [input_entry], new_runs=[run])).head
         response_entry = Entry(
             type="llm_call",
             run_id=run.id,

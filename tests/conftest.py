@@ -37,4 +37,4 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-pytest_plugins = ["tests.plugin_requirements", "tests.fixtures", "tests.cli.calling"]
+pytest_plugins = ["tests.plugin_requirements", "tests.plugin_backends", "tests.fixtures", "tests.cli.calling"]

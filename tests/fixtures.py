@@ -52,9 +52,11 @@ def postgres_template(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def databases(postgres_server: PostgresServer, postgres_template: str) -> Databases:
+def databases(postgres_server: PostgresServer, postgres_template: str) -> Iterator[Databases]:
     """Migrated databases, each for one test at a time."""
-    return Databases(postgres_server, postgres_template)
+    databases = Databases(postgres_server, postgres_template)
+    yield databases
+    databases.close()
 
 
 @pytest.fixture(scope="session")

@@ -39,9 +39,7 @@ def result(call_id: str, index: int, reply_to: int, text: str = "done", name: st
 async def begin_turn(store: Store, head: Thread, text: str, **fields: Any) -> tuple[Committed, Run]:
     """Commit a run with its input, as the runtime does before it calls the model."""
     run = Run(**{**store.new_run(head, input_position=head.position + 1).__dict__, **fields})
-    appended = await store.append(
-        head, [said(text, run_id=run.id, step_number=0)], fields={"status": "running"}, new_runs=[run]
-    )
+    appended = await store.append(head, [said(text, run_id=run.id, step_number=0)], new_runs=[run])
     return appended, run
 
 

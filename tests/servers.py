@@ -123,6 +123,8 @@ class Databases:
         self._server = server
         self._template = template
         self._free: list[str] = []
+        self._connections: dict[str, psycopg.Connection] = {}
+        """One connection per database. A new one would have to read the catalogs again."""
         with psycopg.connect(server.url(template)) as connection:
             self._template_fingerprint = _fingerprint(connection)
             self._template_tables = _tables(connection)
@@ -134,23 +136,45 @@ class Databases:
         if self._clean(url):
             self._free.append(url)
         else:
+            self._disconnect(url)
             self._server.drop_database(url)
+
+    def close(self) -> None:
+        for url in list(self._connections):
+            self._disconnect(url)
 
     def _clean(self, url: str) -> bool:
         try:
-            with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                )
-                if _fingerprint(connection) != self._template_fingerprint:
-                    return False
-                used = [name for name in _tables(connection) if name not in self._template_tables]
-                if used:
-                    _empty(connection, used)
-                return _tables(connection) == self._template_tables
+            connection = self._connect(url)
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            if _fingerprint(connection) != self._template_fingerprint:
+                return False
+            used = [name for name in _tables(connection) if name not in self._template_tables]
+            if used:
+                _empty(connection, used)
+            return _tables(connection) == self._template_tables
         except psycopg.Error:
             return False
+
+    def _connect(self, url: str) -> psycopg.Connection:
+        """Return the connection to a database. A test may have ended the last one."""
+        connection = self._connections.get(url)
+        if connection is not None:
+            try:
+                connection.execute("SELECT 1")
+                return connection
+            except psycopg.OperationalError:
+                self._disconnect(url)
+        self._connections[url] = psycopg.connect(url, autocommit=True)
+        return self._connections[url]
+
+    def _disconnect(self, url: str) -> None:
+        connection = self._connections.pop(url, None)
+        if connection is not None:
+            connection.close()
 
 
 def _tables(connection: psycopg.Connection) -> set[str]:

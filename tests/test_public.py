@@ -16,6 +16,7 @@ import pytest
 
 import lockstitch
 from lockstitch import Committed, Event, Result, Turn, errors, ext, sync
+from lockstitch.agents.stored import AgentValues
 from lockstitch.agents.tools.mcp import McpServer
 from lockstitch.engine.config import AgentDefinition
 from lockstitch.model import Delivery, Entry, Feedback, File, Memory, Record, Run, Stitch, Thread, Worker
@@ -74,6 +75,7 @@ NAMES = [
     "StoreFull",
     "StoreReadOnly",
     "StoreUnreachable",
+    "StoredAgent",
     "TakenOver",
     "Team",
     "Thread",
@@ -264,7 +266,7 @@ def test_open_store_loads_only_its_driver() -> None:
     assert not modules & (HEAVY - {"sqlite3"})
 
 
-WITH_CLASS_PARAMETERS = {"Agent", "Team", "App", "Client", "McpServer", "Scripted"}
+WITH_CLASS_PARAMETERS = {"Agent", "StoredAgent", "Team", "App", "Client", "McpServer", "Scripted"}
 """Classes that users create, so that their docstrings explain the parameters."""
 FORWARDS = {
     # A TypedDict has the options, and the docstring explains each.
@@ -368,8 +370,9 @@ def test_agent_has_the_defaults_of_its_definition() -> None:
     agent, team = (inspect.signature(kind).parameters for kind in (lockstitch.Agent, lockstitch.Team))
     fields = AgentDefinition.model_fields
     shared = [name for name in agent if name in fields and name not in ("name", "model", "compactor", "memory")]
-    assert len(shared) == 27
+    assert len(shared) == 29
     for name in shared:
         assert agent[name].default == (None if name == "api_kwargs" else fields[name].default), name
     different = {name for name in agent if name not in team or agent[name] != team[name]}
     assert different == {"history"}
+    assert list(AgentValues.__annotations__) == [name for name in agent if name not in ("name", "unknown")]

@@ -42,7 +42,7 @@ def test_reads_and_writes_a_conversation(store: sync.SyncStore) -> None:
     head = store.create(key="k", user_id="ada")
     run = store.new_run(head, input_position=1)
     question = Entry(type="input", run_id=run.id, message={"role": "user", "content": "Where is it?"})
-    head = store.append(head, [question], fields={"status": "running"}, new_runs=[run]).head
+    head = store.append(head, [question], new_runs=[run]).head
     answer = {"role": "assistant", "content": [{"type": "text", "text": "In Graz."}]}
     now = store.clock.now()
     head = store.append(

@@ -1,6 +1,7 @@
 """`Agent` on every backend: run, resume, pause, cancel and retry."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from lockstitch.engine.cancel import cancel
 from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.engine.replies import approve, deny, settle, submit_results
 from lockstitch.errors import NotFound, Refused, ThreadBusy, ThreadEnded, ThreadWaiting
-from lockstitch.model import Stitch
+from lockstitch.model import Stitch, text_of
 from lockstitch.store import Store, open_store
 from tests.commits import Counting
 
@@ -92,7 +93,7 @@ async def test_runs_tools_and_stores_results_in_call_order(store: Store, monkeyp
             assert request["messages"] == (await store.context("t"))[: len(request["messages"])]
 
 
-@pytest.mark.req("S0-041", "S0-051")
+@pytest.mark.req("S0-041")
 async def test_continues_known_thread_in_another_process(store_url: str):
     script = [["First."], ["Second."]]
     async with open_store(store_url) as store:
@@ -100,7 +101,10 @@ async def test_continues_known_thread_in_another_process(store_url: str):
     async with open_store(store_url) as store:
         result = await Agent("helper", model=Scripted(script), title=False).run("two", store=store, thread="t")
         assert result.output_text == "Second."
-        assert [message["role"] for message in await store.context("t")] == ["user", "assistant"] * 2
+        context = await store.context("t")
+        assert [text_of(message) for message in context] == ["one", "First.", "two", "Second."]
+        (_, second) = [stitch for stitch in await store.stitches("t") if stitch.type == "llm_call"]
+        assert (await store.request(second.id))["messages"] == context[:3]
         assert [run.turn for run in await store.runs("t")] == [1, 2]
 
 
@@ -208,10 +212,13 @@ async def test_cancels_waiting_run_when_next_message_arrives(store: Store):
     assert answer["is_error"] is True
 
 
+@pytest.mark.req("S0-047")
 async def test_asks_for_approval_before_tool_runs(store: Store):
     helper = agent(calls("pay", pay={"amount": 5}), "Paid.", tools=[pay])
     paused = await helper.run("Pay", store=store, thread="t")
     assert [wait["kind"] for wait in paused.waiting_for] == ["approval"]
+    assert (paused.status, paused.stop_reason) == ("waiting", "awaiting_approval")
+    assert (await store.history("t")).turns == []
     assert await helper.resume("t", store=store) is not None
     assert types(await store.stitches("t")).count("run_paused") == 1
     with pytest.raises(NotFound):
@@ -262,6 +269,14 @@ async def test_sends_answer_back_when_check_fails(store: Store):
     assert "final_answer_validation_failed" in types(log)
     assert (await store.context("t"))[2] == {"role": "user", "content": "It must name the number."}
     assert len(await result.messages()) == 4
+    # An answer that never passes ends the run at the step limit.
+    result = await agent("Perhaps.", "Perhaps so.", "In sum: no.", check=check, max_steps=2).run(
+        "What is it?", store=store, thread="u"
+    )
+    assert (result.status, result.stop_reason, result.steps) == ("completed", "max_steps", 2)
+    log = await store.stitches("u")
+    assert [stitch.data["passed"] for stitch in log if stitch.type == "final_answer_validation"] == [False, False]
+    assert types(log).count("max_steps_reached") == 1
 
 
 class Plan(BaseModel):
@@ -453,17 +468,24 @@ async def test_rejects_invalid_settings():
         agent("x", max_steps=0)
 
 
-async def test_run_without_store_keeps_nothing():
-    assert (await agent("Hello.").run("Hi")).output_text == "Hello."
+@pytest.mark.req("S0-004")
+async def test_run_without_store_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    helper = agent(turns := ["Hello."], turns)
+    for _ in range(2):
+        result = await helper.run("Hi", thread="t")
+        assert (result.status, result.output_text) == ("completed", "Hello."), "the second run is a first turn"
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.req("S0-035")
+@pytest.mark.req("S0-035", "X0-24")
 async def test_chat_gets_one_title(store: Store):
     title = ' "A friendly   greeting, and a very long title that goes on" '
     script = {"replies": [["Hello."], ["Again."]], "beside": {"title": title}}
     helper = Agent("helper", model=Scripted(script))
     first = await helper.run("Hi", store=store, thread="t")
     assert first.title == "A friendly greeting, and a very long title that go"
+    assert len(first.title) == 50
     second = await helper.run("Hi", store=store, thread="t")
     assert second.title == first.title
     beside = [stitch for stitch in await store.stitches("t") if stitch.data.get("purpose") == "title"]
@@ -471,6 +493,15 @@ async def test_chat_gets_one_title(store: Store):
     assert beside[0].message is None
     assert first.steps == 1
     assert first.usage["output_tokens"] > second.usage["output_tokens"]
+    log = await store.stitches("t")
+    assert types(log)[:5] == ["run_started", "input", "llm_call", "llm_call", "run_completed"], "before the end"
+    # A title of the user is not replaced.
+    await store.create(key="named", title="t" * 255)
+    assert (await helper.run("Hi", store=store, thread="named")).title == "t" * 255
+    untitled = Agent("helper", model=Scripted(script), title=False)
+    assert (await untitled.run("Hi", store=store, thread="untitled")).title is None
+    for thread in ("named", "untitled"):
+        assert types(await store.stitches(thread)).count("llm_call") == 1
 
 
 async def test_tells_or_settles_call_in_doubt(store: Store):

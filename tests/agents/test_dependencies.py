@@ -361,7 +361,8 @@ async def test_context_manager_is_exited_when_worker_stops(store: Store) -> None
     worker = WorkerLoop(App([agent]), store, poll=0.05)
     await worker.run()
     assert (await store.thread("t")).status == "pending"
-    assert (doors.entered, doors.exits) == (1, [None])
+    # A claim in flight when the worker stopped may have taken the thread again.
+    assert doors.exits == [None] * doors.entered
 
 
 async def test_error_of_exit_is_logged_and_keeps_result(store: Store, caplog: pytest.LogCaptureFixture) -> None:

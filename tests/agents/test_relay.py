@@ -1,5 +1,6 @@
 """Pauses for frontend tools: their stored state, and runs that continue in another process."""
 
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -10,7 +11,10 @@ from lockstitch.engine.replies import approve, submit_results
 from lockstitch.errors import NotFound, Refused, ThreadWaiting
 from lockstitch.model import Json
 from lockstitch.store import Store, open_store
-from tests.engine.agents import add, calls, confirm, log, pay, scripted, shown, types
+from tests.agents.conftest import Claude
+from tests.agents.fake_api import Answer, FakeApi
+from tests.engine.agents import add, calls, config_of, confirm, log, pay, scripted, turn_of, types
+from tests.engine.test_files import executed
 
 pytestmark = pytest.mark.anyio
 
@@ -44,31 +48,30 @@ async def test_pause_shows_its_waits_until_it_ends(store_url: str):
         ]
         assert (paused.status, paused.stop_reason, paused.steps) == ("waiting", "awaiting_frontend_tools", 1)
         assert (await store.run(paused.run_id)).steps == 1
-        config = shown(store_url, head.id)
-        if config is not None:
-            assert config["awaiting_frontend_tools"] is True
-            assert config["pending_frontend_tools"] == [
-                {"tool_use_id": "call_1_1_0", "name": "confirm", "input": {"question": "1?"}}
-            ]
-            assert config["pending_backend_results"] == [
-                {"type": "tool_result", "tool_use_id": "call_1_1_1", "content": "5"}
-            ]
-            assert config["current_step"] == 1
-            assert config["conversation_history"] == await store.messages(paused.run_id)
-            # The results of a response enter the context together.
-            assert [message["role"] for message in config["messages"]] == ["user", "assistant"]
+        config = await config_of(store, store_url, head)
+        assert config["awaiting_frontend_tools"] is True
+        assert config["pending_frontend_tools"] == [
+            {"tool_use_id": "call_1_1_0", "name": "confirm", "input": {"question": "1?"}}
+        ]
+        assert config["pending_backend_results"] == [
+            {"type": "tool_result", "tool_use_id": "call_1_1_1", "content": "5"}
+        ]
+        assert config["current_step"] == 1
+        assert config["conversation_history"] == await store.messages(paused.run_id)
+        # The results of a response enter the context together.
+        assert [message["role"] for message in config["messages"]] == ["user", "assistant"]
+        assert len(config["conversation_history"]) == 3
         for ids in PAUSES:
             done = await helper().submit("t", yes(*ids), store=store)
         assert done is not None
         assert done.status == "completed"
-        config = shown(store_url, head.id)
-        if config is not None:
-            assert (config["awaiting_frontend_tools"], config["current_step"]) == (False, 0)
-            names = ("pending_frontend_tools", "pending_backend_results", "conversation_history")
-            assert [config[name] for name in names] == [[], [], []]
+        config = await config_of(store, store_url, head)
+        assert (config["awaiting_frontend_tools"], config["current_step"]) == (False, 0)
+        names = ("pending_frontend_tools", "pending_backend_results", "conversation_history")
+        assert [config[name] for name in names] == [[], [], []]
 
 
-@pytest.mark.req("S0-050", "S0-051", "S0-052", "S0-053")
+@pytest.mark.req("S0-050", "S0-051", "S0-052", "S0-053", "X0-14")
 async def test_run_continues_as_the_same_run_through_pauses(store_url: str):
     async with open_store(store_url) as store:
         uninterrupted = await helper().run("Go", store=store, thread="whole")
@@ -101,14 +104,59 @@ async def test_run_continues_as_the_same_run_through_pauses(store_url: str):
         assert [block["content"] for block in second["content"]] == ["yes call_1_2_0", "yes call_1_2_1"]
         assert [block["content"] for block in last["content"]] == ["yes call_1_4_0"]
         assert await store.context("t") == messages
-        shown_record = shown(store_url, result.thread_id, "conversation_history", str(result.thread_id), "001.json")
-        if shown_record is not None:
-            assert shown_record["messages"] == messages
+        assert (await turn_of(store, store_url, result.run_id))["messages"] == messages
         assert len((await store.history("t")).turns) == 1
 
 
 async def _run(store: Store) -> Any:
     return await helper().run("Go", store=store, thread="t")
+
+
+@pytest.mark.req("S0-015", "S0-041")
+async def test_other_process_finds_everything_of_a_paused_run(
+    store_url: str, api: FakeApi, claude: Claude, tmp_path: Path
+):
+    """Messages, container, tools, files, token counts, the wait and the title. The next run starts from them."""
+    api.files = {"file_1": ("chart.png", "image/png", b"png")}
+    container = {"container": {"id": "container_1", "expires_at": "2026-01-01T00:00:00Z"}}
+    uses = [
+        {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": values}
+        for number, (name, values) in enumerate((("confirm", {"question": "?"}), ("add", {"a": 2, "b": 3})))
+    ]
+    said = Answer([{"type": "text", "text": "Done."}])
+    api.answer(Answer([*executed("file_1").content, *uses], stop="tool_use", more=container), said)
+    options = {"tools": [add, confirm], "files": f"file:{tmp_path / 'files'}", "beta_headers": ["b-1"]}
+    async with open_store(store_url) as store:
+        paused = await claude(**options).run("One", store=store, thread="t")
+        await store.edit("t", title="Numbers")
+        config, context = await config_of(store, store_url, "t"), await store.context("t")
+        assert (config["container_id"], config["title"], config["tool_names"]) == (
+            *("container_1", "Numbers", ["add", "confirm"]),
+        )
+        assert config["last_known_input_tokens"] > 0
+        assert config["file_registry"].keys() == {"file_1"}
+        assert [call["tool_use_id"] for call in config["pending_frontend_tools"]] == ["toolu_0"]
+        assert [block["content"] for block in config["pending_backend_results"]] == ["5"]
+    async with open_store(store_url) as store:
+        assert await config_of(store, store_url, paused.thread_id) == config
+        assert await store.context(paused.thread_id) == config["messages"] == context
+        helper = claude(**options)
+        done = await helper.submit(paused.thread_id, yes("toolu_0"), store=store)
+        assert done is not None
+        assert (done.run_id, done.steps, done.title) == (paused.run_id, 2, "Numbers")
+        requests = [api.last]
+        await helper.run("Two", store=store, thread="t")
+        requests.append(api.last)
+        for request, length in zip(requests, (3, 5), strict=True):
+            assert [message["role"] for message in request["messages"]] == (["user", "assistant"] * 3)[:length]
+            assert request["container"] == "container_1"
+            assert [tool["name"] for tool in request["tools"]] == ["add", "confirm"]
+        results = requests[1]["messages"][2]["content"]
+        assert [(block["tool_use_id"], block["content"]) for block in results] == [
+            *(("toolu_0", "yes toolu_0"), ("toolu_1", "5")),
+        ]
+        assert (await config_of(store, store_url, "t"))["file_registry"] == config["file_registry"]
+        assert [run.turn for run in await store.runs("t")] == [1, 2]
 
 
 @pytest.mark.req("S0-049")
@@ -143,6 +191,7 @@ async def test_wrong_results_change_nothing(store: Store):
         await submit_results(store, "idle", good)
 
 
+@pytest.mark.req("S0-050")
 async def test_passes_errors_of_frontend_to_model(store: Store):
     await helper().run("Go", store=store, thread="t")
     blocks = [{"type": "text", "text": "closed"}]
@@ -208,6 +257,7 @@ async def test_unknown_ids_start_threads_and_waiting_threads_reject_messages(sto
     with pytest.raises(ThreadWaiting, match=r'waits for frontend_tools confirm.*on_waiting="cancel"') as refused:
         await helper().run("More", store=store, thread="t")
     assert refused.value.thread_id == (await store.thread("t")).id
+    assert [wait["id"] for wait in (await store.thread("t")).waiting_for] == ["call_1_1_0"]
     assert await store.stitches("t") == before
     done = await scripted("Fine.").run("More", store=store, thread="t", on_waiting="cancel")
     assert done.output_text == "Fine."

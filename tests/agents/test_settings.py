@@ -10,14 +10,17 @@ from lockstitch.agents.providers.anthropic import AnthropicProvider
 from lockstitch.agents.providers.openai_chat import OpenAIChatProvider
 from lockstitch.agents.providers.openai_responses import OpenAIResponsesProvider
 from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine import usage as prices
+from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import Refused
-from lockstitch.model import Json
+from lockstitch.model import Json, format_time
 from lockstitch.store import Store, open_store
 from tests.agents.conftest import Claude
 from tests.agents.fake_api import Answer, FakeApi
 from tests.agents.providers.asking import NOTE, PDF, PNG
 from tests.agents.providers.test_openai_responses import SAID as RESPONDED
-from tests.engine.agents import add, calls, confirm, log, scripted, shown
+from tests.engine.agents import add, calls, config_of, confirm, log, scripted
 
 pytestmark = pytest.mark.anyio
 
@@ -54,28 +57,67 @@ async def test_settings_are_sent_with_each_request_and_stored(store_url: str, ap
             assert body["tools"][1:] == SERVER_TOOLS
             assert {name: body[name] for name in kwargs} == kwargs
             assert request.headers["anthropic-beta"] == "code-execution-2025-08-25,files-api-2025-04-14"
-        head = await store.thread("t")
-        config = shown(store_url, head.id)
-        if config is not None:
-            assert (config["max_tokens"], config["thinking_tokens"]) == (4000, 1024)
-            assert config["server_tools"] == SERVER_TOOLS
-            assert config["beta_headers"] == ["code-execution-2025-08-25", "files-api-2025-04-14"]
-            assert config["api_kwargs"] == kwargs
-            assert (config["system_prompt"], config["model"]) == ("You help.", "claude-opus-4-6")
-            assert [schema["name"] for schema in config["tool_schemas"]] == config["tool_names"] == ["add"]
+        config = await config_of(store, store_url, "t")
+        assert (config["max_tokens"], config["thinking_tokens"]) == (4000, 1024)
+        assert config["server_tools"] == SERVER_TOOLS
+        assert config["beta_headers"] == ["code-execution-2025-08-25", "files-api-2025-04-14"]
+        assert config["api_kwargs"] == kwargs
         # By default, neither is requested.
         api.answer(Answer([SAID]))
         await claude().run("Hi", store=store, thread="u")
         assert api.last["max_tokens"] == 2048
         assert not {"thinking", "tools", "temperature"} & api.last.keys()
         assert "anthropic-beta" not in api.requests[-1].headers
-        config = shown(store_url, (await store.thread("u")).id)
-        if config is not None:
-            assert (config["max_tokens"], config["thinking_tokens"], config["max_steps"]) == (2048, 0, 50)
+        config = await config_of(store, store_url, "u")
+        assert (config["max_tokens"], config["thinking_tokens"], config["max_steps"]) == (2048, 0, 50)
+        assert (config["server_tools"], config["beta_headers"], config["api_kwargs"]) == ([], [], {})
     with pytest.raises(Refused, match=r"thinking_tokens \(2048\) must be less than max_tokens"):
         claude(thinking_tokens=2048)
 
 
+@pytest.mark.req("S0-009", "S0-010", "S0-016", "S0-017", "S0-069")
+async def test_config_shows_prompt_model_and_tools_of_latest_run(
+    store_url: str, api: FakeApi, claude: Claude, caplog: pytest.LogCaptureFixture
+):
+    prices._warn.cache_clear()
+
+    @tool(effect="safe", name="zoom")
+    def look(place: str, ctx: ToolContext) -> str:
+        """Look at a place."""
+        return f"{ctx.deps} {place}"
+
+    def instructions(deps: Any) -> str:
+        return f"You help {deps}."
+
+    async with open_store(store_url) as store:
+        for name in ("Ada", "Bob"):
+            api.answer(Answer([SAID]))
+            helper = claude(tools=[look, add, confirm], instructions=instructions)
+            await helper.run("Go", store=store, thread="t", deps=name)
+        config = await config_of(store, store_url, "t")
+        # The resolved text of the latest run, not the template.
+        assert config["system_prompt"] == "You help Bob."
+        assert config["model"] == "claude-opus-4-6"
+        assert {run.provider for run in await store.runs("t")} == {"anthropic"}
+        assert config["tool_names"] == ["zoom", "add", "confirm"]
+        assert [schema["name"] for schema in config["tool_schemas"]] == config["tool_names"]
+        assert all(schema.keys() == {"name", "description", "input_schema"} for schema in config["tool_schemas"])
+        assert config["tool_schemas"] == api.last["tools"]
+        assert config["tool_schemas"][0]["description"] == "Look at a place."
+        assert config["tool_schemas"][0]["input_schema"]["properties"].keys() == {"place"}
+        before = await store.stitches("t")
+        with pytest.raises(Refused, match="model"):
+            await claude(model="m" * 101).run("Go", store=store, thread="t")
+        assert await store.stitches("t") == before
+        # The document's column is as long as the longest model name.
+        api.answer(Answer([SAID]))
+        result = await claude(model="m" * 100).run("Go", store=store, thread="t")
+        assert (result.status, result.cost, result.total_cost) == ("completed", {}, None)
+        assert [record.levelname for record in caplog.records if "Unknown price" in record.message] == ["WARNING"]
+        assert (await config_of(store, store_url, "t"))["model"] == "m" * 100
+
+
+@pytest.mark.req("S0-013", "S0-063")
 async def test_reports_answer_that_was_cut(store: Store, api: FakeApi, claude: Claude):
     api.answer(Answer([SAID], stop="max_tokens"))
     result = await claude().run("Hi", store=store, thread="t")
@@ -93,16 +135,14 @@ async def test_keeps_container_across_steps_runs_and_processes(store_url: str, a
         result = await claude(tools=[add]).run("One", store=store, thread="t")
         assert result.container_id == "container_1"
         assert [request.body.get("container") for request in api.requests] == [None, "container_1"]
-        config = shown(store_url, result.thread_id)
-        assert config is None or config["container_id"] == "container_1"
+        assert (await config_of(store, store_url, "t"))["container_id"] == "container_1"
     async with open_store(store_url) as store:
         second_container = {"container": {"id": "container_2", "expires_at": "2026-01-02T00:00:00Z"}}
         api.answer(Answer([SAID], more=second_container), Answer([SAID]))
         second_result = await claude(tools=[add]).run("Two", store=store, thread="t")
         assert api.last["container"] == "container_1"
         assert second_result.container_id == "container_2"
-        config = shown(store_url, second_result.thread_id)
-        assert config is None or config["container_id"] == "container_2"
+        assert (await config_of(store, store_url, "t"))["container_id"] == "container_2"
         await claude(tools=[add]).run("Three", store=store, thread="t")
         assert api.last["container"] == "container_2"
         for stitch in await log(store, "llm_call"):
@@ -153,7 +193,7 @@ async def test_images_and_documents_reach_every_provider(store: Store, api: Fake
     assert (await store.history("t")).turns[0].user_message == "What is this?"
 
 
-@pytest.mark.req("S0-021", "S0-022", "S0-023", "S0-024")
+@pytest.mark.req("S0-021", "S0-022", "S0-023", "S0-024", "X0-08")
 async def test_components_are_stored_by_name(store_url: str):
     async with open_store(store_url) as store:
         helper = scripted(
@@ -174,21 +214,25 @@ async def test_components_are_stored_by_name(store_url: str):
         default = (await store.agents.version(store.project, "plain", plain.version or 0)).definition
         assert (default["formatter"], default["stream_meta_history_and_tool_results"]) == ("json", False)
         assert (default["compactor"]["type"], default["memory"]["type"]) == ("none", "none")
-        config = shown(store_url, head.id)
-        if config is not None:
-            assert (config["formatter"], config["stream_meta_history_and_tool_results"]) == ("xml", True)
-            assert (config["compactor_type"], config["memory_store_type"]) == ("tool_result_removal", "none")
-            config = shown(store_url, plain.id)
-            assert config is not None
-            assert (config["formatter"], config["compactor_type"], config["memory_store_type"]) == (
-                *("json", "none", "none"),
-            )
+        config = await config_of(store, store_url, head)
+        assert (config["formatter"], config["stream_meta_history_and_tool_results"]) == ("xml", True)
+        assert (config["compactor_type"], config["memory_store_type"]) == ("tool_result_removal", "none")
+        config = await config_of(store, store_url, plain)
+        assert (config["formatter"], config["stream_meta_history_and_tool_results"]) == ("json", False)
+        assert (config["compactor_type"], config["memory_store_type"]) == ("none", "none")
+        # Names of classes and old names are aliases.
+        await scripted("Hi.", compactor="none", memory="placeholder").run("Hi", store=store, thread="alias")
+        await scripted("Hi.", memory="record", formatter="raw").run("Hi", store=store, thread="named")
+        config = await config_of(store, store_url, "alias")
+        assert (config["compactor_type"], config["memory_store_type"]) == ("none", "none")
+        config = await config_of(store, store_url, "named")
+        assert (config["formatter"], config["memory_store_type"]) == ("raw", "record")
     for wrong in ({"formatter": "yaml"}, {"compactor": "magic"}, {"memory": "elephant"}, {"files": "ftp://x"}):
         with pytest.raises(Refused, match=r"Unknown|is not a file store"):
             scripted("x", **wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.req("S0-027", "S0-037")
+@pytest.mark.req("S0-027", "S0-037", "X0-15")
 async def test_keeps_extras_and_counts_runs_once(store_url: str):
     async with open_store(store_url) as store:
         head = await store.create(key="t", extras={"user": {"plan": "pro"}, "n": 2**70})
@@ -212,14 +256,12 @@ async def test_keeps_extras_and_counts_runs_once(store_url: str):
         assert (head.total_runs, head.last_run_at) == (4, runs[-1].started_at)
         assert head.extras == {"user": {"plan": "pro"}, "n": 2**70}
         assert runs[0].extras == {"credits_used": 42}
-        config = shown(store_url, head.id)
-        assert config is None or (config["total_runs"], config["extras"]) == (4, head.extras)
+        config = await config_of(store, store_url, head)
+        assert (config["total_runs"], config["extras"]) == (4, head.extras)
+        assert config["last_run_at"] == format_time(runs[-1].started_at)
 
 
 async def test_deps_reach_tools_and_instructions(store: Store):
-    from lockstitch.agents.tools.function import tool
-    from lockstitch.engine.ports.tool import ToolContext
-
     @tool(effect="safe")
     def whoami(ctx: ToolContext) -> str:
         """Tell who is asking."""

@@ -26,7 +26,7 @@ from lockstitch.backend import Find, Where
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.model import Message, Run, TeamMember, text_of
 from tests.commits import Counting
-from tests.engine.books import ANSWERS, MESSAGES, RUNS, books, delegate
+from tests.engine.books import ANSWERS, MESSAGES, RESEARCHER, RUNS, books, delegate
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +78,7 @@ class Listening:
 # The example of the document
 
 
-@pytest.mark.req("S4-033", "S4-034", "S4-046", "S4-048", "S4-049")
+@pytest.mark.req("S4-033", "S4-034", "X4-01", "S4-048", "S4-049")
 async def test_three_messages_make_seven_runs(store: Store) -> None:
     crew = books()
     results = [await crew.run(message, store=store, thread="books") for message in MESSAGES]
@@ -95,6 +95,20 @@ async def test_three_messages_make_seven_runs(store: Store) -> None:
     assert runs[3].parent_run_id == runs[1].id, "a compile run has the first leader run of its turn as parent"
     assert [run.parent_run_id for run in runs[5:]] == [runs[4].id] * 2
     assert [run.stop_reason for run in top] == ["end_turn", "delegated", "delegated"]
+    # The leader answers directly, delegates to one member, and then to two members in sequence.
+    (searched,) = [stitch for stitch in await store.stitches("books") if stitch.name == "search"]
+    assert (searched.type, searched.run_id, searched.status) == ("tool_call", runs[2].id, "ok")
+    researcher, writer = runs[5:]
+    assert researcher.output_position is not None
+    assert writer.first_position > researcher.output_position, "one after the other"
+    asked = [stitch for stitch in await store.log(writer.id) if stitch.type == "llm_call"]
+    texts = [text_of(message) for message in (await store.request(asked[0].id))["messages"]]
+    assert texts == [
+        f"Researcher answered:\n\n{RESEARCHER[2][0]}",
+        "Write a summary of chapter 5.",
+    ]
+    # A further run of the leader compiles. Without it, the answer of the last member is the answer of the turn.
+    assert [run.output_position for run in (runs[1], runs[4])] == [runs[3].output_position, writer.output_position]
     turns = (await store.history("books")).turns
     assert [turn.final_response for turn in reversed(turns)] == list(ANSWERS)
     assert await check_requests(store, "books") == 8
@@ -263,6 +277,12 @@ async def pay(amount: int) -> str:
     return f"Paid {amount}."
 
 
+@tool(effect="safe", name="sum")
+def total(of: int) -> int:
+    """Add."""
+    return of
+
+
 @tool(frontend=True)
 def locate() -> str:
     """Where the user is."""
@@ -299,6 +319,37 @@ async def test_waiting_member_makes_thread_wait_after_other_members_finish(store
     assert [stitch.type for stitch in log].count("permission") == 1
     assert await check_requests(store) == 5
     await check_record(store)
+
+
+@pytest.mark.req("S0-014")
+@pytest.mark.parametrize("own", [None, "c_leader"])
+async def test_each_member_has_its_own_container(store: Store, own: str | None) -> None:
+    containers: dict[str, list[str | None]] = {}
+
+    def answering(name: str, *replies: Any) -> Any:
+        def reply(request: ModelRequest) -> Any:
+            containers.setdefault(name, []).append(request.container_id)
+            return replies[len(containers[name]) - 1]
+
+        return reply
+
+    asking = {**asks(delegate("a", "go"), delegate("b", "go")), **({"container_id": own} if own else {})}
+    crew = team(
+        answering("leader", asking, "Done.", "Again."),
+        *(
+            member(name, answering(name, {**call("sum", of=1), "container_id": f"c_{name}"}, "Found."), tools=[total])
+            for name in ("a", "b")
+        ),
+        mode="parallel",
+    )
+    assert (await crew.run("Hi", store=store, thread="t")).status == "completed"
+    await crew.run("And?", store=store, thread="t")
+    assert containers == {
+        "leader": [None, own, own],
+        "a": [None, "c_a"],
+        "b": [None, "c_b"],
+    }
+    assert (await store.thread("t")).state.get("container_id") == own
 
 
 async def test_frontends_and_people_answer_members(store: Store) -> None:
@@ -396,18 +447,39 @@ async def test_history_options_limit_the_turns_that_leader_sees(store: Store, se
     assert await check_requests(store) == 3
 
 
-@pytest.mark.req("S4-053", "S4-054")
+@pytest.mark.req("S4-052")
+async def test_leader_sees_the_last_five_of_seven_turns(store: Store) -> None:
+    listening = Listening(*"12345678")
+    crew = team(listening, member("a", ["x"]), num_history_runs=5)
+    for number in range(1, 9):
+        await crew.run(f"q{number}", store=store, thread="t")
+    assert [text_of(message) for message in listening.asked[7]] == [
+        *(text for number in range(3, 8) for text in (f"q{number}", str(number))),
+        "q8",
+    ]
+    assert len(await runs_of(store)) == 8, "older ones are stored"
+
+
+@pytest.mark.req("S4-053", "S4-054", "X4-10")
 @pytest.mark.parametrize("settings", [{"num_history_runs": 2}, {}])
 async def test_history_counts_completed_turns(store: Store, settings: Any) -> None:
-    listening = Listening("1", asks(delegate("a", "go")), "2", {"fail": "request"}, "4")
-    crew = team(listening, member("a", ["Among us."]), **settings)
-    for text in ("One?", "Two?", "Fails?", "Four?"):
+    replies = ("1", asks(delegate("a", "go")), "2", {"fail": "request"}, call("pay", "p1", amount=1), "5")
+    listening = Listening(*replies)
+    crew = team(listening, member("a", ["Among us."]), tools=[pay], **settings)
+    for text in ("One?", "Two?", "Fails?", "Stops?", "Five?"):
         await crew.run(text, store=store, thread="t")
+        if text == "Stops?":
+            await cancel(store, "t")
     texts = [text_of(message) for message in listening.asked[-1]]
-    assert texts == ["One?", "1", "Two?", "", "", "2", "Four?"], "with the calls of turn 2 and their results"
-    assert await check_requests(store) == 5
+    assert texts == ["One?", "1", "Two?", "", "", "2", "Five?"], "with the calls of turn 2 and their results"
+    runs = await runs_of(store)
+    statuses = [(run.turn, run.status) for run in runs if run.parent_run_id is None]
+    assert statuses == list(enumerate(("completed", "completed", "failed", "cancelled", "completed"), start=1))
     stored = [stitch for stitch in await store.stitches("t") if stitch.type == "input"]
-    assert [text_of(stitch.message) for stitch in stored] == ["One?", "Two?", "go", "Fails?", "Four?"], "each once"
+    assert [text_of(stitch.message) for stitch in stored] == ["One?", "Two?", "go", "Fails?", "Stops?", "Five?"]
+    last = [text_of(message) for message in await store.messages(runs[-1].id)]
+    assert last == ["Five?", "5"], "the history is not stored again"
+    assert await check_requests(store) == 6
 
 
 # Registration, events, cost

@@ -68,6 +68,7 @@ app = App(
         agent("charger", [calls("charge", amount=7), "Charged."], charge),
         agent("teller", [[{"text": STORY, "chunk": 20, "pause": PAUSE}], ["The end."]]),
         agent("failing", [[{"fail": "request", "message": "No such\nmodel."}], ["Fine."]]),
+        agent("cut-off", [{"text": "Once upon a", "stop_reason": "max_tokens"}]),
         agent("retrying", [{"fail": "overloaded", "times": 2, "text": "At last."}], max_retries=3),
         Agent("keyless", model="anthropic:claude-sonnet-5", title=False),
         Agent("nowhere", model="scripted:/nonexistent/script.json", title=False),

@@ -103,10 +103,7 @@ async def _fail(store: Store) -> tuple[Thread, Run, list[Thread]]:
         for place in ("north", "south")
     ]
     run = store.new_run(goal, input_position=1)
-    fields = {"status": "running"}
-    committed = await store.append(
-        goal, [said("go", run_id=run.id)], new_runs=[run], new_threads=children, fields=fields
-    )
+    committed = await store.append(goal, [said("go", run_id=run.id)], new_runs=[run], new_threads=children)
     now = store.clock.now()
     finished = await store.append(
         committed.head,

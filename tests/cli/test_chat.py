@@ -52,6 +52,10 @@ def piped(call: Call, monkeypatch: pytest.MonkeyPatch) -> Piped:
 # In a pipe
 
 
+def test_chat_reports_answer_that_was_cut(piped: Piped) -> None:
+    assert "The answer was cut at max_tokens." in piped("Hi\n", "cut-off").err
+
+
 def test_chat_answers_messages_from_real_pipe() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "lockstitch", "chat", "echo"],

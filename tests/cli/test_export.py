@@ -71,7 +71,14 @@ def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
 
 
-@pytest.mark.req("S2-037", "S2-038", "S2-039")
+JSON_COLUMNS = [
+    *(("agent_runs", name) for name in ("input_messages", "output_messages", "tags", "langgraph_metadata")),
+    *(("llm_calls", name) for name in ("usage_metadata", "tool_call_requests")),
+    ("tool_calls", "tool_args"),
+]
+
+
+@pytest.mark.req("S2-037", "S2-038", "S2-039", "X2-04")
 def test_lens_export_has_tables_keys_and_indexes(filled_lockstitch: Call, tmp_path: Path) -> None:
     out = tmp_path / "out.db"
     result = filled_lockstitch("export", "--lens", "langsmith", str(out), "--json")
@@ -104,7 +111,23 @@ def test_lens_export_has_tables_keys_and_indexes(filled_lockstitch: Call, tmp_pa
     ]
     with closing(sqlite3.connect(out)) as connection:
         connection.execute("PRAGMA foreign_keys = ON")
-        for key, run in (("NULL", "run_id"), ("'new'", "'nobody'")):
+        for table, column in JSON_COLUMNS:
+            valid_json = f"json_valid({column}) AND json_extract({column}, '$') IS NOT NULL"
+            values, valid = connection.execute(f"SELECT count({column}), sum({valid_json}) FROM {table}").fetchone()
+            assert values == valid > 0, (table, column)
+        with pytest.raises(sqlite3.IntegrityError):
+            connection.execute("INSERT INTO agent_runs (run_id, tags, langgraph_metadata) VALUES (NULL, '[]', '{}')")
+        for key, run, call in (
+            ("NULL", "run_id", "NULL"),
+            ("'new'", "'unknown'", "NULL"),
+            ("'new'", "run_id", "'unknown'"),
+        ):
+            with pytest.raises(sqlite3.IntegrityError):
+                connection.execute(
+                    f"INSERT INTO tool_calls (tool_call_id, run_id, llm_call_id, is_tool_error) "
+                    f"SELECT {key}, {run}, {call}, 0 FROM agent_runs LIMIT 1"
+                )
+        for key, run in (("NULL", "run_id"), ("'new'", "'unknown'")):
             with pytest.raises(sqlite3.IntegrityError):
                 connection.execute(
                     f"INSERT INTO llm_calls (llm_call_id, run_id, tool_call_requests, error_flag) "
@@ -137,7 +160,7 @@ def test_export_makes_duplicate_ids_unique_and_updates_references(
     assert found_rows == rows(second_path, query), "the same record gives the same keys"
 
 
-@pytest.mark.req("S2-037", "S2-039", "S2-048")
+@pytest.mark.req("S2-037", "S2-039", "S2-048", "X2-11", "X2-12")
 def test_export_updates_file_only_with_update_option(lockstitch: Call, store_url: str, tmp_path: Path) -> None:
     out = tmp_path / "out.db"
     lone = Mirror("lone").root().answers("lone-l", "Hello.")

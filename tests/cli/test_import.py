@@ -244,7 +244,7 @@ def test_removed_tool_span_leaves_its_call_in_response(lockstitch: Call, store_u
     assert {call["tool_call_id"]: call["tool_status"] for call in calls} == {"call_a": "success", "call_b": None}
 
 
-@pytest.mark.req("S2-048")
+@pytest.mark.req("S2-048", "X2-11")
 @pytest.mark.parametrize("listed", ["child_run_ids", "child_runs"])
 def test_root_with_child_list_removes_unlisted_children(
     lockstitch: Call, store_url: str, write: Write, listed: str
@@ -296,7 +296,7 @@ def test_import_writes_to_project_of_caller(lockstitch: Call, store_url: str, wr
 
 
 @pytest.mark.req("S2-049")
-def test_import_counts_missing_values(lockstitch: Call, write: Write) -> None:
+def test_import_counts_missing_values(lockstitch: Call, store_url: str, write: Write) -> None:
     trace = Trace()
     trace.root()
     trace.model(1, "hi", kwargs={"id": None, "usage_metadata": None, "response_metadata": {}})
@@ -305,6 +305,15 @@ def test_import_counts_missing_values(lockstitch: Call, write: Write) -> None:
     summary = report(lockstitch("import", "langsmith", path, "--json"))
     assert summary["skipped"] == []
     assert {"usage_metadata", "message.id", "finish_reason", "model_name"} <= set(summary["missing"])
+    rows = query_store(store_url, lens)
+    empty = next(row for row in rows["agent_runs"] if row["run_id"] == uid(5))
+    assert {name for name, value in empty.items() if value in (None, [], {})} == {
+        *("status", "error", "user_id", "session_id", "thread_id", "end_time", "model_name", "tags"),
+        *("input_messages", "output_messages", "langgraph_metadata", "total_cost"),
+    }
+    assert all(call["llm_call_id"] and call["error_flag"] == 0 for call in rows["llm_calls"])
+    assert [call["usage_metadata"] for call in rows["llm_calls"]] == [None] * len(rows["llm_calls"])
+    assert {call["run_id"]: call["llm_output_text"] for call in rows["llm_calls"]} == {uid(5): None, uid(1000): "hi"}
     result = lockstitch("import", "langsmith", str(write("more.json", Trace(7).root())))
     assert result.out.startswith("Imported 1 trace, 1 run, 0 model calls, 0 tool calls, 0 tokens.")
 

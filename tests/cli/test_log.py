@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstitch.model import Entry
+from lockstitch.model import Entry, tool_result
 from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.story import HOSTILE, Story, within
@@ -66,10 +66,11 @@ def test_errors_lists_latest_errors_of_all_threads(lockstitch: Call, story: Stor
     assert errors[0]["at"] >= errors[1]["at"]
 
 
-@pytest.mark.req("S0-149")
+@pytest.mark.req("S0-149", "X0-12")
 def test_errors_limits_to_50_by_default(lockstitch: Call, store_url: str) -> None:
     """Every error type is listed, and no other type."""
     types = ("error", "run_failed", "api_error", "tool_error", "file_error")
+    failed_result = tool_result("c", "no", is_error=True)
 
     async def fail(store: Store) -> None:
         heads = [await store.create() for _ in range(3)]
@@ -79,6 +80,14 @@ def test_errors_limits_to_50_by_default(lockstitch: Call, store_url: str) -> Non
                 Entry(type=types[number % 5], data={"error": f"number {number}"}),
                 Entry(type="tool_started", name="t"),
                 Entry(type="api_retry", data={"error": "once more"}),
+                Entry(type="final_answer_validation_failed", data={"problem": "no"}),
+                Entry(
+                    type="tool_call",
+                    name="t",
+                    call_id="c",
+                    status="error",
+                    message=failed_result,
+                ),
             ]
             heads[number % 3] = (await store.append(head, entries)).head
 
@@ -98,6 +107,7 @@ def test_errors_prints_error_text(lockstitch: Call, story: Story) -> None:
     assert lines[1:] == [f"    thread {story.goal.id}:2", f"    run    {story.failed.id}", "    the model refused"]
 
 
+@pytest.mark.req("S3-017")
 def test_request_prints_exact_request(lockstitch: Call, story: Story) -> None:
     log = lockstitch("log", str(story.charge.id), "--json").json
     by_id = lockstitch("request", log[1]["id"]).out
@@ -105,6 +115,7 @@ def test_request_prints_exact_request(lockstitch: Call, story: Story) -> None:
         by_id == lockstitch("request", "customer-42:8").out == lockstitch("request", f"{story.chat.id}:8", "--json").out
     )
     request = lockstitch("request", log[1]["id"]).json
+    assert request == within(story.url, lambda store: store.request(log[1]["id"]))
     assert list(request) == ["model", "system", "messages"]
     assert request["messages"][-1] == {"role": "user", "content": HOSTILE}
     assert len(request["messages"]) == 7

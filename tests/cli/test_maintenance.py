@@ -43,6 +43,7 @@ def test_doctor_reports_problems(call: Call, tmp_path: Path) -> None:
     assert result.out.splitlines()[-1] == "1 problem in 5 threads, 18 stitches."
 
 
+@pytest.mark.req("S0-039")
 def test_doctor_rebuilds_readable_files(call: Call, tmp_path: Path) -> None:
     story = tell(f"file:///{tmp_path / 'store'}")
     config = tmp_path / "store" / "agent_config" / f"{story.chat.id}.json"

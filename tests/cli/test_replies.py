@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from tests.cli.calling import Call
+from tests.cli.calling import Call, run
 from tests.cli.test_invalid_arguments import check
+from tests.cli.test_runs import ROOT
 
 APP = ("--app", "tests.cli.shop:app")
 
@@ -67,7 +68,6 @@ def looking(lockstitch: Call) -> Call:
     return lockstitch
 
 
-@pytest.mark.req("S0-048")
 @pytest.mark.parametrize("resumes", [True, False])
 def test_result_of_frontend_is_submitted(looking: Call, resumes: bool) -> None:
     assert 'lockstitch submit one call_1_1_0 --result "…"' in looking("resume", "one", *APP).err
@@ -79,6 +79,21 @@ def test_result_of_frontend_is_submitted(looking: Call, resumes: bool) -> None:
     (result,) = looking("context", "one", "--json").json[2]["content"]
     assert result == {"type": "tool_result", "tool_use_id": "call_1_1_0", "content": "Home"}
     check(looking("submit", "one", "call_1_1_0", "--result", "Away"), 4)
+
+
+@pytest.mark.req("S0-048")
+def test_other_process_continues_run_by_id_of_thread(lockstitch: Call, store_url: str) -> None:
+    """The other process knows only the store and the id."""
+    paused = lockstitch("run", "looker", "Look", *APP, "--json")
+    assert paused.code == 4, paused.err
+    before = json.loads(paused.out)
+    thread = before["thread_id"]
+    options = ("--result", "Home", *APP, "--store", store_url, "--json")
+    done = run("submit", thread, "call_1_1_0", *options, cwd=ROOT).json
+    assert (done["status"], done["output_text"], done["run_id"]) == ("completed", "I see.", before["run_id"])
+    assert (before["steps"], done["steps"]) == (1, 2)
+    (result,) = lockstitch("context", thread, "--json").json[2]["content"]
+    assert result == {"type": "tool_result", "tool_use_id": "call_1_1_0", "content": "Home"}
 
 
 def test_results_of_several_frontend_calls_are_submitted_together(lockstitch: Call) -> None:

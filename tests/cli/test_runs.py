@@ -99,6 +99,15 @@ def test_run_reports_retries(lockstitch: Call) -> None:
     assert result.err.count("Next attempt in") == 2
 
 
+@pytest.mark.req("S0-013")
+def test_run_reports_answer_that_was_cut(lockstitch: Call) -> None:
+    result = lockstitch("run", "cut-off", "Hi")
+    assert (result.code, result.out) == (0, "Once upon a\n")
+    assert result.err.endswith("The answer was cut at max_tokens.\n")
+    assert lockstitch("run", "cut-off", "Hi", "--json").json["stop_reason"] == "max_tokens"
+    assert "max_tokens" not in lockstitch("run", "echo", "Hi").err
+
+
 def test_run_reports_failure(lockstitch: Call) -> None:
     command_result = lockstitch("run", "failing", "Hi", "--thread", "k", "--json")
     assert command_result.code == 1
@@ -136,7 +145,7 @@ def test_run_rejects_missing_apps_and_agents(call: Call, url: str, monkeypatch: 
     monkeypatch.syspath_prepend(str(tmp_path))
     result = call("run", "nobody", "Hi", "--store", url)
     check(result, 3)
-    assert "Agents: adder, charger, echo" in result.err
+    assert "Agents: adder, charger, cut-off, echo" in result.err
     for wrong in (
         "nonsense",
         "nonsense:app",
@@ -191,6 +200,7 @@ def test_start_creates_goals_that_resume_executes(lockstitch: Call) -> None:
     assert lockstitch("resume", "k", "--json").json["output_text"] == "It is 3."
 
 
+@pytest.mark.req("S0-042")
 def test_resume_reports_nothing_to_do(lockstitch: Call) -> None:
     lockstitch("run", "echo", "Hi", "--thread", "k")
     result = lockstitch("resume", "k")

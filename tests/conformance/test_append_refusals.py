@@ -1,9 +1,11 @@
 """append: a stale or invalid commit is rejected, and nothing is written."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 
 from lockstitch.backend import FullBackend, ThreadChange, ThreadEdit
@@ -130,6 +132,7 @@ async def test_delivered_is_compared_only_when_set(full_backend: FullBackend) ->
     assert receipt.delivered == 1, "the receipt reports the delivery to the holder"
 
 
+@pytest.mark.req("S3-014")
 async def test_change_of_missing_thread_conflicts(full_backend: FullBackend) -> None:
     with pytest.raises(Conflict):
         await commit(full_backend, change(an_unknown_thread(), said("x")))
@@ -151,21 +154,32 @@ async def test_rejects_stitch_of_missing_run(full_backend: FullBackend) -> None:
     assert await everything(full_backend) == before
 
 
-@pytest.mark.req("S3-023", "S3-024", "S3-025")
-async def test_rejects_forked_chain(full_backend: FullBackend) -> None:
+@pytest.mark.req("S3-023", "S3-024", "S3-025", "X3-03")
+async def test_rejects_forked_chain(store: Store) -> None:
     """The backend rejects it, even if the compare-and-set fits and the writer sends a wrong chain."""
+    full_backend = store._backend
     thread = await created(full_backend)
     head = await grown(full_backend, thread, answered("first"), answered("second"))
     (next_one,) = stitched(head, answered("third"))
     first = (await full_backend.read(thread.id, [(1, 1)]))[0].id
+    other_head = await grown(full_backend, await created(full_backend), answered("elsewhere"))
     before = await everything(full_backend)
     for name, previous in (("none", None), ("one that is followed", first), ("itself", next_one.id)):
         forged = change(head, stitches=[next_one.changed(previous_id=previous)])
         await refused(LockstitchError, commit(full_backend, forged), name)
         assert await everything(full_backend) == before
+    # The store sets it. A caller cannot refer to a stitch of another thread, and `verify` reports a forged reference.
+    with pytest.raises(Refused):
+        Entry(type="llm_call", previous_id=other_head.tip_id)
+    try:
+        await commit(full_backend, change(head, stitches=[next_one.changed(previous_id=other_head.tip_id)]))
+    except LockstitchError:
+        assert await everything(full_backend) == before
+    else:
+        assert f"follows {other_head.tip_id}, not {head.tip_id}" in str((await store.verify()).problems)
 
 
-@pytest.mark.req("S0-076")
+@pytest.mark.req("S0-076", "X0-03")
 async def test_rejects_duplicates_of_unique_values(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     run = a_run(thread)
@@ -183,6 +197,32 @@ async def test_rejects_duplicates_of_unique_values(full_backend: FullBackend) ->
     for twin, fields in wrong.items():
         await refused(Conflict, commit(full_backend, change(head, **fields)), f"a second {twin}")
         assert await everything(full_backend) == before
+
+
+@pytest.mark.req("S0-076", "X0-23")
+@pytest.mark.parametrize("name", ["id", "sequence", "turn"])
+async def test_database_rejects_duplicates_of_runs(store: Store, store_url: str, backend: str, name: str) -> None:
+    """Also without the store: a row that is inserted directly cannot repeat an id, a sequence or a turn."""
+    thread = await store.create()
+    run = store.new_run(thread, status="completed")
+    await store.append(thread, [said("x", run_id=run.id)], new_runs=[run])
+    values = {"id": f"'{new_id()}'", "sequence": "2", "turn": "2"}
+    del values[name]
+    if backend == "sqlite":
+        with sqlite3.connect(store_url.removeprefix("sqlite:///")) as connection, pytest.raises(sqlite3.IntegrityError):
+            connection.execute(copy_of("run_rows", connection.execute("SELECT * FROM run_rows").description, values))
+    elif backend == "postgres":
+        with psycopg.connect(store_url) as connection:
+            columns = connection.execute("SELECT * FROM lockstitch.runs").description
+            with pytest.raises(psycopg.errors.UniqueViolation):
+                connection.execute(copy_of("lockstitch.runs", columns, values).encode())
+    assert [stored.id for stored in await store.runs(thread)] == [run.id]
+
+
+def copy_of(table: str, columns: Any, values: dict[str, str]) -> str:
+    """Return a statement that inserts a copy of the row of a table, with these values changed."""
+    names = [column[0] for column in columns if column[0] != "no"]
+    return f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values.get(n, n) for n in names)} FROM {table}"
 
 
 async def test_key_is_unique_within_project(full_backend: FullBackend) -> None:
@@ -206,11 +246,17 @@ WRONG_THREADS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.req("S3-003", "S3-012")
-async def test_rejects_invalid_threads(full_backend: FullBackend) -> None:
+@pytest.mark.req("S3-003", "S3-012", "X3-13")
+async def test_rejects_invalid_threads(full_backend: FullBackend, backend: str) -> None:
     before = await everything(full_backend)
     for name, fields in WRONG_THREADS.items():
         await refused(Refused, commit(full_backend, threads=[a_thread(**fields)]), name)
+    for name in ("created_at", "updated_at"):
+        with pytest.raises(Refused):
+            a_thread(**{name: None})
+        # A column of a database is NOT NULL, even if the record bypasses the validation.
+        if backend != "files":
+            await refused(LockstitchError, commit(full_backend, threads=[a_thread().changed(**{name: None})]), name)
     assert await everything(full_backend) == before
 
 
@@ -279,6 +325,21 @@ async def test_stitch_has_the_fields_of_its_type(full_backend: FullBackend) -> N
         with pytest.raises(Refused):
             await commit(full_backend, change(head, said("x").changed(**fields)))
     assert await everything(full_backend) == before
+
+
+@pytest.mark.req("S3-072")
+async def test_types_of_earlier_implementations_are_stored(store: Store) -> None:
+    types = ["initial_prompt", "system_prompt", "agent_thought", "clarification_request", "error"]
+    head = await store.create()
+    entries = [Entry(type=type, name="helper", data={"text": type}) for type in types]
+    head = (await store.append(head, [*entries, answered("Yes.")])).head
+    assert [(stitch.type, stitch.data) for stitch in await store.stitches(head, 1, 5)] == [
+        (type, {"text": type}) for type in types
+    ]
+    last = await store.last_stitch(head)
+    assert last is not None
+    assert (last.position, last.previous_id) == (6, None), "they are not in the list of a thread"
+    assert (await store.verify()).problems == []
 
 
 async def test_records_are_validated_when_created() -> None:

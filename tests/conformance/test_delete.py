@@ -77,7 +77,7 @@ async def tables_with_records(backend: FullBackend, thread: Thread) -> list[str]
     ]
 
 
-@pytest.mark.req("S0-006")
+@pytest.mark.req("S0-006", "X0-22")
 async def test_delete_removes_everything_of_a_thread(full_backend: FullBackend) -> None:
     shared, own_blob = a_blob(b"shared"), a_blob(b"own")
     doomed = await furnished(full_backend, shared, own_blob, key="k")
@@ -91,7 +91,7 @@ async def test_delete_removes_everything_of_a_thread(full_backend: FullBackend) 
     await created(full_backend, key="k")
 
 
-@pytest.mark.req("S3-030", "S0-006")
+@pytest.mark.req("S3-030", "S0-006", "X3-11")
 async def test_delete_removes_descendants_and_their_records(full_backend: FullBackend) -> None:
     """Only the root is selected. The backend finds its descendants."""
     blob = a_blob(b"the grandchild's")
@@ -171,6 +171,7 @@ async def test_rejects_other_deletes_of_stitches(full_backend: FullBackend) -> N
     assert len(await log_of(full_backend, thread)) == 1
 
 
+@pytest.mark.req("X0-03")
 async def test_rejects_deletes_of_runs(full_backend: FullBackend) -> None:
     thread = await created(full_backend)
     run = a_run(thread)

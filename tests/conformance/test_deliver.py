@@ -121,6 +121,7 @@ WAKING = [
 ]
 
 
+@pytest.mark.req("X3-06")
 async def test_only_awaited_delivery_wakes_waiting_thread(full_backend: FullBackend) -> None:
     for kind, call_id, awaited, wakes in WAKING:
         thread = await asleep(full_backend, *awaited)
@@ -208,7 +209,7 @@ async def test_delivery_to_missing_thread_raises_not_found(store: Store) -> None
         await store.deliver(new_id(), said("x"), kind="input", sender="ada")
 
 
-@pytest.mark.req("S3-007", "S3-019")
+@pytest.mark.req("S3-007", "S3-019", "S3-043", "S3-048")
 async def test_holder_drains_its_inbox_in_order_of_arrival(store: Store) -> None:
     head = store.new_thread().changed(pending_children=3)
     await store.commit(Transaction(new_threads=[head]))
@@ -221,6 +222,9 @@ async def test_holder_drains_its_inbox_in_order_of_arrival(store: Store) -> None
     current, deliveries = await store.inbox(appended.head)
     assert [delivery.sender for delivery in deliveries] == [str(child.id) for child in children]
     assert (current.delivered, current.pending_children) == (3, 0)
+    with pytest.raises(Conflict):
+        await store.append(current.changed(fence=current.fence + 1), [answered("late")], consumed=deliveries)
+    assert await store.inbox(current) == (current, deliveries), "it is emptied with the commit of the stitches or not"
     committed = await store.append(current, [answered("thank you")], consumed=deliveries)
     assert not committed.has_unseen_deliveries
     assert [stitch.type for stitch in committed.stitches] == ["thread_result"] * 3 + ["llm_call"]

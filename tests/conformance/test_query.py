@@ -143,6 +143,7 @@ async def test_core_tables_have_the_same_columns_everywhere(store: Store) -> Non
         assert (await store.sql(f"SELECT count(*) FROM {table}")).rows == [(0,)], table
 
 
+@pytest.mark.req("S2-057")
 async def test_result_beyond_limit_is_marked_truncated(store: Store) -> None:
     for _ in range(4):
         await store.create()
@@ -152,6 +153,7 @@ async def test_result_beyond_limit_is_marked_truncated(store: Store) -> None:
     assert (len(all_of_them.rows), all_of_them.truncated) == (4, False)
 
 
+@pytest.mark.req("S2-057")
 async def test_rejects_anything_but_one_reading_statement(store: Store) -> None:
     """A statement that one dialect does not know is rejected, like one that the other forbids."""
     await store.create()
@@ -178,6 +180,7 @@ async def test_query_cannot_read_files_of_server(store: Store) -> None:
             await store.sql(sql)
 
 
+@pytest.mark.req("S2-057")
 @pytest.mark.parametrize("lens", LENSES)
 async def test_query_cannot_escape_its_restrictions(store: Store, lens: str | None) -> None:
     """A second statement, a setting, a role, a file, a program, another connection or transaction: none works."""

@@ -51,7 +51,7 @@ async def test_read_returns_only_stitches_of_thread(full_backend: FullBackend) -
     assert [stitch.message for stitch in stitches] == [{"role": "user", "content": "mine"}]
 
 
-@pytest.mark.req("S3-067", "S0-091")
+@pytest.mark.req("S3-067", "S0-091", "X3-05")
 async def test_stitches_are_ordered_by_position_not_by_time(store: Store) -> None:
     """All stitches of one commit have the same time, and a later commit has an earlier time."""
     started, run = await begin_turn(store, await store.create(), "Where?")

@@ -26,6 +26,8 @@ from tests.servers import PostgresServer
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "several-machines.md").read_text()
 URL = "postgresql://agents:secret@db.internal/agents"
 MODEL = "anthropic:claude-sonnet-5"
+MODULE = re.compile(r"# (\w+\.py)\n")
+"""The first line of a block that is a module."""
 
 
 def blocks(language: str) -> list[str]:
@@ -44,8 +46,10 @@ def url(postgres_server: PostgresServer) -> Iterator[str]:
 def folder(tmp_path: Path) -> Path:
     assert MODEL in PAGE
     (tmp_path / "script.json").write_text(json.dumps({"replies": [["Done."]], "beside": {"title": "T"}}))
-    shop = blocks("python")[0].replace(MODEL, "scripted:script.json").replace("provider:anthropic", "provider:scripted")
-    (tmp_path / "shop.py").write_text(shop)
+    for code in blocks("python"):
+        if (name := MODULE.match(code)) is not None:
+            scripted = code.replace(MODEL, "scripted:script.json").replace("provider:anthropic", "provider:scripted")
+            (tmp_path / name[1]).write_text(scripted)
     return tmp_path
 
 
@@ -87,8 +91,9 @@ def looking(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
 def functions(url: str) -> dict[str, Any]:
     namespace: dict[str, Any] = {}
-    for code in blocks("python")[1:]:
-        exec(code.replace(URL, url), namespace)
+    for code in blocks("python"):
+        if MODULE.match(code) is None:
+            exec(code.replace(URL, url), namespace)
     return namespace
 
 
@@ -123,6 +128,7 @@ def test_runs_commands_and_code_of_page(url: str, folder: Path, looking: Callabl
             os.kill(worker.pid, signal.SIGTERM)
         _, err = worker.communicate(timeout=60)
         assert (worker.returncode, err) == (0, "")
+    assert command(folder, url, "lockstitch run clerk 'Which orders are open?' --app clerks:app").startswith("Done.")
 
 
 def test_starts_thread_when_role_can_only_insert(url: str, looking: Callable[[str], None]) -> None:

@@ -13,6 +13,8 @@ from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.engine.result import Result
 from lockstitch.model import Json, Stitch, Thread, codec
 from lockstitch.store import Store
+from lockstitch.store.threads import ThreadRef
+from tests.lenses.looking import look
 
 
 @tool(effect="safe")
@@ -83,13 +85,32 @@ async def assert_can_continue(store: Store, thread: str = "t") -> Result:
     return result
 
 
-def shown(url: str, thread_id: UUID, *path: str) -> Json | None:
-    """Return the agent_config or another projection of the file backend. Return None on other backends."""
+async def config_of(store: Store, url: str, thread: ThreadRef) -> Json:
+    """Return the row of a thread in agent_config. Its file of the file backend must be equal."""
+    thread_id = (await store.thread(thread)).id
+    (row,) = await look(store, "three_table", f"SELECT * FROM agent_config WHERE agent_uuid = '{thread_id}'")
+    file = file_of(url, "agent_config", f"{thread_id}.json")
+    assert file in (None, row)
+    return row
+
+
+async def turn_of(store: Store, url: str, run_id: UUID) -> Json:
+    """Return the row of a run in conversation_history. Its file of the file backend must be equal."""
+    (row,) = await look(store, "three_table", f"SELECT * FROM conversation_history WHERE run_id = '{run_id}'")
+    # Pattern 4 of the document queries these two columns. Its files do not have them.
+    for name in ("input_tokens", "output_tokens"):
+        assert row.pop(name) == row["usage"][name]
+    file = file_of(url, "conversation_history", row["agent_uuid"], f"{row['sequence_number']:03d}.json")
+    assert file in (None, row)
+    return row
+
+
+def file_of(url: str, *path: str) -> Json | None:
+    """Return a projection of the file backend. Return None on other backends."""
     if not url.startswith("file:"):
         return None
     place = Path(url.removeprefix("file://").replace("//", "/"))
-    parts = path or ("agent_config", f"{thread_id}.json")
-    return codec.loads(place.joinpath(*parts).read_bytes())
+    return codec.loads(place.joinpath(*path).read_bytes())
 
 
 async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:

@@ -15,7 +15,7 @@ from lockstitch.agents.tools.function import tool
 from lockstitch.model import Json, text_of
 from lockstitch.model.message import blocks
 from lockstitch.store import Store, open_store
-from tests.engine.agents import calls, log, scripted, shown
+from tests.engine.agents import calls, config_of, log, scripted
 
 pytestmark = pytest.mark.anyio
 
@@ -98,9 +98,8 @@ async def test_uses_last_provider_token_count_after_resume(store_url: str):
     async with open_store(store_url) as store:
         first = await make().run("1", store=store, thread="t")
         assert await log(store, "compaction") == []
-        config = shown(store_url, first.thread_id)
-        if config is not None:
-            assert (config["last_known_input_tokens"], config["last_known_output_tokens"]) == (90_000, 20_000)
+        config = await config_of(store, store_url, first.thread_id)
+        assert (config["last_known_input_tokens"], config["last_known_output_tokens"]) == (90_000, 20_000)
     async with open_store(store_url) as store:
         await make().run("2", store=store, thread="t")
         (compaction,) = await log(store, "compaction")

@@ -28,7 +28,7 @@ def forget_warnings() -> None:
     cost._warn.cache_clear()
 
 
-@pytest.mark.req("S0-067", "S0-068")
+@pytest.mark.req("S0-067", "S0-068", "X0-17")
 def test_reproduces_sample_of_documents() -> None:
     assert price("anthropic", "claude-sonnet-4-5", SAMPLE, AT) == {
         "input_cost": 0.0057,

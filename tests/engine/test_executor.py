@@ -12,7 +12,7 @@ from lockstitch.backend import Find, Where
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.replies import submit_results
 from lockstitch.engine.result import run_of_message
-from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreUnreachable, ThreadBusy
+from lockstitch.errors import Conflict, NotFound, OutcomeUnknown, Refused, StoreUnreachable, ThreadBusy, ThreadHeld
 from lockstitch.model import Entry, Limit, Worker, parse_time
 from lockstitch.model.message import user
 from lockstitch.store import Store, heartbeat, lease_keeper, open_store
@@ -223,7 +223,8 @@ async def test_heartbeat_contains_current_action(store: Store, monkeypatch: pyte
     """A model call writes no row before its response, so people see it only here."""
     monkeypatch.setattr(lease_keeper, "HEARTBEAT_SECONDS", 0.0)
     monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.02)
-    task = asyncio.create_task(scripted({"text": "Hi.", "delay": 30.0}).run("Hi", store=store, thread="t"))
+    helper = scripted({"text": "Hi.", "delay": 30.0}, log="full")
+    task = asyncio.create_task(helper.run("Hi", store=store, thread="t"))
 
     async def doing() -> Any:
         workers = await store._backend.find(Find(Worker))
@@ -234,6 +235,7 @@ async def test_heartbeat_contains_current_action(store: Store, monkeypatch: pyte
     assert thread_id == str((await store.thread("t")).id)
     assert (reply[thread_id]["act"], reply[thread_id]["step"]) == ("model call", 0)
     assert parse_time(reply[thread_id]["since"]) <= store.clock.now()
+    assert "api_call_started" not in types(await log(store)), "it is written with the response"
     await cancel(store, "t")
     assert (await task).status == "cancelled"
 
@@ -371,6 +373,9 @@ async def test_raises_thread_held_with_holder_in_second_process(store_url: str):
             with pytest.raises(ThreadBusy, match=rf"held by process {holder.pid} on ") as refused:
                 await scripted("Mine.").run("Me too", store=store, thread="t")
             assert refused.value.thread_id == (await store.thread("t")).id
+            assert isinstance(refused.value, ThreadHeld)
+            assert refused.value.pid == holder.pid
+            assert (refused.value.lease_remaining or 0) > 0
             assert await store.stitches("t") == before
             waiting = asyncio.create_task(scripted("Mine.").run("Me too", store=store, thread="t", on_busy="queue"))
 

@@ -7,13 +7,13 @@ import pytest
 from lockstitch.agents.registry import file_store
 from lockstitch.agents.tools.function import tool
 from lockstitch.engine.ports.tool import ToolContext
-from lockstitch.model import call_key
+from lockstitch.model import call_key, format_time
 from lockstitch.store import Store, open_store
 from tests.agents.conftest import Claude
 from tests.agents.fake_api import Answer, FakeApi
 from tests.agents.file_stores.bucket import Bucket
 from tests.agents.file_stores.conftest import bucket, s3_server
-from tests.engine.agents import calls, log, scripted, shown
+from tests.engine.agents import calls, config_of, log, scripted, turn_of
 
 __all__ = ["bucket", "s3_server"]
 
@@ -31,7 +31,7 @@ def executed(*file_ids: str) -> Answer:
     return Answer([call, block, SAID])
 
 
-@pytest.mark.req("S0-026", "S0-141")
+@pytest.mark.req("S0-025", "S0-026", "S0-066", "S0-141", "X0-20")
 async def test_stores_files_of_code_execution(store_url: str, api: FakeApi, claude: Claude, tmp_path: Path):
     api.files = {"file_1": ("chart.png", "image/png", b"\x89PNG one"), "file_2": ("../a b.csv", "text/csv", b"a,b")}
     api.answer(executed("file_1", "file_2", "file_gone"), executed("file_1"))
@@ -62,16 +62,22 @@ async def test_stores_files_of_code_execution(store_url: str, api: FakeApi, clau
         assert (changed.last_updated_run, changed.last_updated_at > old_file.last_updated_at) == (second.run_id, True)
         assert Path(changed.storage_path or "").read_bytes() == b"\x89PNG two"
         turns = (await store.history("t")).turns
-        assert [[generated_file["file_id"] for generated_file in turn.generated_files] for turn in turns] == [
-            ["file_1"],
-            ["file_2"],
-        ]
-        config = shown(store_url, first.thread_id)
-        if config is not None:
-            registry = config["file_registry"]
-            assert registry.keys() == {"file_1", "file_2"}
-            assert registry["file_1"]["created_in_run"] == str(first.run_id)
-            assert registry["file_1"]["last_updated_run"] == str(second.run_id)
+        # The first run still shows the file as it was then.
+        assert [turn.generated_files for turn in turns] == [second.generated_files, first.generated_files]
+        for result in (first, second):
+            assert (await turn_of(store, store_url, result.run_id))["generated_files"] == result.generated_files
+        assert [file["timestamp"] for file in second.generated_files] == [format_time(changed.last_updated_at)]
+        registry = (await config_of(store, store_url, "t"))["file_registry"]
+        assert registry.keys() == {"file_1", "file_2"}
+        assert registry["file_1"] == {
+            "filename": "chart.png",
+            "storage_path": changed.storage_path,
+            "size": 8,
+            "mime_type": "image/png",
+            "created_in_run": str(first.run_id),
+            "last_updated_run": str(second.run_id),
+            "last_updated_at": format_time(changed.last_updated_at),
+        }
 
 
 @pytest.mark.req("S0-142")
@@ -85,7 +91,8 @@ async def test_stores_files_in_bucket(store: Store, api: FakeApi, claude: Claude
     assert await file_store(bucket.url("agents/files")).retrieve(generated["storage_path"]) == b"png"
 
 
-async def test_stores_files_of_tools_with_their_results(store: Store, tmp_path: Path):
+@pytest.mark.req("S0-066")
+async def test_stores_files_of_tools_with_their_results(store: Store, store_url: str, tmp_path: Path):
     @tool
     def draw(ctx: ToolContext) -> str:
         """Draw."""
@@ -99,8 +106,10 @@ async def test_stores_files_of_tools_with_their_results(store: Store, tmp_path: 
     steps = {generated_file["file_id"]: generated_file["step"] for generated_file in result.generated_files}
     assert steps == {f"{first}-1": 1, f"{second}-1": 2, "same": 2}
     assert (await log(store, "run_completed"))[0].data["files_generated"] == 3
+    assert (await turn_of(store, store_url, result.run_id))["generated_files"] == result.generated_files
 
 
+@pytest.mark.req("S0-111")
 async def test_records_files_without_file_store(store: Store, api: FakeApi, claude: Claude):
     api.files = {"file_1": ("chart.png", "image/png", b"png")}
     api.answer(executed("file_1"))

@@ -14,7 +14,7 @@ from lockstitch.model.stitch import STITCH_TYPES
 from lockstitch.store import Store, open_store
 from tests.commits import Counting
 from tests.engine import story
-from tests.engine.agents import calls, confirm, log, of_type, scripted, shown, types
+from tests.engine.agents import calls, confirm, file_of, log, of_type, scripted, types
 from tests.races.processes import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ async def test_run_writes_every_documented_type(recorded: list[Stitch]):
     assert set(STITCH_TYPES) >= OF_THE_DOCUMENT
 
 
-@pytest.mark.req("S0-092", "S0-093", "S0-094")
+@pytest.mark.req("S0-093", "S0-094", "X0-18")
 async def test_records_start_and_end_of_runs(store: Store, recorded: list[Stitch]):
     runs = await store.runs("t")
     turns = (await store.history("t")).turns
@@ -71,6 +71,12 @@ async def test_records_start_and_end_of_runs(store: Store, recorded: list[Stitch
     assert first.duration_ms == pytest.approx(elapsed, abs=50)
     assert turns[-1].final_response == story.ANSWER
     assert (second.data["stop_reason"], second.data["total_steps"]) == ("max_steps", 5)
+    assert second.run_id == runs[1].id
+    # The reason of the provider stays in the log.
+    summary = only(recorded, "final_summary_generation")
+    answer = [stitch for stitch in of_type(recorded, "llm_call") if stitch.run_id == runs[1].id][-1]
+    assert runs[1].stop_reason == "max_steps" != summary.data["finish_reason"]
+    assert summary.data["finish_reason"] == answer.status
     failed = only(recorded, "run_failed")
     assert (failed.data["type"], failed.data["message"]) == ("ProviderError", "The key is wrong.")
     assert failed.step_number == 0
@@ -112,9 +118,12 @@ async def test_retrieves_memory_once_before_loop_and_updates_once_after_it(store
     applied = [stitch for stitch in of_type(recorded, "compaction") if stitch.data["applied"]]
     assert len(before) >= len(after) == len(applied) > 0
     assert before[0].data["memories_created"] == 1
-    # Injected memories are in the context, but not in the history of a run.
-    injected = of_type(recorded, "memory_retrieval")[1].message
+    # Injected memories are in the request, but not in the history of a run.
+    retrieval = of_type(recorded, "memory_retrieval")[1]
+    injected = retrieval.message
     assert injected is not None
+    first = next(stitch for stitch in of_type(recorded, "llm_call") if stitch.position > retrieval.position)
+    assert injected in (await store.request(first.id))["messages"]
     for run in await store.runs("t"):
         assert injected not in await store.messages(run.id)
 
@@ -210,7 +219,7 @@ async def test_records_model_calls(store: Store, recorded: list[Stitch]):
     assert (error.data["kind"], error.data["message"], error.data["attempts"]) == ("auth", "The key is wrong.", 1)
 
 
-@pytest.mark.req("S0-106", "S0-107", "S0-115", "S0-116")
+@pytest.mark.req("S0-107", "S0-115", "S0-116")
 async def test_records_tools_chunks_and_errors(recorded: list[Stitch]):
     tool_calls = {
         block["id"]: block
@@ -259,7 +268,7 @@ async def test_records_files(recorded: list[Stitch], tmp_path: Path):
     assert error.data["file_id"] == "file_gone"
 
 
-@pytest.mark.req("S0-119")
+@pytest.mark.req("S0-119", "S0-115", "X0-07")
 async def test_standard_log_omits_entries_of_full_log(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     counting = Counting(store, monkeypatch)
     await story.tell(store, tmp_path, log="standard", log_chunks=False)
@@ -274,6 +283,10 @@ async def test_standard_log_omits_entries_of_full_log(store: Store, tmp_path: Pa
     more = await store.stitches("v")
     assert len(more) > len(stitches)
     assert counting.commits == commits
+    assert {stitch.data["log"] for stitch in of_type(more, "run_started")} == {"full"}
+    assert any(stitch.data["reason"] == "below_threshold" for stitch in of_type(more, "compaction"))
+    assert not scripted("x").definition.log_chunks
+    assert scripted("x").definition.log == "standard"
     for started_call in of_type(more, "api_call_started"):
         assert started_call.messages_count is not None
 
@@ -319,7 +332,7 @@ async def test_file_backend_uses_documented_names(tmp_path: Path):
     async with open_store(url) as store:
         await scripted(calls("look"), "Done.", tools=[story.look]).run("Go", store=store, thread="t")
         head, (run,) = await store.thread("t"), await store.runs("t")
-    assert shown(url, head.id) is not None
+    assert file_of(url, "agent_config", f"{head.id}.json") is not None
     lines = (tmp_path / "store" / "agent_runs" / str(head.id) / f"{run.id}.jsonl").read_text()
     actions: Any = re.findall(r'"action_type":"(\w+)"', lines)
     assert actions == [

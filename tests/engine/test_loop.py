@@ -22,7 +22,7 @@ from lockstitch.store.writes import writer
 from tests.agents.conftest import Claude
 from tests.agents.fake_api import Answer, FakeApi
 from tests.engine import story
-from tests.engine.agents import add, assert_can_continue, calls, confirm, log, scripted, shown, types
+from tests.engine.agents import add, assert_can_continue, calls, config_of, confirm, log, scripted, types
 from tests.engine.test_executor import Failing
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def test_pause_keeps_step_count_and_side_calls_do_not_count(store: Store):
     assert scripted("x").definition.max_steps == 50
 
 
-@pytest.mark.req("S0-121", "S0-129")
+@pytest.mark.req("S0-011", "S0-121", "S0-129")
 async def test_order_of_actions_in_step(store: Store):
     """Check of the size, model call with retries, answer, tools, results. At the limit a summary without tools."""
     script = [{**calls("add", add={"a": 1, "b": 2}), "fail": "timeout", "times": 1}]
@@ -94,7 +94,7 @@ async def test_runs_tools_concurrently_within_limit_and_answers_in_order(store: 
     assert most == 1
 
 
-@pytest.mark.req("S0-028", "S0-131")
+@pytest.mark.req("S0-028", "S0-131", "S3-057")
 async def test_retries_with_increasing_delay_until_limit(store_url: str, api: FakeApi, claude: Claude):
     down = Answer(status=529, body={"type": "error", "error": {"type": "overloaded_error", "message": "later"}})
     async with open_store(store_url) as store:
@@ -111,6 +111,11 @@ async def test_retries_with_increasing_delay_until_limit(store_url: str, api: Fa
         )
         await claude(base_delay=0.01).run("Hi", store=store, thread="u")
         assert (await log(store, "api_retry", thread="u"))[0].data["delay"] == 0.2
+        api.answer(
+            Answer(status=429, body={}, headers={"retry-after": "0.001"}), Answer([{"type": "text", "text": "Hi."}])
+        )
+        await claude(base_delay=0.01).run("Hi", store=store, thread="u")
+        assert (await log(store, "api_retry", thread="u"))[1].data["delay"] >= 0.01, "it is shorter"
         api.requests.clear()
         api.answer(down)
         result = await claude(max_retries=2).run("Hi", store=store, thread="v")
@@ -126,14 +131,16 @@ async def test_retries_with_increasing_delay_until_limit(store_url: str, api: Fa
             result = await claude().run("Hi", store=store, thread="w")
             assert (result.status, len(api.requests)) == ("completed", 2), status
         definition = claude().definition
-        head = await store.thread("v")
         assert definition.max_retries == 5
-        config = shown(store_url, head.id)
-        assert config is None or (config["max_retries"], config["base_delay"]) == (2, 0.0)
+        config = await config_of(store, store_url, "v")
+        assert (config["max_retries"], config["base_delay"]) == (2, 0.0)
+        config = await config_of(store, store_url, "t")
+        assert (config["max_retries"], config["base_delay"]) == (5, 0.01)
     default = AgentDefinition(name="x", model="y")
     assert (default.max_retries, default.base_delay) == (5, 1.0)
 
 
+@pytest.mark.req("S0-131")
 async def test_fails_when_provider_hangs_or_sends_invalid_data(store: Store, api: FakeApi, claude: Claude):
     api.answer(Answer([{"type": "text", "text": "Hello."}], hang_after=2))
     result = await claude(timeout=0.3, max_retries=1).run("Hi", store=store, thread="t")
@@ -281,8 +288,11 @@ async def test_result_has_all_fields(store: Store):
         assert (await store.run(result.run_id)).started_at + timedelta(hours=1) > store.clock.now()
 
 
+@pytest.mark.req("S0-063")
 async def test_calls_model_again_after_pause_turn(store: Store):
     helper = scripted({"text": "Searching…", "stop_reason": "pause_turn"}, {"text": "No.", "stop_reason": "refusal"})
     result = await helper.run("Go", store=store, thread="t")
     assert (result.status, result.stop_reason, result.steps) == ("completed", "refusal", 2)
+    stopped = await scripted({"text": "No", "stop_reason": "stop_sequence"}).run("Go", store=store, thread="u")
+    assert (stopped.status, stopped.stop_reason) == ("completed", "stop_sequence")
     assert [message["role"] for message in await result.messages()] == ["user", "assistant", "assistant"]

@@ -34,7 +34,7 @@ def envelopes(lines: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("data: ")) for line in lines if not line.startswith("data: [DONE]")]
 
 
-@pytest.mark.req("S0-135", "S0-136", "S0-139")
+@pytest.mark.req("S0-022", "S0-135", "S0-136", "S0-139")
 async def test_streams_run_in_its_format(store: Store):
     agent = helper(formatter="json")
     await agent.run("Hello", store=store, thread="t")

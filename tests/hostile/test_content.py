@@ -24,6 +24,7 @@ BAGS = ("settings", "extras", "state")
 Act = Callable[[Store, Thread, Run, Any], Awaitable[object]]
 
 
+@pytest.mark.req("S0-062")
 async def test_hostile_content_in_message_and_data_is_exact(store: Store, store_url: str) -> None:
     entries = [entry(value) for value in KEPT.values()]
     head = (await store.append(await store.create(), entries)).head

@@ -136,8 +136,7 @@ async def ends(store: Store, heads: list[Thread]) -> list[str]:
     return [(await store.thread(head.id)).status for head in heads]
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "immediate"])
-@pytest.mark.parametrize("then", ["wait", "cancel"])
+@pytest.mark.parametrize(("how", "then"), [("SIGKILL", "wait"), ("immediate", "cancel")])
 async def test_threads_continue_after_postmaster_was_killed(
     server: PostgresServer, tmp_path: Path, how: str, then: str
 ) -> None:

@@ -19,7 +19,7 @@ async def imported(store: Store, *runs: Json) -> dict[str, list[Json]]:
     return await lens(store)
 
 
-@pytest.mark.req("S2-044", "S2-005", "S2-001")
+@pytest.mark.req("S2-044", "S2-005", "S2-001", "X2-01")
 async def test_imports_run_as_documented_and_as_exported(store: Store) -> None:
     """run_id, user_id and thread_id at the top, or id at the top and the other two in the metadata."""
     document = {
@@ -108,7 +108,7 @@ async def test_parses_tool_input_that_is_python_text(store: Store, text: str, ex
     assert call["tool_args"] == expected
 
 
-@pytest.mark.req("S2-053", "S2-029", "S2-022")
+@pytest.mark.req("S2-053", "S2-029", "S2-022", "X2-06")
 async def test_stores_content_blocks_and_finds_their_text(store: Store) -> None:
     blocks = [
         {"type": "text", "text": "One, "},
@@ -128,9 +128,10 @@ async def test_stores_content_blocks_and_finds_their_text(store: Store) -> None:
     response = rows["tool_calls"][0]["tool_response"]
     assert [block.get("text") for block in json.loads(response)] == ["One, ", None, "two."]
     assert "AAAA" in response
+    assert rows["tool_calls"][0]["tool_message_content"] == response
 
 
-@pytest.mark.req("S2-003", "S2-004")
+@pytest.mark.req("S2-003", "S2-004", "X2-10")
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -147,13 +148,16 @@ async def test_shows_status_of_trace(store: Store, fields: Json, expected: tuple
     assert (run["status"], run["error"]) == expected
 
 
+@pytest.mark.req("X2-10")
 async def test_interrupted_trace_is_error_with_reason(store: Store) -> None:
     root = Trace().root(status="interrupted", error="GraphInterrupt(…)")
     (run,) = (await imported(store, root))["agent_runs"]
     assert (run["status"], run["error"]) == ("error", "GraphInterrupt(…)")
+    (thread,) = await store.threads(kind="trace")
+    assert [core.status in ("failed", "cancelled") for core in await store.runs(thread)] == [True]
 
 
-@pytest.mark.req("S2-023")
+@pytest.mark.req("S2-023", "X2-07")
 async def test_shows_error_of_model_call(store: Store) -> None:
     """An error of the run, a refusal, or an HTTP status that is not success. An empty refusal is not an error."""
     trace = Trace()
@@ -166,13 +170,18 @@ async def test_shows_error_of_model_call(store: Store) -> None:
     assert [call["error_flag"] for call in calls] == [0, 1, 1, 1]
 
 
-@pytest.mark.req("S2-008")
+@pytest.mark.req("S2-008", "X2-13")
 async def test_model_of_root_is_model_of_first_call(store: Store) -> None:
-    (run,) = (await imported(store, *agent_trace().runs))["agent_runs"]
-    assert run["model_name"] == "gpt-4o-mini"
+    trace = agent_trace()
+    second = trace.runs[4]["outputs"]["generations"][0][0]["message"]["kwargs"]["response_metadata"]
+    second["model_name"] = "gpt-4o-other"
+    rows = await imported(store, *reversed(trace.runs))
+    assert "ls_model_name" not in str(trace.runs)
+    assert rows["agent_runs"][0]["model_name"] == "gpt-4o-mini", "the first call, not the last"
+    assert [call["model_name"] for call in rows["llm_calls"]] == ["gpt-4o-mini", "gpt-4o-other"]
 
 
-@pytest.mark.req("S2-050", "S2-014", "S2-025")
+@pytest.mark.req("S2-050", "S2-014", "S2-025", "X2-04")
 async def test_handles_missing_and_reused_ids(store: Store) -> None:
     """A call keeps its result although all have the id call_0. A missing id is replaced by a stable one."""
     trace = Trace()
@@ -197,7 +206,7 @@ def _counted(text: str, counts: tuple[int, int], call_id: str) -> Json:
     return {"text": text, "message": ai(text, [], call_id, usage_metadata={**usage, **details})}
 
 
-@pytest.mark.req("S2-013", "S2-020", "S2-014", "S2-016")
+@pytest.mark.req("S2-013", "S2-020", "S2-014", "S2-016", "X2-05")
 @pytest.mark.parametrize("prompts", [1, 2])
 async def test_each_generation_has_its_own_usage(store: Store, prompts: int) -> None:
     first, second = _counted("One.", (100, 20), "m1"), _counted("Two.", (101, 21), "m2")

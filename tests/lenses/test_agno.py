@@ -58,11 +58,33 @@ async def runs(store: Store, session: str) -> list[dict[str, Any]]:
     return read(row["runs"])
 
 
-@pytest.mark.req("S4-028", "S4-029", "S4-030", "S4-014")
+@pytest.mark.req("S4-028", "S4-029", "S4-030", "X4-12")
 async def test_views_have_columns_of_agno(store: Store) -> None:
+    assert len(COLUMNS) == 10, "all tables of the framework"
     for view, names in COLUMNS.items():
         answer = await store.sql(f"SELECT * FROM {view}", lens="agno")
         assert answer.columns == names.split(), view
+
+
+@pytest.mark.req("S4-014", "S4-019", "S4-036", "X4-09", "X4-13")
+async def test_workflow_is_a_component_with_sessions(store: Store) -> None:
+    await store._backend.put([Agent(name="nightly", role="workflow", created_at=NOW, updated_at=NOW)])
+    head = await store.create(agent="nightly", key="night-1", settings={"model": "m"})
+    run = store.new_run(head, agent="nightly", role="workflow", status="completed", input_position=1)
+    await store.append(head, [said("Go", run_id=run.id)], new_runs=[run])
+    (component,) = await look(store, "SELECT component_id, component_type FROM agno_components")
+    assert component == {"component_id": "nightly", "component_type": "workflow"}
+    (session,) = await look(store, "SELECT * FROM agno_sessions")
+    assert (session["session_type"], session["workflow_id"]) == ("workflow", "nightly")
+    assert read(session["workflow_data"]) == {"id": "nightly", "name": "nightly", "model": "m"}
+    assert [session[name] for name in ("agent_id", "team_id", "agent_data", "team_data")] == [None] * 4
+    (shown,) = read(session["runs"])
+    assert [shown[name] for name in ("workflow_id", "agent_id", "agent_name", "team_id", "team_name")] == [
+        "nightly",
+        *[None] * 4,
+    ]
+    (day,) = await look(store, "SELECT * FROM agno_metrics")
+    assert (day["workflow_runs_count"], day["workflow_sessions_count"], day["agent_runs_count"]) == (1, 1, 0)
 
 
 @pytest.mark.req("S4-009", "S4-010", "S4-011", "S4-013", "S4-015")
@@ -81,9 +103,14 @@ async def test_every_thread_is_one_session(store: Store, tmp_path: Path) -> None
         "ada",
     )
     assert read(shop["session_data"]) == {"session_state": story.shop.extras, "session_name": "Prices of drinks"}
-    assert read(shop["agent_data"])["id"] == read(shop["agent_data"])["name"] == "keeper"
-    assert shop["created_at"] == int(story.shop.created_at.timestamp())
+    assert story.shop.settings["model"]
+    assert read(shop["agent_data"]) == {"id": "keeper", "name": "keeper", "model": story.shop.settings["model"]}
+    assert (shop["created_at"], shop["updated_at"]) == (
+        int(story.shop.created_at.timestamp()),
+        int(story.shop.updated_at.timestamp()),
+    ), "seconds, without fractions"
     assert (shop["team_data"], shop["summary"]) == (None, None)
+    assert read(sessions["default", "boss"]["summary"]) == story.boss.result
     assert len(read(shop["runs"])) == 3
     child = story.scouts[0]
     assert sessions["default", str(child.id)]["agent_id"] == "scout_down", "without a key its id is its name"
@@ -105,6 +132,15 @@ async def test_run_object_has_documented_keys(story_store: Store) -> None:
     assert [run["status"] for run in await runs(story_store, "cancelled")] == ["CANCELLED"]
 
 
+@pytest.mark.req("S4-037", "X4-04")
+async def test_run_object_shows_open_statuses(store: Store) -> None:
+    head = await store.create(key="open", agent="helper")
+    for number, status in enumerate(("pending", "running", "failed"), start=1):
+        run = store.new_run(head, status=status).changed(sequence=number, turn=number)
+        head = (await store.append(head, [said("Hi", run_id=run.id)], new_runs=[run])).head
+    assert [run["status"] for run in await runs(store, "open")] == ["PENDING", "RUNNING", "FAILED"]
+
+
 @pytest.mark.req("S4-012", "S4-040", "S4-041", "S4-042", "S4-044")
 async def test_run_object_has_documented_content(story_store: Store, story: Story) -> None:
     rows, stored_runs = await runs(story_store, "shop"), await story_store.runs("shop")
@@ -117,6 +153,7 @@ async def test_run_object_has_documented_content(story_store: Store, story: Stor
         assert (metrics["input_tokens"], metrics["output_tokens"]) == (run.input_tokens, run.output_tokens)
         assert metrics["total_tokens"] == run.input_tokens + run.output_tokens
         assert metrics["cost"] == pytest.approx(run.total_cost)
+        assert (metrics["model"], object_["model"], object_["model_provider"]) == ("scripted", "scripted", "scripted")
         assert run.completed_at is not None
         assert metrics["duration"] == pytest.approx((run.completed_at - run.started_at).total_seconds(), abs=0.01)
     events = [event["event"] for event in rows[0]["events"]]
@@ -166,7 +203,7 @@ async def team(store: Store) -> list[Run]:
     return runs
 
 
-@pytest.mark.req("S4-036", "S4-043", "S4-045")
+@pytest.mark.req("S4-036", "S4-043", "S4-045", "X4-08", "X4-09")
 async def test_team_run_contains_member_runs(store: Store) -> None:
     runs = await team(store)
     (session,) = await look(store, "SELECT session_type, team_id, agent_id, runs FROM agno_sessions")
@@ -179,9 +216,14 @@ async def test_team_run_contains_member_runs(store: Store) -> None:
         ("lead", None),
     ]
     assert json.loads(rows[1]["input"]) == {"input_content": "Find books"}, "the leader's instruction"
+    stored = await store.stitches("books", runs[1].input_position, runs[1].input_position)
+    assert stored[0].message == said("Find books").message, "stored as a message, shown as JSON in a text"
     below = rows[0]["member_responses"]
     assert [run["content"] for run in below] == ["Momo.", "Read Momo."]
-    assert all("messages" not in run for run in below)
+    whole = {run["run_id"]: run for run in rows}
+    for run in below:
+        without = {"messages", "member_responses"}
+        assert run == {name: value for name, value in whole[run["run_id"]].items() if name not in without}
     assert [run["parent_run_id"] for run in rows] == [None, str(runs[0].id), str(runs[0].id)]
     assert rows[1]["member_responses"] == []
 
@@ -235,8 +277,10 @@ async def test_memories_knowledge_and_evals_are_shown(store: Store) -> None:
     (evaluated,) = await look(store, "SELECT * FROM agno_eval_runs")
     assert (evaluated["eval_type"], read(evaluated["eval_data"])) == ("accuracy", {"score": 1})
     versions = await look(store, "SELECT table_name, version FROM agno_schema_versions")
-    assert len({row["version"] for row in versions}) == 1, "the record's own version"
-    assert len(versions) == 9
+    ((version,),) = (await store.sql("SELECT max(version) FROM schema_versions")).rows
+    assert {row["table_name"]: row["version"] for row in versions} == {
+        table: str(version) for table in COLUMNS if table != "agno_schema_versions"
+    }, "the record's own version"
 
 
 @pytest.mark.req("S4-025", "S4-031")

@@ -212,6 +212,7 @@ async def test_characters_that_jsonb_rejects_are_replaced(store: Store, backend:
     assert (await store.sql(broken)).rows == [(["\ufffd\ufffd", "\\\ufffdx"],)]
 
 
+@pytest.mark.req("S0-061")
 async def test_lens_shows_blob_as_reference(store: Store) -> None:
     data = "A" * 40_000
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}

@@ -97,7 +97,7 @@ async def test_query_pattern_5_returns_documented_rows(story_store: Store, story
     assert {str(story.shop.id), str(story.failed.id), str(story.scouts[1].id)} <= {row["agent_uuid"] for row in rows}
 
 
-@pytest.mark.req("S3-066")
+@pytest.mark.req("S3-066", "X3-08")
 async def test_last_stitch_query_returns_tip(story_store: Store, story: Story, backend: str) -> None:
     for head in (story.shop, story.boss, story.compacted, story.everything):
         (row,) = await ask(story_store, backend, "agentic_threads", "Find last stitch in a thread", thread_id=head.id)
@@ -109,7 +109,7 @@ async def test_last_stitch_query_returns_tip(story_store: Store, story: Story, b
     )
 
 
-@pytest.mark.req("S3-067")
+@pytest.mark.req("S3-067", "X3-05")
 async def test_thread_history_query_returns_stitches_in_order(story_store: Store, story: Story, backend: str) -> None:
     for head in (story.shop, story.boss, story.compacted, story.everything):
         rows = await ask(story_store, backend, "agentic_threads", "Get thread execution history", thread_id=head.id)

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import pytest
 
 from lockstitch import Agent, Team
 from lockstitch.agents.memories import RecordMemoryStore
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.engine.ports.provider import ModelRequest
-from lockstitch.model import Json, Memory, codec, text_of
+from lockstitch.model import FakeClock, Json, Memory, codec, text_of
 from lockstitch.store import Store
 from tests.engine.agents import until
 from tests.engine.books import delegate
@@ -60,7 +62,7 @@ async def test_members_that_end_at_the_same_time_are_both_stored(store: Store) -
     assert sorted(answers) == ["From a.", "From b."]
 
 
-@pytest.mark.req("S4-018")
+@pytest.mark.req("S4-018", "X4-07")
 async def test_concurrent_messages_cause_two_runs(store: Store) -> None:
     started, all_there = asyncio.Event(), asyncio.Event()
 
@@ -185,3 +187,23 @@ async def test_daily_metrics_equal_runs_before_and_after_purge(store: Store) -> 
         assert str(day["date"]) == runs[0].started_at.date().isoformat()
         assert (day["aggregation_period"], bool(day["completed"])) == ("daily", False)
     assert await store.count() == 0
+
+
+@pytest.mark.req("S4-031")
+async def test_days_of_metrics_are_those_of_utc(
+    timed_store: Store, clock: FakeClock, store_url: str, backend: str
+) -> None:
+    """Also for a client with another time zone."""
+    clock.advance((datetime(2030, 1, 1, 23, 30, tzinfo=UTC) - clock.now()).total_seconds())
+    for text in ("One.", "Two."):
+        await agent("a", [says(text)]).run("Go", store=timed_store)
+        clock.advance(3600)
+    query = "SELECT date, agent_runs_count FROM agno_metrics ORDER BY date"
+    if backend == "postgres":
+        with psycopg.connect(store_url, autocommit=True) as connection:
+            connection.execute("SET search_path TO agno")
+            connection.execute("SET TimeZone TO 'Pacific/Kiritimati'")
+            rows = connection.execute(query.encode()).fetchall()
+    else:
+        rows = (await timed_store.sql(query, lens="agno")).rows
+    assert [(str(day), count) for day, count in rows] == [("2030-01-01", 1), ("2030-01-02", 1)]

@@ -41,7 +41,7 @@ def column(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
     return [row[name] for row in rows]
 
 
-@pytest.mark.req("S2-012", "S2-024", "S2-033", "S2-040")
+@pytest.mark.req("S2-012", "S2-024", "S2-033", "S2-040", "X2-08")
 async def test_views_have_exactly_the_documented_columns(store: Store) -> None:
     for view, names in COLUMNS.items():
         answer = await store.sql(f"SELECT * FROM {view}", lens="langsmith")
@@ -82,7 +82,7 @@ async def test_totals_of_root_override_sums(store: Store) -> None:
     assert (run["model_name"], run["tags"], run["langgraph_metadata"]) == ("claude", [], {}), "the first call's model"
 
 
-@pytest.mark.req("S2-004")
+@pytest.mark.req("S2-003", "S2-004", "X2-10")
 @pytest.mark.parametrize(
     ("status", "error", "shown"),
     [
@@ -229,7 +229,7 @@ async def test_failed_cancelled_and_waiting_runs_are_shown(story_store: Store, s
     assert column(calls, "is_tool_error") == [0, 0, 0]
 
 
-@pytest.mark.req("S2-012")
+@pytest.mark.req("X2-08", "X2-09")
 async def test_root_has_sum_of_its_members(store: Store) -> None:
     mirror = (
         await Mirror("r1").root().answers("l1", "", ("call_1", "ask", {})).tool("t1", "call_1", "ask", "x").put(store)

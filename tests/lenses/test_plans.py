@@ -58,6 +58,20 @@ def crowded(
     postgres_server.drop_database(url)
 
 
+@pytest.fixture(scope="module")
+def crowded_sqlite(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file with ten thousand stitches."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('plans') / 'store.db'}"
+
+    async def create() -> None:
+        async with open_store(url):
+            pass
+
+    asyncio.run(create())
+    fill(url)
+    return url
+
+
 @pytest.mark.req("S0-038", "S0-075", "S0-086")
 async def test_postgres_never_reads_all_stitches(crowded: Crowded) -> None:
     """PostgreSQL counts its sequential scans, also those inside functions."""
@@ -73,7 +87,32 @@ async def test_postgres_never_reads_all_stitches(crowded: Crowded) -> None:
             assert connection.execute(count).fetchone() == before, heading
 
 
-@pytest.mark.req("S3-009", "S3-022")
+REFERENCES = {
+    "threads.status": "'running'",
+    "threads.branching_stitch_id": "'01890000-0000-7000-9002-000000000001'",
+    "stitches.thread_id": "'01890000-0000-7000-8000-000000000001'",
+    "stitches.previous_stitch_id": "'01890000-0000-7000-9002-000000000001'",
+    "stitches.child_thread_id": "'01890000-0000-7000-8000-000000000001'",
+}
+"""Columns of `agentic_threads` that have an index in the document, and a value of each."""
+
+
+@pytest.mark.req("S3-009", "S3-010", "S3-022", "S3-027")
+@pytest.mark.parametrize("column", REFERENCES)
+async def test_indexed_columns_of_the_document_are_not_scanned(
+    crowded: Crowded, crowded_sqlite: str, column: str
+) -> None:
+    table, _, name = column.partition(".")
+    query = f"SELECT id FROM {table} WHERE {name} = {REFERENCES[column]}"
+    async with open_store(crowded[0]) as store:
+        plan = "\n".join(line for (line,) in (await store.sql(f"EXPLAIN {query}", lens="agentic_threads")).rows)
+    assert "Seq Scan" not in plan, plan
+    async with open_store(crowded_sqlite) as store:
+        rows = (await store.sql(f"EXPLAIN QUERY PLAN {query}", lens="agentic_threads")).rows
+    assert not [row[3] for row in rows if row[3].startswith("SCAN")], rows
+
+
+@pytest.mark.req("S3-022")
 async def test_sqlite_steps_do_not_grow_with_other_threads(tmp_path: Path) -> None:
     """The steps of SQLite's virtual machine are counted before and after ten thousand stitches of other threads are
     added."""
@@ -103,7 +142,7 @@ async def steps(store: Store, lens: str, sql: str) -> int:
     return count
 
 
-@pytest.mark.req("S0-149", "S3-066")
+@pytest.mark.req("S0-147", "S0-149", "S3-066", "X0-11")
 async def test_postgres_plans_use_indexes(crowded: Crowded) -> None:
     """The plan of the planner, with the names of the indexes."""
     url, asked_questions = crowded

@@ -1,6 +1,8 @@
 """The lens reasoning: sessions that work towards an outcome, and their steps. The app tests the rest."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -9,6 +11,8 @@ import pytest
 
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.replies import deny
+from lockstitch.integrations.export.lens_tables import export_lens
+from lockstitch.model import Stitch
 from lockstitch.store import Store
 from tests.engine.agents import confirm, pay
 from tests.lenses.mirror import research
@@ -85,18 +89,64 @@ async def test_step_has_documented_columns(store: Store) -> None:
     assert all(stamp.endswith("Z") and "T" in stamp for stamp in stamps)
 
 
-@pytest.mark.req("S1-021", "S1-022", "S1-025", "S1-028")
-async def test_trace_contains_sums_of_its_steps(store: Store) -> None:
+@pytest.mark.req("S1-021", "S1-022", "S1-025", "S1-028", "X1-11")
+async def test_trace_contains_sums_of_its_steps(store: Store, backend: str) -> None:
     await prioritise(store)
+    log = await store.stitches("plan")
+    timed = [stitch.changed(duration_ms=number) for number, stitch in enumerate(log, start=100)]
+    await store._backend.put(timed)
     (trace,) = await ask(store, "SELECT * FROM reasoning_traces")
     steps = read(trace["steps"])
     assert trace["total_steps"] == len(steps) == 4
-    assert trace["total_duration_ms"] == sum(step["duration_ms"] for step in steps)
+    durations = [stitch.duration_ms for stitch in timed if stitch.type == "tool_call" or _is_thought(stitch)]
+    assert [step["duration_ms"] for step in steps] == durations
+    assert trace["total_duration_ms"] == sum(duration or 0 for duration in durations) > 400
+    if backend == "postgres":
+        answer = await store.sql("SELECT DISTINCT pg_typeof(steps)::text FROM reasoning_traces", lens="reasoning")
+        assert answer.rows == [("jsonb[]",)]
+    else:
+        assert isinstance(trace["steps"], str), "a JSON array as text"
     assert read(trace["tools_used_count"]) == {"price": 1, "broken": 1, "pay": 1}
     (session,) = await ask(store, "SELECT id FROM agent_sessions")
     assert str(session["id"]) == str(trace["session_id"])
+    await agent("quiet", [says("Done.")]).run("Plan it.", store=store, thread="quiet")
+    await store.edit("quiet", extras={"outcome_id": OUTCOME})
+    (quiet,) = await ask(store, "SELECT * FROM reasoning_traces WHERE total_steps = 0")
+    assert (read(quiet["steps"]), read(quiet["tools_used_count"]), quiet["total_duration_ms"]) == ([], {}, 0)
     await store.delete("plan")
-    assert await ask(store, "SELECT id FROM reasoning_traces") == []
+    assert [row["id"] for row in await ask(store, "SELECT id FROM reasoning_traces")] == [quiet["id"]]
+
+
+@pytest.mark.req("S1-020", "S1-028", "X1-06", "X1-14")
+async def test_exported_trace_belongs_to_one_session(store: Store, tmp_path: Path) -> None:
+    """The exported file has real tables, whose keys and checks are those of the document."""
+    session = str(await prioritise(store))
+    await export_lens(store, "reasoning", tmp_path / "out.db")
+    with closing(sqlite3.connect(tmp_path / "out.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA foreign_keys = ON")
+        assert connection.execute("SELECT session_id, total_steps FROM reasoning_traces").fetchall() == [(session, 4)]
+        connection.execute(
+            "INSERT INTO agent_sessions SELECT 'second', user_id, outcome_id, status, prioritized_plan, "
+            "execution_metadata, created_at, updated_at FROM agent_sessions"
+        )
+        trace = "INSERT INTO reasoning_traces VALUES ('new', ?, '[]', ?, ?, '{}', '2026-01-01T00:00:00Z')"
+        for key, duration, steps in (
+            (session, 0, 1),
+            ("unknown", 0, 1),
+            (None, 0, 1),
+            ("second", -1, 1),
+            ("second", 0, 11),
+            ("second", 0, -1),
+        ):
+            with pytest.raises(sqlite3.IntegrityError):
+                connection.execute(trace, (key, duration, steps))
+        connection.execute(trace, ("second", 0, 10))
+        connection.execute("DELETE FROM agent_sessions")
+        assert connection.execute("SELECT count(*) FROM reasoning_traces").fetchone() == (0,)
+
+
+def _is_thought(stitch: Stitch) -> bool:
+    return stitch.type == "llm_call" and "Not yet." in str(stitch.message)
 
 
 @pytest.mark.req("S1-005", "S1-007", "S1-012")
@@ -116,7 +166,7 @@ async def test_session_shows_request_and_result(store: Store) -> None:
     assert metadata["thinking_time_ms"] + metadata["tool_execution_time_ms"] <= metadata["total_time_ms"] + 10
 
 
-@pytest.mark.req("S1-005", "S1-011")
+@pytest.mark.req("S1-005", "S1-010", "S1-011", "X1-04")
 async def test_sessions_show_their_status(store: Store) -> None:
     asker = agent("asker", [calls(("confirm", {})), says("Good.")], tools=[confirm])
     extras = {"outcome_id": OUTCOME}
@@ -140,6 +190,7 @@ async def test_sessions_show_their_status(store: Store) -> None:
     assert read(statuses["done"]["prioritized_plan"])["summary"] == "Good."
 
 
+@pytest.mark.req("S1-023", "S1-033")
 async def test_trace_has_ten_steps_at_most(store: Store) -> None:
     busy = agent("busy", [calls(*[("look", {})] * 12), says("Seen.")], tools=[look])
     await busy.run("Look.", store=store, thread="busy")

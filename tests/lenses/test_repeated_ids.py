@@ -1,6 +1,5 @@
 """Lenses on threads whose model numbers its calls from 0 in each response."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,15 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.team import Team
 from lockstitch.model import Entry, tool_result
 from lockstitch.store import Store
-from tests.engine.agents import add, confirm, pay, scripted, shown
+from tests.engine.agents import add, config_of, confirm, pay, scripted
 from tests.engine.books import delegate
 from tests.engine.test_repeated_ids import numbered
 from tests.lenses.looking import look
 
 pytestmark = pytest.mark.anyio
+
+
+MEMBER: Any = {"tools": [confirm, add], "title": False}
 
 
 def read(value: Any) -> Any:
@@ -86,11 +88,30 @@ async def test_three_table_lens_lists_only_frontend_calls(store: Store, store_ur
     crew = Team("crew", model=Scripted([asks, "Done."]), members=members, mode="parallel", title=False)
     waits = await crew.run("Go", store=store, thread="t")
     assert sorted(wait["kind"] for wait in waits.waiting_for) == ["approval", "frontend_tools"]
-    (row,) = await look(store, "three_table", "SELECT pending_frontend_tools FROM agent_config")
-    assert [tool["name"] for tool in row["pending_frontend_tools"]] == ["confirm"]
-    config = await asyncio.to_thread(shown, store_url, waits.thread_id)
-    if config is not None:
-        assert [tool["name"] for tool in config["pending_frontend_tools"]] == ["confirm"]
+    config = await config_of(store, store_url, "t")
+    assert [tool["name"] for tool in config["pending_frontend_tools"]] == ["confirm"]
+
+
+@pytest.mark.req("S0-030", "S0-031", "S0-032", "S0-033", "S0-034")
+async def test_three_table_lens_shows_waits_of_all_members(store: Store, store_url: str):
+    """Two members wait for the frontend at once. Each run keeps its own wait, the row shows both."""
+    members = [
+        Agent(name, model=Scripted([numbered("confirm", ("add", {"a": 1, "b": number})), "Ok"]), **MEMBER)
+        for number, name in enumerate(("a", "b"))
+    ]
+    asks = numbered(*(tuple(delegate(name, "Do it").values()) for name in ("a", "b")))
+    crew = Team("crew", model=Scripted([asks, "Done."]), members=members, mode="parallel", title=False)
+    waits = await crew.run("Go", store=store, thread="t")
+    assert [wait["kind"] for wait in waits.waiting_for] == ["frontend_tools"] * 2
+    config = await config_of(store, store_url, "t")
+    assert config["awaiting_frontend_tools"] is True
+    assert [tool["name"] for tool in config["pending_frontend_tools"]] == ["confirm"] * 2
+    assert sorted(block["content"] for block in config["pending_backend_results"]) == ["1", "2"]
+    assert (config["current_step"], config["conversation_history"][0]["content"]) == (1, "Go")
+    leader, *others = await store.runs("t")
+    assert leader.parent_run_id is None
+    assert {run.status for run in others} == {"waiting"}
+    assert len({wait["run"] for wait in waits.waiting_for}) == 2
 
 
 @pytest.mark.parametrize("lens", ["three_table", "agentic_threads", "reasoning", "agno"])

@@ -24,7 +24,7 @@ def run_count(row: dict[str, Any]) -> int:
     return len(codec.loads(runs) if isinstance(runs, str) else runs)
 
 
-@pytest.mark.req("S4-016", "S4-017")
+@pytest.mark.req("S4-016", "S4-017", "S4-015", "X4-05", "X4-06")
 async def test_session_starts_with_first_message_and_continues(timed_store: Store, clock: FakeClock) -> None:
     helper = agent("helper", [says("One.")], [says("Two.")], [says("Three.")])
     assert await sessions(timed_store) == {}
@@ -40,3 +40,13 @@ async def test_session_starts_with_first_message_and_continues(timed_store: Stor
     await helper.run("Elsewhere?", store=timed_store)
     (session_id,) = (await sessions(timed_store)).keys() - {"chat"}
     assert UUID(session_id), "its own id if no key was set"
+    # Both columns are whole seconds. Runs of one second are in the order of their start.
+    clock.advance(0.75)
+    third = agent("helper", [says("Four.")], [says("Five.")], [says("Six.")])
+    for question in ("Fourth?", "Fifth?", "Sixth?"):
+        await third.run(question, store=timed_store, thread="quick")
+    quick = (await sessions(timed_store))["quick"]
+    assert (quick["created_at"], quick["updated_at"]) == (int(clock.now().timestamp()),) * 2
+    runs = codec.loads(quick["runs"]) if isinstance(quick["runs"], str) else quick["runs"]
+    assert len({run["created_at"] for run in runs}) == 1
+    assert [run["content"] for run in runs] == ["Four.", "Five.", "Six."]

@@ -44,6 +44,9 @@ async def test_array_has_all_runs_in_order(story_store: Store) -> None:
     (session,) = await look(story_store, "SELECT * FROM agno_sessions")
     assert (session["session_id"], session["session_type"], session["team_id"]) == ("books", "team", "NotebookLM")
     assert (session["agent_id"], session["user_id"]) == (None, "ada")
+    model = (await story_store.thread("books")).settings["model"]
+    assert read(session["team_data"]) == {"id": "NotebookLM", "name": "NotebookLM", "model": model}
+    assert session["agent_data"] is None
     runs = read(session["runs"])
     assert all(run.keys() >= FIELDS for run in runs)
     assert [(run["team_id"], run["agent_id"]) for run in runs] == [

@@ -1,5 +1,6 @@
 """The lens three_table, field by field: compared with the files, and with what happened."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.ports.tool import ToolContext
-from lockstitch.model import FakeClock, Json, codec, parse_time
+from lockstitch.errors import Refused
+from lockstitch.model import Entry, FakeClock, Json, Run, Thread, codec, parse_time
 from lockstitch.store import Store, open_store
 from tests.lenses.looking import look
 from tests.lenses.story import Story, agent, calls, price, says
@@ -46,7 +48,78 @@ def document(path: Path) -> Json:
     return codec.loads(path.read_bytes())
 
 
-@pytest.mark.req("S0-002", "S0-003", "S0-009", "S0-010", "S0-016")
+DOCUMENT = {
+    "agent_config": """
+        agent_uuid UUID, system_prompt TEXT, model VARCHAR(100), max_steps INTEGER, thinking_tokens INTEGER,
+        max_tokens INTEGER, container_id VARCHAR(255), messages JSONB, tool_schemas JSONB, tool_names TEXT[],
+        server_tools JSONB, beta_headers TEXT[], api_kwargs JSONB, formatter VARCHAR(50),
+        stream_meta_history_and_tool_results BOOLEAN, compactor_type VARCHAR(50), memory_store_type VARCHAR(50),
+        file_registry JSONB, extras JSONB, max_retries INTEGER, base_delay FLOAT, last_known_input_tokens INTEGER,
+        last_known_output_tokens INTEGER, pending_frontend_tools JSONB, pending_backend_results JSONB,
+        awaiting_frontend_tools BOOLEAN, current_step INTEGER, conversation_history JSONB, title VARCHAR(255),
+        created_at TIMESTAMP, updated_at TIMESTAMP, last_run_at TIMESTAMP, total_runs INTEGER""",
+    "conversation_history": """
+        conversation_id UUID, agent_uuid UUID, run_id UUID, started_at TIMESTAMP, completed_at TIMESTAMP,
+        user_message TEXT, final_response TEXT, messages JSONB, stop_reason VARCHAR(50), total_steps INTEGER,
+        usage JSONB, generated_files JSONB, cost JSONB, extras JSONB, sequence_number INTEGER, created_at TIMESTAMP,
+        input_tokens BIGINT, output_tokens BIGINT""",
+    "agent_runs": """
+        log_id BIGSERIAL, agent_uuid UUID, run_id UUID, timestamp TIMESTAMP, step_number INTEGER,
+        action_type VARCHAR(100), action_data JSONB, messages_snapshot JSONB, messages_count INTEGER,
+        estimated_tokens INTEGER, duration_ms INTEGER""",
+}
+"""The columns of the document. The last two of conversation_history are those of its pattern 4."""
+POSTGRES = {
+    "BIGSERIAL": "bigint",
+    "FLOAT": "double precision",
+    "TIMESTAMP": "timestamp with time zone",
+    "VARCHAR": "character varying",
+}
+SQLITE = {"INTEGER": "integer", "BIGINT": "integer", "BIGSERIAL": "integer", "BOOLEAN": "integer", "FLOAT": "real"}
+NULLABLE = {
+    *("container_id", "title", "last_run_at", "completed_at", "final_response", "stop_reason"),
+    *("messages_snapshot", "messages_count", "estimated_tokens", "duration_ms", "step_number"),
+}
+
+
+@pytest.mark.req("S0-002", "S0-003", "S0-084", "X0-10", "X0-13")
+@pytest.mark.parametrize("table", DOCUMENT)
+async def test_columns_are_those_of_the_document(story_store: Store, story: Story, backend: str, table: str) -> None:
+    """PostgreSQL has its types. In SQLite, UUID, JSONB, TEXT[] and TIMESTAMP are text."""
+    columns = dict(column.split() for column in DOCUMENT[table].replace("\n", " ").split(", "))
+    answer = await story_store.sql(f"SELECT * FROM {table}", lens="three_table", limit=10_000)
+    assert answer.columns == list(columns)
+    if backend == "postgres":
+        sql = f"""SELECT format_type(atttypid, atttypmod) FROM pg_attribute
+                  WHERE attrelid = 'three_table.{table}'::regclass ORDER BY attnum"""
+        types = [kind for (kind,) in (await story_store.sql(sql)).rows]
+        # With a length, conditions on it could not use the index. Stitches limit it to 100 characters.
+        columns.update({"action_type": "VARCHAR"} if table == "agent_runs" else {})
+        expected = (POSTGRES.get(kind, kind.replace("VARCHAR(", "character varying(")) for kind in columns.values())
+        assert types == [kind.lower() for kind in expected]
+    else:
+        for name, kind in columns.items():
+            rows = await look(story_store, "three_table", f"SELECT DISTINCT typeof({name}) AS kind FROM {table}")
+            assert {row["kind"] for row in rows} <= {SQLITE.get(kind, "text"), "null"}, name
+    for row in await look(story_store, "three_table", f"SELECT * FROM {table}"):
+        assert {name for name, value in row.items() if value is None} <= NULLABLE
+        times = [value for name, value in row.items() if columns[name] == "TIMESTAMP" and value]
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", value) for value in times)
+    with pytest.raises(Refused, match="type"):
+        Entry(type="t" * 101)
+    # The history of a paused run is a column here. The core computes it.
+    assert "conversation_history" not in {*Thread.model_fields, *Run.model_fields}
+
+
+@pytest.mark.req("X0-25")
+async def test_tables_of_the_same_name_are_in_separate_schemas(story_store: Store, story: Story) -> None:
+    log = await story_store.sql("SELECT * FROM agent_runs", lens="three_table", limit=1)
+    runs = await story_store.sql("SELECT * FROM agent_runs", lens="langsmith", limit=1)
+    assert ("action_type" in log.columns, "action_type" in runs.columns) == (True, False)
+    assert ("start_time" in log.columns, "start_time" in runs.columns) == (False, True)
+
+
+@pytest.mark.req("S0-002", "S0-003")
 async def test_agent_config_equals_files(story_store: Store, story: Story, folder: Path) -> None:
     rows = {row["agent_uuid"]: row for row in await look(story_store, "three_table", CONFIG)}
     files = {path.stem: document(path) for path in (folder / "agent_config").glob("*.json")}
@@ -59,7 +132,7 @@ async def test_agent_config_equals_files(story_store: Store, story: Story, folde
         assert row == file, agent_uuid
 
 
-@pytest.mark.req("S0-055", "S0-057", "S0-058", "S0-065", "S0-066")
+@pytest.mark.req("S0-055", "S0-057", "S0-058", "S0-065", "X0-23")
 async def test_conversation_history_equals_files(story_store: Store, story: Story, folder: Path) -> None:
     rows = {(row["agent_uuid"], row["sequence_number"]): row for row in await look(story_store, "three_table", TURNS)}
     paths = (folder / "conversation_history").glob("*/*.json")
@@ -73,6 +146,12 @@ async def test_conversation_history_equals_files(story_store: Store, story: Stor
             # The copy has no record of the turn: its stitches were archived before. See the next test.
             file = {**file, **{name: rows[key][name] for name in ("user_message", "final_response", "messages")}}
         assert rows[key] == file, key
+    # Each row has the log of its run, and each run has one row.
+    logs = {row["run_id"] for row in await look(story_store, "three_table", "SELECT DISTINCT run_id FROM agent_runs")}
+    run_ids = [row["run_id"] for row in rows.values()]
+    assert len(set(run_ids)) == len(run_ids)
+    assert set(run_ids) <= logs
+    assert all(row["conversation_id"] == row["run_id"] for row in rows.values())
 
 
 @pytest.mark.req("S0-067", "S0-069")
@@ -80,7 +159,7 @@ async def test_cost_of_unpriced_run_is_empty(store: Store) -> None:
     unpriced = Agent("helper", model=Scripted(["Hello.", "Hello."]), title=False)
     result = await unpriced.run("Hi", store=store, thread="unpriced")
     (run,) = await store.runs("unpriced")
-    assert (result.cost, result.total_cost, run.cost) == ({}, None, {"unpriced": 1})
+    assert (result.status, result.cost, result.total_cost, run.cost) == ("completed", {}, None, {"unpriced": 1})
     prices = {"scripted": {"input": 1.0, "output": 1.0}}
     priced = Agent("helper", model=Scripted(["Hello."]), title=False, prices=prices)
     assert (await priced.run("Hi", store=store, thread="priced")).cost["total_cost"] > 0
@@ -91,20 +170,28 @@ async def test_cost_of_unpriced_run_is_empty(store: Store) -> None:
     assert (await store.statistics.usage()).total.unpriced == 1
 
 
-@pytest.mark.req("S0-080", "S0-081", "S0-082", "S0-083", "S0-084")
-async def test_agent_runs_equals_files(story_store: Store, story: Story, folder: Path) -> None:
+@pytest.mark.req("S0-080", "S0-081", "S0-083", "S0-084", "X0-09")
+async def test_agent_runs_equals_files(story_store: Store, story: Story, folder: Path, backend: str) -> None:
     rows: dict[tuple[str, str], list[Json]] = {}
-    for row in await look(story_store, "three_table", LOG):
+    log = await look(story_store, "three_table", LOG)
+    for row in log:
         if row["agent_uuid"] == str(story.archived.id):
             # The copy has its lines in an archive.
             continue
         rows.setdefault((row["agent_uuid"], row["run_id"]), []).append(row)
+    # The store numbers its whole log, a file numbers its own lines. Both have the order of the run.
+    numbers = [row["log_id"] for run_rows in rows.values() for row in run_rows]
+    if backend != "files":
+        numbers = [row["log_id"] for row in log]
+    assert len(set(numbers)) == len(numbers)
     paths = [path for path in (folder / "agent_runs").glob("*/*.jsonl") if path.stem != "thread"]
     assert rows.keys() == {(path.parent.name, path.stem) for path in paths}
     for path in paths:
         lines = [codec.loads(line) for line in path.read_bytes().splitlines()]
         shown_row = rows[path.parent.name, path.stem]
         assert len(shown_row) == len(lines)
+        assert [line["log_id"] for line in lines] == list(range(1, len(lines) + 1))
+        assert [line["position"] for line in lines] == sorted(line["position"] for line in lines)
         for row, line in zip(shown_row, lines, strict=True):
             for name in ("agent_uuid", "run_id", "timestamp", "step_number", "action_type"):
                 assert row[name] == line[name]
@@ -130,7 +217,7 @@ GROUP BY agent_uuid;"""
 NAMES = {"llm_call": "api_response_received", "tool_call": "tool_execution"}
 
 
-@pytest.mark.req("S0-147", "S0-082", "S0-091")
+@pytest.mark.req("S0-147", "S0-082", "S0-091", "X0-11")
 async def test_pattern_3_of_document_shows_log_in_order(story_store: Store, story: Story) -> None:
     heads = (story.shop, story.paused, story.continued, story.compacted, story.boss, story.cancelled, story.everything)
     runs = [run for head in heads for run in await story_store.runs(head)]
@@ -142,16 +229,21 @@ async def test_pattern_3_of_document_shows_log_in_order(story_store: Store, stor
         assert times == sorted(set(times))
 
 
-@pytest.mark.req("S0-148")
+@pytest.mark.req("S0-148", "X0-01")
 async def test_pattern_4_of_document_averages_tokens(story_store: Store, story: Story, backend: str) -> None:
     sql = PATTERN_4
     if backend != "postgres":
         sql = sql.replace("NOW() - INTERVAL '7 days'", "strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-7 days')")
     averages = {row["agent_uuid"]: row["avg_tokens"] for row in await look(story_store, "three_table", sql)}
     assert averages[str(story.shop.id)] == pytest.approx((2305 + 350 + 230) / 3)
+    for row in await look(story_store, "three_table", TURNS):
+        assert (row["input_tokens"], row["output_tokens"]) == (
+            row["usage"]["input_tokens"],
+            row["usage"]["output_tokens"],
+        )
 
 
-@pytest.mark.req("S0-082", "S0-147", "S0-092", "S0-093", "S0-106")
+@pytest.mark.req("S0-092", "S0-093", "S0-102", "S0-103")
 async def test_log_shows_time_and_content_of_every_action(timed_store: Store, clock: FakeClock) -> None:
     """A model call takes two seconds, a tool one. The last response is in one commit with the end of the run."""
 
@@ -184,18 +276,71 @@ async def test_log_shows_time_and_content_of_every_action(timed_store: Store, cl
     ]
     action_data = {row["action_type"]: row["action_data"] for row in rows}
     assert action_data["run_started"]["user_message"] == "What does it weigh?"
-    assert action_data["run_started"].keys() >= {"queue_present", "formatter"}
+    started = action_data["run_started"]
+    assert (started["queue_present"], started["formatter"], rows[0]["step_number"]) == (False, "json", 0)
     executed = action_data["tool_execution"]
-    assert (executed["input"], executed["result"], executed["success"]) == ({"what": "tea"}, "tea: 3", True)
-    assert executed["files"] == [{"file_id": "file_scale", "filename": "scale.csv"}]
-    sent_messages = action_data["api_call_started"]["messages_sent"]
-    assert sent_messages == (await timed_store.context("t"))[:3]
+    context = await timed_store.context("t")
+    assert executed == {
+        "tool_name": "weigh",
+        "tool_use_id": context[1]["content"][1]["id"],
+        "input": {"what": "tea"},
+        "result": "tea: 3",
+        "success": True,
+        "execution_time_ms": 1000,
+        "files": [{"file_id": "file_scale", "filename": "scale.csv"}],
+    }
+    calls_started = [row["action_data"] for row in rows if row["action_type"] == "api_call_started"]
+    sent_messages = [call.pop("messages_sent") for call in calls_started]
+    assert sent_messages == [context[:1], context[:3]]
+    request = {"model": "scripted", "max_tokens": 2048, "thinking_tokens": 0, "tools_count": 1}
+    assert calls_started == [request, request]
+    answers = [row["action_data"] for row in rows if row["action_type"] == "api_response_received"]
+    assert [answer["stop_reason"] for answer in answers] == ["tool_use", "end_turn"]
+    assert [answer["content"] for answer in answers] == [context[1]["content"], context[3]["content"]]
+    names = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    assert all(answer["usage"].keys() == set(names) for answer in answers)
     completed = action_data["run_completed"]
-    assert (completed["final_response"], completed["stop_reason"]) == ("It weighs 3.", "end_turn")
-    assert (completed["total_steps"], completed["files_generated"]) == (2, 1)
+    assert completed == {
+        "stop_reason": "end_turn",
+        "total_steps": 2,
+        "final_response": "It weighs 3.",
+        "total_input_tokens": sum(answer["usage"]["input_tokens"] for answer in answers),
+        "total_output_tokens": sum(answer["usage"]["output_tokens"] for answer in answers),
+        "files_generated": 1,
+    }
+    durations = {row["action_type"]: row["duration_ms"] for row in rows}
+    assert (durations["tool_execution"], durations["run_completed"]) == (1000, 7000)
+    assert [row["duration_ms"] for row in rows if row["action_type"] == "api_response_received"] == [2000, 4000]
 
 
-@pytest.mark.req("S0-092", "S0-093", "S0-106", "S0-087")
+@pytest.mark.req("S0-106")
+async def test_result_of_code_execution_is_an_object(store: Store) -> None:
+    result = {"stdout": "ok", "stderr": "", "return_code": 0, "files": [{"file_id": "file_1", "filename": "a.png"}]}
+
+    @tool(effect="safe")
+    def bash_code_execution(command: str) -> Json:
+        """Run a command."""
+        return result
+
+    calls = [{"name": "bash_code_execution", "input": {"command": "plot"}}]
+    agent = Agent("helper", model=Scripted([{"calls": calls}, "Done."]), tools=[bash_code_execution], title=False)
+    await agent.run("Plot it.", store=store, thread="t")
+    query = "SELECT action_data, duration_ms FROM agent_runs WHERE action_type = 'tool_execution'"
+    (row,) = await look(store, "three_table", query)
+    executed = row["action_data"]
+    (block,) = (await store.context("t"))[2]["content"]
+    assert executed == {
+        "tool_name": "bash_code_execution",
+        "tool_use_id": block["tool_use_id"],
+        "input": {"command": "plot"},
+        "result": result,
+        "success": True,
+        "execution_time_ms": row["duration_ms"],
+    }
+    assert codec.loads(block["content"]) == result, "the model gets a text"
+
+
+@pytest.mark.req("S0-092", "S0-093", "S0-087", "S0-080")
 async def test_lines_of_files_repeat_content_of_other_lines(tmp_path: Path) -> None:
     @tool(effect="safe")
     def weigh(what: str) -> str:
@@ -210,9 +355,22 @@ async def test_lines_of_files_repeat_content_of_other_lines(tmp_path: Path) -> N
         lines = [codec.loads(line) for line in path.read_bytes().splitlines()]
         stitches = await store.stitches("t")
     action_data = {line["action_type"]: line["action_data"] for line in lines}
-    assert action_data["run_started"]["user_message"] == "What does it weigh?"
-    assert action_data["tool_execution"]["input"] == {"what": "tea"}
-    assert action_data["run_completed"]["final_response"] == "It weighs 3."
+    started = action_data["run_started"]
+    assert (started["user_message"], started["queue_present"], started["formatter"]) == (
+        *("What does it weigh?", False, "json"),
+    )
+    executed = action_data["tool_execution"]
+    assert executed.keys() == {"tool_name", "tool_use_id", "input", "result", "success", "execution_time_ms"}
+    assert (executed["tool_name"], executed["input"], executed["result"], executed["success"]) == (
+        *("weigh", {"what": "tea"}, "tea: 3", True),
+    )
+    completed = action_data["run_completed"]
+    assert (completed["final_response"], completed["stop_reason"]) == ("It weighs 3.", "end_turn")
+    assert (completed["total_steps"], completed["files_generated"]) == (2, 0)
+    assert completed["total_input_tokens"] == result.usage["input_tokens"] > 0
+    assert completed["total_output_tokens"] == result.usage["output_tokens"] > 0
+    assert lines[-1]["duration_ms"] is not None
+    assert [line["log_id"] for line in lines] == list(range(1, 7))
     # They are not part of the stitches.
     assert all(stitch.data.keys().isdisjoint({"user_message", "input", "final_response"}) for stitch in stitches)
 
@@ -256,7 +414,7 @@ async def test_agent_config_shows_settings_of_chat(story_store: Store, story: St
     )
 
 
-@pytest.mark.req("S0-059", "S0-060", "S0-063", "S0-064", "S0-073")
+@pytest.mark.req("S0-060", "S0-063", "S0-064", "S0-073", "X0-19")
 async def test_finished_turns_are_shown_with_any_outcome(story_store: Store, story: Story) -> None:
     rows = await look(story_store, "three_table", f"{TURNS} ORDER BY sequence_number")
 
@@ -303,7 +461,33 @@ async def test_archived_run_is_unpacked(store: Store) -> None:
     assert not await look(store, "three_table", PATTERN_3.replace("run-001", str(head.id)))
 
 
-@pytest.mark.req("S0-072")
+@pytest.mark.req("S0-059")
+async def test_user_message_is_the_text_of_the_prompt(store: Store) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    blocks = [{"type": "text", "text": "Look "}, image, {"type": "text", "text": "here."}]
+    helper = agent("helper", *[[says("I see.")]] * 3)
+    for prompt in ("Plain", blocks, [image]):
+        await helper.run(prompt, store=store, thread="t")
+    rows = await look(store, "three_table", f"{TURNS} ORDER BY sequence_number")
+    assert [row["user_message"] for row in rows] == ["Plain", "Look here.", ""]
+    assert [turn.user_message for turn in (await store.history("t")).turns] == ["", "Look here.", "Plain"]
+
+
+@pytest.mark.req("S0-060", "X0-21")
+async def test_final_response_is_the_text_after_the_last_tool_block(store: Store) -> None:
+    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+    blocks = [{"type": "text", "text": "Let me look."}, search, found, {"type": "text", "text": "It is "}]
+    blocks.append({"type": "text", "text": "3."})
+    helper = agent("helper", [calls(("price", {"of": "tea"}), text="Wait."), {"blocks": blocks}], tools=[price])
+    result = await helper.run("What?", store=store, thread="t")
+    (row,) = await look(store, "three_table", TURNS)
+    assert row["messages"][-1]["content"] == blocks
+    assert row["final_response"] == result.output_text == "It is 3."
+    assert (await store.history("t")).turns[0].final_response == "It is 3."
+
+
+@pytest.mark.req("S0-067", "S0-072", "X0-16")
 async def test_cost_of_turn_is_shown(story_store: Store, story: Story) -> None:
     (row,) = await look(
         story_store, "three_table", f"{TURNS} WHERE agent_uuid = '{story.shop.id}' AND sequence_number = 1"
@@ -316,8 +500,19 @@ async def test_cost_of_turn_is_shown(story_store: Store, story: Story) -> None:
         "cache_read_input_tokens": 400,
     }
     assert row["cost"]["total_cost"] == pytest.approx((1610 * 2 + 200 * 2.5 + 400 * 0.2 + 95 * 10) / 1_000_000)
-    assert row["cost"]["total_input_tokens"] == 2210
+    assert row["cost"].keys() >= {
+        *("input_cost", "output_cost", "cache_write_cost", "cache_read_cost", "total_cost", "total_input_tokens"),
+        *("total_output_tokens", "total_cache_creation_tokens", "total_cache_read_tokens", "model_id"),
+        *("long_context_applied", "currency"),
+    }
+    parts = ("input_cost", "output_cost", "cache_write_cost", "cache_read_cost")
+    assert sum(row["cost"][part] for part in parts) == pytest.approx(row["cost"]["total_cost"])
+    assert (row["cost"]["model_id"], row["cost"]["currency"]) == ("scripted", "USD")
+    totals = ("input_tokens", "output_tokens", "cache_creation_tokens", "cache_read_tokens")
+    assert [row["cost"][f"total_{name}"] for name in totals] == [2210, 95, 200, 400]
     assert row["extras"] == {"credits": 42}
+    rest = await look(story_store, "three_table", f"{TURNS} WHERE agent_uuid = '{story.shop.id}'")
+    assert [other["extras"] for other in rest if other["sequence_number"] > 1] == [{}, {}]
 
 
 @pytest.mark.req("S0-085")
@@ -345,10 +540,18 @@ async def test_deleted_thread_is_in_no_table(store: Store) -> None:
         assert not await look(store, "three_table", f"SELECT agent_uuid FROM {table}")
 
 
+@pytest.mark.req("S0-009", "S0-010")
 async def test_imported_traces_are_not_shown(store: Store) -> None:
     await store.create(kind="trace", key="theirs")
     thread = await store.create(key="mine")
-    assert [row["agent_uuid"] for row in await look(store, "three_table", CONFIG)] == [str(thread.id)]
+    (row,) = await look(store, "three_table", CONFIG)
+    assert (row["agent_uuid"], row["system_prompt"], row["model"]) == (str(thread.id), "", "")
+    for kind in ("goal", "task"):
+        await store.create(kind=kind, goal="g", key=kind, settings={"model": "anthropic:claude-sonnet-4-5"})
+    models = {row["model"] for row in await look(store, "three_table", CONFIG) if row["agent_uuid"] != str(thread.id)}
+    assert models == {"claude-sonnet-4-5"}
+    await store.delete("goal")
+    await store.delete("task")
     assert [row["id"] for row in await look(store, "agentic_threads", "SELECT id FROM threads")] == [str(thread.id)]
 
 

@@ -21,7 +21,7 @@ async def claim_when_free(store: Store, thread_id: str, chance: random.Random) -
         try:
             return await store.claim(thread_id)
         except ThreadBusy:
-            await asyncio.sleep(chance.uniform(0.05, 0.25))
+            await asyncio.sleep(chance.uniform(0.3, 1.5))
 
 
 # Jobs

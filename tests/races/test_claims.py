@@ -89,8 +89,8 @@ async def test_never_exceeds_limit_with_tasks_of_many_processes(store: Store, st
 
 @pytest.mark.req("S3-032")
 async def test_claims_thread_once_with_50_tasks(store: Store, store_url: str) -> None:
-    """Claims by id with many workers in two stores, then again with claims of ready threads."""
-    thread = await store.create(kind="goal", goal="g")
+    """Claims by id of a waiting thread with many workers in two stores, then again with claims of ready threads."""
+    thread = await store.create(kind="goal", goal="g", status="waiting")
     async with open_store(store_url) as other_store:
         workers = [current_process(store.clock.now()) for _ in range(50)]
         stores = [store._backend if number % 2 else other_store._backend for number in range(50)]

@@ -10,10 +10,9 @@ from tests.races.processes import run
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.req("S0-077")
-async def test_many_processes_each_start_and_finish_a_run(store: Store, store_url: str, backend: str) -> None:
-    # SQLite tests 50 processes. For the other backends fewer are enough.
-    count = 50 if backend == "sqlite" else 15
+@pytest.mark.req("S0-077", "X0-03")
+async def test_many_processes_each_start_and_finish_a_run(store: Store, store_url: str) -> None:
+    count = 50
     thread = await store.create()
     other_thread = await store.create()
     calls = [[store_url, str(thread.id), number] for number in range(count)]

@@ -34,7 +34,11 @@ async def test_old_definition_gets_its_old_version(store: Store) -> None:
     for definition in (FIRST, SECOND):
         await store.agents.register("default", "helper", definition)
 
+    assert (await store.agents.get("default", "helper")).version == 2
+    assert (await store.agents.register("default", "helper", FIRST, current=False)).version == 1
+    assert (await store.agents.get("default", "helper")).version == 2
     assert (await store.agents.register("default", "helper", FIRST)).version == 1
+    assert (await store.agents.get("default", "helper")).version == 1
     assert len(await store.agents.versions("default", "helper")) == 2
 
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from lockstitch.backend import Find
@@ -72,7 +73,9 @@ async def old_goal(store: Store, clock: FakeClock) -> Thread:
 
 
 @pytest.mark.req("S0-153")
-async def test_reads_archived_turns_unchanged(timed_store: Store, clock: FakeClock, store_url: str) -> None:
+async def test_reads_archived_turns_unchanged(
+    timed_store: Store, clock: FakeClock, store_url: str, backend: str
+) -> None:
     for make, turns, first in ((old_chat, 2, 10), (old_goal, 2, 5)):
         thread = await make(timed_store, clock)
         before = await read_all(timed_store, thread)
@@ -84,6 +87,14 @@ async def test_reads_archived_turns_unchanged(timed_store: Store, clock: FakeClo
         assert [stitch.position for stitch in remaining] == list(range(first, thread.position + 1))
         assert await read_all(timed_store, thread) == before
         assert (await timed_store.size(thread))["archives"] > 0
+    archives = await timed_store._backend.find(Find(Archive))
+    encoding = "none" if backend == "postgres" else "gzip"
+    assert {archive.encoding for archive in archives} == {encoding}
+    for archive in archives:
+        packed = archive.content
+        lines = (packed if backend == "postgres" else gzip.decompress(packed)).splitlines()
+        positions = [codec.loads(line)["position"] for line in lines]
+        assert positions == list(range(archive.first_position, archive.last_position + 1))
     report = await timed_store.verify()
     assert (report.ok, report.threads) == (True, 2)
     async with open_store(store_url, clock=clock) as reopened:
@@ -222,6 +233,27 @@ async def test_deletes_archives_with_their_thread(timed_store: Store, clock: Fak
     assert await timed_store._backend.find(Find(Stitch)) == []
 
 
+@pytest.mark.req("S0-153")
+async def test_archives_are_compressed(timed_store: Store, clock: FakeClock, store_url: str, backend: str) -> None:
+    """On PostgreSQL by the database, which leaves the text readable to SQL. Elsewhere with gzip."""
+    text = "The same words again. " * 1_000
+    head = await turn(timed_store, await timed_store.create(kind="goal", goal="g"), "q", text)
+    await timed_store.append(head, fields={"status": "completed", "result": {"summary": "s"}})
+    clock.advance(DAY)
+    assert await timed_store.archive(clock.now()) == 1
+    (archive,) = await timed_store._backend.find(Find(Archive))
+    if backend == "postgres":
+        assert len(archive.content) > len(text)
+        with psycopg.connect(store_url) as connection:
+            row = connection.execute("SELECT pg_column_size(content) FROM lockstitch.archives").fetchone()
+        assert row is not None
+        assert row[0] < len(text) / 5
+    else:
+        assert len(archive.content) < len(text) / 5
+    assert (await timed_store.history(head)).turns[0].final_response == text
+
+
+@pytest.mark.req("S0-153")
 async def test_zcat_reads_archives_of_file_backend(clock: FakeClock, tmp_path: Path) -> None:
     async with open_store(f"file://{tmp_path}", clock=clock) as store:
         thread = await old_goal(store, clock)

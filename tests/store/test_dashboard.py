@@ -64,7 +64,7 @@ async def test_cost_of_today_includes_open_runs_and_restarts_at_midnight(timed_s
     assert await costs.today() is None
     head = await store.create()
     run = store.new_run(head).changed(total_cost=1.0)
-    head = (await store.append(head, new_runs=[run], fields={"status": "running"})).head
+    head = (await store.append(head, new_runs=[run])).head
     assert await costs.today() == 1.0
     clock.advance(3600)
     await turn(store, await store.create(), "Hello", "Hi", total_cost=0.5)

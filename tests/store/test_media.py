@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from hashlib import sha256
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -40,7 +41,8 @@ async def raw(store: Store, thread: Thread) -> list[Stitch]:
     return await store._backend.read(thread.id, [(1, None)])
 
 
-async def test_moves_large_base64_to_blob_and_restores_it(store: Store) -> None:
+@pytest.mark.req("S0-142", "S0-061")
+async def test_moves_large_base64_to_blob_and_restores_it(store: Store, backend: str, tmp_path: Path) -> None:
     data = base64(LARGE)
     head = (
         await store.append(await store.create(), [media_entry(picture(data), {"type": "text", "text": "this"})])
@@ -59,6 +61,8 @@ async def test_moves_large_base64_to_blob_and_restores_it(store: Store) -> None:
     assert await store.context(head) == expected
     assert (await store.stitches(head))[0].message == expected[0]
     assert (await store.size(head))["blobs"] == LARGE
+    if backend == "files":
+        assert (tmp_path / "store" / "blobs" / digest).read_bytes() == data.encode()
 
 
 async def test_keeps_small_or_invalid_base64_in_the_row(store: Store) -> None:

@@ -75,6 +75,7 @@ async def test_closes_when_the_body_raises(store_url: str) -> None:
         assert not (await store.thread(thread.id)).held
 
 
+@pytest.mark.req("S0-005")
 def test_methods_that_use_the_store_are_coroutines() -> None:
     # Methods that return new records, streams, `async with`, tables, and the view of another project.
     plain = {"new_thread", "new_run", "new_delivery", "watch", "changes", "lens", "table", "in_project"}
@@ -100,6 +101,7 @@ async def test_raises_when_store_is_missing_and_create_is_false(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.req("S0-004")
 async def test_memory_store_is_empty_when_opened_again() -> None:
     async with open_store("sqlite:///:memory:") as store, open_store("sqlite:///:memory:") as other_store:
         thread = await turn(store, await store.create(key="k"), "Hello", "Hi")

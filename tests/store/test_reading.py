@@ -6,6 +6,7 @@ import pytest
 
 from lockstitch.model import Entry, FakeClock, File, Stitch, Thread, context, history
 from lockstitch.store import Store
+from tests.lenses.looking import look
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
 
 pytestmark = pytest.mark.anyio
@@ -102,7 +103,7 @@ async def test_lane_has_a_separate_context(store: Store) -> None:
 # Turns
 
 
-@pytest.mark.req("S0-001")
+@pytest.mark.req("S0-001", "S3-026")
 async def test_has_one_head_one_turn_per_run_and_append_only_log(store: Store) -> None:
     head = await store.create(settings={"system_prompt": "p"})
     logs: list[list[Stitch]] = []
@@ -119,6 +120,12 @@ async def test_has_one_head_one_turn_per_run_and_append_only_log(store: Store) -
     assert [len(await store.log(run.id)) for run in await store.runs(head)] == [4, 4, 4]
     assert logs[1][:4] == logs[0]
     assert logs[2][:8] == logs[1]
+    rows = [
+        await look(store, "three_table", f"SELECT agent_uuid FROM {table}")
+        for table in ("agent_config", "conversation_history", "agent_runs")
+    ]
+    assert [len(table_rows) for table_rows in rows] == [1, 3, 12]
+    assert {row["agent_uuid"] for table_rows in rows for row in table_rows} == {str(head.id)}
 
 
 @pytest.mark.req("S0-145", "S0-146")
@@ -213,6 +220,7 @@ async def test_history_excludes_nested_and_open_runs(store: Store) -> None:
     assert [(turn.run.id, turn.final_response) for turn in page.turns] == [(leader.id, None)]
 
 
+@pytest.mark.req("S0-061")
 async def test_messages_of_run_are_complete_after_compaction(store: Store) -> None:
     committed, run = await begin_turn(store, await store.create(), "Hello")
     injected = Entry(type="memory_retrieval", run_id=run.id, message={"role": "user", "content": "remember"})

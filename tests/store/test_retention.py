@@ -55,7 +55,7 @@ async def test_keeps_old_threads_that_are_not_at_rest(timed_store: Store, clock:
     approval = {"status": "waiting", "waiting_for": [waiting("approval", now)]}
     waits = (await timed_store.append(await timed_store.create(), [said("go")], fields=approval)).head
     goal_waits = (await timed_store.append(await timed_store.create(kind="goal", goal="g"), fields=approval)).head
-    running = (await begin_turn(timed_store, await timed_store.create(), "Hello"))[0].head
+    running = (await begin_turn(timed_store, await timed_store.claim(await timed_store.create()), "Hello"))[0].head
     resting = await timed_store.create()
     clock.advance(30 * DAY)
 

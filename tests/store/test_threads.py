@@ -9,12 +9,12 @@ import pytest
 from lockstitch.errors import KeyTaken, LockstitchError, NotFound, Refused
 from lockstitch.model import FakeClock, Thread, new_id
 from lockstitch.store import Store, Transaction
-from tests.samples import begin_turn, turn
+from tests.samples import begin_turn, said, turn
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.req("S0-144", "S3-001", "S3-008")
+@pytest.mark.req("S0-008", "S0-036", "S0-144", "S3-001", "S3-008")
 async def test_finds_thread_by_id_and_key(timed_store: Store, clock: FakeClock) -> None:
     thread = await timed_store.create(key="customer-42", user_id="ada", title="Shoes", settings={"max_steps": 5})
 
@@ -27,6 +27,25 @@ async def test_finds_thread_by_id_and_key(timed_store: Store, clock: FakeClock) 
     await timed_store.edit(thread, title="Boots")
     edited = await timed_store.thread(thread)
     assert edited == thread.changed(title="Boots", updated_at=clock.now())
+    clock.advance(5)
+    appended = (await timed_store.append(edited, [said("Hi")])).head
+    assert (appended.created_at, appended.updated_at) == (thread.created_at, clock.now())
+    assert await timed_store.thread(thread) == appended
+
+
+@pytest.mark.req("S3-001", "S3-008", "X3-13")
+async def test_every_write_sets_updated_at(timed_store: Store, clock: FakeClock) -> None:
+    thread = await timed_store.create(key="customer-42")
+    clock.advance(5)
+    appended = (await timed_store.append(thread, [said("Hello")])).head
+    assert appended.updated_at == (await timed_store.thread(thread)).updated_at == clock.now()
+    clock.advance(5)
+    await timed_store.deliver(thread, said("More"), kind="input", sender="ada")
+    assert (await timed_store.thread(thread)).updated_at == clock.now()
+    clock.advance(5)
+    assert (await timed_store.claim(thread)).updated_at == clock.now()
+    assert (await timed_store.thread(thread)).created_at == thread.created_at
+    assert thread.id != (await timed_store.create()).id
 
 
 async def test_raises_not_found_for_unknown_thread(store: Store) -> None:
@@ -58,6 +77,7 @@ async def test_stores_every_field_unchanged(store: Store) -> None:
     assert list(result.state) == ["z", "a"]
 
 
+@pytest.mark.req("S0-008")
 async def test_rejects_key_that_is_in_use_in_the_project(store: Store) -> None:
     first = await store.create(key="k")
     with pytest.raises(KeyTaken):
@@ -69,6 +89,7 @@ async def test_rejects_key_that_is_in_use_in_the_project(store: Store) -> None:
     assert await store.count(all_projects=True) == 2
 
 
+@pytest.mark.req("S3-001")
 async def test_rejects_id_that_is_in_use(store: Store) -> None:
     first = await store.create()
     with pytest.raises(LockstitchError):
@@ -76,9 +97,12 @@ async def test_rejects_id_that_is_in_use(store: Store) -> None:
     assert await store.thread(first.id) == first
 
 
+@pytest.mark.req("X0-02")
 async def test_ensure_creates_thread_once(store: Store) -> None:
-    thread = await store.ensure("customer-42", title="first")
-    same_thread = await store.ensure("customer-42", title="second")
+    """An id is a UUID. Any other text, such as the sample ids of the document, is a key, on every backend."""
+    thread = await store.ensure("abc-123-def-456", title="first")
+    assert (thread.id.version, thread.key) == (7, "abc-123-def-456")
+    same_thread = await store.ensure("abc-123-def-456", title="second")
     by_id = await store.ensure(str(id := new_id()))
 
     assert thread == same_thread
@@ -140,6 +164,9 @@ async def test_lists_threads_by_last_activity(timed_store: Store, clock: FakeClo
     first = listed[0]
     assert first == oldest
     assert (first.total_runs, first.created_at < first.updated_at) == (1, True)
+    await timed_store.edit(first, title="renamed")
+    assert [thread.title for thread in await timed_store.threads(limit=1)] == ["renamed"]
+    assert (await timed_store.thread(first)).title == "renamed"
     assert await timed_store.delete(first) == 1
     assert await timed_store.count() == 3
 
@@ -210,6 +237,7 @@ async def test_edits_allowed_fields_without_lease(store: Store) -> None:
     assert (await store.thread(thread)).title is None
 
 
+@pytest.mark.req("X0-24")
 @pytest.mark.parametrize(
     "fields",
     [{"title": "t" * 256}, {"title": 5}, {"extras": None}, {"expires_at": "soon"}],

@@ -94,7 +94,7 @@ async def test_counts_finished_run_once(store: Store) -> None:
     ).head
     assert head.total_runs == 0
     run = await store.run(run.id)
-    head = (await store.append(head, fields={"status": "running"}, run_updates=[(run, {"status": "running"})])).head
+    head = (await store.append(head, fields={"status": "pending"}, run_updates=[(run, {"status": "running"})])).head
     head = (await store.append(head, run_updates=[(member, {"status": "completed"})])).head
     assert head.total_runs == 0
 
@@ -172,7 +172,7 @@ async def test_poisonous_thread_stays_a_suspect_until_it_ends(store: Store) -> N
 # Rejected updates
 
 
-@pytest.mark.req("S3-006", "S3-012")
+@pytest.mark.req("S3-006", "S3-012", "X3-12")
 async def test_thread_has_result_if_and_only_if_it_ended(store: Store) -> None:
     head = await goal(store)
     assert head.result is None
@@ -193,11 +193,25 @@ async def test_thread_has_result_if_and_only_if_it_ended(store: Store) -> None:
         assert (await store.append(await goal(store), fields=fields)).head.result == result_of
 
 
+@pytest.mark.req("S3-012")
 async def test_rejects_completed_chat(store: Store) -> None:
     chat = await store.create()
     with pytest.raises(Refused, match="cannot be completed"):
         await store.append(chat, [said("Hello")], fields={"status": "completed"})
     await assert_head(store, chat)
+
+
+@pytest.mark.req("S3-056")
+async def test_only_claim_makes_thread_running(store: Store) -> None:
+    thread = await goal(store)
+    with pytest.raises(Refused, match="Only claim"):
+        await store.append(thread, [said("go")], fields={"status": "running"})
+    await assert_head(store, thread)
+    held = await store.claim(thread)
+    released = (await store.append(held, [said("go")], fields={"status": "pending"})).head
+    assert (held.status, released.status, released.worker_id) == ("running", "pending", None)
+    with pytest.raises(Refused, match="Only claim"):
+        await store.append(released, fields={"status": "running"})
 
 
 async def test_rejects_append_when_thread_ended(store: Store) -> None:

@@ -139,6 +139,7 @@ async def test_deleting_a_child_keeps_the_stitches_of_its_parent(store: Store) -
     assert (await store.verify()).ok
 
 
+@pytest.mark.req("S0-006")
 async def test_deletes_held_thread_only_by_force(store: Store) -> None:
     root, thread, _, grandchild = await family(store)
     await store.claim(grandchild)

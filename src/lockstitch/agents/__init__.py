@@ -3,6 +3,7 @@
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.app import App, Plugin
 from lockstitch.agents.evals.runner import evaluate
+from lockstitch.agents.stored import StoredAgent
 from lockstitch.agents.team import Team
 from lockstitch.agents.tools.function import tool
 from lockstitch.agents.tools.threads import thread_tools
@@ -20,6 +21,7 @@ __all__ = [
     "EventStream",
     "Plugin",
     "Result",
+    "StoredAgent",
     "Team",
     "Tool",
     "ToolContext",

@@ -1,7 +1,7 @@
 """`Agent`: run, stream, resume and retry threads. `AgentSpec` holds its definition and code."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
@@ -56,6 +56,7 @@ from lockstitch.engine.result import Result, result_enqueued
 from lockstitch.engine.session.start import as_message
 from lockstitch.errors import (
     LockstitchError,
+    NotFound,
     Refused,
     ThreadBusy,
     ThreadEnded,
@@ -71,7 +72,8 @@ class Agent:
     """A model with instructions, tools and settings, under a name.
 
     One instance runs any number of threads in any store, from many tasks at once. The store keeps each definition as a
-    version. New runs use the definition of the code. An open run finishes on the definition that it started with.
+    version. New runs use the definition of the code. An open run finishes on the definition that it started with. Code
+    without the definition uses `StoredAgent`.
 
     Example:
         ```python
@@ -106,7 +108,7 @@ class Agent:
         max_tokens: Maximum number of output tokens of a model call.
         thinking_tokens: Token budget for thinking, less than `max_tokens`. 0 turns thinking off.
         beta_headers: Beta features to request from the provider.
-        api_kwargs: Additional parameters of each model request.
+        api_kwargs: Additional parameters of each model request. They are stored, so they must not contain secrets.
         formatter: Format of `frames`: `json`, `raw`, `xml` or the name of a registered formatter.
         stream_meta_history_and_tool_results: True if `frames` contains the metadata, the history and the tool results.
         max_retries: Number of times a failed model call is repeated.
@@ -119,6 +121,9 @@ class Agent:
         log: `standard`, or `full` to store each request as well.
         log_chunks: True to store streamed text in chunks before its response.
         title: True to let the model write a title for each new thread.
+        session_summary: True to let the model summarise a chat after each turn, in `Thread.summary`.
+        result_summary: True to let the model summarise the result of a child thread for its parent, if the result is
+            longer than 500 characters. The parent gets the summary, and the child stores the whole result.
         on_busy: Behaviour for a second message while a run executes: `refuse`, `queue` or `interrupt`.
         history: Number of earlier turns in the context, or `all`.
         run_budget: Maximum cost of a run in USD.
@@ -166,6 +171,8 @@ class Agent:
         log: LogLevel = "standard",
         log_chunks: bool = False,
         title: bool = True,
+        session_summary: bool = False,
+        result_summary: bool = True,
         on_busy: OnBusy = "refuse",
         history: Literal["all"] | int = "all",
         run_budget: float | None = None,
@@ -192,6 +199,7 @@ class Agent:
             memory=memory_named(memory) if isinstance(memory, str) else memory,
             files=file_store_at(files) if isinstance(files, str) else files,
             prices=prices,
+            deps=deps,
         )
         settings = Settings(
             server_tools=server_tools,
@@ -211,6 +219,8 @@ class Agent:
             log=log,
             log_chunks=log_chunks,
             title=title,
+            session_summary=session_summary,
+            result_summary=result_summary,
             on_busy=on_busy,
             history=history,
             run_budget=run_budget,
@@ -493,10 +503,10 @@ class Agent:
         Returns:
             The stream of frames. It raises the errors of `run`.
         """
-        formatter = self.formatter()
 
         async def frames(events: AsyncGenerator[Event]) -> AsyncGenerator[str]:
             async with aclosing(events):
+                formatter = await self.formatter(store, thread)
                 async for event in events:
                     for frame in formatter.feed(event):
                         yield frame
@@ -521,10 +531,22 @@ class Agent:
             lambda listener: self._send(self._message(prompt, store, thread, options, listener, unknown)), frames
         )
 
-    def formatter(self) -> Formatter:
-        """Return a new formatter for one stream of events, in the format of the agent."""
-        base = self._spec.static_definition
-        return formatter_named(base.formatter)(base.stream_meta_history_and_tool_results)
+    async def formatter(self, store: Store, thread: ThreadRef | None = None) -> Formatter:
+        """Return a new formatter for one stream of events, in the format of the agent.
+
+        Args:
+            store: Store of the thread.
+            thread: Thread of the stream, its id or its key. None, or an unknown id or key: a new thread.
+
+        Returns:
+            The formatter.
+        """
+        head = None
+        if thread is not None:
+            with suppress(NotFound):
+                head = await store.thread(thread)
+        settings = await self._spec.settings(store, head)
+        return formatter_named(settings.formatter)(settings.stream_meta_history_and_tool_results)
 
     async def start(
         self,
@@ -551,7 +573,7 @@ class Agent:
             kind: Kind of the thread.
             id: Id of the thread, a UUIDv7. None: a new one.
             title: Title of the thread for lists.
-            tasks: Task list, as texts or as objects with a `description`.
+            tasks: Task list, as texts or as objects with a `description`. The first request contains it.
             priority: Claim priority. Higher values first.
             user_id: Id of the user that the thread belongs to.
             extras: Data of the application, stored with the thread.
@@ -754,7 +776,7 @@ class Agent:
         queued = await store.regenerate(thread, turn=turn, message=resent, agent=self.name, message_id=message_id)
         if detach:
             return await result_enqueued(store, queued)
-        await self._spec.ready()
+        await self._spec.ready(store, queued.thread)
         result = await self.executor(store, deps, listener).finish_message(queued.thread, queued.run_id)
         return await self._execute_children(store, deps, listener, result) or result
 

@@ -147,14 +147,14 @@ class MessageRun:
             return None
         if self.options.detach:
             return await result_for(self.store, run_id)
-        await self.spec.ready()
+        await self.spec.ready(self.store, head)
         return await self.executor(self.store, self.options.deps, self.listener).finish_message(head, run_id)
 
     async def _start(self, run_input: RunInput) -> Result:
-        await self.spec.ready()
         store, options = self.store, self.options
-        executor = self.executor(store, options.deps, self.listener, options.take_over, options.detach)
         head = await self._known_thread(self.thread)
+        await self.spec.ready(store, head)
+        executor = self.executor(store, options.deps, self.listener, options.take_over, options.detach)
         if head is None:
             new = self._new_thread()
             try:
@@ -166,7 +166,6 @@ class MessageRun:
                     raise
         if options.detach and not run_input.first and await store.execution.open_run(head) is not None:
             return await executor.enqueue_behind(head, run_input)
-        busy = options.on_busy or self.spec.static_definition.on_busy
         try:
             return await executor.run(head, run_input, options.on_waiting)
         except LimitReached:
@@ -174,6 +173,7 @@ class MessageRun:
         except ThreadHeld:
             if options.detach and not run_input.first:
                 return await executor.enqueue_behind(head, run_input)
+            busy = options.on_busy or (await self.spec.settings(store, head)).on_busy
             if busy == "refuse":
                 raise
             if busy == "queue" and not run_input.first and not self._needs_this_process:

@@ -29,12 +29,12 @@ from lockstitch.engine.config import (
     ToolDefinition,
 )
 from lockstitch.engine.ports.compactor import Compactor
-from lockstitch.engine.ports.file_store import FileStore
+from lockstitch.engine.ports.file_store import FileStore, NoFileStore
 from lockstitch.engine.ports.memory import MemoryStore
 from lockstitch.engine.ports.provider import Provider
 from lockstitch.engine.ports.tool import Tool
 from lockstitch.errors import Refused
-from lockstitch.model import AgentVersion, Json, Run, codec
+from lockstitch.model import AgentVersion, Json, Run, Thread, codec
 from lockstitch.store import Store
 
 
@@ -99,6 +99,8 @@ class Settings(TypedDict):
     log: LogLevel
     log_chunks: bool
     title: bool
+    session_summary: bool
+    result_summary: bool
     on_busy: OnBusy
     history: Literal["all"] | int
     run_budget: float | None
@@ -124,6 +126,21 @@ class AgentComponents:
     team: TeamDefinition | None = None
     members: "Sequence[AgentSpec]" = ()
     on_finish: FinishHook | None = None
+    deps: Any = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters of the agent with a value that a definition cannot contain."""
+        present = {
+            "check": self.check is not None,
+            "deps": self.deps is not None,
+            "files": not isinstance(self.files, NoFileStore),
+            "instructions": not isinstance(self.instructions, str),
+            "on_finish": self.on_finish is not None,
+            "output": isinstance(self.output, type),
+            "prices": self.prices is not None,
+        }
+        return tuple(name for name in present if present[name])
 
 
 class AgentSpec:
@@ -153,7 +170,7 @@ class AgentSpec:
             output_schema=output.model_json_schema() if isinstance(output, type) else output,
             compactor=ComponentConfig(type=parts.compactor.name, parameters=parts.compactor.parameters),
             memory=ComponentConfig(type=parts.memory.name, parameters=parts.memory.parameters),
-            checks_answer=parts.check is not None,
+            code=parts.names,
             team=parts.team,
             **settings,
         )
@@ -169,12 +186,16 @@ class AgentSpec:
         """File store for the files that tools create."""
         return self._parts.files
 
-    async def ready(self) -> None:
+    async def settings(self, store: Store, head: Thread | None) -> AgentDefinition:
+        """Return the definition of a new run of a thread, without the tools of tool sources. None: a new thread."""
+        return self.static_definition
+
+    async def ready(self, store: Store, head: Thread | None) -> None:
         """Load the tools and the provider, so that their errors are raised before anything is written."""
         await self.load_tools()
-        self.provider(self.static_definition.model)
+        self.provider((await self.settings(store, head)).model)
         for member in self._parts.members:
-            await member.ready()
+            await member.ready(store, head)
 
     async def close(self) -> None:
         """Close the connections to providers and tool servers."""
@@ -204,17 +225,14 @@ class AgentSpec:
                 "Resume it with that agent, or cancel the run."
             )
         tools = {tool.name: tool for tool in await self.load_tools()}
-        definition, version = await self._current(store, head.project)
-        compactor, memory = self._parts.compactor, self._parts.memory
         wanted = self._pinned_version if run is None else run.version
-        if wanted is not None and wanted != version:
-            stored = (await store.agents.version(head.project, self.name, wanted)).definition
-            definition, version = AgentDefinition.model_validate(stored), wanted
-            # Keep the component of the code if its config is the same: the registry may not know it.
-            if definition.compactor != self.static_definition.compactor:
-                compactor = compactor_named(definition.compactor.type, **definition.compactor.parameters)
-            if definition.memory != self.static_definition.memory:
-                memory = memory_named(definition.memory.type, **definition.memory.parameters)
+        definition, version = await self._definition_of(store, head, wanted)
+        compactor, memory = self._parts.compactor, self._parts.memory
+        # Keep the component of the code if its config is the same: the registry may not know it.
+        if definition.compactor != self.static_definition.compactor:
+            compactor = compactor_named(definition.compactor.type, **definition.compactor.parameters)
+        if definition.memory != self.static_definition.memory:
+            memory = memory_named(definition.memory.type, **definition.memory.parameters)
         provider, model = self.provider(definition.model)
         config = RunConfig(
             definition=definition,
@@ -274,9 +292,13 @@ class AgentSpec:
         """The digest that identifies the definition in the store."""
         return codec.digest(self.definition.as_json())
 
-    async def _current(self, store: Store, project: str) -> tuple[AgentDefinition, int]:
-        await self.load_tools()
-        return self.definition, (await self.version(store, project)).version
+    async def _definition_of(self, store: Store, head: Thread, version: int | None) -> tuple[AgentDefinition, int]:
+        """Return a stored version of the definition, or the version of a new run if `version` is None."""
+        current = (await self.version(store, head.project)).version
+        if version is None or version == current:
+            return self.definition, current
+        stored = await store.agents.version(head.project, self.name, version)
+        return AgentDefinition.model_validate(stored.definition), version
 
     async def version(self, store: Store, project: str) -> AgentVersion:
         """Return the version of the definition in a project of this store. Store it if it is new."""

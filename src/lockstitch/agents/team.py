@@ -89,7 +89,7 @@ class Team(Agent):
         max_tokens: Maximum number of output tokens of a model call.
         thinking_tokens: Token budget for thinking, less than `max_tokens`. 0 turns thinking off.
         beta_headers: Beta features to request from the provider.
-        api_kwargs: Additional parameters of each model request.
+        api_kwargs: Additional parameters of each model request. They are stored, so they must not contain secrets.
         formatter: Format of `frames`: `json`, `raw`, `xml` or the name of a registered formatter.
         stream_meta_history_and_tool_results: True if `frames` contains the metadata, the history and the tool results.
         max_retries: Number of times a failed model call is repeated.
@@ -102,6 +102,9 @@ class Team(Agent):
         log: `standard`, or `full` to store each request as well.
         log_chunks: True to store streamed text in chunks before its response.
         title: True to let the model write a title for each new thread.
+        session_summary: True to let the model summarise a chat after each turn, in `Thread.summary`.
+        result_summary: True to let the model summarise the result of a child thread for its parent, if the result is
+            longer than 500 characters. The parent gets the summary, and the child stores the whole result.
         on_busy: Behaviour for a second message while a run executes: `refuse`, `queue` or `interrupt`.
         run_budget: Maximum cost of a run in USD.
         thread_budget: Maximum cost of a thread in USD.
@@ -153,6 +156,8 @@ class Team(Agent):
         log: LogLevel = "standard",
         log_chunks: bool = False,
         title: bool = True,
+        session_summary: bool = False,
+        result_summary: bool = True,
         on_busy: OnBusy = "refuse",
         run_budget: float | None = None,
         thread_budget: float | None = None,
@@ -204,6 +209,8 @@ class Team(Agent):
             log=log,
             log_chunks=log_chunks,
             title=title,
+            session_summary=session_summary,
+            result_summary=result_summary,
             on_busy=on_busy,
             history=(num_history_runs or "all") if add_history_to_context else 0,
             run_budget=run_budget,

@@ -130,8 +130,8 @@ def report(session: Session, result: Json, name: str) -> None:
         progress.aside(f"thread {result['thread_id']} · {sums(result)}")
         if status == "waiting":
             session.out.note(explain(name, without_next_message(parse_waits(result["waiting_for"]))))
-        elif status != "completed":
-            session.out.note(outcome(result, name))
+        elif text := outcome(result, name):
+            session.out.note(text)
     code = CODES.get(status, FAILED)
     if code:
         raise typer.Exit(code)
@@ -144,8 +144,10 @@ def show_doubts(progress: RunProgress, doubts: list[Json]) -> None:
         progress.aside(f"{what} was interrupted and its outcome is unknown.", "yellow")
 
 
-def outcome(result: Json, name: str) -> str:
-    """Describe how a run ended that did not complete."""
+def outcome(result: Json, name: str) -> str | None:
+    """Describe how a run ended. Return None if its answer is complete."""
+    if result["status"] == "completed":
+        return "The answer was cut at max_tokens." if result["stop_reason"] == "max_tokens" else None
     if result["status"] == "cancelled":
         return "The run was cancelled."
     text = one_line(str(result.get("error") or "the reason is unknown"))

@@ -426,7 +426,7 @@ class ActionMethods(ReadMethods):
             key: Name of the thread, unique within the project.
             title: Title of the thread for lists.
             user_id: Id of the user that the thread belongs to.
-            tasks: Task list, as texts or as objects with a `description`.
+            tasks: Task list, as texts or as objects with a `description`. The first request contains it.
             priority: Claim priority. Higher values first.
             at: Time before which no worker starts the thread, with a time zone.
             extras: Additional data of an application.

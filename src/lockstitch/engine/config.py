@@ -89,7 +89,8 @@ class TeamDefinition(BaseModel):
 
 
 class AgentDefinition(BaseModel):
-    """How an agent runs. A new run uses the current definition. An open run continues with the one it started with."""
+    """How an agent runs. A new run uses the definition of the code, or a stored one (`StoredAgent`). An open run
+    continues with the one it started with."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -117,6 +118,8 @@ class AgentDefinition(BaseModel):
     log: LogLevel = "standard"
     log_chunks: bool = False
     title: bool = True
+    session_summary: bool = False
+    result_summary: bool = True
     on_busy: OnBusy = "refuse"
     history: Literal["all"] | Annotated[int, Field(ge=0)] = "all"
     run_budget: Annotated[float, Field(gt=0)] | None = None
@@ -129,7 +132,8 @@ class AgentDefinition(BaseModel):
     """Number of stitches in the log at which a thread fails."""
     tree_budget: Annotated[float, Field(gt=0)] | None = None
     """US dollars. If a tree of threads has cost as much, it gets no further children."""
-    checks_answer: bool = False
+    code: tuple[str, ...] = ()
+    """Parameters of the agent with a value that only code has, such as a function. The value is not stored."""
     team: TeamDefinition | None = None
     """The team that the agent leads, if it leads one."""
 

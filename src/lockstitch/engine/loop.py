@@ -13,6 +13,7 @@ from lockstitch.engine.actions.compaction import compact, retrieve_memory, updat
 from lockstitch.engine.actions.delegate import compile_answer, run_members
 from lockstitch.engine.actions.model import call_model
 from lockstitch.engine.actions.output import check_answer, fetch_files, make_title
+from lockstitch.engine.actions.summary import summarize
 from lockstitch.engine.actions.tools import run_tools
 from lockstitch.engine.decision.action import (
     Action,
@@ -29,6 +30,7 @@ from lockstitch.engine.decision.action import (
     RetrieveMemory,
     RunMembers,
     RunTools,
+    Summarize,
     UpdateMemory,
 )
 from lockstitch.engine.decision.decide import decide
@@ -72,6 +74,7 @@ _ACTIVITY_NAMES: Final[dict[type[Any], str]] = {
     CheckAnswer: "check",
     FetchFiles: "files",
     MakeTitle: "title",
+    Summarize: "summary",
     RecordEntries: "record",
 }
 """Names of the actions in the heartbeat."""
@@ -190,6 +193,8 @@ async def _perform(context: RunContext, action: Action) -> None:
             await check_answer(context, action.text)
         case MakeTitle():
             await make_title(context)
+        case Summarize():
+            await summarize(context, action)
         case UpdateMemory():
             await update_memory(context)
         case Pause() | Finish() | Idle():
@@ -278,7 +283,8 @@ async def _finish(context: RunContext, action: Finish) -> bool:
         fields["state"] = state
     if session.head.cancel_requested:
         fields["cancel_requested"] = False
-    deliveries = report_to_parent(session.head, fields["result"], session.clock) if fields.get("result") else ()
+    summary = _result_summary(context, action)
+    deliveries = report_to_parent(session.head, fields["result"], session.clock, summary) if "result" in fields else ()
     webhook_events = webhook_events_of_end(context, action)
     written = await _finish_records(context, action, changes)
     try:
@@ -299,6 +305,14 @@ async def _finish(context: RunContext, action: Finish) -> bool:
     if action.status == "failed":
         context.emit("failed", {"error": action.error, "type": action.entries[-1].data.get("type")}, now=True)
     return True
+
+
+def _result_summary(context: RunContext, action: Finish) -> str | None:
+    """Return the model's summary of the answer; None if there is none, or if the thread ends with another result."""
+    summary: Json = context.session.open_run.state.get("result_summary") or {}
+    if action.status != "completed" or action.summary is not None:
+        return None
+    return summary.get("text") if summary.get("position") == _output_position(context, action) else None
 
 
 def _changes(context: RunContext, action: Finish) -> dict[str, Any]:

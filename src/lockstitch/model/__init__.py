@@ -30,6 +30,7 @@ from lockstitch.model.side_records import (
     TeamMember,
     Token,
     WebhookEvent,
+    generated_files,
 )
 from lockstitch.model.stitch import (
     CHAIN_TYPES,
@@ -120,6 +121,7 @@ __all__ = [
     "current_process",
     "foreign_id",
     "format_time",
+    "generated_files",
     "history",
     "is_provably_dead",
     "new_id",

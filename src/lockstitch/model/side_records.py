@@ -1,13 +1,16 @@
 """Small records that belong to threads, runs, stitches or projects. Each class is one table."""
 
+from collections.abc import Iterable
 from datetime import date, datetime
 from typing import Annotated, ClassVar, Literal
 from uuid import UUID
 
 from pydantic import Field
 
+from lockstitch.model.clock import format_time
 from lockstitch.model.ids import new_id
 from lockstitch.model.record import Count, Json, Number, Record, Text, Time
+from lockstitch.model.run import Run
 
 Name = Annotated[Text, Field(min_length=1, max_length=255)]
 
@@ -25,7 +28,7 @@ class Agent(Record):
     role: Literal["agent", "team", "workflow"] = "agent"
     """Role of the definition."""
     version: Count = 1
-    """Number of the newest version."""
+    """Number of the current version: the definition that was registered last."""
     metadata: Json = {}
     """Additional data."""
     created_at: Time
@@ -134,6 +137,30 @@ class File(Record):
     """Time of the last change."""
     metadata: Json = {}
     """Additional data."""
+
+    def as_generated(self) -> Json:
+        """Return the file as an element of generated_files in the documented format."""
+        return {
+            "file_id": self.file_id,
+            "filename": self.filename,
+            "storage_path": self.storage_path,
+            "size": self.size,
+            "mime_type": self.mime_type,
+            "step": self.step,
+            "timestamp": format_time(self.last_updated_at),
+        }
+
+
+def generated_files(run: Run, files: Iterable[File]) -> list[Json]:
+    """Return the files that a run created or changed, in the order of their ids.
+
+    A run records them in its state as they were then, because a later run may change them. `files` are files of the
+    thread. Those that were stored for this run without its state are added.
+    """
+    stored = [file.as_generated() for file in files if file.last_updated_run == run.id]
+    recorded: list[Json] = run.state.get("files") or []
+    shown: dict[str, Json] = {file["file_id"]: file for file in [*stored, *recorded]}
+    return [shown[file_id] for file_id in sorted(shown)]
 
 
 class Memory(Record):

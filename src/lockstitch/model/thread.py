@@ -123,6 +123,11 @@ class Thread(Record):
         return self.last_run_at or self.created_at
 
     @property
+    def summary(self) -> Json | None:
+        """The model's summary of a chat: {summary, topics, updated_at}. None if the agent writes none."""
+        return self.state.get("summary")
+
+    @property
     def ended(self) -> bool:
         """True if the status is terminal."""
         return self.status in TERMINAL_STATUSES

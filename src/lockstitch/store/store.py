@@ -545,7 +545,7 @@ class Store(StoreCore):
             agent: Name of the agent that executes the thread.
             goal: Task of the thread, in words.
             key: Name of the thread, unique within the project.
-            tasks: Task list, as texts or as objects with a `description`.
+            tasks: Task list, as texts or as objects with a `description`. The first request contains it.
             priority: Claim priority. Higher values first.
             user_id: Id of the user that the thread belongs to.
             kind: Kind of the thread.
@@ -919,5 +919,5 @@ async def _copied(store: Store, scratch: Callable[[], Store] | None) -> AsyncGen
     if scratch is None:
         raise Refused("This store does not support SQL.")
     async with scratch() as copy:
-        await store.copy_to(copy)
+        await copying.copy(store, copy, held=True)
         yield copy

@@ -139,6 +139,7 @@ class Agents(RecordTable[Agent]):
         *,
         role: str = "agent",
         members: Sequence[tuple[str, int]] = (),
+        current: bool = True,
     ) -> AgentVersion:
         """Return the version of an agent that has this definition. If there is none, create the next version.
 
@@ -150,29 +151,35 @@ class Agents(RecordTable[Agent]):
             definition: Definition of the agent as JSON.
             role: `agent` or `team`.
             members: Names and versions of the members of a team. The version of the team is linked to them.
+            current: True if the version becomes the current version of the agent.
         """
+        stored = await self.get_or_none(project, name)
+        now = self._clock.now()
+        created_at, metadata = (now, {}) if stored is None else (stored.created_at, stored.metadata)
+        values: dict[str, Any] = {"project": project, "name": name, "role": role, "metadata": metadata}
+        agent = Agent(**values, created_at=created_at, updated_at=now)
+        version = await self._find_or_create(project, name, definition)
+        await self._link(version, members)
+        if current and (stored is None or (stored.version, stored.role) != (version.version, role)):
+            await self._backend.put([agent.changed(version=version.version)])
+        self.registered[project, name, version.digest] = version
+        return version
+
+    async def _find_or_create(self, project: str, name: str, definition: Json) -> AgentVersion:
         digest = codec.digest(definition)
         while True:
             agent_versions = await self.versions(project, name)
             for version in reversed(agent_versions):
                 if version.digest == digest:
-                    await self._link(version, members)
-                    self.registered[project, name, digest] = version
                     return version
-            now = self._clock.now()
             newest = agent_versions[-1].version if agent_versions else 0
-            agent = await self._agent(project, name, role, now)
-            version = AgentVersion(
-                project=project, name=name, version=newest + 1, digest=digest, definition=definition, created_at=now
-            )
+            about: Json = {"project": project, "name": name, "digest": digest, "definition": definition}
+            version = AgentVersion(**about, version=newest + 1, created_at=self._clock.now())
             try:
                 await self._backend.put([version], new=True)
             except Conflict:
                 # Another process has just created this version, with the same definition or with another one.
                 continue
-            await self._link(version, members)
-            await self._backend.put([agent.changed(version=version.version)])
-            self.registered[project, name, digest] = version
             return version
 
     async def _link(self, team: AgentVersion, members: Sequence[tuple[str, int]]) -> None:
@@ -217,14 +224,6 @@ class Agents(RecordTable[Agent]):
         """
         where = (Where("project", "=", project), Where("name", "=", name))
         return await self._backend.find(Find(AgentVersion, where, order=("version",)))
-
-    async def _agent(self, project: str, name: str, role: str, now: datetime) -> Agent:
-        """Return the agent with its new values. Metadata that users have set stays."""
-        values: dict[str, Any] = {"project": project, "name": name, "role": role, "updated_at": now}
-        agent = await self._backend.get(Agent, (project, name))
-        if agent is None:
-            return Agent(**values, created_at=now)
-        return Agent(**values, created_at=agent.created_at, metadata=agent.metadata)
 
 
 SCOPES: Final = ("read", "write", "ingest", "admin")

@@ -309,4 +309,8 @@ def validate_head_fields(update: ThreadUpdate) -> Fields:
             f"Thread {head.id} is {head.status}. Use retry() to reopen a failed or cancelled thread.",
             thread_id=head.id,
         )
+    if status == "running" and head.worker_id is None:
+        raise Refused(
+            "Only claim() makes a thread running, because no worker takes a running one. Nothing was written."
+        )
     return head.validate_fields(fields)

@@ -229,7 +229,7 @@ def start(
         kind: Kind of the thread.
         id: Id of the thread, a UUIDv7. None: a new one.
         title: Title of the thread for lists.
-        tasks: Task list, as texts or as objects with a `description`.
+        tasks: Task list, as texts or as objects with a `description`. The first request contains it.
         priority: Claim priority. Higher values first.
         user_id: Id of the user that the thread belongs to.
         extras: Data of the application, stored with the thread.

@@ -466,7 +466,7 @@ class SyncStore(SyncStoreCore):
             agent: Name of the agent that executes the thread.
             goal: Task of the thread, in words.
             key: Name of the thread, unique within the project.
-            tasks: Task list, as texts or as objects with a `description`.
+            tasks: Task list, as texts or as objects with a `description`. The first request contains it.
             priority: Claim priority. Higher values first.
             user_id: Id of the user that the thread belongs to.
             kind: Kind of the thread.

@@ -117,7 +117,14 @@ class SyncAgents(SyncTable[Agent]):
         self._agents = agents
 
     def register(
-        self, project: str, name: str, definition: Json, *, role: str = "agent", members: Sequence[tuple[str, int]] = ()
+        self,
+        project: str,
+        name: str,
+        definition: Json,
+        *,
+        role: str = "agent",
+        members: Sequence[tuple[str, int]] = (),
+        current: bool = True,
     ) -> AgentVersion:
         """Return the version of an agent that has this definition. If there is none, create the next version.
 
@@ -129,8 +136,11 @@ class SyncAgents(SyncTable[Agent]):
             definition: Definition of the agent as JSON.
             role: `agent` or `team`.
             members: Names and versions of the members of a team. The version of the team is linked to them.
+            current: True if the version becomes the current version of the agent.
         """
-        return self._portal.call(self._agents.register(project, name, definition, role=role, members=members))
+        return self._portal.call(
+            self._agents.register(project, name, definition, role=role, members=members, current=current)
+        )
 
     def version(self, project: str, name: str, version: int) -> AgentVersion:
         """Return one version of an agent.

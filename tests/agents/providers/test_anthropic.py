@@ -190,6 +190,7 @@ async def test_keeps_own_breakpoints_or_sets_none(api: FakeApi) -> None:
     await none.close()
 
 
+@pytest.mark.req("S0-065", "X0-17")
 def test_usage_counts_nothing_twice() -> None:
     counts = {"input_tokens": 10, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 3000}
     assert usage_of({**counts, "output_tokens": 5}) == Usage(3210, 5, 200, 3000)
@@ -290,6 +291,7 @@ async def test_accepts_empty_arguments_and_any_integer(api: FakeApi, provider: A
     assert [block["input"] for block in response.message["content"]] == [{}, {"a": 18446744073709551616}]
 
 
+@pytest.mark.req("S0-063")
 @pytest.mark.parametrize(
     ("api_reason", "stop_reason"),
     [

@@ -106,6 +106,7 @@ async def test_leaves_out_thinking_and_tools_of_other_providers(api: FakeApi, pr
     ]
 
 
+@pytest.mark.req("S0-065", "X0-17")
 async def test_usage_counts_nothing_twice_and_shows_cache(api: FakeApi, provider: OpenAIChatProvider) -> None:
     usage = {"input": 100, "cached": 60, "output": 30, "reasoning": 20}
     api.answer(Answer([TEXT], stop="stop", usage=usage))
@@ -188,6 +189,7 @@ async def test_sends_arguments_that_are_not_json_back_unchanged(api: FakeApi, pr
     assert api.last["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"a": 1, '
 
 
+@pytest.mark.req("S0-063")
 @pytest.mark.parametrize(
     ("api_reason", "stop_reason"),
     [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "refusal"), ("of tomorrow", "end_turn")],

@@ -146,6 +146,7 @@ async def test_converts_messages_of_other_providers(api: FakeApi, provider: Open
     ]
 
 
+@pytest.mark.req("S0-065", "X0-17")
 async def test_usage_counts_nothing_twice_and_shows_cache(api: FakeApi, provider: OpenAIResponsesProvider) -> None:
     api.answer(Answer([SAID], usage={"input": 100, "cached": 60, "output": 30, "reasoning": 20}))
     assert (await answer(provider, request("Hi"))).usage == Usage(100, 30, 60, 0)

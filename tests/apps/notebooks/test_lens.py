@@ -58,7 +58,7 @@ async def test_notebooks_are_copied_from_one_database_to_the_other(
         assert (await repository.sessions(copy, books.number))[1].thread_id == second_thread.id
 
 
-@pytest.mark.req("S4-001", "S4-002")
+@pytest.mark.req("S4-001", "S4-002", "X4-14")
 async def test_notebook_can_be_inserted_with_its_title_only(
     notebooks: Notebooks, store: Store, store_url: str, backend: str
 ) -> None:

@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from lockstitch.apps.notebooks import EXTENSION, Notebooks, sources
@@ -14,8 +15,9 @@ from lockstitch.apps.notebooks.records import Notebook, NotebookSession
 from lockstitch.backend import Find, Where
 from lockstitch.backends.sqlite.backend import SqliteBackend
 from lockstitch.errors import LockstitchError, NotFound, Refused, ThreadBusy
-from lockstitch.model import Thread
+from lockstitch.model import Run, Thread, new_id
 from lockstitch.store import Store, open_store
+from tests.samples import turn
 
 pytestmark = pytest.mark.anyio
 
@@ -94,6 +96,7 @@ async def test_concurrent_changes_of_a_notebook_are_both_stored(
     assert notebook.updated_at >= books.updated_at
 
 
+@pytest.mark.req("S4-062", "X4-14")
 async def test_lists_most_recently_updated_notebooks_first(notebooks: Notebooks, store: Store) -> None:
     first, second, third = [await repository.create(store, title) for title in ("one", "two", "three")]
     await repository.change(store, first.number, title="first", description="changed")
@@ -123,7 +126,7 @@ async def test_notebook_of_another_project_is_not_found(notebooks: Notebooks, st
 
 @pytest.mark.req("S4-004", "S4-005")
 async def test_link_of_a_chat_has_documented_columns(
-    notebooks: Notebooks, store: Store, books: Notebook, backend: str
+    notebooks: Notebooks, store: Store, store_url: str, books: Notebook, backend: str
 ) -> None:
     other_notebook = await repository.create(store, "Other")
     own_threads = [await begin(store, books, name) for name in ("chat-1", None, "73ccd158-0e18-4d0e-98c9-c362f3769774")]
@@ -136,27 +139,48 @@ async def test_link_of_a_chat_has_documented_columns(
     ]
     assert [link.thread_id for link in links] == [thread.id for thread in own_threads]
     row = await columns(store, "notebook_sessions")
-    assert row.keys() >= {"id", "notebook_id", "session_id", "created_at"}
+    kinds = [row[name][0] for name in ("id", "notebook_id", "session_id", "created_at")]
+    if backend == "postgres":
+        assert kinds == ["bigint", "bigint", "character varying(255)", "timestamp with time zone"]
+    else:
+        assert kinds == ["INTEGER", "INTEGER", "VARCHAR(255)", "TEXT"]
     assert not any(row[name][1] for name in ("notebook_id", "session_id", "created_at"))
     assert await repository.notebook_of(store, other_thread) == await repository.get(store, other_notebook.number)
     # The database rejects a second notebook for a session, and links without a notebook or a thread.
     now = store.clock.now()
+    free_thread = await store.create(key="free")
     for wrong in (
-        {"session_id": "chat-1", "thread_id": other_thread.id, "notebook_id": other_notebook.number},
-        {"session_id": "new", "thread_id": own_threads[0].id, "notebook_id": 99},
-        {
-            "session_id": "new",
-            "thread_id": "0198b3c0-0000-7000-8000-000000000000",
-            "notebook_id": other_notebook.number,
-        },
+        {"session_id": "chat-1", "thread_id": free_thread.id, "notebook_id": other_notebook.number},
+        {"session_id": None, "thread_id": free_thread.id, "notebook_id": other_notebook.number},
+        {"session_id": "new", "thread_id": free_thread.id, "notebook_id": None},
+        {"session_id": "x" * 256, "thread_id": free_thread.id, "notebook_id": other_notebook.number},
+        {"session_id": "new", "thread_id": free_thread.id, "notebook_id": 99},
+        {"session_id": "new", "thread_id": new_id(), "notebook_id": other_notebook.number},
     ):
+        fitting = {"session_id": "new", "thread_id": free_thread.id, "notebook_id": other_notebook.number}
         with pytest.raises(LockstitchError):
-            await store._backend.put([NotebookSession(**wrong, created_at=now)])
+            await store._backend.put([NotebookSession(**fitting, created_at=now).changed(**wrong)])
     with pytest.raises(Refused, match="session_id"):
         NotebookSession(session_id="x" * 256, thread_id=other_thread.id, notebook_id=1, created_at=now)
+    if backend == "postgres":
+        indexes = "SELECT indexdef FROM pg_indexes WHERE tablename = 'notebook_sessions'"
+    else:
+        indexes = "SELECT sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'notebook_sessions'"
+    assert any("(notebook_id" in str(index) for (index,) in (await store.sql(indexes)).rows)
+    # The database deletes the links of a deleted notebook.
+    statement = f"DELETE FROM notebooks WHERE id = {books.id}"
+    if backend == "postgres":
+        with psycopg.connect(store_url, autocommit=True) as connection:
+            connection.execute(f"SET search_path TO lockstitch; {statement}")
+    else:
+        with closing(sqlite3.connect(store_url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(statement)
+    links = await store._backend.find(Find(NotebookSession))
+    assert [link.session_id for link in links] == ["chat-2"]
 
 
-@pytest.mark.req("S4-016")
+@pytest.mark.req("S4-016", "X4-02")
 async def test_creates_chat_and_link_in_one_transaction(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     missing = books.changed(id=99)
     with pytest.raises(LockstitchError):
@@ -189,19 +213,20 @@ async def test_rejects_session_of_another_notebook_or_user(notebooks: Notebooks,
     assert await repository.sessions(store, other_notebook.number) == []
 
 
-@pytest.mark.req("S4-008")
+@pytest.mark.req("S4-008", "X4-03")
 async def test_deleting_a_notebook_deletes_its_chats(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     other_notebook = await repository.create(store, "Other")
     for notebook in (books, books, other_notebook):
-        await begin(store, notebook)
+        await turn(store, await begin(store, notebook), "Any robots?", "Two.")
     assert await repository.remove(store, books.number) == 2
+    assert [await store._backend.count(Find(kind)) for kind in (Thread, Run, NotebookSession)] == [1, 1, 1]
     assert [notebook.title for notebook in await repository.listed(store)] == ["Other"]
     assert await store.count() == 1
     with pytest.raises(NotFound):
         await repository.remove(store, books.number)
 
 
-@pytest.mark.req("S4-008")
+@pytest.mark.req("S4-008", "X4-03")
 async def test_deleting_a_notebook_can_keep_its_chats(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     thread = await begin(store, books)
     assert await repository.remove(store, books.number, keep_sessions=True) == 0
@@ -209,7 +234,7 @@ async def test_deleting_a_notebook_can_keep_its_chats(notebooks: Notebooks, stor
     assert await repository.link_of(store, thread) is None
 
 
-@pytest.mark.req("S4-008")
+@pytest.mark.req("S4-008", "X4-03")
 async def test_deleting_a_chat_deletes_its_link(notebooks: Notebooks, store: Store, books: Notebook) -> None:
     thread, other_thread = await begin(store, books), await begin(store, books)
     await store.delete(thread.id)
@@ -246,7 +271,6 @@ async def test_deletes_a_chat_that_starts_while_its_notebook_is_deleted(
     assert await repository.listed(store) == []
 
 
-@pytest.mark.req("S4-007")
 async def test_writes_raise_not_found_when_notebook_was_removed_concurrently(
     notebooks: Notebooks, store: Store, books: Notebook
 ) -> None:
@@ -258,6 +282,7 @@ async def test_writes_raise_not_found_when_notebook_was_removed_concurrently(
     assert await store.count() == 0
 
 
+@pytest.mark.req("S4-007")
 async def test_two_processes_can_create_the_tables_concurrently(
     backend: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

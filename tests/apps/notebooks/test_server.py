@@ -128,7 +128,7 @@ async def test_api_adds_reads_and_removes_sources(http: Http) -> None:
 
 
 @pytest.mark.req("S4-063", "S4-016", "S4-006")
-async def test_api_runs_the_team(http: Http) -> None:
+async def test_api_runs_the_team(http: Http, store: Store) -> None:
     id = await create_notebook(http)
     await http.post(f"/api/notebooks/{id}/sources", json={"name": "library.md", "text": LIBRARY})
     answer = await http.post(f"/api/notebooks/{id}/run", json={"message": "hello", "user_id": "ada"})
@@ -154,6 +154,8 @@ async def test_api_runs_the_team(http: Http) -> None:
     assert (answer.status_code, "another user" in answer.text) == (422, True)
     assert (await http.get(f"/api/notebooks/{other_id}/sessions/{session}")).status_code == 404
     assert (await http.get(f"/api/threads/{session}")).json()["last_turn"] == 2
+    call = next(stitch for stitch in await store.stitches(session) if stitch.type == "llm_call")
+    assert "# Notebook: Books" in (await store.request(call.id))["system"]
 
 
 @pytest.mark.req("S4-063")

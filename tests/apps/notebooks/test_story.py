@@ -5,6 +5,7 @@ import json
 import re
 from typing import Any
 
+import psycopg
 import pytest
 
 from lockstitch.agents.providers.scripted import Scripted
@@ -145,11 +146,11 @@ async def test_three_messages_cause_seven_runs(store: Store) -> None:
     assert inputs == list(MESSAGES)
 
 
-@pytest.mark.req("S4-003", "S4-055")
+@pytest.mark.req("S4-003", "S4-055", "X4-11")
 async def test_next_run_receives_changed_instructions(store: Store) -> None:
     notebooks, thread = await told_story(store)
     await repository.change(store, 4, instructions="Answer in rhymes.")
-    await notebooks.run(store, 4, "hello again", session_id=SESSION)
+    result = await notebooks.run(store, 4, "hello again", session_id=SESSION)
     last = [
         stitch
         for stitch in await store.stitches(thread)
@@ -158,6 +159,11 @@ async def test_next_run_receives_changed_instructions(store: Store) -> None:
     system = (await store.request(last.id))["system"]
     assert "Answer in rhymes." in system
     assert "Answer for children." not in system
+    leader = next(stitch for stitch in await store.log(result.run_id) if stitch.type == "llm_call")
+    messages = str((await store.request(leader.id))["messages"])
+    assert "recommend books for a 9yo girl" in messages, "with the history"
+    for part in ("# Notebook", "About Books.", "Answer for children.", "Answer in rhymes."):
+        assert part not in messages
 
 
 async def test_activity_shows_the_runs_of_each_turn(store: Store) -> None:
@@ -185,18 +191,35 @@ async def test_activity_shows_the_runs_of_each_turn(store: Store) -> None:
 
 
 @pytest.mark.req("S4-056", "S4-057", "S4-058", "S4-059", "S4-060")
-async def test_documented_statements_return_expected_rows(store: Store, backend: str) -> None:
-    _, thread = await told_story(store)
+async def test_documented_statements_return_expected_rows(store: Store, store_url: str, backend: str) -> None:
+    notebooks, thread = await told_story(store)
+    question, answer = "Which one is longer? " * 20, "The Wild Robot, by far. " * 20
+    await notebooks.team.close()
+    notebooks = Notebooks(model=Scripted([answer]))
+    await notebooks.run(store, 1, question, session_id="later")
     statements = [statement.replace("your-session-id", SESSION) for statement in STATEMENTS]
+    later = STATEMENTS[2].replace("your-session-id", "later")
     if backend == "sqlite":
-        statements = [spoken_by_sqlite(statement) for statement in statements]
-    sessions, count, summary, notebook = [await store.sql(statement, lens="agno") for statement in statements]
-    assert sessions.rows == [(SESSION, "team", "NotebookLM", None, int(thread.created_at.timestamp()))]
-    assert count.rows == [(7,)]
+        *statements, later = [spoken_by_sqlite(statement) for statement in [*statements, later]]
+        results = [(await store.sql(statement, lens="agno")).rows for statement in [*statements, later]]
+    else:
+        # Any client of the database, with the unchanged statements.
+        with psycopg.connect(store_url, autocommit=True) as connection:
+            connection.execute("SET search_path TO agno")
+            results = [connection.execute(statement.encode()).fetchall() for statement in [*statements, later]]
+    sessions, count, rows, notebook, (truncated,) = results
+    newest = await store.thread("later")
+    assert sorted(sessions) == sorted(
+        (shown.key or str(shown.id), "team", "NotebookLM", None, int(shown.created_at.timestamp()))
+        for shown in (newest, thread)
+    )
+    assert [row[4] for row in sessions] == sorted((row[4] for row in sessions), reverse=True)
+    assert count == [(7,)]
+    text = json.dumps({"input_content": question}, separators=(",", ":") if backend == "sqlite" else None)
+    assert truncated[4:6] == (text[:80], answer[:100])
     runs = await store.runs(thread)
-    assert {row[0] for row in summary.rows} == {str(run.id) for run in runs}
-    by_id = {row[0]: row for row in summary.rows}
-    rows = [by_id[str(run.id)] for run in runs]
+    assert [row[0] for row in rows] == [str(run.id) for run in runs], "in the order of time"
+    assert [int(row[6]) for row in rows] == [int(run.started_at.timestamp()) for run in runs]
     assert [row[1:4] for row in rows] == [
         ("NotebookLM", None, "COMPLETED"),
         ("NotebookLM", None, "COMPLETED"),
@@ -213,7 +236,10 @@ async def test_documented_statements_return_expected_rows(store: Store, backend:
         "Summarise each book.",
     ]
     assert rows[0][5] == "Hello! Welcome to NotebookLM!"
-    assert [(title, session_id) for title, session_id, _ in notebook.rows] == [("Books", SESSION)]
+    ((title, session_id, linked_at),) = notebook
+    assert (title, session_id) == ("Books", SESSION)
+    (link,) = await repository.sessions(store, 4)
+    assert linked_at == (link.created_at if backend == "postgres" else link.as_json()["created_at"])
 
 
 async def test_runs_in_the_lens_have_their_citations(store: Store) -> None:

@@ -14,7 +14,7 @@ from lockstitch.apps.notebooks.quote_provider import quoted
 from lockstitch.apps.notebooks.records import Notebook
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.errors import Refused
-from lockstitch.model import Stitch
+from lockstitch.model import Stitch, codec
 from lockstitch.store import Store, open_store
 from tests.apps.notebooks.test_sources import LIBRARY
 
@@ -130,3 +130,28 @@ async def test_worker_of_another_process_uses_the_notebook(store: Store, store_u
     turn = (await activity.turns(store, await store.thread("chat")))[-1]
     assert turn.answer is not None
     assert [citation.source and citation.source.name for citation in turn.answer.citations] == ["library.md"]
+
+
+def summarising(request: ModelRequest) -> Any:
+    """Reply as a model that writes a summary, remembers nothing, and answers without the team."""
+    if request.purpose == "session_summary":
+        return '{"summary": "Ada asks for robots.", "topics": ["robots"]}'
+    return "[]" if request.purpose else "The Wild Robot."
+
+
+@pytest.mark.req("S4-011")
+async def test_model_summarises_each_chat(store: Store, books: Notebook) -> None:
+    notebooks = Notebooks(model=Scripted(summarising))
+    await notebooks.run(store, books.number, "Robots?", session_id="chat-1", user_id="ada")
+    (chat,) = await activity.chats(store, books)
+    summary = chat.as_json()["summary"]
+    assert (summary["summary"], summary["topics"]) == ("Ada asks for robots.", ["robots"])
+    (row,) = (await store.sql("SELECT session_id, summary FROM agno_sessions", lens="agno")).rows
+    assert row[0] == "chat-1"
+    assert (codec.loads(row[1]) if isinstance(row[1], str) else row[1]) == summary
+
+
+async def test_chat_has_no_summary_without_a_model(notebooks: Notebooks, store: Store, books: Notebook) -> None:
+    await notebooks.run(store, books.number, "Robots?", session_id="chat-1")
+    (chat,) = await activity.chats(store, books)
+    assert chat.as_json()["summary"] is None

@@ -98,6 +98,25 @@ def test_merges_dependencies_of_store_tools_and_model() -> None:
     assert [wave.task_ids for wave in conclusion.plan.execution_waves] == [["a"], ["b"], ["c"]]
 
 
+@pytest.mark.req("X1-13")
+def test_dependencies_of_the_other_format_are_normalised() -> None:
+    """In the other format, the source of a prerequisite comes before its target."""
+    other = {
+        "source_task_id": "a",
+        "target_task_id": "c",
+        "relationship_type": "prerequisite",
+        "confidence_score": 0.7,
+        "detection_method": "ai",
+    }
+    steps = [
+        ReasoningStep.model_validate(step(1, tool_name="detect-dependencies", tool_output={"dependencies": [other]}))
+    ]
+    by_tool = build_conclusion(KNOWN, answer(dependencies=[]), steps, [])
+    by_model = build_conclusion(KNOWN, answer(dependencies=[other]), [], [])
+    assert by_tool.plan.dependencies == by_model.plan.dependencies == [needs("c", "a", 0.7)]
+    assert [wave.task_ids for wave in by_tool.plan.execution_waves] == [["a", "b"], ["c"]]
+
+
 @pytest.mark.req("S1-061")
 def test_wave_is_sequential_when_model_says_so() -> None:
     waves = [{"wave_number": 1, "task_ids": ["a", "b", "c"], "parallel_execution": False}]

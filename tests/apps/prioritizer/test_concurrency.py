@@ -73,6 +73,7 @@ async def test_session_is_not_found_when_replaced_while_read(office: Store) -> N
     assert await reconcile(office, session) is None
 
 
+@pytest.mark.req("S1-013", "X1-02")
 async def test_lists_sessions_while_they_are_replaced(office: Store) -> None:
     outcome = await prepare(office)
     app = Prioritizer()

@@ -37,7 +37,7 @@ def scores(*tasks: str) -> dict[str, float]:
 # Plans
 
 
-@pytest.mark.req("S1-042", "S1-074")
+@pytest.mark.req("S1-042")
 def test_plan_has_exactly_its_fields() -> None:
     parsed = Plan.model_validate(plan())
     assert list(parsed.model_dump()) == [
@@ -112,11 +112,14 @@ def test_dependency_rejects_invalid_values() -> None:
                 assert TaskDependency.model_validate({**good, **fields})
     refused(TaskDependency, {**good, "target_task_id": "c"}, "cannot depend on itself")
     refused(TaskDependency, {**good, "relationship_type": "follows"}, "relationship_type")
-    refused(TaskDependency, {**good, "confidence": 1.01}, "confidence")
+    for confidence in (1.01, -0.01, None, "sure"):
+        refused(TaskDependency, {**good, "confidence": confidence}, "confidence")
+    for name in good:
+        refused(TaskDependency, {key: value for key, value in good.items() if key != name}, name)
     refused(TaskDependency, {**good, "detection_method": "ai"}, "detection_method")
 
 
-@pytest.mark.req("S1-056", "S1-065")
+@pytest.mark.req("S1-056", "S1-057", "S1-058", "S1-065")
 def test_wave_rejects_invalid_values() -> None:
     good = wave(1, "a", "b", estimated_duration_hours=0)
     assert list(ExecutionWave.model_validate(good).model_dump()) == [
@@ -155,7 +158,7 @@ def test_step_has_exactly_its_fields() -> None:
         assert ReasoningStep.model_validate(step(status=status))
 
 
-@pytest.mark.req("S1-035", "S1-038", "S1-039")
+@pytest.mark.req("S1-035", "S1-038", "S1-039", "X1-05")
 def test_only_step_with_tool_has_input_and_output() -> None:
     refused(ReasoningStep, step(tool_input=None), "needs the tool's input")
     refused(ReasoningStep, step(tool_output=None), "needs the tool's output")
@@ -197,7 +200,7 @@ def test_trace_rejects_wrong_sums() -> None:
 # Metadata and sessions
 
 
-@pytest.mark.req("S1-066", "S1-067", "S1-069", "S1-070")
+@pytest.mark.req("S1-066", "S1-067", "S1-069", "S1-070", "X1-18")
 def test_metadata_rejects_inconsistent_values() -> None:
     good = {"steps_taken": 3, "tool_call_count": {"semantic-search": 2}, "error_count": 1, "success_rate": 0.6667}
     fields = list(ExecutionMetadata.model_validate(good).model_dump())
@@ -206,6 +209,8 @@ def test_metadata_rejects_inconsistent_values() -> None:
         *("error_count", "success_rate"),
     ]
     assert ExecutionMetadata().success_rate == 0
+    skipped = {**good, "error_count": 0, "success_rate": 0.6667}
+    assert ExecutionMetadata.model_validate(skipped), "2 of 3 steps, the third one skipped"
     for changes, match in (
         ({"steps_taken": 11}, "steps_taken"),
         ({"tool_call_count": {"rm": 1}}, "tool_call_count"),
@@ -220,9 +225,8 @@ def test_metadata_rejects_inconsistent_values() -> None:
         refused(ExecutionMetadata, {**good, **changes}, match)
 
 
-@pytest.mark.req("S1-005", "S1-006", "S1-011", "S1-074")
-def test_session_has_plan_if_and_only_if_completed() -> None:
-    good = {
+def session(**changes: Any) -> dict[str, Any]:
+    return {
         "id": uuid4(),
         "user_id": "ada",
         "outcome_id": uuid4(),
@@ -231,7 +235,37 @@ def test_session_has_plan_if_and_only_if_completed() -> None:
         "execution_metadata": {},
         "created_at": NOW,
         "updated_at": NOW,
+        **changes,
     }
+
+
+@pytest.mark.req("S1-074")
+def test_every_record_has_a_validator() -> None:
+    """A parent validates the records inside it: a session its plan and metadata, a trace its steps."""
+    samples: list[tuple[Any, dict[str, Any]]] = [
+        (AgentSession, session()),
+        (ReasoningTrace, trace(step(1))),
+        (Plan, plan()),
+        (ReasoningStep, step(1)),
+        (ExecutionMetadata, {"steps_taken": 1}),
+        (TaskDependency, needs("c", "a").model_dump()),
+        (ExecutionWave, wave(1, "a")),
+    ]
+    for kind, values in samples:
+        assert kind.model_validate(values)
+        refused(kind, {**values, "more": 1}, "Extra")
+        name = next(iter(values))
+        refused(kind, {**values, name: object()}, name)
+    refused(AgentSession, session(prioritized_plan=plan(synthesis_summary="")), "synthesis_summary")
+    refused(AgentSession, session(execution_metadata={"steps_taken": 11}), "steps_taken")
+    refused(ReasoningTrace, trace(step(1, status="ok")), "status")
+    refused(Plan, plan(execution_waves=[{**wave(1, "a"), "wave_number": 0}]), "wave_number")
+    refused(Plan, plan(dependencies=[{**needs("c", "a").model_dump(), "confidence": 2}]), "confidence")
+
+
+@pytest.mark.req("S1-005", "S1-006", "S1-011", "X1-04")
+def test_session_has_plan_if_and_only_if_completed() -> None:
+    good = session()
     assert AgentSession.model_validate(good)
     for status in ("running", "failed"):
         assert AgentSession.model_validate({**good, "status": status, "prioritized_plan": None})

@@ -9,7 +9,7 @@ from lockstitch.apps.prioritizer import Prioritizer, repository
 from lockstitch.apps.prioritizer.records import Outcome, Session
 from lockstitch.apps.prioritizer.sessions import session_of, sessions, trace_of
 from lockstitch.backend import Find
-from lockstitch.errors import NotFound
+from lockstitch.errors import NotFound, Refused
 from lockstitch.model import FakeClock, Stitch
 from lockstitch.store import Store
 from tests.apps.prioritizer.conftest import Direct
@@ -33,7 +33,7 @@ async def count(store: Store, query: str, lens: str) -> Any:
     return (await store.sql(query, lens=lens)).rows[0][0]
 
 
-@pytest.mark.req("S1-029", "S1-030", "S1-031")
+@pytest.mark.req("S1-029", "S1-030", "S1-031", "X1-09")
 async def test_trace_expires(timed_office: Store, clock: FakeClock) -> None:
     outcome = await prepare(timed_office)
     session = await Prioritizer().prioritize(timed_office, "ada", outcome.id)
@@ -63,7 +63,7 @@ async def test_trace_expires(timed_office: Store, clock: FakeClock) -> None:
     await timed_office.purge()
 
 
-@pytest.mark.req("S1-029", "S1-031")
+@pytest.mark.req("S1-029", "S1-031", "X1-09")
 async def test_next_session_removes_expired_reasoning(timed_office: Store, clock: FakeClock) -> None:
     outcome, other_outcome = await prepare(timed_office), await prepare(timed_office, "bea")
     old = await Prioritizer(trace_days=0.5).prioritize(timed_office, "ada", outcome.id)
@@ -74,9 +74,12 @@ async def test_next_session_removes_expired_reasoning(timed_office: Store, clock
     await Prioritizer().start(timed_office, "cyd", third.id)
     assert await stitches(timed_office, old) == []
     assert await stitches(timed_office, young)
+    for days in (0, -1):
+        with pytest.raises(Refused):
+            Prioritizer(trace_days=days)
 
 
-@pytest.mark.req("S1-029")
+@pytest.mark.req("S1-029", "X1-09")
 async def test_thread_with_later_expiry_keeps_reasoning(timed_office: Store, clock: FakeClock) -> None:
     outcome = await prepare(timed_office)
     session = await Prioritizer().prioritize(timed_office, "ada", outcome.id)
@@ -89,6 +92,25 @@ async def test_thread_with_later_expiry_keeps_reasoning(timed_office: Store, clo
     clock.advance(23 * DAY)
     await timed_office.purge()
     assert await sessions(timed_office) == [], "the thread has expired"
+
+
+@pytest.mark.req("X1-07")
+async def test_session_older_than_the_retention_is_accepted_and_purged(office: Store, direct: Direct) -> None:
+    """Age is no reason to reject a row, for example one that is copied from another database."""
+    outcome = await prepare(office)
+    session = await Prioritizer().prioritize(office, "ada", outcome.id)
+    await direct("DELETE FROM prioritizer_sessions")
+    old = session.changed(
+        created_at=session.created_at - timedelta(days=400), trace_expires_at=session.created_at - timedelta(days=393)
+    )
+    await office._backend.put([old])
+    assert (await session_of(office, old.thread_id)).plan == session.plan
+    with pytest.raises(NotFound, match="expired at"):
+        await trace_of(office, old)
+    assert await stitches(office, old)
+    await office.purge()
+    assert await stitches(office, old) == []
+    assert (await session_of(office, old.thread_id)).plan == session.plan
 
 
 @pytest.mark.req("S1-030")
@@ -114,7 +136,7 @@ async def test_expiry_keeps_sums_of_other_lenses(office: Store, direct: Direct) 
     assert (await office.history(session.thread_id)).turns[0].run.status == "completed"
 
 
-@pytest.mark.req("S1-094")
+@pytest.mark.req("S1-094", "S1-013", "X1-02")
 async def test_expiry_adds_no_write_to_an_insert(timed_office: Store, clock: FakeClock) -> None:
     """Starting a session needs one commit and an index lookup. Expired reasoning is removed afterwards."""
     outcome = await prepare(timed_office)
@@ -135,6 +157,10 @@ async def test_expiry_adds_no_write_to_an_insert(timed_office: Store, clock: Fak
     written.clear()
     await app.start(timed_office, "bea", other_outcome.id)
     assert written == ["append"]
+    written.clear()
+    second = await app.start(timed_office, "ada", outcome.id)
+    assert written == ["append"], "the replaced session is deleted in the same commit"
+    await app.run(timed_office, second.thread_id)
     clock.advance(8 * DAY)
     third = await prepare(timed_office, "cyd")
     written.clear()

@@ -2,8 +2,13 @@
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
+import psycopg
+import psycopg.errors
 import pytest
 
 from lockstitch.apps.prioritizer import repository
@@ -11,7 +16,7 @@ from lockstitch.apps.prioritizer.records import Document, Session, TaskRelations
 from lockstitch.apps.prioritizer.retention import EXTENSION
 from lockstitch.backend import Find
 from lockstitch.errors import Refused
-from lockstitch.store import Store
+from lockstitch.store import Store, open_store
 from tests.apps.prioritizer.conftest import Direct
 from tests.apps.prioritizer.samples import CHECKOUT, plan
 
@@ -48,18 +53,27 @@ async def of(direct: Direct, column: str, thread_id: UUID) -> object:
 
 @pytest.mark.req("S1-001", "S1-005", "S1-007", "S1-008")
 async def test_session_is_readable_with_sql(office: Store, direct: Direct) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=1)
     id = await row(office, direct)
+    after = datetime.now(UTC) + timedelta(seconds=1)
     (session,) = await office._backend.find(Find(Session))
     assert (session.thread_id, session.plan, session.metadata, session.is_active) == (id, None, {}, True)
-    assert session.created_at.tzinfo is not None
-    with pytest.raises(Refused):
-        await row(office, direct, "bea", thread_id=f"'{id}'")
+    assert before < session.created_at < after, "the default is the time of the insert"
+    assert before < session.updated_at < after
+    shown = await office.sql("SELECT id, prioritized_plan, execution_metadata FROM agent_sessions", lens="reasoning")
+    ((shown_id, plan, metadata),) = shown.rows
+    assert (UUID(str(shown_id)), plan) == (id, None)
+    assert metadata in ({}, "{}")
+    for key in (f"'{id}'", "NULL"):
+        await refused(office, direct, thread_id=key)
+    for column in ("created_at", "updated_at", "metadata"):
+        await refused(office, direct, **{column: "NULL"})
     await direct("UPDATE prioritizer_sessions SET updated_at = '2020-01-01T00:00:00.000000Z'")
     await direct("UPDATE prioritizer_sessions SET steps_taken = 1")
     assert (await office._backend.find(Find(Session)))[0].updated_at > session.created_at, "refreshed by the database"
 
 
-@pytest.mark.req("S1-002", "S1-015", "S1-078")
+@pytest.mark.req("S1-002", "S1-015", "S1-078", "X1-03", "X1-21")
 async def test_one_active_session_per_user(office: Store, direct: Direct) -> None:
     first = await row(office, direct)
     await refused(office, direct, "ada")
@@ -67,35 +81,58 @@ async def test_one_active_session_per_user(office: Store, direct: Direct) -> Non
     await direct(f"UPDATE prioritizer_sessions SET is_active = false WHERE thread_id = '{first}'")
     await row(office, direct, "ada")
     await refused(office, direct, user_id="NULL")
+    named = [await row(office, direct, user) for user in ("default-user", str(uuid4()))]
+    assert len(set(named)) == 2, "a user id is a text, also the text of a UUID"
 
 
-@pytest.mark.req("S1-003", "S1-012", "S1-020", "S1-078")
+@pytest.mark.req("S1-003", "S1-012", "S1-078", "X1-15")
 async def test_session_is_deleted_with_its_outcome_or_thread(office: Store, direct: Direct) -> None:
     await refused(office, direct, outcome_id="NULL")
     await refused(office, direct, outcome_id=f"'{uuid4()}'")
     await refused(office, direct, thread_id=f"'{uuid4()}'")
     by_thread, by_outcome = await row(office, direct), await row(office, direct, "bea")
-    await office.delete(by_thread)
-    assert [session.thread_id for session in await office._backend.find(Find(Session))] == [by_outcome]
+    outcome = await of(direct, "outcome_id", by_outcome)
+    another = await row(office, direct, "cyd", outcome_id=f"'{outcome}'")
+    assert await of(direct, "outcome_id", another) == outcome, "many sessions of one outcome"
+    await direct(f"DELETE FROM threads WHERE id = '{by_thread}'")
+    left = {session.thread_id for session in await office._backend.find(Find(Session))}
+    assert left == {by_outcome, another}
     await direct("DELETE FROM user_outcomes")
     assert await office._backend.find(Find(Session)) == []
 
 
-@pytest.mark.req("S1-004", "S1-006", "S1-011", "S1-023", "S1-078")
-async def test_database_rejects_invalid_sessions(office: Store, direct: Direct) -> None:
+@pytest.mark.req("S1-004", "S1-006", "S1-011", "S1-078", "X1-04")
+async def test_database_rejects_invalid_statuses_and_plans(office: Store, direct: Direct) -> None:
     for status in ("'pending'", "'cancelled'", "''", "NULL"):
         await refused(office, direct, status=status)
     await refused(office, direct, status="'completed'")
     for status in ("'running'", "'failed'"):
         await refused(office, direct, status=status, plan=f"'{PLAN}'")
+    failed = await row(office, direct, "cyd", status="'failed'")
+    with pytest.raises(Refused):
+        await direct(f"UPDATE prioritizer_sessions SET plan = '{PLAN}' WHERE thread_id = '{failed}'")
+    assert await row(office, direct, "bea", status="'completed'", plan=f"'{PLAN}'")
+
+
+@pytest.mark.req("S1-023", "S1-024", "S1-078", "X1-14")
+async def test_database_rejects_invalid_counts_and_durations(office: Store, direct: Direct) -> None:
     for steps in ("-1", "11", "NULL"):
         await refused(office, direct, steps_taken=steps)
-    for metadata in ("""'{"steps_taken": 3}'""", """'{"total_time_ms": -1}'""", "NULL"):
-        await refused(office, direct, metadata=metadata)
-    assert await row(office, direct, "bea", status="'completed'", plan=f"'{PLAN}'", steps_taken="10")
+    for name in ("total_time_ms", "thinking_time_ms", "tool_execution_time_ms"):
+        await refused(office, direct, metadata=f"""'{{"{name}": -1}}'""")
+    metadata = """'{"steps_taken": 3}'"""
+    for steps in ("0", "2", "4"):
+        await refused(office, direct, metadata=metadata, steps_taken=steps)
+    await refused(office, direct, status="'completed'")
+    session = await row(office, direct, "bea", metadata=metadata, steps_taken="3")
+    assert await of(direct, "steps_taken", session) == 3
+    with pytest.raises(Refused):
+        await direct(f"UPDATE prioritizer_sessions SET steps_taken = 4 WHERE thread_id = '{session}'")
+    for steps in ("0", "10"):
+        assert await row(office, direct, f"user-{steps}", steps_taken=steps)
 
 
-@pytest.mark.req("S1-010")
+@pytest.mark.req("S1-010", "X1-17")
 async def test_ended_session_cannot_change(office: Store, direct: Direct) -> None:
     async def become(id: UUID, status: str, plan: str = "NULL") -> None:
         statement = f"UPDATE prioritizer_sessions SET status = '{status}', plan = {plan} WHERE thread_id = '{id}'"
@@ -118,9 +155,10 @@ async def test_ended_session_cannot_change(office: Store, direct: Direct) -> Non
         await office._backend.put([session.changed(status="running")])
 
 
-@pytest.mark.req("S1-009", "S1-027")
-async def test_finds_sessions_by_index(office: Store, direct: Direct, backend: str) -> None:
+@pytest.mark.req("S1-009", "S1-027", "X1-01")
+async def test_finds_sessions_by_index(office: Store, direct: Direct, store_url: str, backend: str) -> None:
     """Find sessions by id, user, time and expiry of the reasoning."""
+    plans: list[str] = []
     for where in (
         f"thread_id = '{uuid4()}'",
         "project = 'default' AND user_id = 'ada' AND is_active",
@@ -128,26 +166,80 @@ async def test_finds_sessions_by_index(office: Store, direct: Direct, backend: s
         "created_at < '2026-01-01T00:00:00.000000Z'",
         "trace_kept AND trace_expires_at <= '2026-01-01T00:00:00.000000Z'",
     ):
+        query = f"SELECT * FROM prioritizer_sessions WHERE {where}"
         if backend == "sqlite":
-            plan = str(await direct(f"EXPLAIN QUERY PLAN SELECT * FROM prioritizer_sessions WHERE {where}"))
-            assert "SEARCH" in plan, plan
-    if backend == "postgres":
-        # PostgreSQL scans such a small table, so check that the indexes exist.
-        indexes = str(await direct("SELECT indexdef FROM pg_indexes WHERE tablename = 'prioritizer_sessions'"))
-        for index in ("(thread_id)", "(project, user_id) WHERE is_active", "(created_at)", "WHERE trace_kept"):
-            assert index in indexes
+            plans.append(str(await direct(f"EXPLAIN QUERY PLAN {query}")))
+            assert "SEARCH" in plans[-1], plans[-1]
+        else:
+            # PostgreSQL scans such a small table unless it has to use an index.
+            async with await psycopg.AsyncConnection.connect(store_url) as connection:
+                await connection.execute("SET search_path TO lockstitch")
+                await connection.execute("SET enable_seqscan TO off")
+                rows = await (await connection.execute(f"EXPLAIN {query}".encode())).fetchall()
+            plans.append(str(rows))
+            assert "Seq Scan" not in plans[-1], plans[-1]
+    assert "prioritizer_sessions_active" in plans[1]
+    assert "prioritizer_sessions_created" in plans[3], "an index on created_at without a condition"
+    assert "prioritizer_sessions_expiring" in plans[4]
+    trace = f"SELECT * FROM reasoning_traces WHERE session_id = '{uuid4()}'"
+    if backend == "sqlite":
+        async with office.lens("reasoning") as connection:
+            steps = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {trace}").fetchall()]
+        tables = ("r", "t", "p", "s", "l", "a", "run_rows", "stitch_rows", "threads", "prioritizer_sessions")
+        assert [step for step in steps if step.startswith(tuple(f"SCAN {table} " for table in tables))] == [], steps
+        assert any("SEARCH" in step for step in steps)
+    else:
+        async with await psycopg.AsyncConnection.connect(store_url) as connection:
+            await connection.execute("SET search_path TO reasoning")
+            await connection.execute("SET enable_seqscan TO off")
+            rows = await (await connection.execute(f"EXPLAIN {trace}".encode())).fetchall()
+        assert "Seq Scan" not in str(rows), rows
 
 
 @pytest.mark.req("S1-016", "S1-018")
-async def test_migrations_are_ordered_and_repeatable(store: Store) -> None:
+async def test_migrations_are_ordered_and_repeatable(backend: str, request: pytest.FixtureRequest) -> None:
     numbers = {
         dialect: [(number, name) for number, name, _ in EXTENSION.migrations(dialect)]
         for dialect in ("sqlite", "postgres")
     }
     assert numbers["sqlite"] == numbers["postgres"] == [(1, "0001_outcomes"), (2, "0002_sessions")]
-    await asyncio.gather(*(store.extend(EXTENSION) for _ in range(3)))
-    await store.extend(EXTENSION)
-    assert await store._backend.find(Find(Session)) == []
+    # A new database, not a copy of the template.
+    folder = request.getfixturevalue("tmp_path")
+    url = request.getfixturevalue("postgres_url") if backend == "postgres" else f"sqlite:///{folder / 'new.db'}"
+    async with open_store(url) as store:
+        first, second = [text for _, _, text in EXTENSION.migrations(backend)]
+        assert not await applies(url, second), "sessions need the outcomes of the first migration"
+        assert await applies(url, f"{first}\n{second}"), "rolled back"
+        await asyncio.gather(*(store.extend(EXTENSION) for _ in range(3)))
+        assert await store._backend.find(Find(Session)) == []
+        outcome = await repository.add_outcome(store, "ada", "Open the shop")
+    async with open_store(url) as store:
+        await store.extend(EXTENSION)
+        assert await repository.outcomes(store) == [outcome], "a second time keeps the rows"
+
+
+async def applies(url: str, script: str) -> bool:
+    """True if the database accepts the script. Its changes are rolled back."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            connection.executescript(f"PRAGMA foreign_keys = ON; BEGIN; {script}")
+            try:
+                connection.execute(
+                    "INSERT INTO prioritizer_sessions (thread_id, user_id, outcome_id) VALUES (1, 'a', 1)"
+                )
+            except sqlite3.IntegrityError:
+                return True
+            except sqlite3.OperationalError:
+                return False
+            return True
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        try:
+            await connection.execute(f"SET search_path TO lockstitch; {script}".encode())
+        except psycopg.errors.UndefinedTable:
+            return False
+        finally:
+            await connection.rollback()
+        return True
 
 
 @pytest.mark.req("S1-084", "S1-085")

@@ -12,23 +12,26 @@ from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.registry import embedder
 from lockstitch.apps.prioritizer import Prioritizer, repository
 from lockstitch.apps.prioritizer.agent_tools import CHUNK, OVERLAP, Pace, chunks, tools_of
-from lockstitch.apps.prioritizer.models import TOOLS
+from lockstitch.apps.prioritizer.models import TOOLS, TaskDependency
 from lockstitch.apps.prioritizer.records import Session
-from lockstitch.apps.prioritizer.sessions import metadata_of, trace_of
+from lockstitch.apps.prioritizer.sessions import metadata_of, plan_of, trace_of
 from lockstitch.apps.prioritizer.waves import TaskEmbeddings
 from lockstitch.engine.ports.provider import ModelRequest, ProviderError
 from lockstitch.errors import Refused, StoreUnreachable
 from lockstitch.model import FakeClock
 from lockstitch.store import Store
-from tests.apps.prioritizer.samples import CHECKOUT
+from tests.apps.prioritizer.samples import CHECKOUT, needs
 
 pytestmark = pytest.mark.anyio
 
 
-async def start_session(store: Store, content: str = CHECKOUT) -> Session:
-    await repository.add_file(store, "ada", content, "plan.md")
-    outcome = await repository.add_outcome(store, "ada", "Open the checkout")
-    return await Prioritizer().start(store, "ada", outcome.id)
+MANY = "".join(f"- [ ] M{number}: Step {number} of the move\n" for number in range(25))
+
+
+async def start_session(store: Store, content: str = CHECKOUT, user: str = "ada") -> Session:
+    await repository.add_file(store, user, content, "plan.md")
+    outcome = await repository.add_outcome(store, user, "Open the checkout")
+    return await Prioritizer().start(store, user, outcome.id, replace=True)
 
 
 async def use(store: Store, session: Session, name: str, **arguments: Any) -> Any:
@@ -70,6 +73,10 @@ async def test_search_returns_similar_tasks(office: Store) -> None:
     assert len((await use(office, session, "semantic-search", query="payment", threshold=0.0))["tasks"]) == 6
     assert len((await use(office, session, "semantic-search", query="payment", threshold=0.0, limit=2))["tasks"]) == 2
     assert (await use(office, session, "semantic-search", query="payment", threshold=1.0))["tasks"] == []
+    long = await start_session(office, MANY, "bea")
+    for limits, count in (({}, 20), ({"limit": 1}, 1), ({"limit": 100}, 25)):
+        search = {"query": "Step of the move", "threshold": 0.0, **limits}
+        assert len((await use(office, long, "semantic-search", **search))["tasks"]) == count
     for wrong in ({}, {"query": ""}, {"query": "x", "limit": 0}, {"query": "x", "limit": 101}):
         with pytest.raises(Refused, match="Invalid arguments"):
             await use(office, session, "semantic-search", **wrong)
@@ -87,9 +94,18 @@ async def test_detect_returns_dependencies(office: Store) -> None:
     assert (dependency["source_task_id"], dependency["target_task_id"], dependency["detection_method"]) == (
         "T7",
         "T1",
-        "ai_inference",
+        "rules",
     )
+    assert result["detection_method"] == "rules"
     assert 0 < dependency["confidence"] < 1
+    assert TaskDependency.model_validate(dependency) == needs(
+        "T7", "T1", dependency["confidence"], detection_method="rules"
+    )
+    whole = await use(office, session, "detect-dependencies", task_ids=["T4", "T1", "T2", "T5", "T7", "T3"])
+    assert dependency in whole["dependencies"], "the other tasks do not hide it"
+    assert {found["detection_method"] for found in whole["dependencies"]} == {"rules"}
+    apart = await use(office, session, "detect-dependencies", task_ids=["T4", "T1"])
+    assert (apart["dependencies"], apart["unknown_task_ids"]) == ([], [])
     for wrong in (["T1"], [], "T1", [1, 2]):
         with pytest.raises(Refused, match="Invalid arguments"):
             await use(office, session, "detect-dependencies", task_ids=wrong)
@@ -97,7 +113,57 @@ async def test_detect_returns_dependencies(office: Store) -> None:
         await use(office, session, "detect-dependencies", task_ids=["T1", "ghost"])
 
 
-@pytest.mark.req("S1-081")
+WAITS = {"source_task_id": "T4", "target_task_id": "T7", "relationship_type": "blocks", "confidence": 0.7}
+
+
+def detector(answer: Any) -> Prioritizer:
+    """Return a prioritizer whose model calls detect-dependencies, and gives this answer when the tool asks it."""
+    call = {"name": "detect-dependencies", "input": {"task_ids": ["T7", "T1", "T4", "ghost"]}}
+
+    def reply(request: ModelRequest) -> Any:
+        if request.purpose == "dependencies":
+            return answer
+        return {"calls": [call]} if request.step == 1 else "no plan"
+
+    return Prioritizer(model=Scripted(reply), base_delay=0.0)
+
+
+@pytest.mark.req("S1-053", "S1-080")
+async def test_model_infers_dependencies(office: Store) -> None:
+    await repository.add_file(office, "ada", CHECKOUT, "plan.md")
+    outcome = await repository.add_outcome(office, "ada", "Open the checkout")
+    unknown = {**WAITS, "source_task_id": "ghost"}
+    answer = json.dumps({"dependencies": [WAITS, unknown, {"odd": 1}]})
+    session = await detector({"text": answer, "usage": {"input_tokens": 70, "output_tokens": 9}}).prioritize(
+        office, "ada", outcome.id
+    )
+    (step,) = (await trace_of(office, session)).steps
+    assert step.tool_output is not None
+    assert step.tool_output["dependencies"] == [{**WAITS, "detection_method": "ai_inference"}]
+    assert (step.tool_output["detection_method"], step.tool_output["unknown_task_ids"]) == ("ai_inference", ["ghost"])
+    plan = plan_of(session)
+    assert plan is not None
+    methods = {(item.source_task_id, item.target_task_id): item.detection_method for item in plan.dependencies}
+    assert methods["T4", "T7"] == "ai_inference"
+    calls = [stitch for stitch in await office.stitches(session.thread_id) if stitch.type == "llm_call"]
+    (question,) = [stitch for stitch in calls if stitch.data.get("purpose") == "dependencies"]
+    assert (question.input_tokens, question.message) == (70, None)
+    (run,) = await office.runs(session.thread_id)
+    assert run.input_tokens == sum(stitch.input_tokens or 0 for stitch in calls)
+    assert run.steps == 2, "the question of a tool is not a step"
+
+
+@pytest.mark.req("S1-080")
+async def test_detect_fails_when_answer_of_the_model_is_not_json(office: Store) -> None:
+    await repository.add_file(office, "ada", CHECKOUT, "plan.md")
+    outcome = await repository.add_outcome(office, "ada", "Open the checkout")
+    session = await detector("I do not know.").prioritize(office, "ada", outcome.id)
+    (step,) = (await trace_of(office, session)).steps
+    assert step.status == "failed"
+    assert "detect-dependencies failed: dependencies were not inferred" in (metadata_of(session).status_note or "")
+
+
+@pytest.mark.req("S1-081", "S1-084")
 async def test_graph_returns_stored_relationships(office: Store) -> None:
     session = await start_session(office)
     await repository.add_relationship(office, "ada", "T2", "T1", "related", 0.4)
@@ -139,7 +205,7 @@ async def test_cluster_groups_similar_tasks(office: Store) -> None:
     assert TaskEmbeddings(Precise()).close == 0.75  # type: ignore[arg-type]
 
 
-@pytest.mark.req("S1-083")
+@pytest.mark.req("S1-083", "S1-084")
 async def test_context_returns_pages_of_documents(office: Store) -> None:
     long = "# Long\n- [ ] L1: Read\n\n" + "".join(f"{number:05d} " for number in range(2_000))
     session = await start_session(office, f"{CHECKOUT}\n{long}")

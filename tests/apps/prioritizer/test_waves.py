@@ -66,7 +66,7 @@ def test_any_tasks_make_a_valid_plan(ids: list[str], dependencies: list[TaskDepe
     assert build_plan(ids, dependencies) == result, "deterministic"
 
 
-@pytest.mark.req("S1-064")
+@pytest.mark.req("S1-064", "X1-22")
 @given(dependencies=DEPENDENCIES)
 def test_breaks_cycle_at_its_weakest_dependency(dependencies: list[TaskDependency]) -> None:
     result = build_plan(IDS, dependencies)
@@ -81,6 +81,12 @@ def test_breaks_cycle_at_its_weakest_dependency(dependencies: list[TaskDependenc
             ]
             assert max(edge.confidence for edge in links) >= cycle.dropped.confidence
         assert cycle.dropped not in result.plan.dependencies
+    wave_of = {id: wave.wave_number for wave in result.plan.execution_waves for id in wave.task_ids}
+    assert all(
+        wave_of[edge.source_task_id] > wave_of[edge.target_task_id]
+        for edge in result.plan.dependencies
+        if edge.relationship_type in ("prerequisite", "blocks")
+    ), "no such edge inside a wave"
 
 
 @pytest.mark.req("S1-064")
@@ -151,6 +157,7 @@ def test_dependencies_of_both_sources_are_merged() -> None:
     assert task_dependencies == [stored("b", "a", 0.9), needs("b", "a", 0.4, "related"), stored("c", "a")]
 
 
+@pytest.mark.req("X1-13")
 def test_reads_dependencies_of_the_other_format() -> None:
     first = {"source_task_id": "b", "target_task_id": "a", "relationship_type": "prerequisite", "confidence": 0.7}
     second = {

@@ -134,6 +134,7 @@ def test_documented_keys_come_first() -> None:
     assert "messages_snapshot" not in values
 
 
+@pytest.mark.req("S0-103")
 def test_response_has_documented_action_data() -> None:
     content = [{"type": "text", "text": "I'll create that chart..."}]
     stitch = made(
@@ -160,6 +161,7 @@ def test_response_has_documented_action_data() -> None:
     assert values["duration_ms"] == 1845
 
 
+@pytest.mark.req("S0-106")
 def test_tool_execution_has_documented_action_data() -> None:
     message = {"type": "tool_result", "tool_use_id": "toolu_123", "content": "no such file", "is_error": True}
     stitch = made(type="tool_call", name="bash", call_id="toolu_123", status="error", message=message, duration_ms=850)
@@ -172,6 +174,28 @@ def test_tool_execution_has_documented_action_data() -> None:
         "success": False,
         "execution_time_ms": 850,
     }
+
+
+@pytest.mark.parametrize(
+    ("content", "result"),
+    [
+        ('{"stdout":"","return_code":0}', {"stdout": "", "return_code": 0}),
+        ('{ "stdout": "" }', {"stdout": ""}),
+        ('{"a":1,"a":2}', {"a": 2}),
+        ('{"number":123456789012345678901234}', {"number": 123456789012345678901234}),
+        ("{not JSON}", "{not JSON}"),
+        ('{"open":', '{"open":'),
+        ("[1]", "[1]"),
+        ("", ""),
+        ([{"type": "text", "text": "{}"}], [{"type": "text", "text": "{}"}]),
+    ],
+)
+@pytest.mark.req("S0-106")
+def test_result_in_json_is_shown_as_object_and_read_as_text(content: Any, result: Any) -> None:
+    stitch = made(type="tool_call", name="bash", call_id="c", status="ok", message=tool_result("c", content))
+    line = format.encode_stitch(stitch, 1)
+    assert codec.loads(line)["action_data"]["result"] == result
+    assert format.decode_stitch(line) == stitch
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lockstitch.backend import Commit, Find, ThreadEdit, Where
-from lockstitch.backends.files import FilesBackend
+from lockstitch.backends.files import FilesBackend, disk
 from lockstitch.errors import Refused
 from lockstitch.model import Entry, FakeClock, File, Json, Run, Stitch, Thread, codec, tool_result
 from tests.backends.files.writing import (
@@ -194,7 +194,7 @@ async def test_files_are_listed_with_the_run_that_created_them(files: FilesBacke
     assert [generated_file["file_id"] for generated_file in record(root, head, 1)["generated_files"]] == ["file_abc"]
 
 
-@pytest.mark.req("S0-072", "S0-073", "S0-074", "S0-078")
+@pytest.mark.req("S0-072", "S0-073", "S0-074", "S0-078", "X0-06")
 async def test_records_are_numbered_by_turn_and_indexed(files: FilesBackend, root: Path) -> None:
     heads = [await create(files), await create(files)]
     for number in range(3):
@@ -220,6 +220,7 @@ async def test_records_are_numbered_by_turn_and_indexed(files: FilesBackend, roo
     assert codec.loads(run_document.read_bytes())["turn"] == 2
 
 
+@pytest.mark.req("X0-05")
 async def test_turns_are_ordered_as_numbers(files: FilesBackend, root: Path) -> None:
     head = await create(files, last_turn=998)
     head = await turn(files, head, "q", "999")
@@ -227,8 +228,12 @@ async def test_turns_are_ordered_as_numbers(files: FilesBackend, root: Path) -> 
     assert record(root, head, 1000)["final_response"] == "1000"
     index = root / "conversation_history" / str(head.id) / "index.json"
     assert codec.loads(index.read_bytes()) == {"last_sequence": 1000, "total_conversations": 2}
+    assert sorted(path.name for path in index.parent.iterdir()) == ["1000.json", "999.json", "index.json"]
+    head = await turn(files, head, "q", "1001")
+    assert codec.loads(index.read_bytes()) == {"last_sequence": 1001, "total_conversations": 3}
 
 
+@pytest.mark.req("S0-030", "S0-031", "S0-032", "S0-033", "S0-034")
 async def test_agent_config_shows_awaited_frontend_tools(files: FilesBackend, root: Path) -> None:
     head, run = await begin(files, await create(files), "buy", state={"container_id": "container_xyz"})
     await append(files, head, asked("c1", "c2", run_id=run.id, input_tokens=12345, output_tokens=678))
@@ -260,7 +265,7 @@ async def test_agent_config_shows_awaited_frontend_tools(files: FilesBackend, ro
     assert len(record(root, head, 1)["messages"]) == 4
 
 
-@pytest.mark.req("S0-079")
+@pytest.mark.req("S0-039", "S0-079", "X0-04")
 async def test_rebuild_restores_lost_and_damaged_projections(files: FilesBackend, root: Path) -> None:
     head = await create(files)
     for number in range(3):
@@ -279,13 +284,41 @@ async def test_rebuild_restores_lost_and_damaged_projections(files: FilesBackend
     assert {path: path.read_bytes() for path in projections(root)} == before
     # The next turn rewrites it, because of the index.
     (directory / "index.json").unlink()
+    (directory / "notes.json").write_text("{}")
+    (directory / "9999x.json").write_text("{}")
     await turn(files, head, "four", "answer")
     index = codec.loads((directory / "index.json").read_bytes())
-    assert index == {"last_sequence": 4, "total_conversations": 4}
+    assert index == {"last_sequence": 4, "total_conversations": 4}, "only numeric names are records"
 
 
 def projections(root: Path) -> list[Path]:
     return [path for name in ("agent_config", "conversation_history") for path in sorted((root / name).rglob("*.json"))]
+
+
+@pytest.mark.req("S0-040")
+async def test_projections_are_replaced_atomically(
+    files: FilesBackend, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file is complete while another one is half written, so a crash leaves the old or the new one."""
+    head = await turn(files, await create(files), "one", "two")
+    write, halves = disk.write, 0
+
+    def interrupted(file: int, content: bytes, offset: int) -> None:
+        nonlocal halves
+        middle = len(content) // 2
+        write(file, content[:middle], offset)
+        assert config(root, head)["agent_uuid"] == str(head.id)
+        for path in projections(root):
+            codec.loads(path.read_bytes())
+        write(file, content[middle:], offset + middle)
+        halves += 1
+
+    monkeypatch.setattr(disk, "write", interrupted)
+    before = config(root, head)
+    head = await turn(files, head, "three", "four")
+    assert halves >= 3, "agent_config, conversation_history and the index"
+    assert len(config(root, head)["messages"]) == len(before["messages"]) + 2
+    assert len(projections(root)) == 4
 
 
 async def test_rebuild_restores_index_of_keys(files: FilesBackend, root: Path) -> None:

@@ -225,7 +225,7 @@ async def test_log_has_one_object_per_line_and_only_grows(files: FilesBackend, r
     assert lines(outside, "run_id") == [None]
 
 
-@pytest.mark.req("S0-056", "S0-081")
+@pytest.mark.req("S0-056", "S0-081", "X0-22")
 async def test_delete_removes_everything_of_a_thread(files: FilesBackend, root: Path) -> None:
     head = await turn(files, await create(files, key="k"), "q", "a")
     (run,) = await files.find(Find(Run))

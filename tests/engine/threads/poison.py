@@ -8,14 +8,14 @@ to $POISON for each attempt: agent, pid, thread.
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from lockstitch import Agent, App, ToolContext, tool
+from lockstitch.engine.worker import WorkerLoop
+from lockstitch.store import open_store
 from lockstitch.testing import Scripted
+from tests.races.processes import call
 
-ROOT = Path(__file__).parents[3]
 INNOCENT = 5
 
 
@@ -78,37 +78,33 @@ def attempts(notes: Path, name: str) -> list[tuple[int, str]]:
     return [(int(pid), thread) for agent, pid, thread in lines if agent == name]
 
 
-def worker(url: str, notes: Path, *options: str, seconds: float = 1.0) -> subprocess.Popen[str]:
-    """Start `lockstitch worker --until-idle` on this app."""
-    environment = {
-        **os.environ,
-        "POISON": str(notes),
-        "POISON_SECONDS": str(seconds),
-        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
-    }
-    command = [sys.executable, "-m", "lockstitch", "--store", url, "--app", "tests.engine.threads.poison:app"]
-    return subprocess.Popen(
-        [*command, "worker", "--until-idle", *options],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def work_in_a_loop(url: str, notes: Path, *, most: int = 12, seconds: float = 1.0) -> list[int]:
+def work_in_a_loop(url: str, notes: Path, *, most: int = 12) -> list[int]:
     """Start one worker after the other until one ends by itself. Return the pids of the killed ones."""
+    environment = {"POISON": str(notes), "POISON_SECONDS": "0.5"}
+    # In a separate process, which forks: a test process has threads and must not fork.
+    return call("tests.engine.threads.poison:fork_workers", url, most, environment=environment)
+
+
+def fork_workers(url: str, most: int) -> list[int]:
+    """Fork workers for `work_in_a_loop`."""
     killed: list[int] = []
     for _ in range(most):
-        process = worker(url, notes, seconds=seconds)
-        try:
-            output, _ = process.communicate(timeout=120)
-        finally:
-            process.kill()
-            process.wait()
-        if process.returncode == 0:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                asyncio.run(_work(url))
+                code = 0
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code == 0:
             return killed
-        assert process.returncode == -signal.SIGKILL, output
-        killed.append(process.pid)
+        assert code == -signal.SIGKILL, code
+        killed.append(pid)
     raise AssertionError(f"after {most} workers there is still something to do; killed were {killed}")
+
+
+async def _work(url: str) -> None:
+    async with open_store(url) as store:
+        await WorkerLoop(app, store, until_idle=True).run()

@@ -8,9 +8,9 @@ import pytest
 from lockstitch.agents.tools.function import tool
 from lockstitch.engine.ports.tool import ToolContext, ToolFailed
 from lockstitch.errors import NotFound
-from lockstitch.model import Entry, Thread, text_of
+from lockstitch.model import CHAIN_TYPES, Entry, Thread, text_of
 from lockstitch.model.message import user
-from lockstitch.store import Store
+from lockstitch.store import Store, Transaction
 from tests.engine.agents import assert_at_rest, log, of_type, scripted, until
 from tests.engine.threads.families import (
     agent,
@@ -24,12 +24,22 @@ from tests.engine.threads.families import (
     turns,
     work_off,
 )
+from tests.lenses.looking import look
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.req("S3-054", "S3-062", "S3-044", "S3-038", "S3-002")
-async def test_creates_child_in_commit_of_its_call(store: Store):
+async def test_creates_child_in_commit_of_its_call(store: Store, monkeypatch: pytest.MonkeyPatch):
+    creating: list[Transaction] = []
+    commit = store.commit
+
+    async def watched(transaction: Transaction) -> Any:
+        if any(thread.parent_id for thread in transaction.new_threads):
+            creating.append(transaction)
+        return await commit(transaction)
+
+    monkeypatch.setattr(store, "commit", watched)
     lead = agent(
         "lead", asks(child("part one", wait=True, tasks=["look", {"description": "tell", "owner": "me"}])), "ok"
     )
@@ -57,6 +67,8 @@ async def test_creates_child_in_commit_of_its_call(store: Store):
     ]
     assert (spawned.child_id, spawned.data) == (child_thread.id, {"goal": "part one", "awaited": True})
     assert str(child_thread.id) in str(answer.message)
+    (transaction,) = creating
+    assert answer.id in [entry.id for update in transaction.updates for entry in update.entries]
     # Read directly, and stitch by stitch.
     assert child_thread.result == {"status": "completed", "summary": "did it", "error": None, "data": {"n": 1}}
     (child_result,) = await results(store)
@@ -67,10 +79,10 @@ async def test_creates_child_in_commit_of_its_call(store: Store):
     await assert_at_rest(store)
 
 
-@pytest.mark.req("S3-046", "S3-040", "S3-058")
+@pytest.mark.req("S3-046", "S3-040")
 async def test_child_result_is_one_marked_message(store: Store):
     lead = agent("lead", asks(child("part", wait=True)), "ok")
-    lead = family(lead, agent("member", "x" * 5000)).agent(lead.name)
+    lead = family(lead, agent("member", "x" * 5000, result_summary=False)).agent(lead.name)
 
     await lead.run("Go", store=store, thread="t")
 
@@ -83,9 +95,11 @@ async def test_child_result_is_one_marked_message(store: Store):
     assert block["text"] == report_text + "x" * 2000
     assert child_thread.result is not None
     assert child_thread.result["summary"] == "x" * 5000, "the child keeps all of it"
+    (shown,) = [row for row in await look(store, "agentic_threads", "SELECT * FROM stitches") if row["child_thread_id"]]
+    assert shown["thread_result_summary"] == "x" * 2000
 
 
-@pytest.mark.req("S3-039", "S3-045", "S3-057")
+@pytest.mark.req("S3-039", "S3-045")
 async def test_failed_child_reports(store: Store):
     lead = agent("lead", asks(child("a", wait=True), child("b", wait=True, agent="broken")), "I see.")
     broken = agent("broken", {"fail": "request", "message": "no"}, max_retries=0)
@@ -104,7 +118,42 @@ async def test_failed_child_reports(store: Store):
         assert child_thread.result["error"]
 
 
-@pytest.mark.req("S3-059", "S3-051", "S3-050", "S3-052", "S3-053")
+@pytest.mark.req("S3-057")
+async def test_model_gets_tool_errors_and_a_failing_model_fails_the_thread(store: Store):
+    @tool(effect="safe")
+    async def fetch() -> str:
+        """Fetch the file."""
+        raise ToolFailed("no such file")
+
+    lead = agent("lead", asks(("fetch", {})), "I do without it.", tools=[fetch])
+    goal = await lead.start(store=store, goal="Go")
+    await lead.resume(goal, store=store)
+    assert ((await store.thread(goal)).result or {})["summary"] == "I do without it.", "the model decided"
+    (failed,) = await log(store, "tool_call", thread=str(goal.id))
+    assert failed.message == {
+        "type": "tool_result",
+        "tool_use_id": failed.call_id,
+        "content": "no such file",
+        "is_error": True,
+    }
+    last = (await log(store, "llm_call", thread=str(goal.id)))[-1]
+    assert (await store.request(last.id))["messages"][-1] == user([failed.message])
+
+    for failures, status in ((2, "completed"), (3, "failed")):
+        busy = agent("busy", {"fail": "overloaded", "times": failures, "text": "At last."}, max_retries=2)
+        goal = await busy.start(store=store, goal="Go")
+        await busy.resume(goal, store=store)
+        head = await store.thread(goal)
+        assert (head.status, head.worker_id, len(await log(store, "api_retry", thread=str(goal.id)))) == (
+            status,
+            None,
+            2,
+        )
+        assert head.result is not None
+        assert (head.result["status"], head.result["error"] is None) == (status, status == "completed")
+
+
+@pytest.mark.req("S3-059", "S3-051", "S3-050", "S3-052", "X3-09")
 async def test_completes_two_levels_in_parallel(store: Store):
     lead = agent(
         "lead", asks(*[child(f"floor {n}", agent="floor") for n in range(2)]), asks(("wait_for_threads", {})), "ok"
@@ -125,9 +174,37 @@ async def test_completes_two_levels_in_parallel(store: Store):
     assert len(await results(store, goal)) == 2
     for parent_thread in everybody[:2]:
         assert len(await results(store, parent_thread)) == 3
-    first = (await store.stitches(goal))[1]
-    assert (first.type, first.message) == ("input", user("Build")), "the first call is made from the goal"
+    for parent_thread in everybody[:2]:
+        chain = of_type(await store.stitches(parent_thread), *CHAIN_TYPES)
+        assert [stitch.type for stitch in chain] == [
+            *("llm_call", *["tool_call"] * 3, *["thread_result"] * 3),
+            "llm_call",
+        ], "every call of a response is answered before the next request"
+        assert [(stitch.name, stitch.call_index) for stitch in chain[1:4]] == [("create_thread", n) for n in range(3)]
+        assert chain[0].previous_id is None
+        assert parent_thread.goal is not None
+        assert (await store.request(chain[0].id))["messages"] == [user(parent_thread.goal)], "from the goal"
+        assert len((await store.request(chain[-1].id))["messages"]) == 3 + 3
     assert not (await store.verify()).problems
+
+
+@pytest.mark.req("S3-052", "S3-053")
+async def test_first_request_contains_goal_and_tasks(store: Store):
+    """A plain answer completes a goal. A chat waits for its next message after it."""
+    helper = scripted("Both are done.")
+    tasks = [{"id": "1", "description": "look", "status": "in_progress"}, {"description": "tell"}]
+    goal = await helper.start(store=store, goal="Build", tasks=tasks)
+    await helper.resume(goal, store=store)
+    head = await store.thread(goal)
+    assert (head.status, (head.result or {})["summary"]) == ("completed", "Both are done.")
+    (call,) = await log(store, "llm_call", thread=str(goal.id))
+    (message,) = (await store.request(call.id))["messages"]
+    assert message == user("Build\n\nTasks:\n- look (in_progress)\n- tell (pending)")
+
+    await helper.run("Hi", store=store, thread="t")
+    chat = await store.thread("t")
+    assert (chat.status, [wait["kind"] for wait in chat.waiting_for]) == ("waiting", ["input"])
+    assert await store.claim_next() == [], "no worker claims it again"
 
 
 @pytest.mark.req("S3-041", "S3-043", "S3-048")
@@ -152,6 +229,12 @@ async def test_child_reports_wait_in_inbox_while_parent_works(store: Store):
     head, deliveries = await store.inbox(await store.thread("t"))
     assert [delivery.sender for delivery in deliveries] == [str(ordered_child.id) for ordered_child in order]
     assert not await results(store)
+    shown = {row["id"]: row for row in await look(store, "agentic_threads", "SELECT * FROM threads")}[str(head.id)]
+    assert shown["status"] == "running"
+    assert shown["pending_child_results"] == [
+        {"child_thread_id": str(ordered_child.id), "status": "completed", "summary": "did it", "result": None}
+        for ordered_child in order
+    ]
     assert (head.delivered, head.pending_children) == (2, 0)
     members_done.set()
 
@@ -173,7 +256,7 @@ async def _two_children(store: Store) -> list[Thread] | None:
     return children if len(children) == 2 else None
 
 
-@pytest.mark.req("S3-042", "S3-055", "S3-045")
+@pytest.mark.req("S3-042", "S3-055", "S3-045", "S3-047", "X3-06")
 async def test_waiting_parent_gets_each_report_and_wakes_after_last(store: Store):
     await elsewhere(store, "member")
     lead = agent("lead", asks(child("a", wait=True), child("b", wait=True)), "ok")
@@ -192,15 +275,15 @@ async def test_waiting_parent_gets_each_report_and_wakes_after_last(store: Store
     await member.resume(first_child, store=store)
     head = await store.thread("t")
     assert (head.status, head.waiting_for[0]["ids"]) == ("waiting", [str(second_child.id)])
+    assert await store.claim_next(agents=["lead"]) == [], "a waiting thread without news is not picked up"
     assert [stitch.child_id for stitch in await results(store)] == [first_child.id]
 
     await member.resume(second_child, store=store)
     head = await store.thread("t")
     assert (head.status, head.waiting_for, head.pending_children) == ("pending", [], 0)
     assert len(await results(store)) == 2
-    second_result = await lead.resume("t", store=store)
-    assert second_result is not None
-    assert (second_result.status, second_result.run_id) == ("completed", first.run_id)
+    await work_off(family(lead), store)
+    assert (await store.run(first.run_id)).status == "completed", "a worker picked it up"
 
 
 @pytest.mark.req("S3-045")
@@ -219,7 +302,7 @@ async def test_waits_for_any_child(store: Store):
     assert (await store.thread(first.id)).status == "pending", "the other one is left alone"
 
 
-@pytest.mark.req("S3-045")
+@pytest.mark.req("S3-045", "X3-14")
 async def test_report_does_not_reopen_ended_parent(store: Store):
     await elsewhere(store, "member")
     lead = agent("lead", asks(child("a")), "I do not wait.")
@@ -266,6 +349,7 @@ async def test_waits_for_children_of_earlier_runs(store: Store):
     assert len(await results(store)) == 1
 
 
+@pytest.mark.req("S3-047")
 async def test_wait_ends_at_time_limit(store: Store, store_url: str):
     waits = asks(("wait_for_threads", {"timeout_seconds": 0.05}))
     lead = agent("lead", asks(child("slow", agent="elsewhere")), waits, "I continue.")

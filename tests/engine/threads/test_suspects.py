@@ -36,8 +36,7 @@ async def takeovers(store: Store, thread: Thread) -> list[Stitch]:
 
 @pytest.mark.req("S3-037")
 async def test_fails_only_thread_that_kills_its_process(store: Store, store_url: str, tmp_path: Path):
-    """Five threads with a slow `safe` tool and one with a tool that kills its process, `worker --until-idle` in a
-    loop."""
+    """Five threads with a slow `safe` tool and one with a tool that kills its process, and workers in a loop."""
     notes = tmp_path / "attempts"
     innocent = [await steady.start(store=store, goal=f"wait {number}") for number in range(INNOCENT)]
     guilty = await poison.start(store=store, goal="kill")

@@ -45,7 +45,7 @@ def test_thread_tools_and_their_schemas():
         thread_tools(["fly"])
 
 
-@pytest.mark.req("S3-061", "S3-004")
+@pytest.mark.req("S3-061", "S3-004", "X3-10")
 async def test_replaces_todo_list(store: Store):
     first = [{"description": "a", "status": "done", "owner": "me"}, {"description": "b", "status": "blocked"}]
     second = [{"id": "x", "description": "c", "status": "in_progress"}]
@@ -104,6 +104,7 @@ async def test_thread_reads_itself_its_parent_and_children(store: Store):
     assert none == "This thread has no parent thread."
 
 
+@pytest.mark.req("S0-047")
 async def test_question_waits_for_person(store: Store):
     asking = asks(("ask_for_input", {"question": "Which colour?", "options": ["red", "blue"]}))
     lead = agent("lead", asking, "Blue it is.")
@@ -158,6 +159,9 @@ async def test_rejects_complete_thread_in_chat(store: Store):
 
 @pytest.mark.req("S3-065")
 async def test_limits_depth_and_open_children(store: Store):
+    defaults = agent("default", "ok").definition
+    assert (defaults.max_depth, defaults.max_children, defaults.max_stitches) == (5, 50, 10_000)
+    assert defaults.tree_budget is None
     lead = agent("lead", asks(child("deep", agent="lead", wait=True)), "ok", max_depth=2)
     await lead.run("Go", store=store, thread="t")
     assert [thread.depth for thread in await store.tree("t")] == [0, 1, 2]

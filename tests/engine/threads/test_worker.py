@@ -213,7 +213,7 @@ async def test_stores_error_and_retries_when_execution_fails(store: Store, caplo
     assert (await store.thread(goal)).status == "completed"
 
 
-@pytest.mark.req("S3-037")
+@pytest.mark.req("S3-037", "X3-15")
 async def test_fails_thread_that_ends_every_process(store: Store):
     """Crashes of a thread that is executed alone are counted; after the third it fails, and its parent is notified."""
     lead = agent("lead", asks(child("deadly", wait=True)), "I see.")

@@ -203,7 +203,7 @@ def test_reads_wrapped_sdk():
     )
     assert (call.model, call.provider, call.response_id) == ("gpt-5-2026", "openai", "chatcmpl-9")
     assert call.generations == [
-        Generation({"role": "assistant", "content": [TEXT]}, "Hello", "chatcmpl-9", "stop", failed=False)
+        Generation({"role": "assistant", "content": [TEXT]}, "Hello", "chatcmpl-9", "stop", model="gpt-5-2026")
     ]
     assert call.parameters == {"model": "gpt-5", "temperature": 0.1}
     assert call.tokens is not None

@@ -15,6 +15,7 @@ from lockstitch.integrations.spans.ingest import SpanIngest
 from lockstitch.integrations.spans.span import Attachment, SpanFeedback
 from lockstitch.model import Blob, Entry, Feedback, File, Json, Thread, tool_uses
 from lockstitch.store import Store, open_store
+from tests.integrations.importing import lens
 from tests.integrations.runs import Trace, agent_trace, ai, items, moment, post_and_patch, tool_message, uid
 from tests.integrations.seeing import fences, rows_of, seen
 
@@ -63,7 +64,7 @@ async def test_writing_twice_changes_nothing(store: Store) -> None:
     assert sum(row.type == "llm_call" for row in second_outcome.rows) == 2
 
 
-@pytest.mark.req("S2-048")
+@pytest.mark.req("S2-048", "X2-11")
 async def test_changed_span_is_updated_in_place(store: Store) -> None:
     runs = agent_trace().runs
     await ingest(store).write(items(*runs))
@@ -171,6 +172,11 @@ async def test_stores_request_without_result_and_result_without_request(store: S
     assert (second.call_id, second.name, second.reply_to, second.status) == ("call_z", "ghost", None, "ok")
     assert (second.message or {})["content"] == "from nowhere"
     assert (await store.verify()).ok
+    asked, told = (await lens(store))["tool_calls"]
+    assert (asked["tool_call_id"], asked["tool_args"], asked["llm_call_id"]) == ("call_a", {"q": "x"}, "msg-1-1")
+    assert (asked["tool_status"], asked["tool_response"], asked["is_tool_error"]) == (None, None, 0)
+    assert (told["tool_call_id"], told["tool_args"], told["llm_call_id"]) == ("call_z", None, None)
+    assert (told["tool_status"], told["tool_response"]) == ("success", "from nowhere")
 
 
 @pytest.mark.req("S2-036", "S2-034")
@@ -284,15 +290,33 @@ async def test_several_answers_of_one_call_count_once(store: Store) -> None:
     assert (run_row.input_tokens, run_row.steps) == (100, 2)
 
 
-@pytest.mark.req("S2-047")
+@pytest.mark.req("S2-047", "X2-09")
 async def test_totals_count_model_calls_and_not_chains(store: Store) -> None:
-    trace = agent_trace()
-    trace.runs[0] |= {"total_tokens": 240, "prompt_tokens": 200, "completion_tokens": 40, "total_cost": 0.25}
-    await ingest(store).write(items(*trace.runs))
+    """The root has its own totals, or the sum of its model calls. Totals of chains below it are never added."""
+    costs = {"prompt_tokens": 400, "completion_tokens": 100, "total_tokens": 500, "total_cost": 2.5}
+    for number, totals in ((1, {"total_tokens": 999, "total_cost": 0.25}), (2, {})):
+        trace = agent_trace(number)
+        trace.runs[0] |= totals
+        trace.run("chain", "plan", 5, {"messages": []}, {"messages": []}, **costs)
+        for run in trace.runs:
+            if run["run_type"] == "llm":
+                run |= {"total_cost": 0.5}
+        await ingest(store).write(items(*trace.runs))
+    for thread in await store.threads(kind="trace"):
+        (run,) = await store.runs(thread)
+        assert run.input_tokens + run.output_tokens == 240
+    shown = {run["run_id"]: (run["total_tokens"], run["total_cost"]) for run in (await lens(store))["agent_runs"]}
+    assert shown == {uid(1000): (999, 0.25), uid(2000): (240, 1.0)}
 
+
+@pytest.mark.req("S4-037", "X4-04")
+@pytest.mark.parametrize("status", ["ERROR", "error", "FAILED"])
+async def test_error_of_another_system_is_failed(store: Store, status: str) -> None:
+    trace = Trace()
+    trace.root(status=status)
+    await ingest(store).write(items(*trace.runs))
     (run,) = await store.runs((await store.threads(kind="trace"))[0])
-    assert run.input_tokens + run.output_tokens == 240
-    assert (run.state["total_tokens"], run.state["total_cost"]) == (240, 0.25)
+    assert run.status == "failed"
 
 
 @pytest.mark.req("S2-001")

@@ -29,7 +29,7 @@ async def written(store: Store, number: int, **fields: object) -> str:
     return str(head.id)
 
 
-@pytest.mark.req("S3-070")
+@pytest.mark.req("S3-070", "S0-140")
 async def test_reconnecting_reader_gets_each_stitch_once(store: Store, http: httpx2.AsyncClient) -> None:
     ref = await written(store, 7)
     for position in range(8):
@@ -43,6 +43,7 @@ async def test_reconnecting_reader_gets_each_stitch_once(store: Store, http: htt
     assert [event.data["position"] for event in by_parameter if event.type == "stitch"] == [6, 7]
     nonsense = await http.get(f"/api/threads/{ref}/events?until=now", headers={"Last-Event-ID": "never"})
     assert nonsense.text.count("event: stitch") == 7
+    assert "[DONE]" not in nonsense.text
 
 
 @pytest.mark.req("S3-070")

@@ -77,6 +77,9 @@ async def test_threads_are_listed_in_trees_and_pages(store: Store, http: httpx2.
     assert [row["goal"] for row in await get(http, "/api/threads/root/children")] == ["Part"]
     assert [row["key"] for row in await get(http, f"/api/threads/{child.id}/ancestors")] == ["root"]
     assert len((await get(http, "/api/threads", root_only=True))["threads"]) == 1
+    assert len((await get(http, "/api/threads", status="pending"))["threads"]) == 3
+    assert (await get(http, "/api/threads", status="waiting"))["threads"] == []
+    assert len((await get(http, "/api/threads", limit=2))["threads"]) == 2
     paths: list[str] = []
     after = ""
     while after is not None:

@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
+from lockstitch.agents import App, StoredAgent
 from lockstitch.server import Settings
 from lockstitch.store import Store
+from lockstitch.testing import Scripted
+from tests.engine.agents import scripted
 from tests.server.api import agents
 from tests.server.api.reading import events
-from tests.server.serving import serving
+from tests.server.serving import caller, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -79,3 +82,20 @@ async def test_conversations_are_returned_in_pages(http: httpx2.AsyncClient) -> 
         ["Turn 0"],
         False,
     )
+
+
+@pytest.mark.req("S0-041", "S0-155")
+async def test_stored_agent_streams_in_its_stored_format(store: Store) -> None:
+    coded = scripted("Hi.", instructions="Be short.", formatter="xml")
+    await coded.run("Go", store=store, thread="t")
+    helper = StoredAgent("helper", model=Scripted(lambda request: f"{request.system} {request.max_tokens}"))
+    unknown = StoredAgent("unknown", model=Scripted(["Hi."]))
+    async with serving(store, App([helper, unknown])) as url, caller(url) as http:
+        body = {"user_prompt": "Again", "agent": "helper", "agent_uuid": "t"}
+        received = (await http.post("/agent/run", json=body)).text
+        missing = await http.post("/agent/run", json={**body, "agent": "unknown", "agent_uuid": "new"})
+        assert missing.status_code == 404
+        assert "has no stored definition in project default" in missing.text
+    assert received.startswith('data: <meta_init agent="helper"')
+    assert "Be short. 2048" in received
+    assert [thread.key for thread in await store.threads()] == ["t"]

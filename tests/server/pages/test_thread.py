@@ -175,7 +175,7 @@ async def test_user_cancels_retries_renames_and_deletes(store: Store, page: Page
         assert await store.count(key="notes") == 0
 
 
-@pytest.mark.req("S3-071")
+@pytest.mark.req("S3-069", "S3-071")
 async def test_tree_page_shows_threads_and_stitches(store: Store, page: Page):
     """The graph shows status and task progress, and works with the keyboard."""
     app = office()

@@ -33,6 +33,7 @@ async def test_first_thread_replaces_the_empty_page(store: Store, page: Page):
         assert (thread.agent, thread.kind) == ("helper", "chat")
 
 
+@pytest.mark.req("S3-069")
 async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
     """The list works with the keyboard alone: move, open, search, filter, act."""
     app = office()

@@ -162,7 +162,7 @@ class EvaluationWork:
     async def _run(self, case: Case, key: str) -> Result:
         metadata = {**case.metadata, "eval": self.record.name, "case": case.id}
         call: dict[str, Any] = {"metadata": metadata, "tags": ["eval"], "deps": self.deps}
-        if self.agent.definition.memory.type != "none":
+        if (await self.agent.spec.settings(self.store, None)).memory.type != "none":
             # Each case has its own user, so that memories of one case do not help another.
             call["user_id"] = key
         return await ask(self.agent, case.input, store=self.store, thread=key, **call)

@@ -38,6 +38,7 @@ class Chat(NamedTuple):
             "thread_id": str(thread.id),
             "notebook_id": self.session.notebook_id,
             "title": self.title,
+            "summary": thread.summary,
             "user_id": thread.user_id,
             "status": thread.status,
             "messages": self.messages,

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 from uuid import NAMESPACE_OID, uuid5
 
@@ -20,6 +20,7 @@ from lockstitch.apps.notebooks.records import EXTENSION, Source
 from lockstitch.apps.notebooks.search import RankedPassage
 from lockstitch.apps.notebooks.sources import Indexing, Raw
 from lockstitch.apps.notebooks.team import notebook_team
+from lockstitch.apps.notebooks.web_search import SearchTool, web_search_of
 from lockstitch.ext import Embedder, MemoryStore, Provider, ToolSource, codec, resolve_embedder, run_blocking
 
 
@@ -37,7 +38,9 @@ class Notebooks:
 
     Without a model, answers are quotations from the sources and need no network. With `embedder=None`, search uses
     words only. `urls=True` allows sources from the web. `allowed_hosts` are hosts of a private network that may be
-    fetched. `tools` are additional tools of the Researcher. Other settings are settings of a `Team`.
+    fetched. `web_search` is the web search of the Researcher: `provider` for that of the model's provider, the
+    definition of a provider's tool, a tool, an MCP server, a function, or a list of them. `tools` are additional tools
+    of the Researcher. Other settings are settings of a `Team`.
     """
 
     name = "notebooks"
@@ -54,6 +57,7 @@ class Notebooks:
         limits: Limits | None = None,
         passage_size: int = 1_200,
         passage_overlap: int = 200,
+        web_search: Literal["provider"] | SearchTool | Sequence[SearchTool] | None = None,
         tools: Sequence[Tool | ToolSource] = (),
         **settings: Any,
     ) -> None:
@@ -63,11 +67,16 @@ class Notebooks:
         self._indexing = Indexing(limits or Limits(), passage_size, passage_overlap, self._embedder)
         self.offline = model is None
         """True if there is no model, so that answers are quotations."""
+        web = web_search_of(web_search, model)
+        self.has_web_search = bool(web)
+        """True if the Researcher can search the web. Otherwise it answers from the sources only."""
         self.team: Team = notebook_team(
             QuoteProvider() if model is None else model,
+            session_summary=settings.pop("session_summary", model is not None),
             embedder=lambda: self._embedder,
             memory=memory,
             tools=tools,
+            web_search=web,
             **settings,
         )
         self._in_progress: list[SourceInProgress] = []

@@ -50,7 +50,10 @@ def _lead(text: str, results: list[str]) -> Any:
         return results[-1]
     words = text.casefold().strip(" .,!?").split()
     if not words or (len(words) <= 2 and words[0].strip(",.!") in _GREETINGS):
-        return "Hello! No model is set, so I can only quote your sources. Ask me something about them."
+        return (
+            "Hello! No model is set, so I can only quote your sources and cannot search the web. "
+            "Ask me something about them."
+        )
     return {"calls": [{"name": "delegate", "input": {"member": RESEARCHER, "task": text, "final": True}}]}
 
 
@@ -59,7 +62,10 @@ def _research(text: str, results: list[str]) -> Any:
         return {"calls": [{"name": "search_sources", "input": {"query": text}}]}
     quotes = quoted(results[-1], text)
     if not quotes:
-        return "Your sources do not say anything about this. No model is set, so I can only quote them."
+        return (
+            "Your sources do not say anything about this. No model is set, so I can only quote them and cannot search "
+            "the web."
+        )
     return "No model is set, so these are quotations from your sources:\n\n" + "\n".join(quotes)
 
 

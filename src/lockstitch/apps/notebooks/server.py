@@ -62,6 +62,7 @@ class _Session(ResponseModel):
     thread_id: UUID
     notebook_id: int
     title: str | None
+    summary: Json | None
     status: str
     runs: int
 
@@ -73,6 +74,7 @@ class _Chat(ResponseModel):
     thread_id: UUID
     notebook_id: int
     title: str | None
+    summary: Json | None
     status: str
     total_cost: float | None
     turns: list[Json]
@@ -201,6 +203,7 @@ async def session(caller: Reader, _: TheNotebooks, id: Id, session_id: SessionId
             "thread_id": str(thread.id),
             "notebook_id": id,
             "title": thread.title,
+            "summary": thread.summary,
             "user_id": thread.user_id,
             "status": thread.status,
             "total_cost": activity.total_cost(chat_turns),

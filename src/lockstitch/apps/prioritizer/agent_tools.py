@@ -14,7 +14,17 @@ from pydantic import Field
 
 from lockstitch import Stitch, StoreUnreachable, Tool, ToolContext, ToolFailed, tool
 from lockstitch.apps.prioritizer.dependencies import detected
-from lockstitch.apps.prioritizer.models import MAX_STEPS, Model, RelationshipType, Share, Task, TaskDependency, TaskId
+from lockstitch.apps.prioritizer.models import (
+    MAX_STEPS,
+    DetectionMethod,
+    Model,
+    RelationshipType,
+    Share,
+    Task,
+    TaskDependency,
+    TaskId,
+)
+from lockstitch.apps.prioritizer.prompt import DEPENDENCIES, Rejected, dependency_prompt, read_dependencies
 from lockstitch.apps.prioritizer.repository import TaskBase, base_of
 from lockstitch.apps.prioritizer.waves import TaskEmbeddings, clusters
 from lockstitch.ext import Json, ProviderError, run_blocking, tool_uses
@@ -113,6 +123,9 @@ CHUNK: Final = 4_000
 OVERLAP: Final = 200
 """Number of characters that a page repeats from the previous page."""
 
+_ANSWER_TOKENS: Final = 8_192
+"""Maximum number of tokens of the model's answer with dependencies."""
+
 Ids = Annotated[list[TaskId], Field(min_length=1, max_length=2_000)]
 
 
@@ -129,6 +142,8 @@ class Search(Output):
 
 class Dependencies(Output):
     dependencies: list[TaskDependency]
+    detection_method: DetectionMethod
+    """`ai_inference` if the model inferred them, or `rules`."""
     unknown_task_ids: list[str] = []
 
 
@@ -167,8 +182,8 @@ class Context(Output):
     unknown_task_ids: list[str] = []
 
 
-def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
-    """Return the five tools with limits."""
+def tools_of(task_embeddings: TaskEmbeddings, pace: Pace, *, has_model: bool = False) -> list[Tool]:
+    """Return the five tools with limits. With a model, it infers dependencies. Otherwise rules do."""
 
     @tool(name="semantic-search", effect="safe")
     async def search(
@@ -200,8 +215,13 @@ def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
     ) -> Dependencies:
         """Infer dependencies between two or more tasks from their texts. The source waits for the target."""
         tasks, unknown = _known(await base_of(ctx.store, ctx.thread), task_ids, 2)
-        # Thousands of tasks would block the event loop.
-        return Dependencies(dependencies=await run_blocking(lambda: detected(tasks)), unknown_task_ids=unknown)
+        if has_model:
+            dependencies = await _inferred(ctx, tasks)
+        else:
+            # Thousands of tasks would block the event loop.
+            dependencies = await run_blocking(lambda: detected(tasks))
+        method: DetectionMethod = "ai_inference" if has_model else "rules"
+        return Dependencies(dependencies=dependencies, detection_method=method, unknown_task_ids=unknown)
 
     @tool(name="query-task-graph", effect="safe")
     async def query(ctx: ToolContext, task_id: TaskId, relationship_type: RelationshipType | None = None) -> Graph:
@@ -258,6 +278,15 @@ def tools_of(task_embeddings: TaskEmbeddings, pace: Pace) -> list[Tool]:
         )
 
     return [with_limits(tool, pace) for tool in (search, detect, query, cluster, context)]
+
+
+async def _inferred(ctx: ToolContext, tasks: Sequence[Task]) -> list[TaskDependency]:
+    """Return the dependencies that the model of the session infers. Raises `ToolFailed` if its answer is not JSON."""
+    answer = await ctx.ask_model(dependency_prompt(tasks), purpose=DEPENDENCIES, max_tokens=_ANSWER_TOKENS)
+    try:
+        return read_dependencies(answer, [task.id for task in tasks])
+    except Rejected as exc:
+        raise ToolFailed(f"Dependencies were not inferred. {exc}") from exc
 
 
 def chunks(text: str) -> list[str]:

@@ -175,7 +175,7 @@ def _dependency(source: _TaskWords, target: _TaskWords, kind: RelationshipType, 
         target_task_id=target.task.id,
         relationship_type=kind,
         confidence=confidence,
-        detection_method="ai_inference",
+        detection_method="rules",
     )
 
 
@@ -338,7 +338,7 @@ def normalised(values: Mapping[str, Any], *, method: DetectionMethod | None = No
 def merged(dependencies: Iterable[TaskDependency], tasks: Iterable[str]) -> list[TaskDependency]:
     """Return the distinct dependencies between these tasks, in order of their first occurrence.
 
-    Duplicates are merged: the highest confidence wins, and the result is stored if one of them is.
+    Duplicates are merged: the highest confidence wins, and the strongest method: stored, then the model, then rules.
     """
     known = set(tasks)
     task_dependencies: dict[tuple[str, str, str], TaskDependency] = {}
@@ -351,10 +351,14 @@ def merged(dependencies: Iterable[TaskDependency], tasks: Iterable[str]) -> list
 
 
 def _stronger(task_dependency: TaskDependency, other: TaskDependency) -> TaskDependency:
-    stored = "stored_relationship" in (task_dependency.detection_method, other.detection_method)
+    methods = (task_dependency.detection_method, other.detection_method)
     return task_dependency.model_copy(
         update={
             "confidence": max(task_dependency.confidence, other.confidence),
-            "detection_method": "stored_relationship" if stored else "ai_inference",
+            "detection_method": min(methods, key=_STRENGTH.index),
         }
     )
+
+
+_STRENGTH: Final[Sequence[DetectionMethod]] = ("stored_relationship", "ai_inference", "rules")
+"""Detection methods, the strongest first."""

@@ -21,7 +21,8 @@ ToolName = Literal[
 TOOLS: Final[tuple[ToolName, ...]] = get_args(ToolName)
 
 RelationshipType = Literal["prerequisite", "blocks", "related"]
-DetectionMethod = Literal["ai_inference", "stored_relationship"]
+DetectionMethod = Literal["ai_inference", "stored_relationship", "rules"]
+"""The origin of a dependency: the model, the stored relationships, or rules, if no model is set."""
 StepStatus = Literal["success", "failed", "skipped"]
 SessionStatus = Literal["running", "completed", "failed"]
 

@@ -98,7 +98,7 @@ class Prioritizer:
             "prioritizer",
             model=model or RulesPlanner(),
             instructions=instructions,
-            tools=tools_of(self.embeddings, limits),
+            tools=tools_of(self.embeddings, limits, has_model=model is not None),
             on_finish=SessionFinisher(self.embeddings),
             **agent_settings,
         )

@@ -170,6 +170,43 @@ Use only ids of the list above. Waves are computed from the dependencies. Set ex
 not run at the same time although none of them waits for another."""
 
 
+_DEPENDENCIES: Final = """\
+Infer the dependencies between these tasks from their texts.
+
+Tasks, each as [id, title, details]:
+{tasks}
+
+Answer with one JSON object and nothing else:
+{{"dependencies": [{{"source_task_id": the task that waits, "target_task_id": the task that it waits for,
+   "relationship_type": "prerequisite" | "blocks" | "related", "confidence": 0 to 1}}]}}
+Use only ids of the list above. Leave out tasks without a dependency."""
+
+DEPENDENCIES: Final = "dependencies"
+"""Purpose of the model call that infers dependencies."""
+_DETAILS: Final = 1_000
+"""Maximum number of characters of the details of a task in a prompt."""
+
+
+def dependency_prompt(tasks: Sequence[Task]) -> str:
+    """Return the prompt that asks the model for the dependencies of these tasks."""
+    rows = (json.dumps([task.id, task.title, task.details[:_DETAILS]], ensure_ascii=False) for task in tasks)
+    return _DEPENDENCIES.format(tasks="\n".join(rows))
+
+
+def prompted_tasks(prompt: str) -> list[Task]:
+    """Return the tasks in a prompt of `dependency_prompt`."""
+    rows = [json.loads(line) for line in prompt.splitlines() if line.startswith('["')]
+    return [Task(id=row[0], title=row[1], details=row[2]) for row in rows]
+
+
+def read_dependencies(answer: str, ids: Sequence[str]) -> list[TaskDependency]:
+    """Return the dependencies in an answer of the model. Raises `Rejected` if the answer is not a JSON object.
+
+    Dependencies that are not valid or name unknown tasks are left out.
+    """
+    return _dependencies(_object(answer).get("dependencies"), set(ids), set(ids), [])
+
+
 async def instructions(_deps: Any, start: RunStart) -> str:
     """Return the instructions of a session."""
     base = await base_of(start.store, start.thread)

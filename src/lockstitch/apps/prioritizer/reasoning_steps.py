@@ -111,7 +111,8 @@ def parsed(stitches: Sequence[Stitch], answer: int | None) -> ParsedRun:
     return ParsedRun(
         steps=steps,
         skipped_calls=sum(run_step.call_id is not None for run_step in run_steps[MAX_STEPS:]),
-        thinking_time_ms=sum(response.duration_ms or 0 for response in responses),
+        # The time of a tool includes its own model calls.
+        thinking_time_ms=sum(response.duration_ms or 0 for response in responses if "call" not in response.data),
         sequential=all((response.calls or 0) <= 1 for response in responses),
     )
 

@@ -55,8 +55,9 @@ def redacted(stitch: Stitch) -> Stitch:
     changes: dict[str, Any] = {}
     if stitch.message is not None and stitch.type != "input":
         changes["message"] = _redacted(stitch.message)
-    if "message" in stitch.data:
-        changes["data"] = {**stitch.data, "message": EXPIRED}
+    texts = [name for name in ("message", "prompt", "text") if name in stitch.data]
+    if texts:
+        changes["data"] = {**stitch.data, **dict.fromkeys(texts, EXPIRED)}
     return stitch.changed(**changes) if changes else stitch
 
 

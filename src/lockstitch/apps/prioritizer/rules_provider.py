@@ -10,10 +10,21 @@ from typing import Any, Final, NamedTuple, cast
 
 from lockstitch import Message, Refused
 from lockstitch.apps.prioritizer.conclusion import confidences, summary
-from lockstitch.apps.prioritizer.dependencies import dependents, merged, normalised, untangled
+from lockstitch.apps.prioritizer.dependencies import dependents, detected, merged, normalised, untangled
 from lockstitch.apps.prioritizer.models import Task, TaskDependency
-from lockstitch.apps.prioritizer.prompt import PromptFacts, read_instructions
-from lockstitch.ext import Chunk, Download, Json, ModelRequest, Provider, ProviderError, Response, Usage, blocks
+from lockstitch.apps.prioritizer.prompt import DEPENDENCIES, PromptFacts, prompted_tasks, read_instructions
+from lockstitch.ext import (
+    Chunk,
+    Download,
+    Json,
+    ModelRequest,
+    Provider,
+    ProviderError,
+    Response,
+    Usage,
+    blocks,
+    text_of,
+)
 
 _READ: Final = 5
 """Number of tasks whose documents are read."""
@@ -56,6 +67,9 @@ class RulesPlanner(Provider):
         pass
 
     def _content(self, request: ModelRequest) -> list[Json]:
+        if request.purpose == DEPENDENCIES:
+            dependencies = [item.model_dump() for item in detected(prompted_tasks(text_of(request.messages[-1])))]
+            return [{"type": "text", "text": json.dumps({"dependencies": dependencies}, ensure_ascii=False)}]
         prompt_facts = read_instructions(request.system or "")
         results = list(_results(request.messages))
         turns = _turns(prompt_facts.outcome, prompt_facts.tasks, results)

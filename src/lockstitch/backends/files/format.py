@@ -87,7 +87,10 @@ def decode_stitch(line: bytes) -> Stitch:
         selected = _OF_TOOL
         name, call_id = action_data["tool_name"], action_data["tool_use_id"]
         if "result" in action_data:
-            message = _result(call_id, action_data["result"], bool(action_data["success"]))
+            content = action_data["result"]
+            if isinstance(content, dict):
+                content = values.get("result_text") or codec.dumps(content).decode()
+            message = _result(call_id, content, bool(action_data["success"]))
     elif kind in _OF_RUN:
         selected = _OF_RUN[kind]
     data = values.get("data")
@@ -129,13 +132,13 @@ def _parts(stitch: Stitch) -> tuple[Json, Json]:
     if stitch.type == "tool_call":
         action = {"tool_name": stitch.name, "tool_use_id": stitch.call_id}
         failed = bool((message or {}).get("is_error"))
+        text = None
         if _is_result(message, stitch.call_id):
-            action["result"] = cast("Json", message)["content"]
+            action["result"], text = _result_object(cast("Json", message)["content"])
             message = None
         action |= {"success": not failed, "execution_time_ms": stitch.duration_ms}
-        return _with_data(
-            action, _OF_TOOL, stitch.data, {"status": stitch.status, "usage": usage or None, "message": message}
-        )
+        beside = {"status": stitch.status, "usage": usage or None, "message": message, "result_text": text}
+        return _with_data(action, _OF_TOOL, stitch.data, beside)
     beside = {
         "name": stitch.name,
         "call_id": stitch.call_id,
@@ -160,11 +163,29 @@ def _is_response(message: Json | None) -> bool:
 def _is_result(block: Json | None, call_id: str | None) -> bool:
     if block is None or call_id is None or block.get("tool_use_id") != call_id:
         return False
+    # An object is read as the text of a result.
+    if isinstance(block.get("content"), dict):
+        return False
     failed = block.get("is_error", False)
     # 1 equals True but is written differently.
     if not isinstance(failed, bool):
         return False
     return list(block.items()) == list(_result(call_id, block.get("content"), not failed).items())
+
+
+def _result_object(content: Any) -> tuple[Any, str | None]:
+    """Return the object that the text of a result contains, as the lens shows it, or the content.
+
+    The second value is the text, if the object alone does not give the same text.
+    """
+    if not isinstance(content, str) or not content.startswith("{"):
+        return content, None
+    try:
+        value = codec.loads(content)
+        is_same = codec.dumps(value).decode() == content
+    except (ValueError, TypeError, RecursionError):
+        return content, None
+    return value, None if is_same else content
 
 
 def _result(call_id: str, content: Any, success: bool) -> Json:

@@ -26,6 +26,7 @@ from lockstitch.model import (
     codec,
     context,
     format_time,
+    generated_files,
     history,
     open_calls,
     text_of,
@@ -189,7 +190,6 @@ def conversation_history_of(folder: Folder, run: Run) -> Json:
     # An input that came as a delivery may be outside the file of the run.
     for stitch in log.read(folder, run.thread_id, [(position, position) for position in outside]):
         body[stitch.position] = stitch.message
-    files = [file for file in tables.files(folder, run.thread_id) if file.last_updated_run == run.id]
     answer = body.get(run.output_position or 0)
     return {
         "conversation_id": str(run.id),
@@ -203,7 +203,7 @@ def conversation_history_of(folder: Folder, run: Run) -> Json:
         "stop_reason": run.stop_reason,
         "total_steps": run.steps,
         "usage": run.usage,
-        "generated_files": [_generated(file) for file in files],
+        "generated_files": generated_files(run, tables.files(folder, run.thread_id)),
         "cost": run.known_cost,
         "extras": run.extras,
         "sequence_number": run.turn,
@@ -215,18 +215,6 @@ def recorded_turns(folder: Folder, thread_id: UUID) -> list[int]:
     """Return the turns that have a record, in order. Only numeric file names are records."""
     names = (name.removesuffix(".json") for name in folder.names(disk.histories(thread_id)))
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
-
-
-def _generated(file: File) -> Json:
-    return {
-        "file_id": file.file_id,
-        "filename": file.filename,
-        "storage_path": file.storage_path,
-        "size": file.size,
-        "mime_type": file.mime_type,
-        "step": file.step,
-        "timestamp": format_time(file.last_updated_at),
-    }
 
 
 KINDS = frozenset({"chat", "goal", "task"})

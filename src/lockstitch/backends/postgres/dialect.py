@@ -1,11 +1,12 @@
 """The PostgreSQL dialect: values are sent as text, tables have their schema name."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 from lockstitch.backends.sql import operations, queries
@@ -124,6 +125,12 @@ _FIGURES = {
 }
 
 
+@cache
+def _queries() -> Mapping[str, str]:
+    texts = queries.load_dialect("lockstitch.backends.postgres")
+    return MappingProxyType({name: qualified(text) for name, text in texts.items()})
+
+
 def dialect(clock: Clock) -> Dialect:
     """Return the dialect with a clock.
 
@@ -133,7 +140,7 @@ def dialect(clock: Clock) -> Dialect:
     # waits for a lock renews the lease from the time of its request, never later.
     real = isinstance(clock, SystemClock)
     return Dialect(
-        queries={name: qualified(text) for name, text in queries.load_dialect("lockstitch.backends.postgres").items()},
+        queries=_queries(),
         now="statement_timestamp()" if real else ":now::timestamptz",
         expired="(w.beat_at + make_interval(secs => w.lease_seconds) < {now})",
         # Projects take turns in the same order on every backend, independent of the collation of the database.

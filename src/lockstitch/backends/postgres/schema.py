@@ -275,7 +275,7 @@ async def looking(pool: Pool, dialect: Dialect, name: str, blocking: bool) -> As
         ((reader,),) = await own.execute_one(dialect.statement("reader_known", {}))
     finally:
         await own.close()
-    setup = ["SET default_transaction_read_only = on", f"SET search_path TO {name}, public"]
+    setup = ["SET default_transaction_read_only = on", f"SET search_path TO {name}, lockstitch, public"]
     if reader:
         setup.append(f"SET ROLE {READER}")
     address = pool.address

@@ -6,8 +6,10 @@ A script is a generator that yields statements and receives their rows. It does 
 """
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from lockstitch.errors import SchemaMismatch
@@ -26,7 +28,8 @@ def load(package: str) -> dict[str, str]:
     }
 
 
-def load_dialect(package: str) -> dict[str, str]:
+@cache
+def load_dialect(package: str) -> Mapping[str, str]:
     """Return the shared queries, with those of a dialect in their place.
 
     A dialect overrides queries under `-- name:` and adds queries under `-- own:`. It must not override a query that is
@@ -36,17 +39,20 @@ def load_dialect(package: str) -> dict[str, str]:
     unknown = dialect.keys() - shared.keys() - set(_DIALECT_ONLY.findall(_text(package)))
     if unknown:
         raise RuntimeError(f"Queries of {package} that override no shared query: {', '.join(sorted(unknown))}")
-    return {**shared, **dialect}
+    return MappingProxyType({**shared, **dialect})
 
 
 def _text(package: str) -> str:
     return files(package).joinpath("queries.sql").read_text()
 
 
-def migrations(package: str) -> list[tuple[int, str, str]]:
+@cache
+def migrations(package: str) -> Sequence[tuple[int, str, str]]:
     """Return the numbered migrations of a package in order, as number, name and text."""
     traversables = [entry for entry in files(package).joinpath("migrations").iterdir() if entry.name.endswith(".sql")]
-    return sorted((int(entry.name[:4]), entry.name.removesuffix(".sql"), entry.read_text()) for entry in traversables)
+    return tuple(
+        sorted((int(entry.name[:4]), entry.name.removesuffix(".sql"), entry.read_text()) for entry in traversables)
+    )
 
 
 def supported_version(row: "Row", store: str) -> int:

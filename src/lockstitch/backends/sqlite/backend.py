@@ -225,7 +225,7 @@ class SqliteBackend:
         if own:
             with closing(self._beside()) as connection:
                 return await _run_query(connection, sql, limit, seconds, lens)
-        before = [] if lens is None else views(lens, await self.extensions())
+        before = views(lens, await self.extensions())
         async with self._query_slots, self._as_file() as path:
             uri = uri_of(path, read_only=True)
             return await query(self._path, uri, sql, limit=limit, seconds=seconds, before=before)

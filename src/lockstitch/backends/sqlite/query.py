@@ -41,11 +41,15 @@ def create_lens_views(connection: sqlite3.Connection, name: str) -> None:
         connection.execute(statement)
 
 
-def views(name: str, added: Sequence[str]) -> list[str]:
-    """Return the statements that create the views of a lens. `added` are the names of the store's extensions."""
-    catalog.check(name)
-    parts = [part for extension in known(added) if (part := extension.lens(name, "sqlite"))]
-    scripts = (catalog.script("shared", "sqlite"), catalog.composed(name, "sqlite", parts))
+def views(name: str | None, added: Sequence[str]) -> list[str]:
+    """Return the statements that create the views of a lens. `added` are the names of the store's extensions.
+
+    Without a lens, these are the views that all lenses share. The function `lockstitch_request` reads one of them.
+    """
+    scripts = [catalog.script("shared", "sqlite")]
+    if name is not None:
+        parts = [part for extension in known(added) if (part := extension.lens(catalog.check(name), "sqlite"))]
+        scripts.append(catalog.composed(name, "sqlite", parts))
     return [_VIEW.sub("CREATE TEMP VIEW", statement, count=1) for script in scripts for statement in statements(script)]
 
 

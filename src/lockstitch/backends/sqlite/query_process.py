@@ -76,8 +76,15 @@ def main() -> None:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """Add the functions that views of lenses call."""
+    """Add the functions that views of lenses call, and `lockstitch_request`. It reads a view that lenses share."""
+
+    def request(stitch: str | None) -> str | None:
+        sql = "SELECT request FROM temp.lens_model_requests WHERE stitch_id = ?"
+        row = connection.execute(sql, (stitch,)).fetchone()
+        return row[0] if row else None
+
     connection.create_function("lockstitch_unpacked", 1, _unpacked, deterministic=True)
+    connection.create_function("lockstitch_request", 1, request)
 
 
 def _unpacked(content: bytes) -> str:
@@ -110,7 +117,8 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     except MemoryError:
         return {"error": "memory"}
     except (sqlite3.Error, sqlite3.Warning) as exc:
-        if getattr(exc, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+        # A function that was interrupted raises another error.
+        if getattr(exc, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT or time.monotonic() > deadline:
             return {"error": "time"}
         return {"error": "sql", "message": str(exc)[:2000]}
 

@@ -137,7 +137,7 @@ def _graders(
     for name in names:
         parameters: dict[str, Any] = {}
         if name == "judge":
-            judge = values.get("judge", agent.model)
+            judge = values.get("judge") or agent.model
             if isinstance(judge, str) and judge not in code.agents and ":" not in judge:
                 known = ", ".join(sorted(code.agents))
                 raise Refused(f"--judge {judge!r} is not a model (anthropic:…) and not an agent. Agents: {known}.")

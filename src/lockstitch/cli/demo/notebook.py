@@ -178,6 +178,8 @@ def reply(request: ModelRequest) -> Any:
     For other notebooks, and for questions without a script, it quotes the sources, as notebooks without a model do. So
     users who try their own notebook get no answers about books that are not in it.
     """
+    if request.purpose == "session_summary":
+        return '{"summary": "The user asks for books from the list of the school library.", "topics": ["books"]}'
     if request.purpose is not None:
         return "[]"
     tools = {str(tool.get("name")) for tool in request.tools}

@@ -143,8 +143,8 @@ class ChatLoop:
             act = resuming(self._app, self._store.thread(self._name))
         if self._session.json_output:
             self._session.out.json({key: value for key, value in result.items() if key != "title"})
-        if result["status"] != "completed":
-            self._progress.aside(outcome(result, self._name), "yellow")
+        if text := outcome(result, self._name):
+            self._progress.aside(text, "yellow")
         total = self._store.overview([self._store.thread(self._name)])[0].total_cost
         self._progress.aside(sums(result, total))
 

@@ -92,8 +92,27 @@ async def call_model(context: RunContext, action: CallModel) -> None:
 
 async def side_model_call(context: RunContext, purpose: str, prompt: str, max_tokens: int = 1024) -> str:
     """Call the run's model outside the loop and return its text. Raises `ProviderError` if the call fails."""
+    return await context.cancellable(_side_call(context, purpose, prompt, max_tokens, {}))
+
+
+async def tool_model_call(context: RunContext, call_key: str, purpose: str, prompt: str, max_tokens: int) -> str:
+    """Call the run's model for a tool call, commit the answer and return it.
+
+    If an earlier attempt of the tool call has committed the answer, the model is not called again. Raises
+    `ProviderError` if the call fails. The tool is cancelled with its run, so this call needs no cancellation.
+    """
+    about: Json = {"purpose": purpose, "call": call_key, **_prompt_data(prompt)}
+    for stitch in context.session.recent:
+        if stitch.type == "llm_call" and about.items() <= stitch.data.items():
+            return str(stitch.data["text"])
+    text = await _side_call(context, purpose, prompt, max_tokens, {"call": call_key})
+    await context.session.commit()
+    return text
+
+
+async def _side_call(context: RunContext, purpose: str, prompt: str, max_tokens: int, about: Json) -> str:
     request = context.side_request(purpose, [user(prompt)], max_tokens)
-    model_attempt = await context.cancellable(_call_with_retries(context, request, None))
+    model_attempt = await _call_with_retries(context, request, None)
     session = context.session
     response = model_attempt.response
     if response is None:
@@ -107,7 +126,7 @@ async def side_model_call(context: RunContext, purpose: str, prompt: str, max_to
             "llm_call",
             name=context.config.model,
             status=response.stop_reason,
-            data={"purpose": purpose, **_prompt_data(prompt), "text": text, **_cost_data(cost)},
+            data={"purpose": purpose, **about, **_prompt_data(prompt), "text": text, **_cost_data(cost)},
             duration_ms=model_attempt.duration_ms,
             **response.usage._asdict(),
         ),

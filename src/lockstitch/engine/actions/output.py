@@ -144,9 +144,10 @@ async def _stored(context: RunContext, file: GeneratedFile, step: int) -> list[E
         )
         # Not part of the commit. After a crash, the same row is written again.
         await store.files.put(record)
-        results: list[str] = session.open_run.state.get("files") or []
-        if file.file_id not in results:
-            session.change_run(state={**session.open_run.state, "files": [*results, file.file_id]})
+        state = session.open_run.state
+        generated: list[Json] = state.get("files") or []
+        others = [other for other in generated if other["file_id"] != file.file_id]
+        session.change_run(state={**state, "files": [*others, record.as_generated()]})
     except Exception as exc:  # an error of the file store must not fail the run
         return [_failed(context, file.file_id, exc)]
     data: Json = {"file_id": file.file_id, "filename": file.filename, "storage_path": path}

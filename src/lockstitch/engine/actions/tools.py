@@ -5,11 +5,13 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, cast
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from lockstitch.engine.actions.model import tool_model_call
 from lockstitch.engine.actions.output import keep_file
 from lockstitch.engine.actions.tool_requests import apply_requests, check_budget, refusal, resolve_wait
 from lockstitch.engine.decision.decide import IN_DOUBT
@@ -204,6 +206,7 @@ async def _run(run_context: RunContext, call: Call, progress: _Progress) -> Tool
         lane=session.lane,
         call_index=call.index,
     )
+    context.model_call = partial(tool_model_call, run_context, context.key)
     began = session.clock.now()
     content: Any = None
     problem: Exception | None = None

@@ -74,6 +74,19 @@ class MakeTitle:
     """Let the model name the conversation."""
 
 
+SummaryPurpose = Literal["session_summary", "result_summary"]
+"""The summary of a conversation after a turn, or that of a child's result for its parent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summarize:
+    """Let the model write a summary."""
+
+    purpose: SummaryPurpose
+    position: int
+    """The position of the answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateMemory:
     """Let the memory store update its memories from this run."""
@@ -119,6 +132,7 @@ Action = (
     | FetchFiles
     | CheckAnswer
     | MakeTitle
+    | Summarize
     | UpdateMemory
     | Pause
     | Finish

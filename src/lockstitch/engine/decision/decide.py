@@ -25,6 +25,8 @@ from lockstitch.engine.decision.action import (
     RetrieveMemory,
     RunMembers,
     RunTools,
+    Summarize,
+    SummaryPurpose,
     UpdateMemory,
 )
 from lockstitch.engine.decision.delegation import (
@@ -186,17 +188,27 @@ def _after_members(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> A
 
 def _close(config: RunConfig, snapshot: RunSnapshot, answer: Run, now: datetime) -> Action:
     """Return the remaining actions of a run whose answer comes from a nested run."""
-    return _before_finish(config, snapshot) or replace(_end(snapshot, now, "completed", "delegated"), answer=answer)
+    return _before_finish(config, snapshot, answer) or replace(
+        _end(snapshot, now, "completed", "delegated"), answer=answer
+    )
 
 
-def _before_finish(config: RunConfig, snapshot: RunSnapshot) -> Action | None:
-    """Return the next action between the answer of a turn and its last commit; None if none remains."""
+def _before_finish(config: RunConfig, snapshot: RunSnapshot, answer: Run | None = None) -> Action | None:
+    """Return the next action between the answer of a turn and its last commit; None if none remains.
+
+    `answer` is the nested run that gave the answer; None if this run did.
+    """
     run = snapshot.run
     assert run is not None
     if run.compiles:
         return None
     if _wants_title(config, snapshot):
         return MakeTitle()
+    purpose, position = _summary_purpose(config, snapshot), _answer_position(snapshot, answer)
+    if purpose is not None and position is not None:
+        last: Json = run.state.get(purpose) or {}
+        if last.get("position") != position:
+            return Summarize(purpose, position)
     if config.memory.name != "none" and not snapshot.has("memory_update"):
         return UpdateMemory()
     return None
@@ -245,7 +257,7 @@ def _after_answer(config: RunConfig, snapshot: RunSnapshot, response: Stitch, no
         return RecordEntries(
             [_entry(snapshot, "final_summary_generation", data={"finish_reason": _stop_reason(response)})]
         )
-    checks = definition.checks_answer or definition.output_schema is not None
+    checks = "check" in definition.code or definition.output_schema is not None
     if checks and reason in ("end_turn", "stop_sequence") and not snapshot.has("final_answer_validation"):
         return CheckAnswer(answer_of(response.message))
     remaining = _before_finish(config, snapshot)
@@ -415,6 +427,22 @@ def _wants_title(config: RunConfig, snapshot: RunSnapshot) -> bool:
     if not config.definition.title or head.title or head.kind != "chat" or run is None or run.lane is not None:
         return False
     return not any(stitch.data.get("purpose") == "title" for stitch in snapshot.after_response)
+
+
+def _summary_purpose(config: RunConfig, snapshot: RunSnapshot) -> SummaryPurpose | None:
+    """Return the kind of summary that the model writes at the end of this run; None if it writes none."""
+    head, run = snapshot.head, snapshot.run
+    if run is None or run.lane is not None:
+        return None
+    if head.kind == "chat":
+        return "session_summary" if config.definition.session_summary else None
+    return "result_summary" if config.definition.result_summary and head.parent_id is not None else None
+
+
+def _answer_position(snapshot: RunSnapshot, answer: Run | None) -> int | None:
+    if answer is not None:
+        return answer.output_position
+    return snapshot.response.position if snapshot.response is not None else None
 
 
 def _unapplied(snapshot: RunSnapshot, threshold: int | None) -> Entry:

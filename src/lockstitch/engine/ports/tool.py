@@ -93,6 +93,10 @@ class GeneratedFile:
     mime_type: str | None = None
 
 
+ModelCall = Callable[[str, str, int], Awaitable[str]]
+"""Calls the model of the run outside the loop. It gets a purpose, a prompt and the maximum tokens of the answer."""
+
+
 @dataclass(slots=True)
 class ToolContext:
     """The context of one tool call. A tool gets it if it has a parameter named `ctx`."""
@@ -121,6 +125,8 @@ class ToolContext:
     """Files added by `save_file`."""
     requests: ToolRequests = field(default_factory=ToolRequests)
     """The requests of this call."""
+    model_call: ModelCall | None = None
+    """Calls the model of the run for this tool; see `ask_model`."""
 
     @property
     def key(self) -> str:
@@ -130,6 +136,26 @@ class ToolContext:
         same id in another response, run or member, and not a call that a retry of the run makes.
         """
         return call_key(self.response_id or self.run_id, self.call_index)
+
+    async def ask_model(self, prompt: str, *, purpose: str, max_tokens: int = 1024) -> str:
+        """Return the answer of the run's model to a prompt, without instructions, tools and history.
+
+        The record has the call as an `llm_call` with this purpose. It counts in the usage and cost of the run, and is
+        not a step. The answer is committed before this method returns: if the tool runs again after a crash, it gets
+        the same answer.
+
+        Args:
+            prompt: Text for the model.
+            purpose: Short name of the reason for the call.
+            max_tokens: Maximum number of tokens of the answer.
+
+        Raises:
+            ProviderError: If the model call fails.
+            Refused: If the tool was called without a run.
+        """
+        if self.model_call is None:
+            raise Refused("This call has no run, so it has no model.")
+        return await self.model_call(purpose, prompt, max_tokens)
 
     def save_file(self, filename: str, content: bytes, *, mime_type: str | None = None, file_id: str = "") -> None:
         """Add a file to the run. It is stored with the tool's result.

@@ -104,11 +104,14 @@ def thread_result(status: str, summary: str | None, error: str | None, *, output
     return value
 
 
-def report_to_parent(head: Thread, ended: Json, clock: Clock) -> list[Delivery]:
-    """Return the delivery that reports the end of a thread to its parent; an empty list for a root thread."""
+def report_to_parent(head: Thread, ended: Json, clock: Clock, summary: str | None = None) -> list[Delivery]:
+    """Return the delivery that reports the end of a thread to its parent; an empty list for a root thread.
+
+    `summary` is the model's summary of the result. Without it, the report contains the start of the result.
+    """
     if head.parent_id is None:
         return []
-    summary = str(ended.get("summary") or ended.get("error") or "")[:SUMMARY]
+    summary = str(summary or ended.get("summary") or ended.get("error") or "")[:SUMMARY]
     doubts: list[Json] = ended.get("in_doubt") or []
     if ended["status"] != "completed":
         # If the run completed, the child's model knew about these calls when it answered.

@@ -175,9 +175,15 @@ async def next_input(session: RunSession) -> RunInput | None:
     if head.goal is None:
         return None
     if last is None:
-        return RunInput(user(head.goal))
+        return RunInput(user(_assignment(head.goal, head.tasks)))
     # The thread was reopened, and the process that reopened it did not start the retry.
     return RunInput(user(""), retry_of=last) if last.status in ("failed", "cancelled") else None
+
+
+def _assignment(goal: str, tasks: Sequence[Json]) -> str:
+    """Return the text with which the first run of a goal starts: the goal, and the todo list if it is not empty."""
+    lines = [f"- {task.get('description', '')} ({task.get('status', 'pending')})" for task in tasks]
+    return "\n".join([goal, "", "Tasks:", *lines]) if lines else goal
 
 
 async def waiting_message(session: RunSession, before: UUID | None = None) -> RunInput | None:

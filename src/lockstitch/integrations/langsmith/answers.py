@@ -1,6 +1,6 @@
 """`LangSmithAnswer`: the answers in the outputs of an llm run: LangChain's generations or a provider's response."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from lockstitch.integrations.langsmith.messages import (
@@ -60,7 +60,24 @@ def generation(answer: LangSmithAnswer, *, failed: bool) -> Generation:
         id=_message_id(answer),
         finish_reason=name(reason),
         failed=failed or reason == "refusal" or any(map(_is_error, bags)) or _refuses(answer.message),
+        model=model_of([answer]),
+        provider=provider_of([answer]),
     )
+
+
+def model_of(answers: Sequence[LangSmithAnswer]) -> str | None:
+    """Return the first model that the answers name."""
+    return _first_name(answers, "model_name", "model", "modelName")
+
+
+def provider_of(answers: Sequence[LangSmithAnswer]) -> str | None:
+    """Return the first provider that the answers name."""
+    return _first_name(answers, "model_provider")
+
+
+def _first_name(answers: Sequence[LangSmithAnswer], *keys: str) -> str | None:
+    bags = [detail for answer in answers for detail in details(answer)]
+    return next((match for each in bags for key in keys if (match := text(each.get(key)))), None)
 
 
 def details(answer: LangSmithAnswer) -> list[Json]:

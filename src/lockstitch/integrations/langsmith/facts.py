@@ -13,9 +13,10 @@ from typing import Any, Final, Literal
 from lockstitch.integrations.langsmith.answers import (
     LangSmithAnswer,
     answers_in,
-    details,
     generation,
+    model_of,
     own_usage,
+    provider_of,
     usages,
 )
 from lockstitch.integrations.langsmith.messages import (
@@ -163,10 +164,9 @@ def _model_call(span: SpanData) -> SpanFacts:
     ]
     if error and not generations:
         generations = [Generation({"role": "assistant", "content": []}, "", None, None, failed=True)]
-    around = [detail for answer in answers for detail in details(answer)]
     requested = as_object(extra.get("invocation_params"))
     tokens, missing = _tokens(span, answers, outputs)
-    model = _first(around, "model_name", "model", "modelName") or name(metadata.get("ls_model_name"))
+    model = model_of(answers) or name(metadata.get("ls_model_name"))
     model = model or _first([requested, inputs], "model_name", "model", "model_id", "modelName")
     ended = bool(answers or error or "end" in span)
     if ended:
@@ -174,7 +174,7 @@ def _model_call(span: SpanData) -> SpanFacts:
     return SpanFacts(
         role="llm",
         model=model,
-        provider=_first(around, "model_provider") or name(metadata.get("ls_provider")),
+        provider=provider_of(answers) or name(metadata.get("ls_provider")),
         response_id=_response_id(answers),
         has_content=any(generation.message["content"] for generation in generations),
         parameters=_parameters(span, requested, metadata),

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from lockstitch.integrations.spans.span import Generation, SpanData, SpanFacts, TokenCounts
-from lockstitch.model import Json, Run, Stitch, columns, new_id, parse_time, tool_uses
+from lockstitch.model import Json, Run, Stitch, columns, new_id, parse_time, text_of, tool_uses
 from lockstitch.model.ids import foreign_id
 
 TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
@@ -143,7 +143,8 @@ def as_model_call(
     message = generation.message if generation else None
     calls = len(tool_uses(message))
     values["type"] = "llm_call"
-    values["name"] = part(facts.model or values["name"] or "")
+    model = (generation and generation.model) or facts.model
+    values["name"] = part(model or values["name"] or "")
     values["message"] = message
     values["calls"] = calls or None
     values["call_id"] = part(generation.id) if generation and generation.id else None
@@ -151,14 +152,16 @@ def as_model_call(
     if first and facts.tokens is not None:
         values |= dict(zip(TOKENS, _storable(facts.tokens), strict=True))
     details: Json = {
-        "model": facts.model,
-        "provider": facts.provider,
+        "model": model,
+        "provider": (generation and generation.provider) or facts.provider,
         "response_id": facts.response_id,
         "finish_reason": generation.finish_reason if generation else None,
         "parameters": facts.parameters or None,
         "failed": True if (generation and generation.failed) or values["status"] == "error" else None,
         "cost": cost if first else None,
         "usage": _usage(facts, generation),
+        # Usually the text of the message.
+        "text": generation.text if generation and generation.text not in ("", text_of(message)) else None,
     }
     data |= {key: value for key, value in details.items() if value is not None}
 

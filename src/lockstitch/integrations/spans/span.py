@@ -120,6 +120,9 @@ class Generation(NamedTuple):
     failed: bool = False
     tokens: TokenCounts | None = None
     """The counts of this answer, if the source gives them per answer."""
+    model: str | None = None
+    """The model and the provider of this answer, if the source gives them per answer."""
+    provider: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 -- archived rows are not a parent, child or predecessor here.
 
 CREATE VIEW threads AS
-SELECT t.id, t.branching_stitch_id,
+SELECT t.id, branching.id AS branching_stitch_id,
     coalesce(t.goal, left((
         SELECT lockstitch.text_of(lockstitch.safe_jsonb(s.message)) FROM lockstitch.stitches s
         WHERE s.thread_id = t.id AND s.type = 'input' AND s.message IS NOT NULL ORDER BY s.position LIMIT 1), 200), '')
@@ -20,6 +20,7 @@ SELECT t.id, t.branching_stitch_id,
     t.created_at, t.updated_at,
     t.parent_id AS parent_thread_id
 FROM lockstitch.threads t
+LEFT JOIN lockstitch.stitches branching ON branching.id = t.branching_stitch_id
 WHERE t.kind IN ('chat', 'goal', 'task');
 
 CREATE VIEW stitches AS
@@ -47,3 +48,8 @@ FROM lockstitch.stitches s JOIN lockstitch.threads t ON t.id = s.thread_id
 LEFT JOIN lockstitch.stitches before ON before.id = s.previous_id
 LEFT JOIN lockstitch.threads child ON child.id = s.child_id
 WHERE s.type IN ('llm_call', 'tool_call', 'thread_result') AND t.kind IN ('chat', 'goal', 'task');
+
+-- A reader that has only this schema in its search_path finds the function, too.
+CREATE OR REPLACE FUNCTION lockstitch_request(stitch uuid) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT lockstitch.lockstitch_request(stitch)
+$$;

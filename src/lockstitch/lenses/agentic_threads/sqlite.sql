@@ -2,7 +2,7 @@
 -- archived rows are not a parent, child or predecessor here.
 
 CREATE VIEW threads AS
-SELECT t.id, t.branching_stitch_id,
+SELECT t.id, branching.id AS branching_stitch_id,
     coalesce(t.goal, substr((
         SELECT l.text FROM lens_texts l WHERE l.thread_id = t.id AND l.type = 'input'
         ORDER BY l.position LIMIT 1), 1, 200), '')
@@ -19,6 +19,7 @@ SELECT t.id, t.branching_stitch_id,
     t.created_at, t.updated_at,
     t.parent_id AS parent_thread_id
 FROM main.threads t
+LEFT JOIN main.stitch_rows branching ON branching.id = t.branching_stitch_id
 WHERE t.kind IN ('chat', 'goal', 'task');
 
 -- Differs from PostgreSQL: it uses the table behind main.stitches. That view computes previous_id for each row, so it

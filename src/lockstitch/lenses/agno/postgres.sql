@@ -87,7 +87,8 @@ SELECT coalesce(t.key, t.id::text) AS session_id,
                                         WHERE m.parent_run_id = a.run_id AND NOT m.compiles))
                    ORDER BY a.sequence), '[]')
         FROM agno_runs a WHERE a.thread_id = t.id) AS runs,
-       lockstitch.safe_jsonb(t.result) AS summary,
+       -- The summary that the model wrote of a chat, or the result of a goal.
+       coalesce(lockstitch.safe_jsonb(t.state) -> 'summary', lockstitch.safe_jsonb(t.result)) AS summary,
        floor(extract(epoch FROM t.created_at))::bigint AS created_at,
        floor(extract(epoch FROM t.updated_at))::bigint AS updated_at,
        t.project

@@ -99,11 +99,12 @@ SELECT session_id, role AS session_type,
                                     FROM (SELECT m.run FROM agno_runs m WHERE m.parent_run_id = a.run_id AND NOT m.compiles
                                           ORDER BY m.sequence)))) AS run
               FROM agno_runs a WHERE a.thread_id = id ORDER BY a.sequence)) AS runs,
-       result AS summary,
+       -- The summary that the model wrote of a chat, or the result of a goal.
+       coalesce(state -> '$.summary', result) AS summary,
        unixepoch(created_at) AS created_at,
        unixepoch(updated_at) AS updated_at,
        project
-FROM (SELECT coalesce(t.key, t.id) AS session_id, t.id, t.project, t.agent, t.user_id, t.extras, t.title, t.settings, t.result,
+FROM (SELECT coalesce(t.key, t.id) AS session_id, t.id, t.project, t.agent, t.user_id, t.extras, t.title, t.settings, t.result, t.state,
              t.created_at, t.updated_at,
              coalesce((SELECT a.role FROM main.agents a WHERE a.project = t.project AND a.name = t.agent),
                       (SELECT r.role FROM main.run_rows r WHERE r.thread_no = t.no AND r.sequence = 1), 'agent') AS role

@@ -75,7 +75,8 @@ SELECT coalesce(s.call_id, s.id::text) AS llm_call_id,
             FROM jsonb_array_elements(lockstitch.safe_jsonb(s.message) -> 'content') WITH ORDINALITY AS b (block, place)
             WHERE b.block ->> 'type' = 'tool_use')
        ELSE '[]'::jsonb END AS tool_call_requests,
-       CASE WHEN s.message IS NULL THEN lockstitch.safe_jsonb(s.data) ->> 'text'
+       CASE WHEN s.message IS NULL OR lockstitch.safe_jsonb(s.data) ->> 'text' IS NOT NULL
+                THEN lockstitch.safe_jsonb(s.data) ->> 'text'
             ELSE lockstitch.text_of(lockstitch.safe_jsonb(s.message))
        END AS llm_output_text,
        CASE WHEN s.status IN ('error', 'refusal') OR lockstitch.safe_jsonb(s.data) ->> 'failed' = 'true'

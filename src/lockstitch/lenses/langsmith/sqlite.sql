@@ -76,7 +76,7 @@ SELECT coalesce(s.call_id, s.id) AS llm_call_id,
                   FROM json_each(s.message, '$.content') b
                   WHERE b.type = 'object' AND b.value ->> '$.type' = 'tool_use' ORDER BY b.key))
        ELSE '[]' END AS tool_call_requests,
-       CASE WHEN s.message IS NULL THEN s.data ->> '$.text'
+       CASE WHEN s.message IS NULL OR s.data ->> '$.text' IS NOT NULL THEN s.data ->> '$.text'
             WHEN json_type(s.message, '$.content') = 'text' THEN s.message ->> '$.content'
             ELSE coalesce((SELECT group_concat(said, '')
                            FROM (SELECT b.value ->> '$.text' AS said FROM json_each(s.message, '$.content') b

@@ -92,7 +92,8 @@ SELECT t.id,
                     FROM (SELECT e.name, count(*) AS calls FROM unnest(array_agg(s.tool_name)) AS e (name)
                           WHERE e.name IS NOT NULL GROUP BY e.name) AS u),
                    'thinking_time_ms', (SELECT coalesce(sum(l.duration_ms), 0) FROM lockstitch.stitches l
-                                        WHERE l.run_id = r.id AND l.type = 'llm_call'),
+                                        WHERE l.run_id = r.id AND l.type = 'llm_call'
+                                          AND l.data -> 'call' IS NULL),
                    'tool_execution_time_ms', coalesce(sum(s.duration_ms) FILTER (WHERE s.tool_name IS NOT NULL), 0),
                    'total_time_ms', round(extract(epoch FROM coalesce(r.completed_at, t.updated_at) - r.started_at) * 1000),
                    'error_count', count(*) FILTER (WHERE s.status = 'failed'),

@@ -86,7 +86,8 @@ SELECT t.id,
                                      WHERE a.trace_id = r.id ORDER BY a.position, a.call_index LIMIT 10)
                                WHERE tool_name IS NOT NULL GROUP BY tool_name))),
                    'thinking_time_ms', (SELECT coalesce(sum(l.duration_ms), 0) FROM main.stitch_rows l
-                                        WHERE l.run_no = r.no AND l.type = 'llm_call'),
+                                        WHERE l.run_no = r.no AND l.type = 'llm_call'
+                                          AND l.data -> '$.call' IS NULL),
                    'tool_execution_time_ms', coalesce(sum(duration_ms) FILTER (WHERE tool_name IS NOT NULL), 0),
                    'total_time_ms', CAST(round((julianday(coalesce(r.completed_at, t.updated_at))
                                                 - julianday(r.started_at)) * 86400000) AS INTEGER),

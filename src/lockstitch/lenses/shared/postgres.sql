@@ -87,6 +87,18 @@ CREATE OR REPLACE FUNCTION lockstitch.answer_at(thread uuid, place bigint) RETUR
     WHERE s.thread_id = thread AND s.position = place AND s.message IS NOT NULL
 $$;
 
+-- The object that the text of a tool result contains, or the content. IS JSON needs PostgreSQL 16.
+CREATE OR REPLACE FUNCTION lockstitch.result_value(content jsonb) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF jsonb_typeof(content) = 'string' AND content #>> '{}' LIKE '{%' THEN
+        RETURN (content #>> '{}')::jsonb;
+    END IF;
+    RETURN content;
+EXCEPTION WHEN data_exception OR statement_too_complex OR program_limit_exceeded THEN
+    RETURN content;
+END
+$$;
 -- The tool_use block that a tool result answers. Only the response contains it.
 CREATE OR REPLACE FUNCTION lockstitch.call_at(thread uuid, response bigint, index bigint) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
@@ -206,4 +218,84 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
         WHERE s.thread_id = thread AND s.position < before AND s.lane IS NULL
           AND (s.type = 'fork' OR (s.type = 'compaction' AND lockstitch.safe_jsonb(s.data) -> 'applied' = 'true'))
         ORDER BY s.position DESC LIMIT 1), 0), before - 1)
+$$;
+
+-- The whole request of a model call, by the id of its stitch: parameters, instructions, tools and messages. NULL if the
+-- stitch is not a model call of a run's loop, or is archived. As in store/queries/log.py, the messages are the context of
+-- the call's lane before it, without the positions that the run does not see, and with the answers of other members that
+-- the run got. Media in blobs stay references. SQLite has a function of the same name.
+CREATE OR REPLACE FUNCTION lockstitch.lockstitch_request(stitch uuid) RETURNS json
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    WITH call AS MATERIALIZED (
+        SELECT s.thread_id, s.position, s.lane, s.data -> 'request' AS own, common.request AS common,
+               CASE WHEN s.lane IS NOT NULL THEN lockstitch.safe_jsonb(r.state) -> 'injected' END AS injected
+        FROM lockstitch.stitches s LEFT JOIN lockstitch.runs r ON r.id = s.run_id
+        LEFT JOIN LATERAL (
+            SELECT started.data -> 'request' AS request FROM lockstitch.stitches started
+            WHERE started.thread_id = r.thread_id AND started.run_id = r.id AND started.type = 'run_started'
+              AND started.position BETWEEN r.first_position AND r.first_position + 1 LIMIT 1) AS common ON true
+        WHERE s.id = stitch AND s.type = 'llm_call' AND s.data -> 'request' IS NOT NULL),
+    hidden AS MATERIALIZED (
+        SELECT (range.element ->> 0)::bigint AS first, (range.element ->> 1)::bigint AS last FROM call,
+             lockstitch.elements(lockstitch.safe_jsonb(coalesce(own -> 'without', common -> 'without'))) AS range
+        UNION ALL
+        SELECT 0, coalesce(own ->> 'context_from', common ->> 'context_from')::bigint - 1 FROM call),
+    log AS MATERIALIZED (
+        SELECT s.position, s.type, s.reply_to, s.call_index, s.calls, s.message, s.data
+        FROM call JOIN lockstitch.stitches s ON s.thread_id = call.thread_id AND s.position < call.position
+        WHERE s.lane IS NOT DISTINCT FROM call.lane AND (s.message IS NOT NULL OR s.type IN ('fork', 'compaction'))
+        UNION ALL
+        SELECT s.position, s.type, s.reply_to, s.call_index, s.calls, s.message, s.data
+        FROM call JOIN lockstitch.archives a ON a.thread_id = call.thread_id AND a.first_position < call.position,
+             lockstitch.unpacked(a.content) AS s
+        WHERE s.position < call.position AND s.lane IS NOT DISTINCT FROM call.lane
+          AND NOT EXISTS (SELECT 1 FROM lockstitch.stitches live
+                          WHERE live.thread_id = a.thread_id AND live.position = a.first_position)
+        UNION ALL
+        SELECT (answer.element ->> 'position')::bigint, 'input', NULL, NULL, NULL,
+               json_build_object('role', 'user', 'content', concat(answer.element ->> 'agent', E' answered:\n\n',
+                   lockstitch.answer_of(lockstitch.message_at(call.thread_id,
+                                                              (answer.element ->> 'position')::bigint)))), NULL
+        FROM call, lockstitch.elements(call.injected) AS answer),
+    visible AS MATERIALIZED (
+        SELECT * FROM log WHERE NOT EXISTS (SELECT 1 FROM hidden WHERE log.position BETWEEN first AND last)),
+    start AS MATERIALIZED (
+        SELECT position, type, CASE type WHEN 'compaction' THEN lockstitch.safe_jsonb(data) END AS data FROM visible
+        WHERE type = 'fork' OR (type = 'compaction' AND lockstitch.safe_jsonb(data) -> 'applied' = 'true')
+        ORDER BY position DESC LIMIT 1),
+    part AS MATERIALIZED (
+        SELECT v.*, start.data -> 'replace' -> v.position::text AS new
+        FROM visible v LEFT JOIN start ON true
+        WHERE start.position IS NULL OR v.position > start.position
+           OR (v.position = start.position AND v.type = 'fork')
+           OR start.data -> 'replace' -> v.position::text IS NOT NULL
+           OR EXISTS (SELECT 1 FROM lockstitch.elements(start.data -> 'keep') AS range
+                      WHERE v.position BETWEEN (range.element ->> 0)::bigint AND (range.element ->> 1)::bigint)),
+    said AS (
+        SELECT position, 0 AS kind, 0::bigint AS place, message FROM part
+        WHERE type NOT IN ('tool_call', 'fork') AND new IS NULL AND message IS NOT NULL
+        UNION ALL
+        SELECT p.position, 0, new.place, new.element::json FROM part p, lockstitch.elements(
+             CASE jsonb_typeof(p.new) WHEN 'array' THEN p.new ELSE jsonb_build_array(p.new) END) AS new
+        WHERE p.type <> 'tool_call' AND p.new IS NOT NULL
+        UNION ALL
+        SELECT p.position, 0, carried.place, carried.element::json
+        FROM part p, lockstitch.elements(lockstitch.safe_jsonb(p.data) -> 'messages') AS carried
+        WHERE p.type = 'fork' AND p.new IS NULL
+        UNION ALL
+        SELECT entry, 1, 0, json_build_object('role', 'user', 'content',
+                   json_agg(coalesce(new::json, message) ORDER BY call_index)
+                   FILTER (WHERE type = 'tool_call' AND message IS NOT NULL))
+        FROM (SELECT *, CASE type WHEN 'tool_call' THEN reply_to ELSE position END AS entry FROM part) AS gathered
+        GROUP BY entry
+        HAVING bool_or(type <> 'tool_call')
+           AND count(*) FILTER (WHERE type = 'tool_call' AND message IS NOT NULL)
+               >= greatest(1, max(CASE type WHEN 'llm_call' THEN coalesce(calls, 0) ELSE 0 END)))
+    SELECT concat('{', nullif(substr(parameters, 2, length(parameters) - 2), '') || ',',
+                  '"system":' || to_json(lockstitch.kept_text(coalesce(own ->> 'system', common ->> 'system'))) || ',',
+                  '"tools":' || nullif(lockstitch.kept_text(coalesce(own ->> 'tools', common ->> 'tools')), '[]') || ',',
+                  '"messages":', (SELECT coalesce(json_agg(message ORDER BY position, kind, place), '[]') FROM said),
+                  '}')::json
+    FROM (SELECT own, common, coalesce(own -> 'parameters', common -> 'parameters', '{}')::text AS parameters
+          FROM call) AS stored
 $$;

@@ -66,7 +66,8 @@ LEFT JOIN main.stitch_rows start ON start.thread_no = at.thread_no AND start.pos
 CREATE VIEW lens_archived AS
 SELECT a.thread_id, a.first_position, a.last_position,
     CAST(e.value ->> '$.log_id' AS INTEGER) AS log_id, CAST(e.value ->> '$.position' AS INTEGER) AS position,
-    CAST(e.value ->> '$.run_id' AS TEXT) AS run_id, CAST(e.value ->> '$.type' AS TEXT) AS type,
+    CAST(e.value ->> '$.run_id' AS TEXT) AS run_id, CAST(e.value ->> '$.lane' AS TEXT) AS lane,
+    CAST(e.value ->> '$.type' AS TEXT) AS type, CAST(e.value ->> '$.calls' AS INTEGER) AS calls,
     CAST(e.value ->> '$.at' AS TEXT) AS at, CAST(e.value ->> '$.name' AS TEXT) AS name,
     CAST(e.value ->> '$.call_id' AS TEXT) AS call_id, CAST(e.value ->> '$.status' AS TEXT) AS status,
     CAST(e.value ->> '$.reply_to' AS INTEGER) AS reply_to, CAST(e.value ->> '$.call_index' AS INTEGER) AS call_index,
@@ -175,3 +176,86 @@ SELECT r.id AS run_id, (
     WHERE s.thread_id = r.thread_id AND s.position BETWEEN r.first_position AND r.first_position + 1
       AND s.run_id = r.id AND s.type = 'run_started' LIMIT 1) AS request
 FROM main.runs r;
+
+-- The whole request of a model call, by the id of its stitch: parameters, instructions, tools and messages. The function
+-- `lockstitch_request` reads this view. As in store/queries/log.py, the messages are the context of the call's lane
+-- before it, without the positions that the run does not see, and with the answers of other members that the run got.
+-- Media in blobs stay references.
+CREATE VIEW lens_model_requests AS
+SELECT at.id AS stitch_id, (
+    WITH call AS MATERIALIZED (
+        SELECT t.id AS thread_id, at.data -> '$.request' AS own, r.state -> '$.injected' AS injected,
+               (SELECT q.request FROM lens_requests q WHERE q.run_id = r.id) AS common
+        FROM main.threads t LEFT JOIN main.run_rows r ON r.no = at.run_no
+        WHERE t.no = at.thread_no),
+    seen AS MATERIALIZED (
+        SELECT coalesce(own ->> '$.context_from', common ->> '$.context_from', 0) AS first,
+               coalesce(own -> '$.without', common -> '$.without', '[]') AS without FROM call),
+    log AS MATERIALIZED (
+        SELECT s.position, s.type, s.reply_to, s.call_index, s.calls, s.message, s.data FROM main.stitch_rows s
+        WHERE s.thread_no = at.thread_no AND s.position < at.position AND s.lane IS at.lane
+          AND (s.message IS NOT NULL OR s.type IN ('fork', 'compaction'))
+        UNION ALL
+        SELECT s.position, s.type, s.reply_to, s.call_index, s.calls, s.message, s.data
+        FROM call CROSS JOIN lens_archived s
+        WHERE s.thread_id = call.thread_id AND s.first_position < at.position AND s.position < at.position
+          AND s.lane IS at.lane
+        UNION ALL
+        SELECT json_extract(i.value, '$.position'), 'input', NULL, NULL, NULL,
+               json_object('role', 'user', 'content', json_extract(i.value, '$.agent') || ' answered:' || char(10, 10)
+                   || coalesce((SELECT x.answer FROM lens_texts x WHERE x.thread_id = call.thread_id
+                                  AND x.position = json_extract(i.value, '$.position')),
+                               (SELECT x.answer FROM lens_archived_texts x WHERE x.thread_id = call.thread_id
+                                  AND x.first_position <= json_extract(i.value, '$.position')
+                                  AND x.last_position >= json_extract(i.value, '$.position')
+                                  AND x.position = json_extract(i.value, '$.position')), '')), NULL
+        FROM call CROSS JOIN json_each(coalesce(call.injected, '[]')) i WHERE at.lane IS NOT NULL),
+    visible AS MATERIALIZED (
+        SELECT log.* FROM log, seen WHERE log.position >= seen.first AND NOT EXISTS (
+            SELECT 1 FROM json_each(seen.without) w
+            WHERE log.position BETWEEN json_extract(w.value, '$[0]') AND json_extract(w.value, '$[1]'))),
+    start AS MATERIALIZED (
+        SELECT position, type, data FROM visible
+        WHERE type = 'fork' OR (type = 'compaction' AND data -> '$.applied' = 'true')
+        ORDER BY position DESC LIMIT 1),
+    part AS (
+        SELECT v.*, CASE start.type WHEN 'compaction' THEN start.data -> ('$.replace."' || v.position || '"') END AS new
+        FROM visible v LEFT JOIN start
+        WHERE start.position IS NULL OR v.position > start.position
+           OR (v.position = start.position AND v.type = 'fork')
+           OR (start.type = 'compaction' AND (
+                  start.data -> ('$.replace."' || v.position || '"') IS NOT NULL
+                  OR EXISTS (SELECT 1 FROM json_each(start.data, '$.keep') k
+                             WHERE v.position BETWEEN json_extract(k.value, '$[0]')
+                                                  AND json_extract(k.value, '$[1]'))))),
+    placed AS (
+        SELECT CASE type WHEN 'tool_call' THEN reply_to ELSE position END AS place, call_index,
+               type <> 'tool_call' AS is_entry, CASE type WHEN 'llm_call' THEN coalesce(calls, 0) ELSE 0 END AS calls,
+               CASE WHEN type = 'tool_call' THEN NULL
+                    WHEN new IS NOT NULL THEN
+                        CASE substr(new, 1, 1) WHEN '[' THEN nullif(substr(new, 2, length(new) - 2), '') ELSE new END
+                    WHEN type = 'fork' THEN
+                        nullif(substr(data -> '$.messages', 2, length(data -> '$.messages') - 2), '')
+                    ELSE message END AS message,
+               CASE WHEN type = 'tool_call' AND message IS NOT NULL THEN coalesce(new, message) END AS block
+        FROM part ORDER BY place, call_index),
+    entries AS (
+        SELECT place, max(calls) AS calls, max(is_entry) AS is_entry, max(message) AS message, count(block) AS results,
+               group_concat(block, ',') AS blocks
+        FROM placed WHERE place IS NOT NULL GROUP BY place ORDER BY place),
+    messages AS (
+        SELECT CASE WHEN results >= calls AND results > 0
+                    THEN coalesce(message || ',', '') || '{"role":"user","content":[' || blocks || ']}'
+                    ELSE message END AS said
+        FROM entries WHERE is_entry)
+    SELECT '{'
+        || coalesce(nullif(substr(parameters, 2, length(parameters) - 2), '') || ',', '')
+        || coalesce((SELECT '"system":' || json_quote(CAST(b.content AS TEXT)) || ',' FROM main.blobs b
+                     WHERE b.sha256 = coalesce(own ->> '$.system', common ->> '$.system')), '')
+        || coalesce((SELECT '"tools":' || CAST(b.content AS TEXT) || ',' FROM main.blobs b
+                     WHERE b.sha256 = coalesce(own ->> '$.tools', common ->> '$.tools')
+                       AND CAST(b.content AS TEXT) <> '[]'), '')
+        || '"messages":[' || coalesce((SELECT group_concat(said, ',') FROM messages WHERE said IS NOT NULL), '') || ']}'
+    FROM (SELECT own, common, coalesce(own -> '$.parameters', common -> '$.parameters', '{}') AS parameters FROM call)
+    ) AS request
+FROM main.stitch_rows at WHERE at.type = 'llm_call' AND at.data -> '$.request' IS NOT NULL;

@@ -103,11 +103,17 @@ SELECT r.id AS conversation_id, r.thread_id AS agent_uuid, r.id AS run_id, r.sta
     r.steps::integer AS total_steps,
     jsonb_build_object('input_tokens', r.input_tokens, 'output_tokens', r.output_tokens,
         'cache_creation_input_tokens', r.cache_write_tokens, 'cache_read_input_tokens', r.cache_read_tokens) AS usage,
-    (SELECT coalesce(jsonb_agg(jsonb_build_object(
-         'file_id', f.file_id, 'filename', f.filename, 'storage_path', f.storage_path, 'size', f.size,
-         'mime_type', f.mime_type, 'step', f.step, 'timestamp', lockstitch.told_time(f.last_updated_at))
-         ORDER BY f.file_id), '[]')
-     FROM lockstitch.files f WHERE f.thread_id = r.thread_id AND f.last_updated_run = r.id) AS generated_files,
+    -- As the run recorded them, because a later run may change them, and those that were stored without its state.
+    (SELECT coalesce(jsonb_agg(shown ORDER BY shown ->> 'file_id' COLLATE "C"), '[]') FROM (
+         SELECT recorded.element FROM lockstitch.elements(lockstitch.safe_jsonb(r.state) -> 'files') AS recorded
+         WHERE jsonb_typeof(recorded.element) = 'object'
+         UNION ALL
+         SELECT jsonb_build_object(
+             'file_id', f.file_id, 'filename', f.filename, 'storage_path', f.storage_path, 'size', f.size,
+             'mime_type', f.mime_type, 'step', f.step, 'timestamp', lockstitch.told_time(f.last_updated_at))
+         FROM lockstitch.files f WHERE f.thread_id = r.thread_id AND f.last_updated_run = r.id
+           AND NOT EXISTS (SELECT 1 FROM lockstitch.elements(lockstitch.safe_jsonb(r.state) -> 'files') AS recorded
+                           WHERE recorded.element ->> 'file_id' = f.file_id)) AS files (shown)) AS generated_files,
     CASE WHEN lockstitch.safe_jsonb(r.cost) ->> 'total_cost' IS NULL THEN '{}'
          ELSE lockstitch.safe_jsonb(r.cost) END AS cost,
     lockstitch.safe_jsonb(r.extras) AS extras,
@@ -154,7 +160,7 @@ SELECT s.log_id, s.thread_id, s.run_id, s.at, s.step_number::integer,
     'tool_execution'::varchar,
     lockstitch.safe_jsonb(s.data) || jsonb_build_object('tool_name', s.name, 'tool_use_id', s.call_id,
         'input', lockstitch.call_at(s.thread_id, s.reply_to, s.call_index) -> 'input',
-        'result', lockstitch.safe_jsonb(s.message) -> 'content',
+        'result', lockstitch.result_value(lockstitch.safe_jsonb(s.message) -> 'content'),
         'success', coalesce(lockstitch.safe_jsonb(s.message) -> 'is_error', 'false') <> 'true',
         'execution_time_ms', s.duration_ms),
     NULL::jsonb, s.messages_count::integer, s.estimated_tokens::integer, s.duration_ms::integer
@@ -200,7 +206,7 @@ SELECT s.log_id, t.id, r.id, s.at, s.step_number::integer,
                 SELECT block.element -> 'input'
                 FROM lockstitch.elements(lockstitch.message_at(r.thread_id, s.reply_to) -> 'content') AS block
                 WHERE block.element ->> 'type' = 'tool_use' ORDER BY block.place OFFSET s.call_index LIMIT 1),
-            'result', lockstitch.safe_jsonb(s.message) -> 'content',
+            'result', lockstitch.result_value(lockstitch.safe_jsonb(s.message) -> 'content'),
             'success', coalesce(lockstitch.safe_jsonb(s.message) -> 'is_error', 'false') <> 'true',
             'execution_time_ms', s.duration_ms)
         ELSE '{}' END,

@@ -106,11 +106,17 @@ SELECT r.id AS conversation_id, r.thread_id AS agent_uuid, r.id AS run_id, r.sta
     r.steps AS total_steps,
     json_object('input_tokens', r.input_tokens, 'output_tokens', r.output_tokens,
         'cache_creation_input_tokens', r.cache_write_tokens, 'cache_read_input_tokens', r.cache_read_tokens) AS usage,
+    -- As the run recorded them, because a later run may change them, and those that were stored without its state.
     (SELECT json_group_array(json(shown)) FROM (
+         SELECT e.value AS shown, e.value ->> '$.file_id' AS file_id FROM json_each(r.state, '$.files') e
+         WHERE e.type = 'object'
+         UNION ALL
          SELECT json_object('file_id', f.file_id, 'filename', f.filename, 'storage_path', f.storage_path, 'size', f.size,
-                            'mime_type', f.mime_type, 'step', f.step, 'timestamp', f.last_updated_at) AS shown
-         FROM main.files f WHERE f.thread_id = r.thread_id AND f.last_updated_run = r.id ORDER BY f.file_id))
-        AS generated_files,
+                            'mime_type', f.mime_type, 'step', f.step, 'timestamp', f.last_updated_at), f.file_id
+         FROM main.files f WHERE f.thread_id = r.thread_id AND f.last_updated_run = r.id
+           AND NOT EXISTS (SELECT 1 FROM json_each(r.state, '$.files') e
+                           WHERE e.type = 'object' AND e.value ->> '$.file_id' = f.file_id)
+         ORDER BY file_id)) AS generated_files,
     CASE WHEN r.cost ->> '$.total_cost' IS NULL THEN '{}' ELSE r.cost END AS cost, r.extras,
     r.turn AS sequence_number,
     coalesce(r.completed_at, r.started_at) AS created_at,
@@ -168,7 +174,8 @@ SELECT s.log_id, t.id, r.id, s.at, s.step_number,
     CAST(json_set(coalesce(s.data, '{}'), '$.tool_name', s.name, '$.tool_use_id', s.call_id,
         '$.input', json((SELECT c.call -> '$.input' FROM lens_calls c
                          WHERE c.thread_id = t.id AND c.position = s.reply_to AND c.call_index = s.call_index)),
-        '$.result', json(s.message -> '$.content'),
+        '$.result', json(iif(s.message ->> '$.content' GLOB '{*' AND json_valid(s.message ->> '$.content'),
+            s.message ->> '$.content', s.message -> '$.content')),
         '$.success', json(iif(coalesce(s.message -> '$.is_error', 'false') <> 'true', 'true', 'false')),
         '$.execution_time_ms', s.duration_ms) AS TEXT),
     CAST(NULL AS TEXT), s.messages_count, s.estimated_tokens, s.duration_ms
@@ -206,7 +213,8 @@ SELECT s.log_id, t.id, r.id, s.at, s.step_number,
                   AND c.position = s.reply_to AND b.type = 'object' AND b.value ->> '$.type' = 'tool_use'
                   AND s.call_index = (SELECT count(*) FROM json_each(c.message, '$.content') d
                                       WHERE d.key < b.key AND d.type = 'object' AND d.value ->> '$.type' = 'tool_use'))),
-            '$.result', json(s.message -> '$.content'),
+            '$.result', json(iif(s.message ->> '$.content' GLOB '{*' AND json_valid(s.message ->> '$.content'),
+            s.message ->> '$.content', s.message -> '$.content')),
             '$.success', json(iif(coalesce(s.message -> '$.is_error', 'false') <> 'true', 'true', 'false')),
             '$.execution_time_ms', s.duration_ms)
         ELSE s.data END AS TEXT),

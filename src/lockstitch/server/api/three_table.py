@@ -13,6 +13,7 @@ from starlette.responses import StreamingResponse
 
 from lockstitch.agents import Agent, Event, Result, submit_results
 from lockstitch.agents.formatters import formats
+from lockstitch.agents.formatters.formatter import Formatter
 from lockstitch.engine.result import result_enqueued, run_for
 from lockstitch.engine.session.start import as_message
 from lockstitch.errors import Refused
@@ -67,6 +68,7 @@ async def run(caller: Writer, body: RunRequest, idempotency_key: IdempotencyKey 
     has accepted `message_id` (or the header Idempotency-Key) before, the stream shows the run of the first message.
     """
     agent = _agent(caller, body.agent)
+    formatter = await agent.formatter(caller.store, body.agent_uuid)
     message = await caller.store.enqueue(
         agent.name,
         as_message(body.user_prompt),
@@ -76,7 +78,7 @@ async def run(caller: Writer, body: RunRequest, idempotency_key: IdempotencyKey 
     )
     result = await result_enqueued(caller.store, message)
     add_log_fields(thread=result.thread_id, run=result.run_id)
-    return _streamed(caller, agent, await caller.store.thread(result.thread_id), begun=result)
+    return _streamed(caller, formatter, await caller.store.thread(result.thread_id), begun=result)
 
 
 @router.post("/tool_results", responses=STREAM, response_class=StreamingResponse)
@@ -84,9 +86,9 @@ async def tool_results(caller: Writer, executed: Executed) -> StreamingResponse:
     """Submit results of frontend tools and stream the rest of the run."""
     head = await caller.store.thread(executed.agent_uuid)
     add_log_fields(thread=head.id)
-    agent = caller.app.agent(head.agent)
+    formatter = await caller.app.agent(head.agent).formatter(caller.store, head)
     await submit_results(caller.store, head, [tool_result.model_dump() for tool_result in executed.tool_results])
-    return _streamed(caller, agent, head)
+    return _streamed(caller, formatter, head)
 
 
 @router.get("/sessions", response_model=responses.Sessions)
@@ -116,16 +118,16 @@ def _agent(caller: Caller, name: str | None) -> Agent:
     return caller.app.agent(name or next(iter(agents)))
 
 
-def _streamed(caller: Caller, agent: Agent, head: Thread, begun: Result | None = None) -> StreamingResponse:
-    return StreamingResponse(_frames(caller, agent, head, begun), media_type=EVENT_STREAM)
+def _streamed(caller: Caller, formatter: Formatter, head: Thread, begun: Result | None = None) -> StreamingResponse:
+    return StreamingResponse(_frames(caller, formatter, head, begun), media_type=EVENT_STREAM)
 
 
-async def _frames(caller: Caller, agent: Agent, head: Thread, result: Result | None) -> AsyncGenerator[str]:
+async def _frames(caller: Caller, formatter: Formatter, head: Thread, result: Result | None) -> AsyncGenerator[str]:
     after = head.position if result is None else await _before(caller, result)
     follower = ThreadStream(caller.store, caller.state.changes, head.id, after)
     async with aclosing(follower.events("idle")) as stream_items:
         events = _without_none(EventReplay(caller.store, head).events(stream_items))
-        async for frame in formats.stream(events, agent.formatter()):
+        async for frame in formats.stream(events, formatter):
             yield frame
 
 

@@ -16,3 +16,7 @@ WITH RECURSIVE thread_history AS (
     JOIN thread_history th ON s.previous_stitch_id = th.id
 )
 SELECT * FROM thread_history ORDER BY depth;
+
+-- example: Show the whole request of each model call
+SELECT id, lockstitch_request(id) AS llm_request FROM stitches
+WHERE thread_id = :thread_id AND stitch_type = 'llm_call';

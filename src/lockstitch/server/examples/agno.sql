@@ -39,6 +39,6 @@ SELECT
   left(r->>'content', 100) as content_truncated,
   r->>'created_at' as created_at
 FROM agno_sessions,
-     jsonb_array_elements(runs) AS r
+     jsonb_array_elements(runs) WITH ORDINALITY AS runs (r, place)
 WHERE session_id = :session_id
-ORDER BY (r->>'created_at')::bigint;
+ORDER BY place;

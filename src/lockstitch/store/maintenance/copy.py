@@ -70,9 +70,20 @@ class CopyReport:
         return self.stitches + self.records
 
 
-async def copy(source: StoreCore, target: StoreCore, tree: Thread | None, progress: Progress | None) -> CopyReport:
-    """Copy all records of a store, or one tree of threads with the records that it uses. See `Store.copy_to`."""
-    work = _Copy(source._backend, target._backend, progress or (lambda copied: None))
+async def copy(
+    source: StoreCore,
+    target: StoreCore,
+    tree: Thread | None = None,
+    progress: Progress | None = None,
+    *,
+    held: bool = False,
+) -> CopyReport:
+    """Copy all records of a store, or one tree of threads with the records that it uses. See `Store.copy_to`.
+
+    Leases are not copied, so that workers of the target can claim the threads. `held` copies threads with their
+    holders, for a target that is only read.
+    """
+    work = _Copy(source._backend, target._backend, progress or (lambda copied: None), held=held)
     if tree is None:
         await work.side_records()
         async for head in _pages(source._backend, Find(Thread, order=("depth", "id"))):
@@ -98,10 +109,11 @@ async def put_copies(store: StoreCore, records: Sequence[Record]) -> None:
 class _Copy:
     """One copy from a source to a target."""
 
-    def __init__(self, source: FullBackend, target: FullBackend, progress: Progress) -> None:
+    def __init__(self, source: FullBackend, target: FullBackend, progress: Progress, *, held: bool) -> None:
         self._source = source
         self._target = target
         self._progress = progress
+        self._held = held
         self.copied = CopyReport()
 
     async def side_records(self) -> None:
@@ -151,7 +163,7 @@ class _Copy:
             if kind is not LiveDelta:
                 await self._put([self._encoded(record) for record in await self._source.find(_of(kind, head))])
         await self._log(head)
-        await self._put([_released(head)])
+        await self._put([head if self._held else _released(head)])
         self.copied.threads += 1
         self._progress(self.copied)
 

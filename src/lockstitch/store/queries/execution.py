@@ -125,7 +125,7 @@ class ExecutionQueries:
 
     async def files_of(self, head: Thread, run: Run) -> list[Json]:
         """Return the files that a run created or changed, as JSON."""
-        return (await self._reading.files(head, [run])).get(run.id, [])
+        return (await self._reading.files(head, [run]))[run.id]
 
     def local_worker_died(self) -> bool:
         """True if a worker of this host has died since the last `reap`."""

@@ -23,6 +23,7 @@ from lockstitch.model import (
     codec,
     context,
     format_time,
+    generated_files,
     history,
     text_of,
 )
@@ -309,7 +310,7 @@ class LogQueries:
                 # The first span of an imported trace has no message. Its run stores the input of the user.
                 text_of(body.get(run.input_position or 0)) or str(run.state.get("said") or ""),
                 answer_of(body.get(run.output_position)) if run.output_position in positions else None,
-                files.get(run.id, []),
+                files[run.id],
             )
             for run in runs
         ]
@@ -322,11 +323,8 @@ class LogQueries:
             Where("thread_id", "=", head.id),
             Where("last_updated_run", "in", [run.id for run in runs]),
         )
-        result: dict[UUID, list[Json]] = {}
-        for file in await self._backend.find(Find(File, where, order=("file_id",))):
-            if file.last_updated_run:
-                result.setdefault(file.last_updated_run, []).append(as_generated(file))
-        return result
+        files = await self._backend.find(Find(File, where))
+        return {run.id: generated_files(run, files) for run in runs}
 
     async def _optional_text(self, digest: str | None) -> str | None:
         return None if digest is None else await self.text(digest)
@@ -406,19 +404,6 @@ def _derived(head: Thread, parts: Sequence[InheritedTurns], stitches: Sequence[S
             turns.append(Turn(run, text_of(message), answer or None, [], part.thread_id))
             answer = ""
     return turns
-
-
-def as_generated(file: File) -> Json:
-    """Return a file as an element of generated_files in the documented format."""
-    return {
-        "file_id": file.file_id,
-        "filename": file.filename,
-        "storage_path": file.storage_path,
-        "size": file.size,
-        "mime_type": file.mime_type,
-        "step": file.step,
-        "timestamp": format_time(file.last_updated_at),
-    }
 
 
 _IN_FLIGHT = 500

@@ -73,8 +73,9 @@ CREATE INDEX threads_awaiting_person ON threads (project, awaiting_person_since,
     WHERE awaiting_person_since IS NOT NULL;
 CREATE INDEX threads_suspects ON threads (losses DESC, priority DESC, wake_at, id)
     WHERE status = 'pending' AND lost_by IS NOT NULL;
--- The id under which a lens shows a thread.
+-- The id and the status under which a lens shows a thread.
 CREATE INDEX threads_shown ON threads (coalesce(key, id));
+CREATE INDEX threads_shown_status ON threads (CASE status WHEN 'cancelled' THEN 'failed' ELSE status END);
 
 CREATE TABLE run_rows (
     no                 INTEGER PRIMARY KEY,

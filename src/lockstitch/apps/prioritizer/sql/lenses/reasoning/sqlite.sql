@@ -5,7 +5,7 @@
 CREATE VIEW reasoning_steps AS
 SELECT s.session_id, s.trace_id, s.position, s.call_index, s.timestamp,
        -- In a session, only calls of existing tools count as tool calls.
-       CASE WHEN s.unknown THEN coalesce(s.thought, 'Requested the tool ' || s.tool_name || ', which does not exist.')
+       CASE WHEN s.unknown THEN coalesce(nullif(s.thought, ''), 'Called the unknown tool ' || s.tool_name || '.')
             ELSE s.thought END AS thought,
        CASE WHEN NOT s.unknown THEN s.tool_name END AS tool_name,
        CASE WHEN s.unknown OR s.tool_name IS NULL THEN NULL
