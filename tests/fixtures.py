@@ -54,9 +54,8 @@ def postgres_template(postgres_server: PostgresServer) -> str:
 @pytest.fixture(scope="session")
 def databases(postgres_server: PostgresServer, postgres_template: str) -> Iterator[Databases]:
     """Migrated databases, each for one test at a time."""
-    databases = Databases(postgres_server, postgres_template)
-    yield databases
-    databases.close()
+    with Databases(postgres_server, postgres_template) as databases:
+        yield databases
 
 
 @pytest.fixture(scope="session")

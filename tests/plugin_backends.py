@@ -2,7 +2,7 @@
 
 The code in `CALLERS` uses the store through its public methods, so a test there seldom depends on the backend. With the
 option, each test without a requirement id runs on one of its backends. The name of the test chooses it, so every folder
-still uses all backends. Tests of the model, the backends, the store, the engine and the lenses run on all of them.
+still uses all backends. Tests of the backends, the store, the lenses, races and crashes run on all of them.
 """
 
 import re
@@ -14,7 +14,7 @@ import pytest
 from tests.plugin_requirements import backend_of, ids_of
 from tools.requirements import NO_BACKEND
 
-CALLERS = frozenset({"agents", "apps", "cli", "client", "hostile", "integrations", "server"})
+CALLERS = frozenset({"agents", "apps", "cli", "client", "engine", "hostile", "integrations", "server"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

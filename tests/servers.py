@@ -139,7 +139,10 @@ class Databases:
             self._disconnect(url)
             self._server.drop_database(url)
 
-    def close(self) -> None:
+    def __enter__(self) -> "Databases":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for url in list(self._connections):
             self._disconnect(url)
 

@@ -16,7 +16,7 @@ def play(backend: str, seed: int = 7, unsafe: str | None = None) -> subprocess.C
     if unsafe:
         environment["LOCKSTITCH_UNSAFE"] = unsafe
     # If something must go wrong: more threads, more time, and no wait for threads that never end.
-    sizes = ["--seconds", "12", "--houses", "12", "--patience", "3", "--poison", "0"]
+    sizes = ["--seconds", "8", "--houses", "12", "--patience", "3", "--poison", "0"]
     if not unsafe:
         sizes = ["--seconds", "5", "--houses", "4", "--poison", "1"]
     sizes += ["--rounds", "0"]

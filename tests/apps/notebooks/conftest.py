@@ -1,7 +1,7 @@
 """Stores with the tables of notebooks, on both databases."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,8 +26,9 @@ def postgres_template(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def databases(postgres_server: PostgresServer, postgres_template: str) -> Databases:
-    return Databases(postgres_server, postgres_template)
+def databases(postgres_server: PostgresServer, postgres_template: str) -> Iterator[Databases]:
+    with Databases(postgres_server, postgres_template) as databases:
+        yield databases
 
 
 @pytest.fixture(scope="session")
