@@ -316,8 +316,8 @@ async def test_user_regenerates_answer_and_sees_inherited_turns(store: Store, pa
         await page.goto(f"{url}/threads/thanks")
         form = page.locator("form", has=page.get_by_role("button", name="Regenerate answer"))
         # A double click sends the form twice.
-        again = "fetch(form.action, {method: 'post', body: new FormData(form)})"
-        await form.evaluate(f"form => {{ const first = {again}; form.requestSubmit(); return first }}")
+        first = "fetch(form.action, {method: 'post', body: new FormData(form), keepalive: true})"
+        await form.evaluate(f"form => {{ {first}; setTimeout(() => form.requestSubmit()) }}")
         await page.wait_for_url(lambda address: str(source.id) not in address and "thanks" not in address)
         fork = await store.thread("thanks")
         assert (fork.id != source.id, await store.count()) == (True, 2)
