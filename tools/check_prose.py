@@ -42,7 +42,7 @@ PATTERNS: Final = {
     "whoever": Pattern(r"\bwho(?:so)?ever\b", 0, "the caller, the worker that …"),
     "whatever": Pattern(r"\bwhatever\b", 1, "every, any"),
     "sentence with Who": Pattern(r"(?:^|[.!?\"#] +|\"\"\")(?:Who|Whose)\b(?! [^.\n]*\?)", 1, "name the actor"),
-    "nobody": Pattern(r"\bnobody(?:'s)?\b", 59, "no worker, no caller"),
+    "nobody": Pattern(r"\bnobody(?:'s)?\b", 58, "no worker, no caller"),
     "somebody": Pattern(r"\b(?:some|any|every)body(?:'s)?\b|\bsomeone\b", 9, "another worker, a person, every caller"),
     "anew": Pattern(r"\banew\b", 0, "again, new"),
     "of its own": Pattern(r"\bof (?:its|their|our|your|one's) own\b", 2, "its own X, a separate X"),

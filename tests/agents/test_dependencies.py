@@ -155,6 +155,10 @@ async def test_detached_run_with_deps_needs_factory(store: Store) -> None:
     with pytest.raises(Refused, match="deps factory"):
         await greeter().run("Hi", store=store, thread="t", deps={"name": "Ada"}, detach=True)
     assert await store.count() == 0
+    await greeter().run("Hi", store=store, thread="u", deps={"name": "Ada"})
+    with pytest.raises(Refused, match="deps factory"):
+        await greeter().regenerate("u", store=store, deps={"name": "Ada"}, detach=True)
+    assert await store.count() == 1
     agent = greeter(deps=deps_of)
     await agent.run("Hi", store=store, thread="t", user_id="Ada", deps={"name": "Grace"}, detach=True)
     await work_off(App([agent]), store)

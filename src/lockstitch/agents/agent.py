@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from lockstitch.agents.dependencies import enter_deps
 from lockstitch.agents.formatters.formatter import Formatter
-from lockstitch.agents.message_run import RUN_PARAMETERS, MessageRun, Prompt, RunOptions
+from lockstitch.agents.message_run import RUN_PARAMETERS, MessageRun, Prompt, RunOptions, refuse_detached_deps
 from lockstitch.agents.otlp_exporter import OtlpExporter
 from lockstitch.agents.registry import compactor as compactor_named
 from lockstitch.agents.registry import file_store as file_store_at
@@ -757,7 +757,8 @@ class Agent:
             store: Store of the thread.
             turn: Number of the turn to answer again (`Turn.run.turn`). Later turns are left out. None: the last turn.
             message: Message to send instead of the message of the turn. None: the same message.
-            deps: Object that tools and instructions receive. None: the `deps` of the agent.
+            deps: Object that tools and instructions receive. None: the `deps` of the agent. If workers execute this
+                agent, one of them may start the run first, so use a deps factory then.
             listener: Function that receives each event of the run.
             detach: Leave the run to a worker and return at once.
             message_id: Id of the request that you choose, unique per thread. A repeated request creates no second fork.
@@ -770,8 +771,11 @@ class Agent:
             ThreadBusy: If a worker holds the thread.
             ThreadWaiting: If the thread has an open run or an unanswered message.
             Conflict: If the thread changes at the same time.
-            Refused: If there is no such turn, if the turn has no message, or if the thread is an imported trace.
+            Refused: If there is no such turn, if the turn has no message, if the thread is an imported trace, or if a
+                worker would lack the `deps` of this call.
         """
+        if detach and deps is not None and not callable(self.deps):
+            refuse_detached_deps(self.name)
         resent = None if message is None else as_message(message)
         queued = await store.regenerate(thread, turn=turn, message=resent, agent=self.name, message_id=message_id)
         if detach:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 from uuid import UUID
 
 from lockstitch.agents.spec import AgentSpec
@@ -72,10 +72,7 @@ class MessageRun:
         """
         options = self.options
         if options.detach and self._needs_this_process:
-            raise Refused(
-                f"A worker does not have the deps of this call. Nothing was sent to {self.spec.name}. Give the agent a "
-                "deps factory, or run it without detach."
-            )
+            refuse_detached_deps(self.spec.name)
         if options.detach and not self._starts_here():
             return await self._enqueue()
         run_input = RunInput(
@@ -203,3 +200,11 @@ class MessageRun:
         key = self.thread if isinstance(self.thread, str) and id is None else None
         options = self.options
         return self.store.new_thread(id=id, key=key, agent=self.spec.name, kind=options.kind, user_id=options.user_id)
+
+
+def refuse_detached_deps(name: str) -> NoReturn:
+    """Refuse a run that a worker would execute without the `deps` of the call."""
+    raise Refused(
+        f"A worker does not have the deps of this call. Nothing was sent to {name}. Give the agent a deps factory, or "
+        "run it without detach."
+    )
