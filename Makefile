@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check sync bench crash chaos screenshots requirements clean
+.PHONY: help setup demo test check types lint sync bench crash chaos screenshots requirements clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "$(PYTHON) cannot create virtual environments. Install its venv package (Debian: python3-venv)."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# Python compiles the modules that it imports. To compile all of them takes half a minute.
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 demo: $(STAMP) ## Kill an agent during a payment and resume it
@@ -48,14 +49,19 @@ test: $(STAMP) ## Run the tests on all three backends; install Chromium if it is
 
 # One recipe, so that the cheap checks run first and the count last, also with make -j.
 check: $(STAMP) ## Run everything that CI runs: lint, generated files, types, layers, tests, requirements
+	@$(MAKE) --no-print-directory -j2 --output-sync types lint
+	@$(MAKE) --no-print-directory test ARGS=
+	$(BIN)/python tools/requirements.py
+
+types: $(STAMP)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/python -m tools.check_prose
-	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	@$(MAKE) --no-print-directory test ARGS=
-	$(BIN)/python tools/requirements.py
 
 sync: $(STAMP) ## Generate src/lockstitch/sync from the async classes
 	$(BIN)/python tools/generate_sync.py

@@ -31,10 +31,16 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 
+def pytest_configure() -> None:
+    """Collect tests without garbage collection: nothing that is imported is freed."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collection, which would examine all of them repeatedly."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 pytest_plugins = ["tests.plugin_requirements", "tests.plugin_backends", "tests.fixtures", "tests.cli.calling"]

@@ -290,7 +290,7 @@ def _compare(verdict: Verdict, outcome: PlayRecord, undisturbed: PlayRecord) -> 
         stitch.run_id for stitch in outcome.stitches if stitch.type != "fork"
     } != {run.id for run in outcome.runs}:
         verdict.problems.append("it did not stay one run" if not outcome.lanes else "there are other runs")
-    elif abs((outcome.runs[0].started_at - outcome.stitches[0].at).total_seconds()) > 0.1:  # type: ignore[operator]
+    elif outcome.runs[0].started_at > outcome.stitches[1].at:  # type: ignore[operator]
         verdict.problems.append("the run was started again")
     if not doubts and outcome.totals() != undisturbed.totals():
         verdict.problems.append(_difference(outcome.totals(), undisturbed.totals()))

@@ -159,3 +159,14 @@ async def test_postgres_plans_use_indexes(crowded: Crowded) -> None:
     for heading, plan in plans.items():
         executed = [line for line in plan.splitlines() if "Seq Scan on stitches" in line]
         assert not executed, (heading, executed)
+
+
+@pytest.mark.req("S2-039")
+async def test_newest_runs_of_langsmith_are_read_in_order(crowded: Crowded, crowded_sqlite: str) -> None:
+    query = "SELECT run_id, start_time FROM agent_runs ORDER BY start_time DESC LIMIT 20"
+    async with open_store(crowded[0]) as store:
+        plan = "\n".join(line for (line,) in (await store.sql(f"EXPLAIN {query}", lens="langsmith")).rows)
+    assert ("runs_start_time" in plan, "Sort" in plan) == (True, False), plan
+    async with open_store(crowded_sqlite) as store:
+        rows = (await store.sql(f"EXPLAIN QUERY PLAN {query}", lens="langsmith")).rows
+    assert not [row[3] for row in rows if "TEMP B-TREE" in row[3]], rows

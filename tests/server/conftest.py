@@ -1,6 +1,7 @@
 """Fixtures of server tests: a server with a new store, an HTTP client and a browser."""
 
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Iterator
 
 import httpx2
 import pytest
@@ -11,7 +12,7 @@ from tests.server.serving import caller, serving
 from tools.browser import find
 
 QUIET = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 
@@ -47,13 +48,26 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="session")
+def browser_endpoint(browser_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a browser process. One per test process, because its start takes longer than most tests."""
+    profile = f"--user-data-dir={tmp_path_factory.mktemp('browser')}"
+    started = subprocess.Popen(
+        [browser_path, *QUIET, profile, "--remote-debugging-port=0"], stderr=subprocess.PIPE, text=True
+    )
+    with started as process:
+        assert process.stderr is not None
+        yield next(line.split()[-1] for line in process.stderr if line.startswith("DevTools listening on"))
+        process.terminate()
+
+
 @pytest.fixture(scope="module")
-async def browser(browser_path: str) -> AsyncIterator[Browser]:
-    """One browser per module, because its start takes longer than most tests. Each test has its own context."""
+async def browser(browser_endpoint: str) -> AsyncIterator[Browser]:
+    """A connection to the browser, per module, because each module has an event loop. Each test has its own context."""
     async with async_playwright() as playwright:
-        opened = await playwright.chromium.launch(executable_path=browser_path, args=list(QUIET))
-        yield opened
-        await opened.close()
+        connected = await playwright.chromium.connect_over_cdp(browser_endpoint)
+        yield connected
+        await connected.close()
 
 
 @pytest.fixture

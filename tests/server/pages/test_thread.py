@@ -314,10 +314,13 @@ async def test_user_regenerates_answer_and_sees_inherited_turns(store: Store, pa
     source = await store.thread("thanks")
     async with serving(store, app) as url:
         await page.goto(f"{url}/threads/thanks")
-        form = page.locator("form", has=page.get_by_role("button", name="Regenerate answer"))
-        # A double click sends the form twice.
-        first = "fetch(form.action, {method: 'post', body: new FormData(form), keepalive: true})"
-        await form.evaluate(f"form => {{ {first}; setTimeout(() => form.requestSubmit()) }}")
+        await expect(page.get_by_role("button", name="Regenerate answer")).to_be_visible()
+        # A double click sends the form twice. The script finds the form itself, because a live update may replace it.
+        await page.evaluate("""() => {
+            const form = document.querySelector("button.regenerate").form;
+            fetch(form.action, {method: "post", body: new FormData(form), keepalive: true});
+            form.requestSubmit();
+        }""")
         await page.wait_for_url(lambda address: str(source.id) not in address and "thanks" not in address)
         fork = await store.thread("thanks")
         assert (fork.id != source.id, await store.count()) == (True, 2)

@@ -97,7 +97,9 @@ CROSS JOIN LATERAL
     (SELECT coalesce((SELECT a.role FROM lockstitch.agents a WHERE a.project = t.project AND a.name = t.agent),
                      (SELECT r.role FROM lockstitch.runs r WHERE r.thread_id = t.id AND r.sequence = 1), 'agent') AS role,
             jsonb_build_object('id', t.agent, 'name', t.agent,
-                               'model', lockstitch.safe_jsonb(t.settings) -> 'model') AS data) AS who
+                               'model', lockstitch.safe_jsonb(t.settings) -> 'model') AS data
+     -- An optimization fence: the role is read once per row.
+     OFFSET 0) AS who
 WHERE t.kind <> 'trace';
 
 CREATE VIEW agno_components AS

@@ -57,14 +57,14 @@ SELECT coalesce(s.call_id, s.id::text) AS llm_call_id,
             ELSE (SELECT count(*) FROM lockstitch.stitches e
                   WHERE e.thread_id = s.thread_id AND e.position >= root.first_position AND e.position < s.position
                     AND e.type = 'llm_call') END AS step_index,
-       coalesce(lockstitch.safe_jsonb(s.data) ->> 'prompt', lockstitch.safe_jsonb(s.data) #>> '{inputs,prompt}',
-                lockstitch.safe_jsonb(s.data) #>> '{inputs,prompts,0}') AS prompt_text,
-       coalesce(lockstitch.safe_jsonb(s.data) ->> 'finish_reason',
+       coalesce(parsed.data ->> 'prompt', parsed.data #>> '{inputs,prompt}',
+                parsed.data #>> '{inputs,prompts,0}') AS prompt_text,
+       coalesce(parsed.data ->> 'finish_reason',
                 CASE WHEN root.source = 'native' THEN s.status END) AS finish_reason,
-       coalesce(lockstitch.safe_jsonb(s.data) ->> 'model', s.name) AS model_name,
-       coalesce(lockstitch.safe_jsonb(s.data) ->> 'provider', r.provider) AS model_provider,
+       coalesce(parsed.data ->> 'model', s.name) AS model_name,
+       coalesce(parsed.data ->> 'provider', r.provider) AS model_provider,
        -- The counts of one of several generations. The columns of the first generation have those of the whole call.
-       CASE WHEN lockstitch.safe_jsonb(s.data) -> 'usage' IS NOT NULL THEN nullif(lockstitch.safe_jsonb(s.data) -> 'usage', '{}')
+       CASE WHEN parsed.data -> 'usage' IS NOT NULL THEN nullif(parsed.data -> 'usage', '{}')
             WHEN s.input_tokens IS NOT NULL OR s.output_tokens IS NOT NULL THEN
            jsonb_build_object('input_tokens', coalesce(s.input_tokens, 0), 'output_tokens', coalesce(s.output_tokens, 0),
                               'total_tokens', coalesce(s.input_tokens, 0) + coalesce(s.output_tokens, 0))
@@ -75,16 +75,18 @@ SELECT coalesce(s.call_id, s.id::text) AS llm_call_id,
             FROM jsonb_array_elements(lockstitch.safe_jsonb(s.message) -> 'content') WITH ORDINALITY AS b (block, place)
             WHERE b.block ->> 'type' = 'tool_use')
        ELSE '[]'::jsonb END AS tool_call_requests,
-       CASE WHEN s.message IS NULL OR lockstitch.safe_jsonb(s.data) ->> 'text' IS NOT NULL
-                THEN lockstitch.safe_jsonb(s.data) ->> 'text'
+       CASE WHEN s.message IS NULL OR parsed.data ->> 'text' IS NOT NULL
+                THEN parsed.data ->> 'text'
             ELSE lockstitch.text_of(lockstitch.safe_jsonb(s.message))
        END AS llm_output_text,
-       CASE WHEN s.status IN ('error', 'refusal') OR lockstitch.safe_jsonb(s.data) ->> 'failed' = 'true'
+       CASE WHEN s.status IN ('error', 'refusal') OR parsed.data ->> 'failed' = 'true'
             THEN 1 ELSE 0 END AS error_flag,
        s.id::text AS row_id, root.id::text AS run_id_row
 FROM lockstitch.runs root
 JOIN lockstitch.runs r ON r.thread_id = root.thread_id AND r.turn = root.turn
 JOIN lockstitch.stitches s ON s.run_id = r.id
+-- OFFSET 0 is an optimization fence: the JSON is parsed once per row.
+CROSS JOIN LATERAL (SELECT lockstitch.safe_jsonb(s.data) AS data OFFSET 0) AS parsed
 WHERE root.parent_run_id IS NULL AND s.type = 'llm_call';
 
 CREATE VIEW lens_tool_calls AS
